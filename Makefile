@@ -1,0 +1,66 @@
+# `make help` lists what there is. Only python3 >= 3.11 with venv and pip must be there before.
+PYTHON ?= python3
+VENV   := .venv
+RUN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+SEED   ?= 1
+SEEDS  ?= 200
+SCENARIO ?= basic
+
+.DEFAULT_GOAL := help
+.PHONY: help setup fmt lint types imports test contracts conformance classification simulate demo dev ci bench-engine clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## Install everything into .venv (quick when nothing changed)
+
+$(STAMP): pyproject.toml uv.lock
+	@test -x $(RUN)/python || $(PYTHON) -m venv $(VENV)
+	@$(RUN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9'
+	@UV_PROJECT_ENVIRONMENT=$(VENV) $(RUN)/uv sync --locked --quiet --inexact
+	@touch $@
+
+fmt: setup ## Format and fix what can be fixed
+	$(RUN)/ruff format services shared tests
+	$(RUN)/ruff check --fix services shared tests
+
+lint: setup ## Check style
+	$(RUN)/ruff format --check services shared tests
+	$(RUN)/ruff check services shared tests
+
+types: setup ## Check types, strictly, sources and tests
+	$(RUN)/mypy
+
+imports: setup ## Check that imports flow downwards
+	$(RUN)/lint-imports
+
+test: setup ## Run the tests; needs nothing but Python
+	$(RUN)/pytest
+
+demo: setup ## Watch the whole system work, then check itself (SEED=1)
+	$(RUN)/sluice demo --seed $(SEED)
+
+dev: setup ## Start everything on this machine and leave it running
+	$(RUN)/sluice dev
+
+conformance: setup ## Compare the quota engine with the reference (CORPUS=folder)
+	$(RUN)/python -m tests.conformance.quota $(CORPUS)
+
+classification: setup ## Compare classification with the reference (CASES=file CONFIG=folder, or CASES=file CEL=1)
+	$(RUN)/python -m tests.conformance.classification --cases $(CASES) $(if $(CONFIG),--config $(CONFIG)) $(if $(CEL),--cel)
+
+simulate: setup ## Run all services in seeded worlds (SCENARIO=basic SEEDS=200)
+	$(RUN)/sluice simulate-world --scenario $(SCENARIO) --seeds $(SEEDS)
+
+bench-engine: setup ## Measure the engine: admissions per CPU second, peak MiB
+	$(RUN)/python -m services.quota.bench
+
+contracts: setup ## Regenerate docs/reference from the code; fails if that changed anything
+	$(RUN)/python -m services.ctl.reference
+	git diff --exit-code -- docs/reference
+
+ci: lint types imports contracts test ## What CI runs
+
+clean: ## Remove what was installed and built
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,1 @@
+"""Says what a job is: its queue, priority and requests; answers the admission webhook."""

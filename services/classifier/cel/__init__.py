@@ -1,0 +1,1 @@
+"""CEL as this project uses it: compile, check, evaluate."""

@@ -1,0 +1,1 @@
+"""Sends admitted work to spoke clusters."""

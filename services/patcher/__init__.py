@@ -1,0 +1,1 @@
+"""Writes decisions into one cluster: Workload objects, releases, events."""

@@ -1,0 +1,1 @@
+"""Finds and starts the machines that admitted work needs."""

@@ -1,0 +1,1 @@
+"""Decides which workload may start, and publishes each decision."""

@@ -1,0 +1,1 @@
+"""The quota policy, pure: facts go in, decisions come out. Standard library only."""

@@ -1,0 +1,1 @@
+"""Publishes what one cluster's API server lists and watches."""

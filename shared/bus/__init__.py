@@ -1,0 +1,1 @@
+"""Streams, publishing, list-and-watch reading and durable work over NATS JetStream."""

@@ -1,0 +1,1 @@
+"""How a service becomes a process: signals, health endpoints, graceful stop."""

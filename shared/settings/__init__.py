@@ -1,0 +1,1 @@
+"""The base of every service's settings. The only reader of the environment."""

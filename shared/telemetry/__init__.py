@@ -1,0 +1,1 @@
+"""Logging, traces and metrics: set-up and names."""

@@ -1,0 +1,1 @@
+"""Fakes of the shared ports, and the deterministic world they live in."""
