@@ -1,1 +1,1 @@
-"""The messages that cross NATS, their subjects, and the kinds of work. The floor: imports nothing of ours."""
+"""The messages that cross NATS, their subjects, and the kinds of work. The floor of the house."""

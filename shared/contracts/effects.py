@@ -1,0 +1,145 @@
+"""What the services with side effects report: outcomes, checks, dispatches, hosts, dead letters."""
+
+from datetime import datetime
+from typing import Any, ClassVar, Literal
+
+from shared.contracts import subjects
+from shared.contracts.messages import Message
+
+__all__ = ["CheckState", "DeadLetter", "Dispatch", "HostState", "Outcome"]
+
+
+class Outcome(Message):
+    """What became of a decision that a patcher carried out."""
+
+    stream: ClassVar[str] = "OUTCOMES"
+    type: ClassVar[str] = "dev.sluicegate.outcome.v1"
+
+    cluster: str
+    namespace: str
+    name: str
+    uid: str
+    result: Literal["applied", "refused", "gone"]
+    """`refused`: the cluster will never take it (Tekton's webhook, a policy): quota lets go."""
+
+    action: str
+    """`release`, `suspend`, `reserve`, `finish`."""
+
+    term: int
+    number: int
+    """Of the decision."""
+
+    message: str = ""
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.outcome.<cluster>.<namespace>.<name>``."""
+        return subjects.join("outcome", self.cluster, self.namespace, self.name)
+
+
+class CheckState(Message):
+    """What the one owner of an admission check says about one workload."""
+
+    stream: ClassVar[str] = "CHECKS"
+    type: ClassVar[str] = "dev.sluicegate.check.v1"
+
+    cluster: str
+    namespace: str
+    name: str
+    """Of the workload."""
+
+    uid: str
+    check: str
+    state: Literal["Pending", "Ready", "Retry", "Rejected"]
+    message: str = ""
+    requeue_after_seconds: float | None = None
+    attempt: int = 0
+    """Which reservation of the workload this answers: an older one is not meant."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.check.<cluster>.<namespace>.<workload>.<check>``."""
+        return subjects.join("check", self.cluster, self.namespace, self.name, self.check)
+
+
+class Dispatch(Message):
+    """An order to one spoke about one workload of the hub."""
+
+    stream: ClassVar[str] = "DISPATCHES"
+    type: ClassVar[str] = "dev.sluicegate.dispatch.v1"
+
+    spoke: str
+    cluster: str
+    """The hub cluster that the workload came from."""
+
+    namespace: str
+    name: str
+    uid: str
+    state: Literal["offered", "chosen", "withdrawn"]
+    """`offered`: make the copy and let it compete. `chosen`: keep it. `withdrawn`: delete it."""
+
+    job: dict[str, Any] | None = None
+    """The object to create on the spoke, labels set; None once withdrawn."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.dispatch.<spoke>.<namespace>.<name>``."""
+        return subjects.join("dispatch", self.spoke, self.namespace, self.name)
+
+
+class HostState(Message):
+    """A machine for one TaskRun. Never carries key material."""
+
+    stream: ClassVar[str] = "HOSTS"
+    type: ClassVar[str] = "dev.sluicegate.host.v1"
+
+    cluster: str
+    namespace: str
+    name: str
+    """Of the TaskRun."""
+
+    uid: str
+    platform: str
+    state: Literal["waiting", "launching", "ready", "failed", "released"]
+    host: str = ""
+    """Name of the host or instance."""
+
+    address: str = ""
+    provider: str = ""
+    message: str = ""
+    secret: dict[str, str] | None = None
+    """What the TaskRun's secret must hold (`host`, `user-dir`, `error` …), without keys."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.host.<cluster>.<namespace>.<taskrun>``."""
+        return subjects.join("host", self.cluster, self.namespace, self.name)
+
+
+class DeadLetter(Message):
+    """A message that a service gave up on, with the reason."""
+
+    stream: ClassVar[str] = "DEAD"
+    type: ClassVar[str] = "dev.sluicegate.dead.v1"
+
+    service: str
+    original_subject: str
+    original_sequence: int
+    reason: str
+    body: str
+    """The original body; base64 where it is no UTF-8 (then `encoding` says so)."""
+
+    encoding: Literal["utf-8", "base64"] = "utf-8"
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.dead.<service>.<original subject>``."""
+        return f"{subjects.ROOT}.dead.{subjects.encode(self.service)}.{self.original_subject}"

@@ -1,0 +1,123 @@
+"""The Kubernetes kinds that Sluicegate reads or writes, each named once."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = [
+    "ADMISSION_CHECK",
+    "CLUSTER_QUEUE",
+    "COHORT",
+    "CONFIGURATION_KINDS",
+    "CONFIG_MAP",
+    "EVENT",
+    "JOB",
+    "LIMIT_RANGE",
+    "LOCAL_QUEUE",
+    "MULTIKUEUE_CLUSTER",
+    "MULTIKUEUE_CONFIG",
+    "NAMESPACE",
+    "NODE",
+    "PIPELINE_RUN",
+    "POD",
+    "PRIORITY_CLASS",
+    "RESOURCE_FLAVOR",
+    "RUNTIME_CLASS",
+    "SECRET",
+    "TASK_RUN",
+    "TOPOLOGY",
+    "WORKLOAD",
+    "WORKLOAD_PRIORITY_CLASS",
+    "Kind",
+    "Object",
+]
+
+Object = dict[str, Any]
+"""A Kubernetes object as JSON: what the API server sent, never a typed model of a library."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A served resource: enough to build its URL and its subject."""
+
+    group: str
+    """Empty for the core group."""
+
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """`apiVersion` in a manifest."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def detail(self) -> str:
+        """The last token of `sluice.observed.…`: ``<plural>_<group>``; ``pods_`` for core kinds."""
+        return f"{self.plural}_{self.group.replace('.', '_')}"
+
+
+def _kueue(plural: str, kind: str, *, namespaced: bool = False) -> Kind:
+    return Kind(
+        group="kueue.x-k8s.io", version="v1beta2", plural=plural, kind=kind, namespaced=namespaced
+    )
+
+
+RESOURCE_FLAVOR: Final = _kueue("resourceflavors", "ResourceFlavor")
+CLUSTER_QUEUE: Final = _kueue("clusterqueues", "ClusterQueue")
+LOCAL_QUEUE: Final = _kueue("localqueues", "LocalQueue", namespaced=True)
+COHORT: Final = _kueue("cohorts", "Cohort")
+WORKLOAD: Final = _kueue("workloads", "Workload", namespaced=True)
+WORKLOAD_PRIORITY_CLASS: Final = _kueue("workloadpriorityclasses", "WorkloadPriorityClass")
+ADMISSION_CHECK: Final = _kueue("admissionchecks", "AdmissionCheck")
+MULTIKUEUE_CONFIG: Final = _kueue("multikueueconfigs", "MultiKueueConfig")
+MULTIKUEUE_CLUSTER: Final = _kueue("multikueueclusters", "MultiKueueCluster")
+TOPOLOGY: Final = _kueue("topologies", "Topology")
+
+PIPELINE_RUN: Final = Kind(
+    group="tekton.dev", version="v1", plural="pipelineruns", kind="PipelineRun"
+)
+TASK_RUN: Final = Kind(group="tekton.dev", version="v1", plural="taskruns", kind="TaskRun")
+JOB: Final = Kind(group="batch", version="v1", plural="jobs", kind="Job")
+
+NAMESPACE: Final = Kind(
+    group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False
+)
+POD: Final = Kind(group="", version="v1", plural="pods", kind="Pod")
+EVENT: Final = Kind(group="", version="v1", plural="events", kind="Event")
+SECRET: Final = Kind(group="", version="v1", plural="secrets", kind="Secret")
+CONFIG_MAP: Final = Kind(group="", version="v1", plural="configmaps", kind="ConfigMap")
+NODE: Final = Kind(group="", version="v1", plural="nodes", kind="Node", namespaced=False)
+LIMIT_RANGE: Final = Kind(group="", version="v1", plural="limitranges", kind="LimitRange")
+PRIORITY_CLASS: Final = Kind(
+    group="scheduling.k8s.io",
+    version="v1",
+    plural="priorityclasses",
+    kind="PriorityClass",
+    namespaced=False,
+)
+RUNTIME_CLASS: Final = Kind(
+    group="node.k8s.io",
+    version="v1",
+    plural="runtimeclasses",
+    kind="RuntimeClass",
+    namespaced=False,
+)
+
+CONFIGURATION_KINDS: Final = (
+    NAMESPACE,
+    LIMIT_RANGE,
+    RUNTIME_CLASS,
+    PRIORITY_CLASS,
+    RESOURCE_FLAVOR,
+    CLUSTER_QUEUE,
+    LOCAL_QUEUE,
+    COHORT,
+    WORKLOAD_PRIORITY_CLASS,
+    ADMISSION_CHECK,
+    MULTIKUEUE_CONFIG,
+    MULTIKUEUE_CLUSTER,
+    TOPOLOGY,
+)
+"""What decides about work, in the order in which a watcher lists it: before the work itself."""

@@ -1,0 +1,71 @@
+"""The base of every message that crosses NATS.
+
+A message is at once an event and the new state of what its subject names (DESIGN section 2): the
+latest message of a subject says all that is known, so a reader may skip the earlier ones.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar, Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+__all__ = ["TRACEPARENT", "Message", "Part", "UndecodableError"]
+
+TRACEPARENT: Final = "traceparent"
+"""Header, and suffix of the annotation, that carries the W3C trace context."""
+
+
+class UndecodableError(ValueError):
+    """A body that no version of ours wrote. It goes to `DEAD`; asking again will not help."""
+
+    def __init__(self, type_: str, cause: ValidationError) -> None:
+        first = cause.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "body"
+        super().__init__(f"{type_}: {where}: {first['msg']} (got {str(first.get('input'))[:80]!r})")
+
+
+class Part(BaseModel):
+    """A piece of a message: immutable, unknown fields ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Message(Part):
+    """One immutable state on the wire.
+
+    Readers ignore fields that they do not know, so a publisher may add an optional field. Renaming,
+    removing or retyping one needs a new message type.
+    """
+
+    stream: ClassVar[str]
+    """The log that keeps it; its view is `<stream>_NOW`."""
+
+    type: ClassVar[str]
+    """`ce-type`, for instance ``dev.sluicegate.admission.v1``."""
+
+    traceparent: str | None = Field(default=None, exclude=True)
+    """W3C trace context of the workload's one trace. Travels as a header, not in the body."""
+
+    @property
+    def subject(self) -> str:
+        """Where it is published: the object whose state it is."""
+        raise AssertionError(f"{type(self).__name__} defines no subject")
+
+    @property
+    def message_id(self) -> str | None:
+        """A `Nats-Msg-Id` that is the same whoever publishes this state; None: publisher's own."""
+        return None
+
+    def encode(self) -> bytes:
+        """JSON that a person can read in ``nats stream view``."""
+        return self.model_dump_json(exclude_none=True).encode()
+
+    @classmethod
+    def decode(cls, data: bytes, headers: Mapping[str, str] | None = None) -> Self:
+        """Read a body of this type; `traceparent` comes from the headers."""
+        try:
+            message = cls.model_validate_json(data)
+        except ValidationError as error:
+            raise UndecodableError(cls.type, error) from error
+        trace = headers.get(TRACEPARENT) if headers else None
+        return message if trace is None else message.model_copy(update={"traceparent": trace})

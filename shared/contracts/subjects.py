@@ -1,0 +1,75 @@
+"""Where each message is published. The positions of the tokens are fixed.
+
+``sluice.<what>.<cluster>.<namespace>.<name>[.<detail>]``, so ``nats sub 'sluice.*.*.team-a.>'``
+follows a namespace. Names never go raw into a subject: `*`, `>`, blanks and dots would change its
+meaning, and a subject near 4 KiB makes the server drop the connection for good
+(`research/ecosystem.md` 0.2).
+"""
+
+import base64
+import binascii
+import re
+from typing import Final
+
+__all__ = ["NONE", "ROOT", "SUBJECT_BYTES_MAX", "NameTooLongError", "decode", "encode", "join"]
+
+ROOT: Final = "sluice"
+NONE: Final = "_"
+"""Stands for "no namespace" or "no name"."""
+
+NAME_BYTES_MAX: Final = 253
+"""The longest name that Kubernetes accepts."""
+
+SUBJECT_BYTES_MAX: Final = 2048
+"""Half of what the server's control line holds."""
+
+_DNS_1123: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_ESCAPE: Final = "="
+
+
+class NameTooLongError(ValueError):
+    """No Kubernetes object can have this name, so nothing of ours is lost by refusing it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"name {name[:40]!r}… has {len(name.encode())} bytes; "
+            f"Kubernetes allows {NAME_BYTES_MAX}"
+        )
+
+
+def encode(name: str | None) -> str:
+    """One subject token for `name`; `decode` gives it back.
+
+    A DNS-1123 name keeps its letters and has its dots turned into underscores, which such a name
+    cannot contain. Anything else becomes ``=`` and base32.
+    """
+    if name is None or name == "":
+        return NONE
+    if len(name.encode()) > NAME_BYTES_MAX:
+        raise NameTooLongError(name)
+    if _DNS_1123.fullmatch(name):
+        return name.replace(".", NONE)
+    return _ESCAPE + base64.b32encode(name.encode()).decode().rstrip("=").lower()
+
+
+def decode(token: str) -> str | None:
+    """The name behind `token`; ``None`` for "no name". Raises ValueError for what is no token."""
+    if token == NONE:
+        return None
+    if not token.startswith(_ESCAPE):
+        return token.replace(NONE, ".")
+    body = token[1:].upper()
+    try:
+        return base64.b32decode(body + "=" * (-len(body) % 8)).decode()
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{token!r} is not a subject token of ours") from error
+
+
+def join(what: str, *names: str | None, detail: str | None = None) -> str:
+    """``sluice.<what>.<names…>[.<detail>]``; names are encoded, `what` and `detail` are not."""
+    tokens = [ROOT, what, *(encode(name) for name in names)]
+    if detail is not None:
+        tokens.append(detail)
+    subject = ".".join(tokens)
+    assert len(subject) <= SUBJECT_BYTES_MAX, f"subject of {len(subject)} bytes: {subject[:80]}…"
+    return subject

@@ -1,0 +1,121 @@
+"""What waits, what it asks, and how it stands."""
+
+from datetime import datetime
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from shared.contracts import subjects
+from shared.contracts.messages import Message, Part
+
+__all__ = ["Finish", "OwnerReference", "PodSet", "WorkloadState"]
+
+Phase = Literal["waiting", "running", "finished", "gone"]
+
+
+class OwnerReference(Part):
+    """The job behind a workload."""
+
+    api_version: str
+    kind: str
+    plural: str
+    name: str
+    uid: str
+
+
+class PodSet(Part):
+    """Pods that are alike. Requests are per pod and final: adjusted, defaulted, transformed."""
+
+    name: str
+    count: int
+    min_count: int | None = None
+    """Partial admission may go down to this many; None: all or nothing."""
+
+    requests: dict[str, str] = {}
+    """Resource name to canonical Kubernetes quantity, for ONE pod; `pods` is not among them."""
+
+    node_selector: dict[str, str] = {}
+    tolerations: list[dict[str, Any]] = []
+    """As in a pod spec."""
+
+    node_affinity: dict[str, Any] | None = None
+    """`requiredDuringSchedulingIgnoredDuringExecution` of the pod spec's node affinity."""
+
+    reclaimable: int = 0
+    """Pods of this set that finished and need their quota no more. Grows only."""
+
+
+class Finish(Part):
+    """How it ended."""
+
+    success: bool
+    message: str = ""
+    at: datetime | None = None
+
+
+class WorkloadState(Message):
+    """One workload, joined from its job and its Workload object."""
+
+    stream: ClassVar[str] = "WORKLOADS"
+    type: ClassVar[str] = "dev.sluicegate.workload.v1"
+
+    cluster: str
+    namespace: str
+    name: str
+    """The Workload object's name (`job-…`, `pipelinerun-…`), so that kinds cannot collide."""
+
+    uid: str
+    """The job's uid, or the Workload object's where no job of ours owns it. New uid, new workload."""
+
+    generation: int = 0
+    """Grows with each change of what is asked; a decision names the one that it answers."""
+
+    owner: OwnerReference | None = None
+    """None: somebody else's Workload, admitted and finished by its conditions alone."""
+
+    phase: Phase
+    """`waiting`: held, nothing runs. `running`: released, or started by hand. `gone`: tombstone."""
+
+    active: bool = True
+    """`spec.active` of the Workload; False evicts and keeps out."""
+
+    queue: str = ""
+    """LocalQueue in the same namespace."""
+
+    priority: int = 0
+    priority_class: str | None = None
+    """WorkloadPriorityClass or PriorityClass that `priority` came from."""
+
+    priority_class_source: str = ""
+    """`kueue.x-k8s.io/workloadpriorityclass`, `scheduling.k8s.io/priorityclass`, or empty."""
+
+    created_at: datetime
+    pod_sets: list[PodSet] = []
+    inadmissible: str | None = None
+    """Why it can never be admitted as it stands (annotation, LimitRange, missing class)."""
+
+    pods_active: bool = False
+    """Some pod runs or terminates, or a started run is not done: its quota is in use."""
+
+    pods_ready: bool | None = None
+    """None where the kind cannot tell."""
+
+    finish: Finish | None = None
+    evicted_at: datetime | None = None
+    requeue_at: datetime | None = None
+    """Not before this instant."""
+
+    admission: dict[str, Any] | None = None
+    """`status.admission` of the Workload object while it has quota: adopted if the log is lost."""
+
+    evicted: bool = False
+    """The Workload object has Evicted=True and still holds quota."""
+
+    max_execution_seconds: int | None = None
+    labels: dict[str, str] = Field(default={})
+    """Of the job; shown to people, not weighed."""
+
+    @property
+    def subject(self) -> str:
+        """``sluice.workload.<cluster>.<namespace>.<name>``."""
+        return subjects.join("workload", self.cluster, self.namespace, self.name)
