@@ -65,7 +65,7 @@ class WorkloadState(Message):
     """The Workload object's name (`job-…`, `pipelinerun-…`), so that kinds cannot collide."""
 
     uid: str
-    """The job's uid, or the Workload object's where no job of ours owns it. New uid, new workload."""
+    """The job's uid, or the Workload object's where no job of ours owns it. It names the life."""
 
     generation: int = 0
     """Grows with each change of what is asked; a decision names the one that it answers."""

@@ -1,0 +1,130 @@
+"""What the services need from one Kubernetes cluster, in their own words.
+
+`shared.kube.client.HttpKube` speaks to an API server; the simulator's `LocalKube` to a store in the
+same process. One suite, `tests/contract/kubernetes`, holds for both and for a real API server.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from shared.contracts.kinds import Kind, Object
+
+__all__ = [
+    "AlreadyExistsError",
+    "ConflictError",
+    "ExpiredError",
+    "Kube",
+    "KubeError",
+    "Listing",
+    "NotFoundError",
+    "Patch",
+    "RefusedError",
+    "ThrottledError",
+    "UnavailableError",
+    "WatchEvent",
+]
+
+Patch = list[dict[str, Any]] | Mapping[str, Any]
+"""A list is a JSON patch (RFC 6902), a mapping a merge patch (RFC 7386)."""
+
+
+class KubeError(Exception):
+    """The API server's answer, with what the caller can do in the class."""
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "") -> None:
+        super().__init__(message[:1024])  # Bodies may be megabytes, and may hold secrets.
+        self.status = status
+        """HTTP status, 0 where there was no answer."""
+
+        self.reason = reason
+        """`metav1.Status.reason`."""
+
+
+class NotFoundError(KubeError):
+    """404: it is not there (any more)."""
+
+
+class ConflictError(KubeError):
+    """409, or a `test` of a JSON patch that failed: it changed meanwhile. Read again, decide again."""
+
+
+class AlreadyExistsError(ConflictError):
+    """409 AlreadyExists."""
+
+
+class ExpiredError(KubeError):
+    """410: the resource version is too old. List again."""
+
+
+class RefusedError(KubeError):
+    """400, 401, 403, 405, 413, 415, 422: as it stands it will never be taken."""
+
+
+class ThrottledError(KubeError):
+    """429: not so fast."""
+
+    def __init__(self, message: str, *, retry_after_seconds: float) -> None:
+        super().__init__(message, status=429, reason="TooManyRequests")
+        self.retry_after_seconds = retry_after_seconds
+
+
+class UnavailableError(KubeError):
+    """5xx, a broken connection, a time-out. It may or may not have been done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """All objects of a kind at one moment."""
+
+    items: list[Object]
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchEvent:
+    """One line of a watch."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    object: Object
+    """For a BOOKMARK only `metadata.resourceVersion` counts."""
+
+
+class Kube(Protocol):
+    """One cluster. Every call raises a `KubeError`, nothing else, besides cancellation."""
+
+    async def served(self) -> frozenset[tuple[str, str, str]]:
+        """Return (group, version, plural) of every resource that the server serves."""
+
+    async def list(self, kind: Kind, *, namespace: str | None = None) -> Listing:
+        """Return all objects of `kind`, page by page but as one."""
+
+    def watch(
+        self, kind: Kind, *, resource_version: str, namespace: str | None = None
+    ) -> AsyncIterator[WatchEvent]:
+        """What happened after `resource_version`. Ends when the server ends it; `ExpiredError` on 410."""
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        """Return the object."""
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        """Create `obj` in the namespace that its metadata names; return it as stored."""
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        patch: Patch,
+        *,
+        subresource: str | None = None,
+    ) -> Object:
+        """Apply `patch`; return the object as stored. Preconditions are `test` operations or a uid."""
+
+    async def delete(
+        self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None
+    ) -> None:
+        """Delete it, dependants in the background; with `uid` only that life of it."""
+
+    async def close(self) -> None:
+        """Let go of connections."""
