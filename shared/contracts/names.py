@@ -1,0 +1,46 @@
+"""Names, labels and annotations that people and other programs rely on."""
+
+import hashlib
+from typing import Final
+
+__all__ = [
+    "COSCHEDULE",
+    "MAX_EXECUTION",
+    "MIN_PARALLELISM",
+    "PRIORITY_CLASS_LABEL",
+    "QUEUE",
+    "REQUESTS_PREFIX",
+    "RESOURCE_IN_USE",
+    "TRACEPARENT_ANNOTATION",
+    "USER_PENDING",
+    "WORKLOAD_NAME_MAX",
+    "workload_name",
+]
+
+QUEUE: Final = "kueue.x-k8s.io/queue-name"
+PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
+MAX_EXECUTION: Final = "kueue.x-k8s.io/max-exec-time-seconds"
+MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
+RESOURCE_IN_USE: Final = "kueue.x-k8s.io/resource-in-use"
+"""Finalizer of Workloads that hold quota."""
+
+REQUESTS_PREFIX: Final = "kueue.konflux-ci.dev/requests-"
+"""Annotation of a PipelineRun: one unit of quota each, `…requests-linux-arm64: "1"`."""
+
+TRACEPARENT_ANNOTATION: Final = "sluicegate.dev/traceparent"
+"""W3C trace context of the workload's one trace, set once at admission."""
+
+USER_PENDING: Final = "sluicegate.dev/user-pending"
+"""`"true"`: the user created the run paused; Sluicegate admits it but never starts it."""
+
+COSCHEDULE: Final = "sluicegate.dev/coschedule"
+
+WORKLOAD_NAME_MAX: Final = 253
+_HASH_LENGTH: Final = 5
+
+
+def workload_name(*, kind: str, group: str, name: str, uid: str) -> str:
+    """Name the Workload of a job as Kueue does (`research/kueue.md` 3.4): ``job-sample-3f2a1``."""
+    digest = hashlib.sha1(f"{kind}\n{group}\n{name}\n{uid}".encode(), usedforsecurity=False)
+    prefix = f"{kind.lower()}-{name}"[: WORKLOAD_NAME_MAX - 1 - _HASH_LENGTH]
+    return f"{prefix}-{digest.hexdigest()[:_HASH_LENGTH]}"

@@ -1,0 +1,15 @@
+"""Where the cluster is, for the two services that speak to one."""
+
+from shared.settings.base import ServiceSettings
+
+__all__ = ["KubeSettings"]
+
+
+class KubeSettings(ServiceSettings):
+    """A service with a Kubernetes client."""
+
+    kubeconfig: str | None = None
+    """Path of a kubeconfig file; None: the service account of the pod."""
+
+    kube_context: str | None = None
+    """Context in that file; None: its current one."""
