@@ -1,0 +1,95 @@
+"""From the text of the configuration to programs: syntax, types, and the result's static type."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from services.classifier.cel import syntax
+from services.classifier.cel.errors import CompileError
+from services.classifier.cel.evaluate import Program, Programs
+from services.classifier.cel.functions import (
+    checking_environment,
+    children,
+    evaluating_environment,
+    inline_functions,
+)
+
+__all__ = ["EXPRESSION_CHARS_MAX", "CelEngine"]
+
+EXPRESSION_CHARS_MAX: Final = 100_000
+"""Code points in one expression, as the reference's parser has it."""
+
+_RESULT: Final = re.compile(r"(LIST<)?MAP<STRING, .*")
+_LOCATED: Final = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
+_IDENTIFIER: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
+_TOO_DEEP: Final = "recursion"
+
+
+class CelEngine:
+    """Compiles the expressions of a configuration. One engine serves every configuration."""
+
+    def __init__(self) -> None:
+        self._checking = checking_environment()
+        self._evaluating = evaluating_environment()
+
+    def compile(self, expressions: Sequence[str]) -> Programs:
+        """Compile all `expressions`, or raise `CompileError` for the first that is wrong."""
+        return Programs(
+            environment=self._evaluating,
+            programs=tuple(
+                self._compile(index, expression) for index, expression in enumerate(expressions)
+            ),
+        )
+
+    def _compile(self, index: int, expression: str) -> Program:
+        def refuse(problem: str) -> CompileError:
+            return CompileError(index=index, expression=expression, problem=problem)
+
+        if not expression.strip():
+            raise refuse("the expression is empty")
+        if len(expression) > EXPRESSION_CHARS_MAX:
+            raise refuse(
+                f"{len(expression)} characters, at most {EXPRESSION_CHARS_MAX} are allowed"
+            )
+        try:
+            # A lone surrogate (YAML's "\ud800") cannot reach the library at all.
+            original = self._checking.compile(expression)
+        except (RuntimeError, UnicodeEncodeError) as error:
+            raise refuse(_in_words(str(error))) from error
+        result = original.return_type().name()
+        if not _RESULT.fullmatch(result):
+            raise refuse(
+                "must return a mutation or a list of mutations, "
+                f"map(string, dyn) or list(map(string, dyn)), but returns {result.lower()}"
+            )
+        try:
+            checked = syntax.parse(original.serialize())
+            if quoted := next(_quoted_fields(checked.expr), None):
+                raise refuse(f"field `{quoted}` in backticks: write .field or [\"{quoted}\"]")
+            tree = syntax.parse(original.serialize())
+            inline_functions(tree)
+            runnable = self._evaluating.deserialize(syntax.serialize(tree))
+        except CompileError:
+            raise
+        except (RuntimeError, ValueError) as error:
+            raise refuse(_in_words(str(error))) from error
+        return Program(index=index, expression=expression, checked=checked, runnable=runnable)
+
+
+def _quoted_fields(expr: Any) -> Iterator[str]:
+    """Fields that the reference's parser would not read, because they are no identifiers."""
+    if expr.HasField("select_expr") and not _IDENTIFIER.fullmatch(expr.select_expr.field):
+        yield expr.select_expr.field
+    for child in children(expr):
+        yield from _quoted_fields(child)
+
+
+def _in_words(error: str) -> str:
+    """The library's complaints, each with line and column, without its drawing of the text."""
+    if _TOO_DEEP in error:
+        return "the expression is nested too deeply: at most 30 levels or branches"
+    found = [
+        f"line {line}, column {column}: {problem}" if int(line) > 0 else problem
+        for line, column, problem in _LOCATED.findall(error)
+    ]
+    return "; ".join(dict.fromkeys(found)) or error

@@ -1,0 +1,167 @@
+"""The functions that expressions may call, as they are declared and as they are evaluated.
+
+An expression is checked against declared functions. What is then evaluated calls none of them:
+each call is replaced, in the syntax tree, by the plain CEL value that the function returns. The
+library (0.1.3) leaks memory on every call of a function written in Python, and calls back with
+the interpreter locked; a map literal does neither.
+
+The names, the signatures and the returned maps are those of tekton-kueue's configuration.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_strings
+
+from services.classifier.cel.mutations import PRIORITY_CLASS_LABEL, REQUESTS_PREFIX
+from services.classifier.cel.syntax import Expr
+
+__all__ = ["MARK", "checking_environment", "children", "evaluating_environment", "inline_functions"]
+
+MARK: Final = "\x00sluicegate"
+"""A key that only our functions put into a map, so that a map literal is not taken for one.
+
+Its value is the function's name.
+"""
+
+_STRING, _INT = cel.Type.STRING, cel.Type.INT
+_OBJECT = cel.Type.Map(_STRING, cel.Type.DYN)
+
+VARIABLES: Final = {
+    "pipelineRun": _OBJECT,
+    "plrNamespace": _STRING,
+    "pacEventType": _STRING,
+    "pacTestEventType": _STRING,
+}
+SIGNATURES: Final = {
+    "annotation": ((_STRING, _STRING), _OBJECT),
+    "label": ((_STRING, _STRING), _OBJECT),
+    "priority": ((_STRING,), _OBJECT),
+    "resource": ((_STRING, _INT), _OBJECT),
+    "replace": ((_STRING, _STRING, _STRING), _STRING),
+}
+
+
+def _never_called(*_arguments: object) -> None:
+    raise AssertionError("checked expressions are not evaluated before functions are inlined")
+
+
+def checking_environment() -> Any:
+    """The environment that expressions are parsed and type checked in."""
+    functions = [
+        cel.FunctionDecl(
+            name,
+            [cel.Overload(f"{name}_mutation", result, list(parameters), False, _never_called)],
+        )
+        for name, (parameters, result) in SIGNATURES.items()
+    ]
+    return cel.NewEnv(variables=VARIABLES, functions=functions)
+
+
+def evaluating_environment() -> Any:
+    """The environment that rewritten expressions run in. It has no function of ours."""
+    return cel.NewEnv(variables=VARIABLES, extensions=[ext_strings.ExtStrings()])
+
+
+def children(expr: Any) -> Iterator[Any]:
+    """The direct sub-expressions of a node, in the order of the text."""
+    if expr.HasField("select_expr"):
+        yield expr.select_expr.operand
+    elif expr.HasField("call_expr"):
+        if expr.call_expr.HasField("target"):
+            yield expr.call_expr.target
+        yield from expr.call_expr.args
+    elif expr.HasField("list_expr"):
+        yield from expr.list_expr.elements
+    elif expr.HasField("struct_expr"):
+        for entry in expr.struct_expr.entries:
+            if entry.HasField("map_key"):
+                yield entry.map_key
+            yield entry.value
+    elif expr.HasField("comprehension_expr"):
+        loop = expr.comprehension_expr
+        yield from (
+            loop.iter_range,
+            loop.accu_init,
+            loop.loop_condition,
+            loop.loop_step,
+            loop.result,
+        )
+
+
+def inline_functions(checked: Any) -> None:
+    """Replace every call of a function of ours by the value it returns, in place."""
+    _Inliner(checked).inline(checked.expr)
+
+
+class _Inliner:
+    """One rewriting: hands out fresh node ids and forgets references that no longer hold."""
+
+    def __init__(self, checked: Any) -> None:
+        self._references = checked.reference_map
+        # Every node has a position, so the highest one is the highest id in use.
+        self._last_id = max((entry.key for entry in checked.source_info.positions), default=0)
+
+    def inline(self, expr: Any) -> None:
+        for child in children(expr):
+            self.inline(child)
+        if not expr.HasField("call_expr") or expr.call_expr.HasField("target"):
+            return
+        # A leading dot (`.label(…)`) asks for the global name; ours are all global.
+        name = expr.call_expr.function.removeprefix(".")
+        if name not in SIGNATURES:
+            return
+        self._forget(expr.id)
+        arguments = list(expr.call_expr.args)
+        if name == "replace":
+            expr.call_expr.CopyFrom(self._method("replace", arguments))
+            return
+        returned = self._returned(name, arguments)
+        expr.ClearField("call_expr")
+        for key, value in returned.items():
+            entry = expr.struct_expr.entries.add(id=self._new_id())
+            entry.map_key.CopyFrom(self._text(key))
+            entry.value.CopyFrom(value)
+
+    def _returned(self, name: str, arguments: list[Any]) -> dict[str, Any]:
+        """The map that function `name` returns. Adding "" or 0 refuses a value of another type."""
+        match name:
+            case "priority":
+                kind, key, value = "label", self._text(PRIORITY_CLASS_LABEL), arguments[0]
+            case "resource":
+                kind = "resource"
+                key = self._sum(self._text(REQUESTS_PREFIX), arguments[0])
+                value = self._call("string", [self._sum(arguments[1], self._int(0))])
+            case _:
+                kind, key, value = name, self._sum(arguments[0], self._text("")), arguments[1]
+        if name != "resource":
+            value = self._sum(value, self._text(""))
+        return {"type": self._text(kind), "key": key, "value": value, MARK: self._text(name)}
+
+    def _new_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def _forget(self, node: int) -> None:
+        """Drop the checker's choice of overload: the node no longer calls that function."""
+        for index, entry in enumerate(self._references):
+            if entry.key == node:
+                del self._references[index]
+                return
+
+    def _text(self, value: str) -> Any:
+        return Expr(id=self._new_id(), const_expr={"string_value": value})
+
+    def _int(self, value: int) -> Any:
+        return Expr(id=self._new_id(), const_expr={"int64_value": value})
+
+    def _call(self, function: str, arguments: list[Any]) -> Any:
+        return Expr(id=self._new_id(), call_expr={"function": function, "args": arguments})
+
+    def _sum(self, left: Any, right: Any) -> Any:
+        return self._call("_+_", [left, right])
+
+    def _method(self, function: str, arguments: list[Any]) -> Any:
+        target, *rest = arguments
+        return Expr(call_expr={"target": target, "function": function, "args": rest}).call_expr
