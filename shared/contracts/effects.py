@@ -29,6 +29,9 @@ class Outcome(Message):
     number: int
     """Of the decision."""
 
+    version: str = ""
+    """`resourceVersion` of the job after it; a `WorkloadState` of an older one does not know it yet."""
+
     message: str = ""
     at: datetime
 

@@ -73,6 +73,9 @@ class WorkloadState(Message):
     owner: OwnerReference | None = None
     """None: somebody else's Workload, admitted and finished by its conditions alone."""
 
+    version: str = ""
+    """`resourceVersion` of the job (or of somebody else's Workload) that this was read from."""
+
     phase: Phase
     """`waiting`: held, nothing runs. `running`: released, or started by hand. `gone`: tombstone."""
 
@@ -93,6 +96,12 @@ class WorkloadState(Message):
     pod_sets: list[PodSet] = []
     inadmissible: str | None = None
     """Why it can never be admitted as it stands (annotation, LimitRange, missing class)."""
+
+    held: bool = True
+    """It was told to wait (Pending, suspended). False before it started: nobody holds it back."""
+
+    on_hold: str | None = None
+    """Why it is not to be started though it may be admitted, in words: its user paused it."""
 
     pods_active: bool = False
     """Some pod runs or terminates, or a started run is not done: its quota is in use."""

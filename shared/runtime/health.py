@@ -1,0 +1,63 @@
+"""`/livez`, `/readyz` and `/metrics` of a process."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+
+__all__ = ["HealthServer"]
+
+_START_SECONDS: Final = 10.0
+
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class HealthServer:
+    """Answers from the service's own event loop: a loop that is stuck does not answer, and is dead.
+
+    Liveness never depends on NATS or Kubernetes: restarting a healthy process cures neither.
+    """
+
+    def __init__(self, *, host: str, port: int, ready: Callable[[], str | None]) -> None:
+        self._ready = ready
+        config = uvicorn.Config(
+            self._answer, host=host, port=port, log_config=None, lifespan="off", access_log=False
+        )
+        self._server = uvicorn.Server(config)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> int:
+        """Listen; return the port."""
+        self._task = asyncio.create_task(self._server._serve())  # noqa: SLF001 - `serve` takes the signals
+        async with asyncio.timeout(_START_SECONDS):
+            while not self._server.started:
+                if self._task.done():
+                    self._task.result()
+                    raise RuntimeError("the health server did not start")
+                await asyncio.sleep(0.01)
+        return int(self._server.servers[0].sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+
+    async def _answer(self, scope: MutableMapping[str, Any], _receive: Any, send: Send) -> None:
+        status, body, kind = self._page(scope.get("path", ""))
+        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def _page(self, path: str) -> tuple[int, bytes, str]:
+        text = "text/plain; charset=utf-8"
+        if path == "/livez":
+            return 200, b"ok\n", text
+        if path == "/readyz":
+            reason = self._ready()
+            return (200, b"ok\n", text) if reason is None else (503, f"{reason}\n".encode(), text)
+        if path == "/metrics":
+            return 200, generate_latest(REGISTRY), CONTENT_TYPE_LATEST
+        return 404, b"there are /livez, /readyz and /metrics\n", text

@@ -1,0 +1,112 @@
+"""How a service becomes a process: settings in, signals, health, graceful stop."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from shared.bus.nats_bus import NatsBus
+from shared.bus.port import Bus
+from shared.runtime.health import HealthServer
+from shared.settings.base import ServiceSettings
+from shared.telemetry.logging import configure_logging
+from shared.telemetry.tracing import NO_TRACING, OtlpTracing, Tracing
+
+__all__ = ["Build", "Parts", "Service", "run_service"]
+
+log = structlog.get_logger(__name__)
+
+EXIT_FAILED: Final = 1
+
+
+class Service(Protocol):
+    """What `assemble` returns."""
+
+    async def run(self) -> None:
+        """Work until cancelled. Returning or raising ends the process, and whoever watches restarts it."""
+
+    def ready(self) -> str | None:
+        """None when it does its work, else why not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the host gives to a service."""
+
+    bus: Bus
+    tracing: Tracing
+    on_stop: Callable[[Callable[[], Awaitable[None]]], None]
+    """Register something to close when the process ends."""
+
+
+Build = Callable[[Parts], Service]
+"""Wires the service; may open nothing that `run` could open."""
+
+
+def run_service(name: str, settings: ServiceSettings, build: Build) -> int:
+    """Run the service until SIGINT or SIGTERM; return the exit status. Called by its `main`."""
+    configure_logging(service=name, level=settings.log_level, format_=settings.log_format)
+    try:
+        return asyncio.run(_host(name, settings, build))
+    except KeyboardInterrupt:
+        return 0
+
+
+async def _host(name: str, settings: ServiceSettings, build: Build) -> int:
+    instance = f"{name}-{settings.instance}"
+    tracing = _tracing(name, instance, settings)
+    bus = NatsBus(settings.nats_url, instance=instance, credentials=settings.nats_credentials)
+    closers: list[Callable[[], Awaitable[None]]] = []
+    service = build(Parts(bus=bus, tracing=tracing, on_stop=closers.append))
+
+    def ready() -> str | None:
+        return service.ready() if bus.connected else f"no connection to NATS at {settings.nats_url}"
+
+    health = HealthServer(host=settings.health_host, port=settings.health_port, ready=ready)
+    port = await health.start()
+    log.info("started", health=f"http://{settings.health_host}:{port}/readyz")
+    try:
+        return await _until_stopped(service, bus, settings)
+    finally:
+        for close in closers:
+            await close()
+        await health.stop()
+        tracing.close()
+        log.info("stopped")
+
+
+async def _until_stopped(service: Service, bus: Bus, settings: ServiceSettings) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+
+    async def work() -> None:
+        await bus.start()
+        await service.run()
+
+    working = asyncio.create_task(work(), name="service")
+    stopping = asyncio.create_task(stop.wait(), name="stop")
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    failed = working.done()
+    working.cancel()
+    stopping.cancel()
+    results = await asyncio.gather(working, return_exceptions=True)
+    if failed:
+        error = results[0] if isinstance(results[0], BaseException) else None
+        log.error("the service ended by itself", error=repr(error), exc_info=error)
+    try:
+        async with asyncio.timeout(settings.graceful_stop_seconds):
+            await bus.stop()
+    except TimeoutError:
+        log.warning("some work did not finish in time; it will be done again")
+    return EXIT_FAILED if failed else 0
+
+
+def _tracing(name: str, instance: str, settings: ServiceSettings) -> Tracing:
+    if settings.otlp_endpoint is None:
+        return NO_TRACING
+    return OtlpTracing.for_endpoint(settings.otlp_endpoint, service=name, instance=instance)

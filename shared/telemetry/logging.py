@@ -1,0 +1,53 @@
+"""Structured logs: one JSON object a line, or columns for people."""
+
+import logging
+import sys
+from typing import Any, Final
+
+import structlog
+
+__all__ = ["configure_logging"]
+
+_SECRET_KEYS: Final = frozenset({"token", "password", "key", "secret", "otp", "id_rsa", "data"})
+
+
+def _redact(
+    _logger: Any, _method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    """Last line of defence: whatever is logged under a name that smells of a secret is not shown."""
+    for name in _SECRET_KEYS & event.keys():
+        event[name] = "(redacted)"
+    return event
+
+
+def configure_logging(*, service: str, level: str, format_: str) -> None:
+    """Send everything, also what libraries log, to standard error. Called once, by the host."""
+    renderer: Any = (
+        structlog.processors.JSONRenderer()
+        if format_ == "json"
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _redact,
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.processors.format_exc_info, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level.upper()]
+        ),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(service=service)
+    formatter = structlog.stdlib.ProcessorFormatter(
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        foreign_pre_chain=shared,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel("WARNING" if level != "debug" else "INFO")
