@@ -1,0 +1,302 @@
+"""An asyncio event loop whose clock is virtual: waiting costs nothing and nothing is left to chance.
+
+When no callback is ready, time jumps to the next timer. There is no I/O and there are no threads, so
+a run is a function of what is started on it. Callbacks belong to the group (a process of the world)
+in whose context they were scheduled; those of a frozen group are set aside instead of run, which is
+what `kill -9` does to a program: no `except`, no `finally`, nothing.
+"""
+
+import asyncio
+import contextvars
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Final, NoReturn, TypeVarTuple
+
+__all__ = ["DeadlockError", "Group", "NoThreadsError", "StepBudgetError", "VirtualLoop"]
+
+Ts = TypeVarTuple("Ts")
+
+STEPS_MAX: Final = 20_000_000
+"""Callbacks in one run; a world of a few hundred workloads needs well under a million."""
+
+STEPS_PER_INSTANT_MAX: Final = 500_000
+"""Callbacks without time passing: more is a loop that spins."""
+
+RESOLUTION_SECONDS: Final = 1e-9
+WAITING_SHOWN_MAX: Final = 40
+SWEEP_TASKS_MIN: Final = 256
+DISPOSE_ROUNDS_MAX: Final = 20
+DISPOSE_ROUND_SECONDS: Final = 3600.0
+
+
+class DeadlockError(RuntimeError):
+    """Somebody waits, and nothing is scheduled that could end it."""
+
+    def __init__(self, waiting: list[str]) -> None:
+        shown = waiting[:WAITING_SHOWN_MAX]
+        more = f"\n  … and {len(waiting) - len(shown)} more" if len(waiting) > len(shown) else ""
+        super().__init__(
+            "nothing is scheduled, but these tasks wait:\n  " + "\n  ".join(shown) + more
+        )
+        self.waiting = waiting
+
+
+class StepBudgetError(RuntimeError):
+    """More callbacks ran than any sane run needs."""
+
+    def __init__(self, steps: int, seconds: float, where: str) -> None:
+        super().__init__(f"{steps} callbacks {where} at virtual time {seconds:.6f} s")
+
+
+class NoThreadsError(RuntimeError):
+    """Something asked for a thread; what a thread does cannot be repeated."""
+
+    def __init__(self, func: object) -> None:
+        name = getattr(func, "__qualname__", repr(func))
+        super().__init__(
+            f"{name} wants a thread: a world has none. Keep files, name lookup and blocking calls "
+            "out of the paths that run in it"
+        )
+
+
+class Group:
+    """Callbacks that live and die together."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.frozen = False
+        self.parked: list[Callable[[], None]] = []
+        """What would have run had it not been frozen; only `VirtualLoop.dispose` thaws it."""
+
+
+class _Handle(asyncio.Handle):
+    """A callback that knows its group."""
+
+    __slots__ = ("group",)
+    group: Group | None
+
+    def _run(self) -> None:
+        if self.group is not None and self.group.frozen:
+            self.group.parked.append(super()._run)
+            return
+        super()._run()
+
+
+class _TimerHandle(asyncio.TimerHandle):
+    """A timer that knows its group."""
+
+    __slots__ = ("group",)
+    group: Group | None
+
+    def _run(self) -> None:
+        if self.group is not None and self.group.frozen:
+            self.group.parked.append(super()._run)
+            return
+        super()._run()
+
+
+class _Clock:
+    """Stands where BaseEventLoop has its selector: instead of blocking it moves the time."""
+
+    def __init__(self, loop: "VirtualLoop") -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[NoReturn]:
+        self._loop.advance(timeout)
+        return []
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """Deterministic asyncio. Use it through `World`, or alone with `run_until_complete`."""
+
+    # BaseEventLoop's own, which its stubs leave out.
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+
+    def __init__(
+        self, *, steps_max: int = STEPS_MAX, steps_per_instant_max: int = STEPS_PER_INSTANT_MAX
+    ) -> None:
+        super().__init__()
+        self._selector = _Clock(self)
+        self._clock_resolution = RESOLUTION_SECONDS
+        self._seconds = 0.0
+        self._steps_max = steps_max
+        self._steps_per_instant_max = steps_per_instant_max
+        self._instant_steps = 0
+        self._tasks: list[tuple[asyncio.Task[Any], Group | None]] = []
+        self._sweep_at = SWEEP_TASKS_MIN
+        self._task_count = 0
+        self._group: contextvars.ContextVar[Group | None] = contextvars.ContextVar("group")
+        self.steps = 0
+        """Callbacks run so far."""
+
+        self.set_task_factory(self._make_task)
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._seconds
+
+    @property
+    def group(self) -> Group | None:
+        """Whose callback runs now."""
+        return self._group.get(None)
+
+    def context_of(self, group: Group | None) -> contextvars.Context:
+        """A fresh context in which everything belongs to `group`; None: to nobody, the world."""
+        context = contextvars.Context()
+        context.run(self._group.set, group)
+        return context
+
+    def advance(self, timeout: float | None) -> None:
+        """Let time pass up to the next timer, and count. Called once per round of callbacks."""
+        ready = len(self._ready)
+        self.steps += ready
+        self._instant_steps += ready
+        if self.steps > self._steps_max:
+            raise StepBudgetError(self.steps, self._seconds, "in one run")
+        if self._instant_steps > self._steps_per_instant_max:
+            raise StepBudgetError(self._instant_steps, self._seconds, "without time passing")
+        if timeout is None:
+            raise DeadlockError(self._waiting())
+        if timeout > 0:
+            # Not `+= timeout`: the sum may miss the timer by a rounding error, and a day's wait
+            # would be cut short by the limit that select() has.
+            self._seconds = max(self._seconds, self._scheduled[0].when())
+            self._instant_steps = 0
+
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """As asyncio's; the callback belongs to the group of its context."""
+        assert not self.is_closed(), "the world is over"
+        handle = _Handle(callback, args, self, context)
+        handle.group = self._group.get(None) if context is None else context.get(self._group, None)
+        self._ready.append(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """The same as `call_soon`: there is one thread."""
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """As asyncio's."""
+        return self.call_at(self._seconds + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """As asyncio's; the callback belongs to the group of its context."""
+        assert not self.is_closed(), "the world is over"
+        timer = _TimerHandle(when, callback, args, self, context)
+        timer.group = self._group.get(None) if context is None else context.get(self._group, None)
+        heapq.heappush(self._scheduled, timer)
+        timer._scheduled = True  # type: ignore[attr-defined] # noqa: SLF001 # BaseEventLoop counts by it
+        return timer
+
+    def run_in_executor(  # type: ignore[override] # it never returns
+        self, executor: object, func: Callable[..., Any], *args: Any
+    ) -> NoReturn:
+        """Refuse: raises `NoThreadsError`."""
+        del executor, args
+        raise NoThreadsError(func)
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 # asyncio's own signature
+        """Nothing to do: there is none."""
+        del timeout
+
+    def dispose(self) -> None:
+        """End every task that is left, frozen ones too, and close. Ports must refuse by now."""
+        self._steps_max += self.steps
+        self._instant_steps = 0
+        for group in {id(group): group for _, group in self._tasks if group}.values():
+            group.frozen = False
+            parked, group.parked = group.parked, []
+            for run in parked:
+                self.call_soon(run, context=self.context_of(None))
+        for _ in range(DISPOSE_ROUNDS_MAX):
+            left = [task for task, _ in self._tasks if not task.done()]
+            if not left:
+                break
+            for task in left:
+                task.cancel()
+            self.run_until_complete(asyncio.sleep(DISPOSE_ROUND_SECONDS))
+        self.run_until_complete(self.shutdown_asyncgens())
+        self.close()
+
+    def _make_task(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coro: Generator[Any, None, Any] | Coroutine[Any, Any, Any],
+        **options: Any,
+    ) -> "asyncio.Task[Any]":
+        """Name tasks by our own count: asyncio's goes on from one world to the next."""
+        self._task_count += 1
+        context: contextvars.Context | None = options.get("context")
+        group = self.group if context is None else context.get(self._group, None)
+        if options.get("name") is None:
+            options["name"] = f"{group.name if group else 'world'}#{self._task_count}"
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **options)
+        self._tasks.append((task, group))
+        if len(self._tasks) >= self._sweep_at:
+            self._tasks = [known for known in self._tasks if not known[0].done()]
+            self._sweep_at = 2 * len(self._tasks) + SWEEP_TASKS_MIN
+        return task
+
+    def _process_events(self, event_list: list[NoReturn]) -> None:
+        """There is no I/O."""
+
+    def _waiting(self) -> list[str]:
+        """Who waits where, oldest first; the frozen do not wait, they are dead."""
+        return [
+            f"{task.get_name()} at {_place(task)}"
+            for task, group in self._tasks
+            if not task.done() and not (group is not None and group.frozen)
+        ]
+
+
+def _place(task: "asyncio.Task[Any]") -> str:
+    """The innermost line outside asyncio that `task` waits in."""
+    awaited: Any = task.get_coro()
+    place = "?"
+    while awaited is not None:
+        for frame_of, next_of in _AWAITABLES:
+            frame = getattr(awaited, frame_of, None)
+            if frame is not None:
+                code = frame.f_code
+                if "asyncio" not in code.co_filename:
+                    place = f"{code.co_filename}:{frame.f_lineno} ({code.co_qualname})"
+                awaited = getattr(awaited, next_of, None)
+                break
+        else:
+            break
+    return place
+
+
+_AWAITABLES: Final = (
+    ("cr_frame", "cr_await"),
+    ("gi_frame", "gi_yieldfrom"),
+    ("ag_frame", "ag_await"),
+)
+"""Coroutines, generators, async generators: where they stand, and what they wait for."""
