@@ -4,7 +4,7 @@ Two things keep this protocol: `shared.bus.nats_bus.NatsBus` over a real NATS se
 `shared.testing.world.memory_bus.MemoryBus`. One suite, `tests/contract/bus`, holds for both.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -140,14 +140,14 @@ class Bus(Protocol):
     async def flush(self) -> None:
         """Wait until all that was published is acknowledged; raise the first error there was."""
 
-    def watch(self, stream: str, *filters: str) -> AsyncIterator[Entry | CaughtUp]:
+    def watch(self, stream: str, *filters: str) -> AsyncGenerator[Entry | CaughtUp, None]:
         """List and watch the view of `stream`: the latest of each subject, `CaughtUp`, then what comes.
 
         Survives reconnects: the same entry may come twice, an older one never after a newer one of
         its subject. It never ends by itself.
         """
 
-    def replay(self, stream: str, *filters: str, start: int = 1) -> AsyncIterator[Entry | CaughtUp]:
+    def replay(self, stream: str, *filters: str, start: int = 1) -> AsyncGenerator[Entry | CaughtUp, None]:
         """Every message of the log from sequence `start`, `CaughtUp`, then what comes."""
 
     async def last_sequence(self, stream: str) -> int:

@@ -41,35 +41,50 @@ class Parts:
     on_stop: Callable[[Callable[[], Awaitable[None]]], None]
     """Register something to close when the process ends."""
 
+    beside: Callable[[Callable[[], Awaitable[None]]], None]
+    """Register something that runs from the start, whether NATS is there or not."""
+
 
 Build = Callable[[Parts], Service]
 """Wires the service; may open nothing that `run` could open."""
 
 
-def run_service(name: str, settings: ServiceSettings, build: Build) -> int:
-    """Run the service until SIGINT or SIGTERM; return the exit status. Called by its `main`."""
+def run_service(
+    name: str, settings: ServiceSettings, build: Build, *, ready_without_bus: bool = False
+) -> int:
+    """Run the service until SIGINT or SIGTERM; return the exit status. Called by its `main`.
+
+    `ready_without_bus`: an outage of NATS must not take it out of its Kubernetes Service.
+    """
     configure_logging(service=name, level=settings.log_level, format_=settings.log_format)
     try:
-        return asyncio.run(_host(name, settings, build))
+        return asyncio.run(_host(name, settings, build, ready_without_bus=ready_without_bus))
     except KeyboardInterrupt:
         return 0
 
 
-async def _host(name: str, settings: ServiceSettings, build: Build) -> int:
+async def _host(
+    name: str, settings: ServiceSettings, build: Build, *, ready_without_bus: bool
+) -> int:
     instance = f"{name}-{settings.instance}"
     tracing = _tracing(name, instance, settings)
     bus = NatsBus(settings.nats_url, instance=instance, credentials=settings.nats_credentials)
     closers: list[Callable[[], Awaitable[None]]] = []
-    service = build(Parts(bus=bus, tracing=tracing, on_stop=closers.append))
+    companions: list[Callable[[], Awaitable[None]]] = []
+    service = build(
+        Parts(bus=bus, tracing=tracing, on_stop=closers.append, beside=companions.append)
+    )
 
     def ready() -> str | None:
-        return service.ready() if bus.connected else f"no connection to NATS at {settings.nats_url}"
+        if bus.connected or ready_without_bus:
+            return service.ready()
+        return f"no connection to NATS at {settings.nats_url}"
 
     health = HealthServer(host=settings.health_host, port=settings.health_port, ready=ready)
     port = await health.start()
     log.info("started", health=f"http://{settings.health_host}:{port}/readyz")
     try:
-        return await _until_stopped(service, bus, settings)
+        return await _until_stopped(service, bus, settings, companions)
     finally:
         for close in closers:
             await close()
@@ -78,15 +93,26 @@ async def _host(name: str, settings: ServiceSettings, build: Build) -> int:
         log.info("stopped")
 
 
-async def _until_stopped(service: Service, bus: Bus, settings: ServiceSettings) -> int:
+async def _until_stopped(
+    service: Service,
+    bus: Bus,
+    settings: ServiceSettings,
+    companions: list[Callable[[], Awaitable[None]]],
+) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
 
-    async def work() -> None:
+    async def serve() -> None:
         await bus.start()
         await service.run()
+
+    async def work() -> None:
+        async with asyncio.TaskGroup() as group:
+            for companion in companions:
+                group.create_task(_forever(companion))
+            group.create_task(_forever(serve))
 
     working = asyncio.create_task(work(), name="service")
     stopping = asyncio.create_task(stop.wait(), name="stop")
@@ -104,6 +130,11 @@ async def _until_stopped(service: Service, bus: Bus, settings: ServiceSettings) 
     except TimeoutError:
         log.warning("some work did not finish in time; it will be done again")
     return EXIT_FAILED if failed else 0
+
+
+async def _forever(run: Callable[[], Awaitable[None]]) -> None:
+    await run()
+    raise RuntimeError(f"{run!r} returned; it should run until it is cancelled")
 
 
 def _tracing(name: str, instance: str, settings: ServiceSettings) -> Tracing:

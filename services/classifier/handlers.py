@@ -1,0 +1,192 @@
+"""Publishes the state of every workload. Nothing is decided here."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from services.classifier.projector import Projector
+from shared.bus.port import Bus, CaughtUp, Entry, FencedError, StreamFullError, UnavailableError
+from shared.contracts.messages import UndecodableError
+from shared.contracts.observed import Observed, Synced, observed_filter
+from shared.contracts.workloads import WorkloadState
+from shared.telemetry.tracing import Tracing
+
+__all__ = ["Projection"]
+
+log = structlog.get_logger(__name__)
+
+LEASE: Final = "classifier-projection"
+"""One replica projects; every replica answers the webhook."""
+
+STREAM_FULL_SECONDS: Final = 5.0
+
+
+class Projection:
+    """The service's side of the wire: OBSERVED in, WORKLOADS out, one writer at a time."""
+
+    def __init__(self, *, bus: Bus, now: Callable[[], datetime], tracing: Tracing) -> None:
+        self._bus = bus
+        self._now = now
+        self._tracing = tracing
+
+    async def run(self) -> None:
+        """Project for as long as the lease is ours; whoever follows starts from the log."""
+        while True:
+            lease = await self._bus.lease(LEASE)
+            log.info("projecting", lease=LEASE)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    projecting = group.create_task(
+                        _Term(bus=self._bus, tracing=self._tracing, group=group).run()
+                    )
+                    await lease.lost()
+                    projecting.cancel()
+            except* FencedError:
+                log.warning("somebody else writes WORKLOADS; starting again from the log")
+            finally:
+                await lease.release()
+
+
+class _Term:
+    """One holder's time: state is rebuilt from the streams, so nothing outlives it."""
+
+    def __init__(self, *, bus: Bus, tracing: Tracing, group: asyncio.TaskGroup) -> None:
+        self._bus = bus
+        self._tracing = tracing
+        self._group = group
+        self._projectors: dict[str, Projector] = {}
+        self._synced: set[str] = set()
+        self._sequences: dict[str, int] = {}
+        """Last sequence of each subject: a writer that does not know it is refused."""
+
+        self._in_flight: set[str] = set()
+        self._next: dict[str, WorkloadState] = {}
+        """What to publish of a subject when its publish in flight is acknowledged. The latest wins."""
+
+    async def run(self) -> None:
+        await self._recall()
+        filters = [observed_filter(kind) for kind in Projector.watched()]
+        caught_up = False
+        async with aclosing(self._bus.watch("OBSERVED", *filters, SYNCED_FILTER)) as items:
+            async for item in items:
+                if isinstance(item, CaughtUp):
+                    caught_up = True
+                    for cluster in sorted(self._synced):
+                        self._settle(cluster)
+                elif (cluster := self._take(item)) is not None and caught_up:
+                    self._publish_changes(cluster)
+
+    async def _recall(self) -> None:
+        async with aclosing(self._bus.watch("WORKLOADS")) as items:
+            async for item in items:
+                if isinstance(item, CaughtUp):
+                    return
+                self._sequences[item.subject] = item.sequence
+                try:
+                    state = WorkloadState.decode(item.data, item.headers)
+                except UndecodableError as error:
+                    log.warning(
+                        "forgetting an unreadable state", subject=item.subject, error=str(error)
+                    )
+                    continue
+                self._projector(state.cluster).recall(state)
+
+    def _take(self, entry: Entry) -> str | None:
+        """Take in one observation; the cluster whose changes may now be published."""
+        try:
+            if entry.subject.endswith(".synced"):
+                cluster = Synced.decode(entry.data).cluster
+                first = cluster not in self._synced
+                self._synced.add(cluster)
+                if first:
+                    self._projector(cluster).settle()
+                return cluster
+            observed = Observed.decode(entry.data, entry.headers)
+        except UndecodableError as error:
+            log.warning("skipping what cannot be read", subject=entry.subject, error=str(error))
+            return None
+        self._projector(observed.cluster).take(observed)
+        return observed.cluster if observed.cluster in self._synced else None
+
+    def _settle(self, cluster: str) -> None:
+        self._projector(cluster).settle()
+        self._publish_changes(cluster)
+
+    def _projector(self, cluster: str) -> Projector:
+        if cluster not in self._projectors:
+            self._projectors[cluster] = Projector(cluster)
+        return self._projectors[cluster]
+
+    def _publish_changes(self, cluster: str) -> None:
+        for state in self._projector(cluster).changes():
+            if state.subject in self._in_flight:
+                self._next[state.subject] = state
+            else:
+                self._publish(state)
+
+    def _publish(self, state: WorkloadState) -> None:
+        self._in_flight.add(state.subject)
+        self._group.create_task(self._acknowledged(state))
+
+    async def _acknowledged(self, state: WorkloadState) -> None:
+        """One publish of a subject at a time: its successor needs the sequence of this one."""
+        subject = state.subject
+        while True:
+            try:
+                sequence = await self._bus.publish(
+                    state, expect_subject=self._sequences.get(subject, 0)
+                )
+                break
+            except (StreamFullError, UnavailableError) as error:
+                log.warning("cannot publish; trying again", subject=subject, error=str(error))
+                await asyncio.sleep(STREAM_FULL_SECONDS)
+                state = self._next.pop(subject, state)
+            except FencedError:
+                await self._adopt(state)
+        self._sequences[subject] = sequence
+        self._in_flight.discard(subject)
+        self._trace(state)
+        if (following := self._next.pop(subject, None)) is not None:
+            self._publish(following)
+
+    async def _adopt(self, state: WorkloadState) -> None:
+        """Find out whose write came first: our own of a moment ago, or somebody else's."""
+        last = await self._bus.latest("WORKLOADS", state.subject)
+        known = self._sequences.get(state.subject, 0)
+        if last is None:
+            if known == 0:
+                raise FencedError(f"{state.subject} refuses its first message")
+            self._sequences[state.subject] = (
+                0  # It grew old and left the log; the view still has it.
+            )
+        elif last.headers.get("ce-source") == self._bus.instance and last.sequence > known:
+            self._sequences[state.subject] = last.sequence
+        else:
+            raise FencedError(f"{state.subject} was written by somebody else")
+
+    def _trace(self, state: WorkloadState) -> None:
+        """The workload's own span, which the trace context names, is written when it has ended."""
+        if state.finish is None or state.finish.at is None:
+            return
+        self._tracing.span(
+            f"workload {state.owner.kind if state.owner else 'Workload'}",
+            parent=state.traceparent,
+            start=state.created_at,
+            end=state.finish.at,
+            root=True,
+            attributes={
+                "k8s.cluster.name": state.cluster,
+                "k8s.namespace.name": state.namespace,
+                "sluicegate.workload": state.name,
+                "sluicegate.queue": state.queue,
+                "sluicegate.priority": state.priority,
+                "cicd.pipeline.result": "success" if state.finish.success else "failure",
+            },
+        )
+
+
+SYNCED_FILTER: Final = "sluice.observed.*._._.synced"

@@ -1,0 +1,238 @@
+"""From a job and its Workload object to the state of one workload. Pure."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from services.classifier.requests import RequestsError, pod_sets_asked
+from services.classifier.surroundings import Surroundings
+from shared.contracts import names
+from shared.contracts.integrations import Integration, queue_of
+from shared.contracts.kinds import Object
+from shared.contracts.workloads import Finish, OwnerReference, Phase, PodSet, WorkloadState
+
+__all__ = ["Priority", "project_foreign", "project_job", "tombstone"]
+
+WORKLOAD_PRIORITY_CLASS: Final = "kueue.x-k8s.io/workloadpriorityclass"
+POD_PRIORITY_CLASS: Final = "scheduling.k8s.io/priorityclass"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priority:
+    """What decides who goes first, and where it came from."""
+
+    value: int = 0
+    name: str | None = None
+    source: str = ""
+    missing: str | None = None
+    """The class that was asked for and is not there, in words."""
+
+
+def project_job(
+    job: Object,
+    *,
+    integration: Integration,
+    workload: Object | None,
+    cluster: str,
+    name: str,
+    around: Surroundings,
+) -> WorkloadState:
+    """The state of the workload behind `job`; `workload` is its Workload object, once there is one."""
+    metadata = job["metadata"]
+    namespace = metadata["namespace"]
+    problems: list[str] = []
+    raw = _collect(problems, lambda: integration.pod_sets(job), [])
+    pod_sets = _asked(problems, raw, namespace=namespace, around=around)
+    priority = _job_priority(job, raw, around)
+    if priority.missing:
+        problems.append(priority.missing)
+    reclaimable = _collect(problems, lambda: integration.reclaimable(job), {})
+    finish = integration.finish(job)
+    active = integration.active(job)
+    held = integration.held(job)
+    spec = (workload or {}).get("spec") or {}
+    return WorkloadState(
+        cluster=cluster,
+        namespace=namespace,
+        name=name,
+        uid=metadata["uid"],
+        owner=OwnerReference(
+            api_version=integration.kind.api_version,
+            kind=integration.kind.kind,
+            plural=integration.kind.plural,
+            name=metadata["name"],
+            uid=metadata["uid"],
+        ),
+        version=str(metadata.get("resourceVersion", "")),
+        phase=_phase(finish=finish, active=active),
+        active=bool(spec.get("active", True)),
+        # A queue label that vanished after admission does not free the job of its quota.
+        queue=queue_of(job) or str(spec.get("queueName") or ""),
+        priority=priority.value,
+        priority_class=priority.name,
+        priority_class_source=priority.source,
+        created_at=_time(metadata["creationTimestamp"]),
+        pod_sets=[_with_reclaimed(p, reclaimable.get(p.name, 0), workload) for p in pod_sets],
+        inadmissible="; ".join(problems) or None,
+        held=held,
+        on_hold=_on_hold(metadata),
+        pods_active=active,
+        pods_ready=integration.ready(job),
+        finish=finish,
+        max_execution_seconds=_collect(problems, lambda: _max_execution(metadata), None),
+        labels=_labels(metadata),
+        traceparent=(metadata.get("annotations") or {}).get(names.TRACEPARENT_ANNOTATION),
+        **_from_workload(workload),
+    )
+
+
+def project_foreign(workload: Object, *, cluster: str, around: Surroundings) -> WorkloadState:
+    """The state of a Workload object that somebody else owns: it says itself how it stands."""
+    metadata, spec = workload["metadata"], workload.get("spec") or {}
+    problems: list[str] = []
+    pod_sets = _asked(
+        problems, spec.get("podSets") or [], namespace=metadata["namespace"], around=around
+    )
+    finished = _condition(workload, "Finished")
+    finish = None
+    if finished is not None and finished.get("status") == "True":
+        finish = Finish(
+            success=finished.get("reason") != "Failed",
+            message=finished.get("message") or "",
+            at=_time(finished["lastTransitionTime"])
+            if finished.get("lastTransitionTime")
+            else None,
+        )
+    reference = spec.get("priorityClassRef") or {}
+    return WorkloadState(
+        cluster=cluster,
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        version=str(metadata.get("resourceVersion", "")),
+        phase=_phase(finish=finish, active=False),
+        active=bool(spec.get("active", True)),
+        queue=str(spec.get("queueName") or ""),
+        priority=int(spec.get("priority") or 0),
+        priority_class=reference.get("name") or spec.get("priorityClassName"),
+        created_at=_time(metadata["creationTimestamp"]),
+        pod_sets=[_with_reclaimed(p, 0, workload) for p in pod_sets],
+        inadmissible="; ".join(problems) or None,
+        # It is held for as long as it has no quota: its own controller waits for the condition.
+        held=not _is_true(workload, "QuotaReserved"),
+        finish=finish,
+        max_execution_seconds=spec.get("maximumExecutionTimeSeconds"),
+        labels=_labels(metadata),
+        traceparent=(metadata.get("annotations") or {}).get(names.TRACEPARENT_ANNOTATION),
+        **_from_workload(workload),
+    )
+
+
+def tombstone(last: WorkloadState) -> WorkloadState:
+    """The end of a workload whose job was deleted."""
+    changes = {"phase": "gone", "pods_active": False, "held": True, "admission": None}
+    return last.model_copy(update=changes)
+
+
+def _phase(*, finish: Finish | None, active: bool) -> Phase:
+    if finish is not None:
+        return "finished"
+    return "running" if active else "waiting"
+
+
+def _asked(
+    problems: list[str], raw: list[Object], *, namespace: str, around: Surroundings
+) -> list[PodSet]:
+    try:
+        return pod_sets_asked(
+            raw,
+            limit_ranges=around.limit_ranges(namespace),
+            runtime_class=around.runtime_class,
+        )
+    except RequestsError as error:
+        problems.append(str(error))
+        return list(error.pod_sets)
+
+
+def _job_priority(job: Object, raw: list[Object], around: Surroundings) -> Priority:
+    """Class label, then pod priority class, then the cluster's default (`research/kueue.md` 3.6)."""
+    labels = job["metadata"].get("labels") or {}
+    wanted = labels.get(names.PRIORITY_CLASS_LABEL)
+    if wanted:
+        found = around.workload_priority_class(wanted)
+        if found is None:
+            return Priority(name=wanted, missing=f"WorkloadPriorityClass {wanted!r} not found")
+        return Priority(
+            value=int(found.get("value", 0)), name=wanted, source=WORKLOAD_PRIORITY_CLASS
+        )
+    specs = ((pod_set.get("template") or {}).get("spec") or {} for pod_set in raw)
+    pod_class = next((s["priorityClassName"] for s in specs if s.get("priorityClassName")), None)
+    if pod_class:
+        found = around.priority_class(pod_class)
+        if found is None:
+            return Priority(name=pod_class, missing=f"PriorityClass {pod_class!r} not found")
+        return Priority(value=int(found.get("value", 0)), name=pod_class, source=POD_PRIORITY_CLASS)
+    default = around.default_priority_class()
+    if default is None:
+        return Priority()
+    return Priority(
+        value=int(default.get("value", 0)),
+        name=default["metadata"]["name"],
+        source=POD_PRIORITY_CLASS,
+    )
+
+
+def _with_reclaimed(pod_set: PodSet, by_job: int, workload: Object | None) -> PodSet:
+    """What job and Workload say of finished pods; it only grows, and never past the count."""
+    status = (workload or {}).get("status") or {}
+    said = {r["name"]: int(r.get("count", 0)) for r in status.get("reclaimablePods") or []}
+    reclaimable = min(max(by_job, said.get(pod_set.name, 0)), pod_set.count)
+    return pod_set.model_copy(update={"reclaimable": reclaimable}) if reclaimable else pod_set
+
+
+def _from_workload(workload: Object | None) -> dict[str, Any]:
+    if workload is None or not _is_true(workload, "QuotaReserved"):
+        return {}
+    status = workload.get("status") or {}
+    return {"admission": status.get("admission"), "evicted": _is_true(workload, "Evicted")}
+
+
+def _labels(metadata: Object) -> dict[str, str]:
+    return dict(metadata.get("labels") or {})
+
+
+def _on_hold(metadata: Object) -> str | None:
+    paused = (metadata.get("annotations") or {}).get(names.USER_PENDING) == "true"
+    return f"its user created it paused (annotation {names.USER_PENDING})" if paused else None
+
+
+def _max_execution(metadata: Object) -> int | None:
+    value = (metadata.get("labels") or {}).get(names.MAX_EXECUTION)
+    if value is None:
+        return None
+    if not value.isascii() or not value.isdigit() or int(value) == 0:
+        raise ValueError(f"label {names.MAX_EXECUTION}: {value!r} is no positive number of seconds")
+    return int(value)
+
+
+def _collect(problems: list[str], read: Any, otherwise: Any) -> Any:
+    """`read()`, or `otherwise` with the problem noted: bad input waits with a reason, it does not vanish."""
+    try:
+        return read()
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        problems.append(str(error))
+        return otherwise
+
+
+def _condition(obj: Object, type_: str) -> Object | None:
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    return next((c for c in conditions if c.get("type") == type_), None)
+
+
+def _is_true(obj: Object, type_: str) -> bool:
+    condition = _condition(obj, type_)
+    return condition is not None and condition.get("status") == "True"
+
+
+def _time(value: str) -> datetime:
+    return datetime.fromisoformat(value)

@@ -1,0 +1,197 @@
+"""Joins jobs with their Workload objects and says which workloads changed. Pure."""
+
+from collections.abc import Iterator
+
+import structlog
+
+from services.classifier.projection import project_foreign, project_job, tombstone
+from services.classifier.surroundings import Surroundings
+from shared.contracts import kinds
+from shared.contracts.integrations import (
+    INTEGRATIONS,
+    Integration,
+    integration_for,
+    is_nested,
+    queue_of,
+)
+from shared.contracts.kinds import Kind, Object
+from shared.contracts.names import workload_name
+from shared.contracts.observed import Observed
+from shared.contracts.workloads import WorkloadState
+
+__all__ = ["Projector", "asks"]
+
+log = structlog.get_logger(__name__)
+
+_Name = tuple[str, str]
+"""Namespace and name of a Workload."""
+
+_ASKS = (
+    "queue",
+    "priority",
+    "priority_class",
+    "pod_sets",
+    "active",
+    "inadmissible",
+    "on_hold",
+    "max_execution_seconds",
+)
+
+
+def asks(state: WorkloadState) -> tuple[object, ...]:
+    """The part of a state that a decision answers; a change of it is a new generation."""
+    return tuple(getattr(state, field) for field in _ASKS)
+
+
+class Projector:
+    """The workloads of one cluster. Take in what was observed, then ask for `changes`."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._around = Surroundings()
+        self._jobs: dict[_Name, tuple[Integration, Object]] = {}
+        """By the name of the Workload that stands for the job."""
+
+        self._names: dict[tuple[str, str, str], _Name] = {}
+        """(plural_group, namespace, job name) to the name of its Workload."""
+
+        self._workloads: dict[_Name, Object] = {}
+        self._published: dict[_Name, WorkloadState] = {}
+        self._dirty: dict[_Name, None] = {}  # An ordered set: in the order of the changes.
+
+    @staticmethod
+    def watched() -> tuple[Kind, ...]:
+        """Every kind that a projector wants to hear of."""
+        return (
+            *Surroundings.watched(),
+            kinds.WORKLOAD,
+            *(integration.kind for integration in INTEGRATIONS),
+        )
+
+    def recall(self, state: WorkloadState) -> None:
+        """Take note of what is on the log already: only what differs from it is a change."""
+        self._published[state.namespace, state.name] = state
+
+    def take(self, observed: Observed) -> None:
+        """Take in one observation. Repeated ones change nothing."""
+        if self._around.take(observed):
+            self._touch(observed.namespace)
+        elif (observed.group, observed.plural) == (kinds.WORKLOAD.group, kinds.WORKLOAD.plural):
+            self._take_workload(observed)
+        elif integration := integration_for(group=observed.group, plural=observed.plural):
+            self._take_job(observed, integration)
+
+    def settle(self) -> None:
+        """All was listed: what is on the log and was not seen is gone."""
+        for name, state in self._published.items():
+            if state.phase != "gone":
+                self._dirty[name] = None
+
+    def changes(self) -> Iterator[WorkloadState]:
+        """Yield each workload whose state differs from the one last yielded or recalled."""
+        while self._dirty:
+            name = next(iter(self._dirty))
+            del self._dirty[name]
+            state = self._project(name)
+            if state is not None:
+                yield state
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Make a workload be looked at again: publishing its last change did not succeed."""
+        self._dirty[namespace, name] = None
+
+    def _take_workload(self, observed: Observed) -> None:
+        assert observed.namespace is not None
+        name = (observed.namespace, observed.name)
+        if observed.deleted or observed.object is None:
+            self._workloads.pop(name, None)
+        else:
+            self._workloads[name] = observed.object
+        self._dirty[name] = None
+
+    def _take_job(self, observed: Observed, integration: Integration) -> None:
+        assert observed.namespace is not None
+        key = (integration.kind.detail, observed.namespace, observed.name)
+        before = self._names.get(key)
+        if observed.deleted or observed.object is None:
+            # A tombstone of an earlier life does not end the later one.
+            if before is not None and self._jobs[before][1]["metadata"]["uid"] == observed.uid:
+                self._drop(key, before)
+            return
+        name = (
+            observed.namespace,
+            workload_name(
+                kind=integration.kind.kind,
+                group=integration.kind.group,
+                name=observed.name,
+                uid=observed.uid,
+            ),
+        )
+        if before is not None and before != name:
+            self._drop(key, before)
+        if not self._is_ours(observed.object, name):
+            if before is not None:
+                self._drop(key, before)
+            return
+        self._names[key] = name
+        self._jobs[name] = (integration, observed.object)
+        self._dirty[name] = None
+
+    def _is_ours(self, job: Object, name: _Name) -> bool:
+        """It asks for a queue; or it did, and a label that was removed does not set it free."""
+        if is_nested(job):
+            return False
+        return bool(queue_of(job)) or name in self._published or name in self._workloads
+
+    def _drop(self, key: tuple[str, str, str], name: _Name) -> None:
+        del self._names[key]
+        del self._jobs[name]
+        self._dirty[name] = None
+
+    def _touch(self, namespace: str | None) -> None:
+        """A class or range changed: look again at every workload that it may concern."""
+        for name in (*self._jobs, *self._workloads):
+            if namespace is None or name[0] == namespace:
+                self._dirty[name] = None
+
+    def _project(self, name: _Name) -> WorkloadState | None:
+        last = self._published.get(name)
+        state = self._state_now(name, last)
+        if state is None or (last is not None and _same(last, state)):
+            return None
+        if last is not None and last.uid == state.uid:
+            grown = 0 if asks(last) == asks(state) else 1
+            state = state.model_copy(update={"generation": last.generation + grown})
+        self._published[name] = state
+        return state
+
+    def _state_now(self, name: _Name, last: WorkloadState | None) -> WorkloadState | None:
+        workload = self._workloads.get(name)
+        if name in self._jobs:
+            integration, job = self._jobs[name]
+            return project_job(
+                job,
+                integration=integration,
+                workload=workload,
+                cluster=self._cluster,
+                name=name[1],
+                around=self._around,
+            )
+        if workload is not None and not _owned_by_a_job(workload):
+            return project_foreign(workload, cluster=self._cluster, around=self._around)
+        return None if last is None or last.phase == "gone" else tombstone(last)
+
+
+def _owned_by_a_job(workload: Object) -> bool:
+    """A job of ours owns it (or did, and the garbage collector has not come by yet)."""
+    for owner in workload["metadata"].get("ownerReferences") or []:
+        group = owner.get("apiVersion", "").rpartition("/")[0]
+        if owner.get("controller") and integration_for(group=group, kind=owner.get("kind")):
+            return True
+    return False
+
+
+def _same(a: WorkloadState, b: WorkloadState) -> bool:
+    """Equal but for what only says when it was read."""
+    ignored = {"generation": 0, "traceparent": None}
+    return a.model_copy(update=ignored) == b.model_copy(update=ignored)

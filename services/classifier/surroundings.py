@@ -1,0 +1,73 @@
+"""What a job's meaning depends on besides itself: classes, ranges, queues of its cluster."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from shared.contracts import kinds
+from shared.contracts.kinds import Kind, Object
+from shared.contracts.observed import Observed
+
+__all__ = ["Surroundings"]
+
+_Key = tuple[str | None, str]
+
+_WATCHED: tuple[Kind, ...] = (
+    kinds.LIMIT_RANGE,
+    kinds.RUNTIME_CLASS,
+    kinds.PRIORITY_CLASS,
+    kinds.WORKLOAD_PRIORITY_CLASS,
+)
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """The latest state of each object of the few kinds that matter, for one cluster."""
+
+    _objects: dict[tuple[str, str], dict[_Key, Object]] = field(
+        default_factory=lambda: {(kind.group, kind.plural): {} for kind in _WATCHED}
+    )
+
+    @staticmethod
+    def watched() -> tuple[Kind, ...]:
+        """The kinds whose change may change what a job asks for."""
+        return _WATCHED
+
+    def take(self, observed: Observed) -> bool:
+        """Take in a change; True if it is of a kind that matters here."""
+        objects = self._objects.get((observed.group, observed.plural))
+        if objects is None:
+            return False
+        key = (observed.namespace, observed.name)
+        if observed.deleted or observed.object is None:
+            objects.pop(key, None)
+        else:
+            objects[key] = observed.object
+        return True
+
+    def limit_ranges(self, namespace: str) -> list[Object]:
+        """All LimitRanges of a namespace, in order of name: the first to give a default wins."""
+        found = self._objects[kinds.LIMIT_RANGE.group, kinds.LIMIT_RANGE.plural]
+        return [found[key] for key in sorted(found, key=lambda k: k[1]) if key[0] == namespace]
+
+    def runtime_class(self, name: str) -> Object | None:
+        """The RuntimeClass `name`."""
+        return self._of(kinds.RUNTIME_CLASS).get((None, name))
+
+    def workload_priority_class(self, name: str) -> Object | None:
+        """The WorkloadPriorityClass `name`."""
+        return self._of(kinds.WORKLOAD_PRIORITY_CLASS).get((None, name))
+
+    def priority_class(self, name: str) -> Object | None:
+        """The PriorityClass `name`."""
+        return self._of(kinds.PRIORITY_CLASS).get((None, name))
+
+    def default_priority_class(self) -> Object | None:
+        """The PriorityClass with `globalDefault`; of several, the one of lowest value."""
+        defaults = [c for c in self._each(kinds.PRIORITY_CLASS) if c.get("globalDefault")]
+        return min(defaults, key=lambda c: (c.get("value", 0), c["metadata"]["name"]), default=None)
+
+    def _of(self, kind: Kind) -> dict[_Key, Object]:
+        return self._objects[kind.group, kind.plural]
+
+    def _each(self, kind: Kind) -> Iterator[Object]:
+        return iter(self._of(kind).values())

@@ -1,0 +1,84 @@
+"""The Workload object of a job, as Kueue makes it (`research/kueue.md` 3.1, 3.4). Pure."""
+
+from typing import Any
+
+from shared.contracts import names
+from shared.contracts.integrations import Integration
+from shared.contracts.kinds import WORKLOAD, Object
+from shared.contracts.workloads import WorkloadState
+
+__all__ = ["finalizer_patch", "spec_patch", "workload_object"]
+
+_GROUPS = {
+    "kueue.x-k8s.io/workloadpriorityclass": ("kueue.x-k8s.io", "WorkloadPriorityClass"),
+    "scheduling.k8s.io/priorityclass": ("scheduling.k8s.io", "PriorityClass"),
+}
+
+
+def workload_object(state: WorkloadState, job: Object, integration: Integration) -> Object:
+    """The object to create for `job`. Raises ValueError where its pod sets cannot be read."""
+    assert state.owner is not None
+    metadata = job["metadata"]
+    annotations = {}
+    if trace := (metadata.get("annotations") or {}).get(names.TRACEPARENT_ANNOTATION):
+        annotations[names.TRACEPARENT_ANNOTATION] = trace
+    return {
+        "apiVersion": WORKLOAD.api_version,
+        "kind": WORKLOAD.kind,
+        "metadata": {
+            "name": state.name,
+            "namespace": state.namespace,
+            "labels": {"kueue.x-k8s.io/job-uid": metadata["uid"]},
+            "annotations": annotations,
+            "finalizers": [names.RESOURCE_IN_USE],
+            "ownerReferences": [
+                {
+                    "apiVersion": state.owner.api_version,
+                    "kind": state.owner.kind,
+                    "name": state.owner.name,
+                    "uid": state.owner.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {"active": state.active, **_spec(state, job, integration)},
+    }
+
+
+def spec_patch(
+    obj: Object, state: WorkloadState, job: Object, integration: Integration
+) -> Object | None:
+    """What to change while it waits: the job asks for something else now. None: nothing."""
+    wanted, spec = _spec(state, job, integration), obj.get("spec") or {}
+    changed = {key: value for key, value in wanted.items() if spec.get(key) != value}
+    if not changed:
+        return None
+    return {"metadata": {"uid": obj["metadata"]["uid"]}, "spec": changed}
+
+
+def finalizer_patch(obj: Object) -> list[Object] | None:
+    """Take our finalizer off, so that the object can go with its job. None: it is off."""
+    finalizers: list[str] = obj["metadata"].get("finalizers") or []
+    if names.RESOURCE_IN_USE not in finalizers:
+        return None
+    left = [name for name in finalizers if name != names.RESOURCE_IN_USE]
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": obj["metadata"]["uid"]},
+        {"op": "test", "path": "/metadata/finalizers", "value": finalizers},
+        {"op": "replace", "path": "/metadata/finalizers", "value": left},
+    ]
+
+
+def _spec(state: WorkloadState, job: Object, integration: Integration) -> dict[str, Any]:
+    spec: dict[str, Any] = {
+        "queueName": state.queue,
+        "priority": state.priority,
+        "podSets": integration.pod_sets(job),
+    }
+    if state.priority_class and state.priority_class_source in _GROUPS:
+        group, kind = _GROUPS[state.priority_class_source]
+        spec["priorityClassRef"] = {"group": group, "kind": kind, "name": state.priority_class}
+    if state.max_execution_seconds is not None:
+        spec["maximumExecutionTimeSeconds"] = state.max_execution_seconds
+    return spec
