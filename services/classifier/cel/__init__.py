@@ -4,8 +4,6 @@ from services.classifier.cel.compile import EXPRESSION_CHARS_MAX, CelEngine
 from services.classifier.cel.errors import CompileError, EvaluationError
 from services.classifier.cel.evaluate import Programs, Variables
 from services.classifier.cel.mutations import (
-    PRIORITY_CLASS_LABEL,
-    REQUESTS_PREFIX,
     AddRequest,
     Mutation,
     SetAnnotation,
@@ -14,8 +12,6 @@ from services.classifier.cel.mutations import (
 
 __all__ = [
     "EXPRESSION_CHARS_MAX",
-    "PRIORITY_CLASS_LABEL",
-    "REQUESTS_PREFIX",
     "AddRequest",
     "CelEngine",
     "CompileError",

@@ -65,7 +65,7 @@ class CelEngine:
         try:
             checked = syntax.parse(original.serialize())
             if quoted := next(_quoted_fields(checked.expr), None):
-                raise refuse(f"field `{quoted}` in backticks: write .field or [\"{quoted}\"]")
+                raise refuse(f'field `{quoted}` in backticks: write .field or ["{quoted}"]')
             tree = syntax.parse(original.serialize())
             inline_functions(tree)
             runnable = self._evaluating.deserialize(syntax.serialize(tree))

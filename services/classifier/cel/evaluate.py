@@ -10,7 +10,6 @@ from services.classifier.cel.errors import EvaluationError
 from services.classifier.cel.explain import explain
 from services.classifier.cel.functions import MARK
 from services.classifier.cel.mutations import (
-    REQUESTS_PREFIX,
     AddRequest,
     Mutation,
     SetAnnotation,
@@ -19,6 +18,7 @@ from services.classifier.cel.mutations import (
     explain_label_value,
     explain_qualified_name,
 )
+from shared.contracts.names import REQUESTS_PREFIX
 
 __all__ = ["Program", "Programs", "Variables"]
 

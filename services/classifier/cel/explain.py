@@ -2,10 +2,10 @@
 
 The library says `No matching overloads found : <iter_range>`, without a place. Failures are rare
 and end with a refusal that a person reads, so the parts of the expression are then evaluated one
-by one until the smallest that fails is found.
+by one until the smallest that fails in the same way is found.
 """
 
-from collections.abc import Iterator
+import re
 from typing import Any, Final
 
 from cel_expr_python import cel
@@ -17,6 +17,10 @@ __all__ = ["explain"]
 
 NODES_MAX: Final = 500
 """How many parts are tried before giving up on a place."""
+
+_NO_OVERLOAD: Final = "UNKNOWN: No matching overloads found : "
+_NO_KEY: Final = "NOT_FOUND: Key not found in map : "
+_METHOD_REPLACE: Final = re.compile(r"^\((\w+)\)\.replace\(")
 
 _GO_NAMES: Final = {
     "STRING": "types.String",
@@ -30,40 +34,40 @@ _CEL_NAMES: Final = {"INT": "int", "DOUBLE": "double", "BOOL": "bool", "STRING":
 
 def explain(error: str, checked: Any, environment: Any, activation: Any) -> str:
     """Say what failed and where, as well as it can be found out."""
-    said = _in_words(error)
-    for tried, node in enumerate(_inner_first(checked.expr)):
-        if tried >= NODES_MAX:
+    node, tried = checked.expr, 0
+    # Down from the whole to the smallest part that fails in the same way. Only the same failure
+    # counts: a part that fails in another way may never have been reached.
+    while tried < NODES_MAX:
+        for child in children(node):
+            tried += 1
+            if _failure(_value(child, checked, environment, activation)) == error:
+                node = child
+                break
+        else:
             break
-        reason = _reason(node, checked, environment, activation)
-        if reason is not None:
-            return f"{_position(node, checked)}{reason if reason else said}"
-    return said
+    if _failure(_value(node, checked, environment, activation)) != error:
+        return _in_words(error)
+    return _position(node, checked) + _reason(node, error, checked, environment, activation)
 
 
-def _reason(node: Any, checked: Any, environment: Any, activation: Any) -> str | None:
-    """Why `node` fails though its parts do not; "" if no better words are known; None if well."""
-    failure = _value(node, checked, environment, activation)
-    if failure is None or failure.type() != cel.Type.ERROR:
-        return None
-    text = str(failure.value())
-    if node.HasField("comprehension_expr") and "<iter_range>" in text:
+def _reason(node: Any, error: str, checked: Any, environment: Any, activation: Any) -> str:
+    """Why `node` fails though none of its parts does."""
+    if node.HasField("comprehension_expr") and "<iter_range>" in error:
         over = _value(node.comprehension_expr.iter_range, checked, environment, activation)
         got = over.type().name() if over is not None else "?"
         return f"no such overload: got {_GO_NAMES.get(got, got)!r}, expected iterable type"
-    if node.HasField("call_expr") and node.call_expr.function in SIGNATURES:
+    calls_ours = node.HasField("call_expr") and node.call_expr.function in SIGNATURES
+    if calls_ours and error.startswith(_NO_OVERLOAD):
         types = [
             _type_name(_value(argument, checked, environment, activation))
             for argument in node.call_expr.args
         ]
-        if "No matching overloads" in text:
-            return f"no such overload: {node.call_expr.function}({', '.join(types)})"
-    return _in_words(text)
+        return f"no such overload: {node.call_expr.function}({', '.join(types)})"
+    return _in_words(error)
 
 
-def _inner_first(expr: Any) -> Iterator[Any]:
-    for child in children(expr):
-        yield from _inner_first(child)
-    yield expr
+def _failure(value: Any) -> str | None:
+    return str(value.value()) if value is not None and value.type() == cel.Type.ERROR else None
 
 
 def _value(node: Any, checked: Any, environment: Any, activation: Any) -> Any:
@@ -81,7 +85,7 @@ def _value(node: Any, checked: Any, environment: Any, activation: Any) -> Any:
 def _type_name(value: Any) -> str:
     if value is None:
         return "dyn"
-    name = value.type().name()
+    name: str = value.type().name()
     return _CEL_NAMES.get(name, name.partition("<")[0].lower())
 
 
@@ -96,13 +100,12 @@ def _position(node: Any, checked: Any) -> str:
 
 def _in_words(error: str) -> str:
     """The library's sentence without its status code, in CEL's usual words."""
-    _, _, said = error.partition(": ")
-    said = said or error
-    for prefix, usual in (
-        ("No matching overloads found : ", "no such overload: "),
-        ("Key not found in map : ", "no such key: "),
-    ):
-        if said.startswith(prefix):
-            rest = said.removeprefix(prefix)
-            return usual + (rest.strip('"') if "key" in usual else rest.replace("int64", "int"))
-    return said
+    if error.startswith(_NO_OVERLOAD):
+        said = error.removeprefix(_NO_OVERLOAD).replace("int64", "int")
+        # Inside a loop the failing part cannot be run by itself. An expression cannot call
+        # replace() as a method, so this is our form of the function.
+        return "no such overload: " + _METHOD_REPLACE.sub(r"replace(\1, ", said)
+    if error.startswith(_NO_KEY):
+        key = error.removeprefix(_NO_KEY).strip('"')
+        return f"no such key: {key}"
+    return error.partition(": ")[2] or error

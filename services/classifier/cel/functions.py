@@ -14,8 +14,8 @@ from typing import Any, Final
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_strings
 
-from services.classifier.cel.mutations import PRIORITY_CLASS_LABEL, REQUESTS_PREFIX
 from services.classifier.cel.syntax import Expr
+from shared.contracts.names import PRIORITY_CLASS_LABEL, REQUESTS_PREFIX
 
 __all__ = ["MARK", "checking_environment", "children", "evaluating_environment", "inline_functions"]
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from typing import Final
 
 __all__ = [
-    "PRIORITY_CLASS_LABEL",
-    "REQUESTS_PREFIX",
     "AddRequest",
     "Mutation",
     "SetAnnotation",
@@ -15,11 +13,6 @@ __all__ = [
     "explain_label_value",
     "explain_qualified_name",
 ]
-
-REQUESTS_PREFIX: Final = "kueue.konflux-ci.dev/requests-"
-"""Annotation `<prefix><resource>` says how much of a resource the whole run asks for."""
-
-PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
 
 ANNOTATION_VALUE_BYTES_MAX: Final = 256 * 1024
 NAME_MAX: Final = 63

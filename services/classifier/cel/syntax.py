@@ -27,8 +27,11 @@ _SCALARS: Final = {
     "string": _FIELD.TYPE_STRING,
 }
 _MESSAGES: Final[dict[str, list[tuple[str, int, str]]]] = {
-    "Constant": [("bool_value", 2, "bool"), ("int64_value", 3, "int64")]
-    + [("string_value", 6, "string")],
+    "Constant": [
+        ("bool_value", 2, "bool"),
+        ("int64_value", 3, "int64"),
+        ("string_value", 6, "string"),
+    ],
     "Ident": [("name", 1, "string")],
     "Select": [("operand", 1, "Expr"), ("field", 2, "string"), ("test_only", 3, "bool")],
     "Call": [("target", 1, "Expr"), ("function", 2, "string"), ("args", 3, "*Expr")],

@@ -1,0 +1,306 @@
+"""What the webhook makes of an object at its creation. Pure: an object in, a patch or a refusal out.
+
+The order is tekton-kueue's (`research/tekton.md` 1.3): hold the run, give it a queue if it names
+none, override `managedBy`, then apply what the expressions ask for. Unlike there, a second call
+changes nothing more, and a run that its author created paused is remembered as such.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, assert_never
+
+import orjson
+
+from services.classifier.cel import (
+    AddRequest,
+    EvaluationError,
+    Mutation,
+    SetAnnotation,
+    SetLabel,
+    Variables,
+)
+from services.classifier.pipeline_validation import validate
+from services.classifier.rules import Rules
+from services.classifier.tekton import InvalidPipelineRunError, decode
+from shared.contracts import kinds, names
+from shared.contracts.integrations import Integration, integration_for, is_nested, queue_of
+from shared.contracts.kinds import Object
+
+__all__ = ["REQUESTS_APPLIED", "Mutated", "RefusedError", "mutate"]
+
+REQUESTS_APPLIED: Final = "sluicegate.dev/requests-applied"
+"""JSON, `{"<resource>": [before, after]}`: what a request annotation was (null: absent) before rules
+added to it, and what they made of it. A webhook may be called twice for one object."""
+
+MULTI_KUEUE: Final = "kueue.x-k8s.io/multikueue"
+BAD_REQUEST: Final = 400
+INTERNAL_ERROR: Final = 500
+
+_OURS: Final = (names.USER_PENDING, names.TRACEPARENT_ANNOTATION, REQUESTS_APPLIED)
+_PAC_EVENT: Final = "pipelinesascode.tekton.dev/event-type"
+_PAC_TEST_EVENT: Final = "pac.test.appstudio.openshift.io/event-type"
+_INT64: Final = 2**64
+
+
+class RefusedError(Exception):
+    """The object must not be created."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        """400: the object is at fault. 500: an expression failed on it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutated:
+    """An object as it should be created."""
+
+    object: Object
+    patch: tuple[Object, ...]
+    """JSON patch from the object given; empty if nothing changes."""
+
+
+def mutate(
+    given: Object,
+    rules: Rules,
+    *,
+    namespace: str | None = None,
+    traceparent: str | None = None,
+    job_default_queue: str = "",
+) -> Mutated:
+    """Hold and classify an object. `given` is not changed; calling it on its own result neither.
+
+    `namespace` is the request's, for an object that does not carry it yet. `traceparent` is noted
+    unless one is there. Kinds that cannot wait, Jobs without a queue and what another waiting
+    object owns are left alone. Raises `RefusedError`.
+    """
+    integration = _integration(given)
+    if integration is None or _is_nested(given):
+        return Mutated(object=given, patch=())
+    is_run = integration.kind == kinds.PIPELINE_RUN
+    queue = rules.queue_name if is_run else job_default_queue
+    if not is_run and not queue_of(given) and (not queue or names.QUEUE in _labels(given)):
+        return Mutated(object=given, patch=())
+    draft = _Draft(given)
+    draft.remember_pause(integration, is_run=is_run)
+    draft.hold(integration)
+    draft.labels.setdefault(names.QUEUE, queue)
+    if is_run:
+        if rules.multi_kueue_override:
+            draft.spec["managedBy"] = MULTI_KUEUE
+        if len(rules.programs):
+            draft.undo_requests()
+            draft.apply(_asked(draft, rules, namespace))
+    if traceparent is not None:
+        draft.annotations.setdefault(names.TRACEPARENT_ANNOTATION, traceparent)
+    return draft.finished()
+
+
+def _integration(given: Object) -> Integration | None:
+    api_version, kind = given.get("apiVersion"), given.get("kind")
+    if not isinstance(api_version, str) or not isinstance(kind, str):
+        raise RefusedError(BAD_REQUEST, "apiVersion and kind: must be strings")
+    return integration_for(group=api_version.rpartition("/")[0], kind=kind)
+
+
+def _is_nested(given: Object) -> bool:
+    owners = _object(given, "metadata").get("ownerReferences") or []
+    if not isinstance(owners, list) or not all(isinstance(owner, dict) for owner in owners):
+        raise RefusedError(BAD_REQUEST, "metadata.ownerReferences: must be a list of objects")
+    return is_nested(given)
+
+
+def _labels(given: Object) -> dict[str, str]:
+    return _texts(_object(given, "metadata"), "labels")
+
+
+def _asked(draft: "_Draft", rules: Rules, namespace: str | None) -> list[Mutation]:
+    """What the expressions want, all seeing the same copy of the run, without our own notes."""
+    shown = draft.shown()
+    labels = shown["metadata"]["labels"]
+    own = shown["metadata"].get("namespace") or ""
+    try:
+        seen = decode(shown)
+        validate(seen)
+        return rules.programs.evaluate(
+            Variables(
+                pipeline_run=seen,
+                namespace=own if isinstance(own, str) and own else (namespace or ""),
+                pac_event_type=labels.get(_PAC_EVENT, ""),
+                pac_test_event_type=labels.get(_PAC_TEST_EVENT, ""),
+            )
+        )
+    except InvalidPipelineRunError as error:
+        raise RefusedError(BAD_REQUEST, str(error)) from error
+    except EvaluationError as error:
+        raise _failed(str(error)) from error
+
+
+def _failed(problem: str) -> RefusedError:
+    return RefusedError(INTERNAL_ERROR, f"CEL evaluation failed: {problem}")
+
+
+class _Draft:
+    """The object in the making: labels, annotations and spec are copies, the rest is shared."""
+
+    def __init__(self, given: Object) -> None:
+        self._given = given
+        metadata = _object(given, "metadata")
+        self.labels = _texts(metadata, "labels")
+        self.annotations = _texts(metadata, "annotations")
+        self.spec = dict(_object(given, "spec"))
+
+    def remember_pause(self, integration: Integration, *, is_run: bool) -> None:
+        """Note whether the author wants the run paused. Only the first call can tell."""
+        if is_run and names.USER_PENDING not in self.annotations:
+            paused = integration.held({"spec": self.spec})
+            self.annotations[names.USER_PENDING] = "true" if paused else "false"
+
+    def hold(self, integration: Integration) -> None:
+        """Make it wait, with the integration's own patch less its tests."""
+        for operation in integration.hold({"metadata": {"uid": ""}}):
+            if operation["op"] != "test":
+                self.spec[operation["path"].removeprefix("/spec/")] = operation["value"]
+
+    def shown(self) -> Object:
+        """The object as expressions may see it."""
+        annotations = {k: v for k, v in self.annotations.items() if k not in _OURS}
+        metadata = {**_object(self._given, "metadata"), "labels": self.labels}
+        return {
+            **self._given,
+            "metadata": {**metadata, "annotations": annotations},
+            "spec": self.spec,
+        }
+
+    def undo_requests(self) -> None:
+        """Take back what an earlier call added, so that adding it again does not double it."""
+        for resource, (before, after) in _noted(self.annotations.pop(REQUESTS_APPLIED, "")).items():
+            key = names.REQUESTS_PREFIX + resource
+            if self.annotations.get(key) != after:
+                continue  # somebody has decided otherwise since: that is the value to add to
+            if before is None:
+                del self.annotations[key]
+            else:
+                self.annotations[key] = before
+
+    def apply(self, mutations: list[Mutation]) -> None:
+        """Apply in order; amounts add up with what is there. Raises `RefusedError`."""
+        before = {
+            m.key: self.annotations.get(m.key) for m in mutations if isinstance(m, AddRequest)
+        }
+        for mutation in mutations:
+            match mutation:
+                case SetLabel():
+                    self.labels[mutation.key] = mutation.value
+                case SetAnnotation():
+                    self.annotations[mutation.key] = mutation.value
+                case AddRequest():
+                    self.annotations[mutation.key] = self._sum(mutation)
+                case _:
+                    assert_never(mutation)
+        if before:
+            noted = {
+                key.removeprefix(names.REQUESTS_PREFIX): [value, self.annotations[key]]
+                for key, value in before.items()
+            }
+            note = orjson.dumps(noted, option=orjson.OPT_SORT_KEYS).decode()
+            self.annotations[REQUESTS_APPLIED] = note
+
+    def _sum(self, request: AddRequest) -> str:
+        existing = self.annotations.get(request.key, "0")
+        amount = _integer(existing)
+        if amount is None:
+            raise _failed(
+                f"failed to parse existing resource value {existing!r} as integer for key "
+                f"{request.key!r}: whole numbers only, because {request.amount} is added to it"
+            )
+        # As the reference counts: 64 bits, and no look at the carry.
+        wrapped = (amount + request.amount + _INT64 // 2) % _INT64 - _INT64 // 2
+        return str(wrapped)
+
+    def finished(self) -> Mutated:
+        """The object and the patch. Only what this module sets can be in the patch."""
+        given_metadata = _object(self._given, "metadata")
+        metadata = {**given_metadata}
+        patch: list[Object] = []
+        for field, new in (("labels", self.labels), ("annotations", self.annotations)):
+            if new or given_metadata.get(field) is not None:
+                metadata[field] = new
+            patch += _difference(given_metadata.get(field), new, f"/metadata/{field}")
+        patch += _difference(_object(self._given, "spec"), self.spec, "/spec")
+        return Mutated(
+            object={**self._given, "metadata": metadata, "spec": self.spec}, patch=tuple(patch)
+        )
+
+
+def _difference(old: Mapping[str, Any] | None, new: Mapping[str, Any], path: str) -> list[Object]:
+    """JSON patch of one level: from `old` to `new`, keys in order."""
+    if old is None:
+        return [{"op": "add", "path": path, "value": dict(new)}] if new else []
+    operations: list[Object] = [
+        {"op": "remove", "path": f"{path}/{_pointer(key)}"} for key in old if key not in new
+    ]
+    for key, value in new.items():
+        if key not in old:
+            operations.append({"op": "add", "path": f"{path}/{_pointer(key)}", "value": value})
+        elif old[key] is not value and old[key] != value:
+            operations.append({"op": "replace", "path": f"{path}/{_pointer(key)}", "value": value})
+    return operations
+
+
+def _pointer(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _integer(text: str) -> int | None:
+    """Read an int64 as Go's `Atoi`: ASCII digits and a sign, nothing else."""
+    digits = text[1:] if text[:1] in {"+", "-"} else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 400:
+        return None
+    value = int(text)
+    return value if -_INT64 // 2 <= value < _INT64 // 2 else None
+
+
+def _noted(text: str) -> dict[str, list[Any]]:
+    """Read our own note. What is not one (a person may write anything there) is no note."""
+    try:
+        noted = orjson.loads(text) if text else {}
+    except orjson.JSONDecodeError:
+        return {}
+    if not isinstance(noted, dict):
+        return {}
+    return {
+        resource: pair
+        for resource, pair in noted.items()
+        if isinstance(pair, list)
+        and len(pair) == 2
+        and isinstance(pair[1], str)
+        and (pair[0] is None or isinstance(pair[0], str))
+    }
+
+
+def _object(holder: Mapping[str, Any], field: str) -> dict[str, Any]:
+    value = holder.get(field)
+    if value is None and field == "metadata":
+        return {}
+    if not isinstance(value, dict):
+        raise RefusedError(BAD_REQUEST, f"{field}: must be an object, got {_kind(value)}")
+    return value
+
+
+def _texts(metadata: Mapping[str, Any], field: str) -> dict[str, str]:
+    value = metadata.get(field)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise RefusedError(BAD_REQUEST, f"metadata.{field}: must be an object, got {_kind(value)}")
+    for key, text in value.items():
+        if not isinstance(text, str):
+            raise RefusedError(
+                BAD_REQUEST, f"metadata.{field}[{key}]: must be a string, got {_kind(text)}"
+            )
+    return dict(value)
+
+
+def _kind(value: Any) -> str:
+    return "nothing" if value is None else f"{type(value).__name__} {str(value)[:60]!r}"
