@@ -1,0 +1,99 @@
+"""The JSON of each message is a promise: a change of it is read as a diff, and meant."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from shared.contracts import messages
+from shared.contracts.admissions import Admission, PodSetAssignment, Term
+from shared.contracts.effects import CheckState, DeadLetter, Dispatch, HostState, Outcome
+from shared.contracts.messages import Message, UndecodableError
+from shared.contracts.observed import Observed, Synced
+from shared.contracts.workloads import Finish, OwnerReference, PodSet, WorkloadState
+
+WIRE = Path(__file__).parent / "wire"
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+ONE = {"cluster": "hub", "namespace": "team-a", "name": "job-train-3f2a1", "uid": "u-1"}
+
+EXAMPLES: dict[str, Message] = {
+    "observed": Observed(
+        cluster="hub", group="batch", version="v1", plural="jobs", kind="Job", namespace="team-a",
+        name="train", uid="u-1", resource_version="17",
+        object={"metadata": {"name": "train", "uid": "u-1"}}, traceparent=TRACE,
+    ),
+    "observed-gone": Observed(
+        cluster="hub", group="", version="v1", plural="namespaces", kind="Namespace",
+        name="team-a", uid="u-2", resource_version="18", deleted=True,
+    ),
+    "synced": Synced(cluster="hub", epoch="7f3a-1", kinds=["jobs_batch"], at=NOON),
+    "workload": WorkloadState(
+        **ONE, phase="running", queue="main", priority=100, priority_class="high",
+        priority_class_source="kueue.x-k8s.io/workloadpriorityclass", created_at=NOON, version="17",
+        owner=OwnerReference(api_version="batch/v1", kind="Job", plural="jobs", name="train", uid="u-1"),
+        pod_sets=[PodSet(name="main", count=3, min_count=1, requests={"cpu": "1500m", "memory": "2Gi"},
+                         node_selector={"disk": "ssd"}, reclaimable=1)],
+        held=False, pods_active=True, pods_ready=True,
+    ),
+    "workload-finished": WorkloadState(
+        **ONE, phase="finished", created_at=NOON, finish=Finish(success=False, message="OOM", at=NOON),
+    ),
+    "admission": Admission(
+        **ONE, state="admitted", term=2, number=41, decided_at=NOON, queue="main", cluster_queue="team",
+        priority=100, inputs={"OBSERVED": 90, "WORKLOADS": 12},
+        pod_sets=[PodSetAssignment(name="main", count=3, flavors={"cpu": "spot"}, usage={"cpu": "4500m"})],
+    ),
+    "term": Term(term=2, holder="quota-a", began_at=NOON),
+    "outcome": Outcome(
+        **ONE, result="refused", action="release", term=2, number=41, message="spec is immutable", at=NOON
+    ),
+    "check": CheckState(**ONE, check="machines", state="Retry", requeue_after_seconds=60, at=NOON),
+    "dispatch": Dispatch(
+        spoke="west", cluster="hub", namespace="team-a", name="job-train-3f2a1", uid="u-1",
+        state="withdrawn", at=NOON,
+    ),
+    "host": HostState(
+        cluster="hub", namespace="team-a", name="build-arm64", uid="t-1", platform="linux/arm64",
+        state="ready", host="i-1", address="10.0.0.7", provider="fake",
+        secret={"host": "u-1@10.0.0.7", "user-dir": "/home/u-1"}, at=NOON,
+    ),
+    "dead": DeadLetter(
+        service="patcher", original_subject="sluice.admission.hub.a.b", original_sequence=9,
+        reason="state: Field required", body="{}", at=NOON,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_message_looks_on_the_wire_as_it_always_did(name: str, update_golden: bool) -> None:
+    message, file = EXAMPLES[name], WIRE / f"{name}.json"
+    text = message.model_dump_json(exclude_none=True, indent=2) + "\n"
+    if update_golden:
+        file.write_text(text)
+    assert file.read_text() == text, "meant? then: pytest --update-golden, and review the diff"
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_what_is_encoded_decodes_to_the_same_message(name: str) -> None:
+    message = EXAMPLES[name]
+    headers = {messages.TRACEPARENT: message.traceparent} if message.traceparent else {}
+    assert type(message).decode(message.encode(), headers) == message
+
+
+def test_unknown_fields_are_ignored() -> None:
+    body = EXAMPLES["term"].encode().replace(b"{", b'{"later":1,', 1)
+    assert Term.decode(body) == EXAMPLES["term"]
+
+
+def test_a_body_that_is_no_message_says_which_field_is_wrong() -> None:
+    with pytest.raises(UndecodableError, match=r"term\.v1: holder: Field required"):
+        Term.decode(b'{"term": 1, "began_at": "2026-01-01T00:00:00Z"}')
+
+
+def test_every_message_type_has_an_example() -> None:
+    def leaves(base: type[Message]) -> set[type[Message]]:
+        below = base.__subclasses__()
+        return set().union(*map(leaves, below)) if below else {base}
+
+    assert leaves(Message) == {type(example) for example in EXAMPLES.values()}
