@@ -1,0 +1,6 @@
+"""``python -m services.simulator``: a cluster to try things on."""
+
+from services.simulator.command import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Builds the simulator. The only module that knows all of its parts, and the only clock."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import yaml
+
+from services.simulator.cluster.api import Api
+from services.simulator.http.front import Front
+from services.simulator.http.server import Server
+
+__all__ = ["Simulator"]
+
+CONTEXT: Final = "simulator"
+
+
+class Simulator:
+    """A whole cluster in this process: an API server and the controllers that act on it."""
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        speed: float = 1.0,
+        seed: int = 0,
+        certificate: Path | None = None,
+        key: Path | None = None,
+        behaviour: bool = True,
+    ) -> None:
+        """Open nothing yet. `speed` 60 makes a simulated minute last a second."""
+        random = Random(seed)
+        self.api = Api(now=_now, random=random)
+        front = Front(self.api, now=_now)
+        self._server = Server(front, port=port, certificate=certificate, key=key)
+        self._authority = certificate
+
+    @property
+    def url(self) -> str:
+        """Where the API server is. Known once it has started."""
+        return self._server.url
+
+    def kubeconfig(self) -> str:
+        """Return a kubeconfig that leads here."""
+        cluster: dict[str, object] = {"server": self.url}
+        if self._authority is not None:
+            cluster["certificate-authority"] = str(self._authority)
+        return yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": CONTEXT, "cluster": cluster}],
+                "users": [{"name": CONTEXT, "user": {}}],
+                "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT}}],
+                "current-context": CONTEXT,
+            }
+        )
+
+    async def start(self) -> None:
+        """Serve. Returns when requests are answered."""
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Stop everything that was started."""
+        await self._server.stop()
+
+    async def serve_forever(self) -> None:
+        """Wait until cancelled."""
+        await asyncio.Event().wait()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

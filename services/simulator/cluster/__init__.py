@@ -1,0 +1,1 @@
+"""A Kubernetes API server's store and rules, in memory and without I/O."""

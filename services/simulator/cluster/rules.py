@@ -1,0 +1,221 @@
+"""What an API server does to an object on its way into the store (registry strategies)."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from random import Random
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+
+from services.simulator.cluster.errors import (
+    ApiError,
+    Cause,
+    bad_request,
+    conflict,
+    invalid,
+)
+from services.simulator.cluster.kinds import Kind, Obj
+from services.simulator.cluster.names import metadata_causes
+from services.simulator.cluster.stored import Stored
+
+__all__ = ["Rules", "timestamp"]
+
+OBJECT_BYTES_MAX: Final = 1_572_864
+"""What etcd takes in one request, 1.5 MiB."""
+
+SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""The alphabet of generated names: no vowels, no look-alikes."""
+
+SUFFIX_LENGTH: Final = 5
+GENERATED_BASE_MAX: Final = 63 - SUFFIX_LENGTH
+
+SYSTEM_METADATA: Final = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
+"""Set by the server alone: what a client sends on update is replaced by what is stored."""
+
+
+def timestamp(moment: datetime) -> str:
+    """Write a moment as ``metav1.Time`` does: UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Rules:
+    """Turns what a client sent into what may be stored. Draws all chance from one `Random`."""
+
+    def __init__(self, *, now: Callable[[], datetime], random: Random) -> None:
+        self._now = now
+        self._random = random
+
+    def now(self) -> str:
+        """Return the present as timestamps write it."""
+        return timestamp(self._now())
+
+    def read(self, kind: Kind, version: str, namespace: str, body: Any) -> Obj:
+        """Check that a body is an object for this URL; return it as our own, metadata included."""
+        if not isinstance(body, dict):
+            raise bad_request("the object provided is unrecognized (must be a JSON object)")
+        api_version = kind.api_version(version)
+        said = (body.get("apiVersion", api_version), body.get("kind", kind.kind))
+        if said != (api_version, kind.kind):
+            raise bad_request(
+                f"the API version in the data ({said[0]}, {said[1]}) does not match the expected "
+                f"API version ({api_version}, {kind.kind})"
+            )
+        metadata = body.get("metadata")
+        if not isinstance(metadata, dict | None):
+            raise bad_request("the object provided is unrecognized: metadata must be an object")
+        metadata = {key: value for key, value in (metadata or {}).items() if value is not None}
+        _check_types(metadata)
+        if kind.namespaced:
+            if metadata.setdefault("namespace", namespace) != namespace:
+                raise bad_request(
+                    "the namespace of the provided object does not match the namespace sent on "
+                    "the request"
+                )
+        else:
+            metadata.pop("namespace", None)
+        # The order is kept all the way to the wire; lists of built-in kinds rely on it.
+        obj: Obj = {"apiVersion": api_version, "kind": kind.kind, "metadata": metadata}
+        obj.update((key, value) for key, value in body.items() if key not in obj)
+        return obj
+
+    def prepare_create(self, kind: Kind, obj: Obj) -> Obj:
+        """Fill in what the server sets on a new object, and validate its metadata."""
+        metadata = dict(obj["metadata"])
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = self._generated(str(metadata["generateName"]))
+        for field in (
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "resourceVersion",
+            "selfLink",
+        ):
+            metadata.pop(field, None)
+        metadata["uid"] = str(UUID(int=self._random.getrandbits(128), version=4))
+        metadata["creationTimestamp"] = self.now()
+        metadata.pop("generation", None)
+        if kind.generation:
+            metadata["generation"] = 1
+        obj = {**obj, "metadata": metadata}
+        if kind.has_status and "status" in obj:
+            del obj["status"]
+        self.check(kind, obj)
+        return obj
+
+    def _generated(self, base: str) -> str:
+        suffix = "".join(self._random.choice(SUFFIX_LETTERS) for _ in range(SUFFIX_LENGTH))
+        return base[:GENERATED_BASE_MAX] + suffix
+
+    def prepare_update(self, kind: Kind, old: Stored, obj: Obj, subresource: str) -> Obj:
+        """Put a client's new state over the stored one, as far as it may be changed there."""
+        before, metadata = old.obj["metadata"], dict(obj["metadata"])
+        self._check_identity(kind, old, metadata)
+        for field in SYSTEM_METADATA:
+            if field in before:
+                metadata[field] = before[field]
+            else:
+                metadata.pop(field, None)
+        metadata["resourceVersion"] = before["resourceVersion"]
+        if "generation" in before:
+            metadata["generation"] = before["generation"]
+        else:
+            metadata.pop("generation", None)
+        if subresource == "status":
+            obj = {**old.obj, "status": obj.get("status", {})}
+            # A status write may not change the rest, with the exception that strategies of
+            # built-in kinds make for labels and annotations.
+            if not kind.custom:
+                for field in ("labels", "annotations"):
+                    before = _with(before, field, metadata.get(field))
+            return {**obj, "metadata": before}
+        obj = {**obj, "metadata": metadata}
+        if kind.has_status:
+            obj.pop("status", None)
+            if "status" in old.obj:
+                obj["status"] = old.obj["status"]
+        if kind.generation and _intent(obj) != _intent(old.obj):
+            metadata["generation"] = int(before.get("generation", 0)) + 1
+        if "deletionTimestamp" in before:
+            added = set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ())
+            if added:
+                cause = Cause(
+                    reason="FieldValueForbidden",
+                    field="metadata.finalizers",
+                    message="Forbidden: no new finalizers can be added if the object is being "
+                    f"deleted, found new finalizers {sorted(added)}",
+                )
+                raise invalid(kind, old.name, [cause])
+        self.check(kind, obj)
+        return obj
+
+    def _check_identity(self, kind: Kind, old: Stored, metadata: Obj) -> None:
+        causes = [
+            Cause(
+                reason="FieldValueInvalid",
+                field=f"metadata.{field}",
+                message=f'Invalid value: "{metadata[field]}": field is immutable',
+            )
+            for field, value in (("name", old.name), ("namespace", old.namespace), ("uid", old.uid))
+            if metadata.get(field, value) != value
+        ]
+        sent = metadata.get("resourceVersion")
+        if sent is not None and sent != old.obj["metadata"]["resourceVersion"]:
+            raise conflict(kind, old.name)
+        if causes:
+            raise invalid(kind, old.name, causes)
+        metadata.update(name=old.name)
+
+    def check(self, kind: Kind, obj: Obj) -> None:
+        """Raise 422 for metadata that breaks a rule."""
+        if causes := metadata_causes(kind, obj):
+            raise invalid(kind, str(obj["metadata"].get("name", "")), causes)
+
+    def check_size(self, obj: Obj) -> None:
+        """Raise 413 for an object that etcd would not take."""
+        if len(orjson.dumps(obj)) > OBJECT_BYTES_MAX:
+            # What a client sees when etcd refuses; the API server passes the gRPC error on.
+            raise ApiError(
+                413,
+                "RequestEntityTooLarge",
+                f"etcdserver: request is too large (limit is {OBJECT_BYTES_MAX} bytes)",
+            )
+
+
+def _with(metadata: Obj, field: str, value: Any) -> Obj:
+    if metadata.get(field) == value:
+        return metadata
+    changed = {**metadata, field: value}
+    if value is None:
+        del changed[field]
+    return changed
+
+
+def _intent(obj: Obj) -> Obj:
+    """The part whose changes count as a new generation."""
+    return {
+        key: value
+        for key, value in obj.items()
+        if key not in {"apiVersion", "kind", "metadata", "status"}
+    }
+
+
+def _check_types(metadata: Obj) -> None:
+    """Refuse metadata whose parts are not what they must be; a typed server cannot decode it."""
+    for field in ("labels", "annotations"):
+        value = metadata.get(field, {})
+        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+            raise bad_request(
+                f"unable to decode: json: cannot unmarshal into metadata.{field} of type "
+                "map[string]string"
+            )
+    for field in ("name", "generateName", "namespace", "uid", "resourceVersion"):
+        if not isinstance(metadata.get(field, ""), str):
+            raise bad_request(f"unable to decode: json: metadata.{field} must be a string")
+    for field in ("finalizers", "ownerReferences"):
+        if not isinstance(metadata.get(field, []), list):
+            raise bad_request(f"unable to decode: json: metadata.{field} must be an array")

@@ -1,0 +1,152 @@
+"""What the API server does for single built-in kinds: defaults, generated fields, immutability."""
+
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any, Final
+
+from services.simulator.cluster.errors import Cause, invalid
+from services.simulator.cluster.kinds import Kind, Obj
+from services.simulator.cluster.stored import Stored
+
+__all__ = ["apply_defaults", "complete", "validate_update"]
+
+JOB_DEFAULTS: Final[dict[str, Any]] = {
+    "backoffLimit": 6,
+    "completionMode": "NonIndexed",
+    "manualSelector": False,
+    "suspend": False,
+    "podReplacementPolicy": "TerminatingOrFailed",
+}
+JOB_TEMPLATE_MUTABLE: Final = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
+"""What may change in the pod template of a suspended Job that has not started (KEP-2926)."""
+
+
+def _job_defaults(obj: Obj) -> Obj:
+    spec = {**JOB_DEFAULTS, **_mapping(obj.get("spec"))}
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec["completions"] = 1
+    if spec.get("parallelism") is None:
+        spec["parallelism"] = 1
+    template = _mapping(spec.get("template"))
+    pod = {"schedulerName": "default-scheduler", **_mapping(template.get("spec"))}
+    spec["template"] = {"metadata": {}, **template, "spec": pod}
+    return {**obj, "spec": spec}
+
+
+def _job_complete(obj: Obj) -> Obj:
+    """Tie a new Job to its future pods by labels that nobody else has."""
+    spec = obj["spec"]
+    if spec.get("manualSelector"):
+        return obj
+    uid, name = obj["metadata"]["uid"], obj["metadata"]["name"]
+    generated = {
+        "batch.kubernetes.io/controller-uid": uid,
+        "batch.kubernetes.io/job-name": name,
+        "controller-uid": uid,
+        "job-name": name,
+    }
+    template = spec["template"]
+    metadata = _mapping(template.get("metadata"))
+    metadata = {**metadata, "labels": {**_mapping(metadata.get("labels")), **generated}}
+    selector = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    return {
+        **obj,
+        "spec": {**spec, "selector": selector, "template": {**template, "metadata": metadata}},
+    }
+
+
+def _job_update(kind: Kind, old: Stored, new: Obj) -> None:
+    before, after = old.obj["spec"], new.get("spec") or {}
+    fields = ["selector", "completionMode", "manualSelector", "podFailurePolicy", "managedBy"]
+    if before.get("completionMode") != "Indexed":
+        fields.append("completions")
+    causes = [_immutable(f"spec.{name}") for name in fields if before.get(name) != after.get(name)]
+    waits = before.get("suspend") and not (old.obj.get("status") or {}).get("startTime")
+    left, right = before.get("template"), after.get("template")
+    if waits:
+        left, right = _without_scheduling(left), _without_scheduling(right)
+    if left != right:
+        causes.append(_immutable("spec.template"))
+    if causes:
+        raise invalid(kind, old.name, causes)
+
+
+def _without_scheduling(template: Any) -> Any:
+    template = _mapping(template)
+    metadata = {
+        key: value
+        for key, value in _mapping(template.get("metadata")).items()
+        if key not in {"labels", "annotations"}
+    }
+    pod = _mapping(template.get("spec"))
+    return metadata, {key: pod[key] for key in pod if key not in JOB_TEMPLATE_MUTABLE}
+
+
+def _immutable(field: str) -> Cause:
+    message = "Invalid value: field is immutable"
+    return Cause(reason="FieldValueInvalid", field=field, message=message)
+
+
+def _namespace_complete(obj: Obj) -> Obj:
+    metadata = obj["metadata"]
+    named = {"kubernetes.io/metadata.name": metadata["name"]}
+    labels = {**_mapping(metadata.get("labels")), **named}
+    return {
+        **obj,
+        "metadata": {**metadata, "labels": labels},
+        "spec": {"finalizers": ["kubernetes"]},
+        "status": {"phase": "Active"},
+    }
+
+
+def _pod_complete(obj: Obj) -> Obj:
+    return {**obj, "status": {"phase": "Pending", "qosClass": "Burstable"}}
+
+
+def _secret_complete(obj: Obj) -> Obj:
+    """Move `stringData`, which is write only, into `data`."""
+    obj = {"type": "Opaque", **obj}
+    if text := obj.pop("stringData", None):
+        encoded = {key: _base64(value) for key, value in text.items()}
+        obj["data"] = {**_mapping(obj.get("data")), **encoded}
+    return {
+        **{key: obj.pop(key) for key in ("apiVersion", "kind", "metadata")},
+        **obj,
+    }
+
+
+def _base64(text: str) -> str:
+    return b64encode(text.encode()).decode()
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+_DEFAULTS: Final[dict[str, Callable[[Obj], Obj]]] = {"jobs.batch": _job_defaults}
+_COMPLETE: Final[dict[str, Callable[[Obj], Obj]]] = {
+    "jobs.batch": _job_complete,
+    "namespaces": _namespace_complete,
+    "pods": _pod_complete,
+    "secrets": _secret_complete,
+}
+_UPDATE: Final[dict[str, Callable[[Kind, Stored, Obj], None]]] = {"jobs.batch": _job_update}
+
+
+def apply_defaults(kind: Kind, obj: Obj) -> Obj:
+    """Fill in defaults as decoding does, before admission sees the object."""
+    defaults = _DEFAULTS.get(kind.resource)
+    return obj if defaults is None else defaults(obj)
+
+
+def complete(kind: Kind, obj: Obj) -> Obj:
+    """Fill in what only a new object gets, once it has name and uid."""
+    completes = _COMPLETE.get(kind.resource)
+    return obj if completes is None else completes(obj)
+
+
+def validate_update(kind: Kind, old: Stored, obj: Obj) -> None:
+    """Raise 422 for a change of what must not change."""
+    validates = _UPDATE.get(kind.resource)
+    if validates is not None:
+        validates(kind, old, obj)

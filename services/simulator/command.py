@@ -1,0 +1,52 @@
+"""The simulator's command line."""
+
+import asyncio
+import signal
+import sys
+from argparse import ArgumentParser, Namespace
+from contextlib import suppress
+from pathlib import Path
+
+from services.simulator.app import Simulator
+
+__all__ = ["main"]
+
+
+def _arguments() -> Namespace:
+    parser = ArgumentParser(prog="python -m services.simulator", description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="loopback port; 0 takes a free one")
+    parser.add_argument("--speed", type=float, default=1.0, help="60 makes a minute a second")
+    parser.add_argument("--seed", type=int, default=0, help="of names, uids and durations")
+    parser.add_argument("--kubeconfig-out", type=Path, help="write a kubeconfig there")
+    parser.add_argument("--manifests", type=Path, help="apply the YAML files of this folder first")
+    parser.add_argument("--tls-certificate", type=Path, help="serve TLS with this certificate")
+    parser.add_argument("--tls-key", type=Path, help="its key")
+    return parser.parse_args()
+
+
+async def _run(arguments: Namespace) -> None:
+    simulator = Simulator(
+        port=arguments.port,
+        speed=arguments.speed,
+        seed=arguments.seed,
+        certificate=arguments.tls_certificate,
+        key=arguments.tls_key,
+    )
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await simulator.start()
+    try:
+        if arguments.kubeconfig_out is not None:
+            arguments.kubeconfig_out.write_text(simulator.kubeconfig(), encoding="utf-8")
+        sys.stdout.write(f"simulator: serving {simulator.url}\n")
+        sys.stdout.flush()
+        await stop.wait()
+    finally:
+        await simulator.stop()
+
+
+def main() -> None:
+    """Serve until SIGINT or SIGTERM."""
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_run(_arguments()))

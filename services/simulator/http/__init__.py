@@ -1,0 +1,1 @@
+"""The API over HTTP: what `kubectl` and other clients talk to."""

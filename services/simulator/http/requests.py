@@ -1,0 +1,95 @@
+"""A request as the API sees it: which resource of which object, and the query's options."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+from services.simulator.cluster.errors import ApiError, bad_request
+from services.simulator.cluster.kinds import Kind, KindRegistry
+
+__all__ = ["Query", "Target", "parse_query", "parse_target", "path_not_found"]
+
+SUBRESOURCES: Final = ("status", "finalize")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a URL names: a collection, or with `name` one object."""
+
+    kind: Kind
+    version: str
+    namespace: str | None
+    """``None`` for cluster-wide objects and for a list over all namespaces."""
+
+    name: str = ""
+    subresource: str = ""
+
+
+class Query:
+    """The query parameters, typed."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self._values = values
+
+    def text(self, name: str) -> str:
+        """Return the parameter, empty if it is not given."""
+        return self._values.get(name, "")
+
+    def flag(self, name: str) -> bool:
+        """Return whether it is set to something true."""
+        return self.text(name) in {"1", "true", "True", "t"}
+
+    def number(self, name: str) -> int | None:
+        """Return it as a number; 400 if it is none."""
+        text = self.text(name)
+        if not text:
+            return None
+        if not text.isascii() or not text.isdigit():
+            raise bad_request(f'{name}: Invalid value: "{text}": must be a non-negative integer')
+        return int(text)
+
+
+def parse_query(raw: bytes) -> Query:
+    """Read a query string; of a repeated parameter the first counts."""
+    values: dict[str, str] = {}
+    for name, value in parse_qsl(raw.decode("latin-1"), keep_blank_values=True):
+        values.setdefault(name, value)
+    return Query(values)
+
+
+def path_not_found() -> ApiError:
+    """404 for a path that names nothing."""
+    return ApiError(404, "NotFound", "the server could not find the requested resource")
+
+
+def parse_target(kinds: KindRegistry, raw_path: str) -> Target:
+    """Read ``/api/v1/…`` and ``/apis/<group>/<version>/…``; 404 for what is not served."""
+    parts = [unquote(part) for part in raw_path.strip("/").split("/")]
+    if len(parts) >= 3 and parts[0] == "api":
+        group, version, rest = "", parts[1], parts[2:]
+    elif len(parts) >= 4 and parts[0] == "apis":
+        group, version, rest = parts[1], parts[2], parts[3:]
+    else:
+        raise path_not_found()
+    namespace: str | None = None
+    # `namespaces/<name>/status` is the namespace's own; anything else there is inside of it.
+    inside = len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in SUBRESOURCES
+    if inside:
+        namespace, rest = rest[1], rest[2:]
+    kind = kinds.find(group, version, rest[0])
+    if kind is None or len(rest) > 3:
+        raise path_not_found()
+    name = rest[1] if len(rest) > 1 else ""
+    subresource = rest[2] if len(rest) > 2 else ""
+    if kind.namespaced != (namespace is not None) and (name or not kind.namespaced):
+        raise path_not_found()
+    if subresource == "status" and not kind.has_status:
+        raise path_not_found()
+    if subresource == "finalize" and kind.resource != "namespaces":
+        raise path_not_found()
+    if subresource not in {"", *SUBRESOURCES}:
+        raise path_not_found()
+    return Target(
+        kind=kind, version=version, namespace=namespace, name=name, subresource=subresource
+    )

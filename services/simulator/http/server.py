@@ -1,0 +1,99 @@
+"""One HTTP server on the loopback interface, startable and stoppable inside a running loop."""
+
+import asyncio
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+from typing_extensions import override
+
+from services.simulator.http.front import Front
+
+__all__ = ["Server"]
+
+HOST: Final = "127.0.0.1"
+BACKLOG: Final = 1024
+GRACE_SECONDS: Final = 3
+
+
+class Server:
+    """Serves a `Front`. With certificate and key it speaks TLS."""
+
+    def __init__(
+        self,
+        front: Front,
+        *,
+        port: int = 0,
+        certificate: Path | None = None,
+        key: Path | None = None,
+    ) -> None:
+        """Take port 0 for any free one."""
+        self._front = front
+        self._port = port
+        self._config = uvicorn.Config(
+            front,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            ws="none",
+        )
+        self._scheme = "https" if certificate is not None else "http"
+        self._server: uvicorn.Server | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where the server is. Known once it has started."""
+        return f"{self._scheme}://{HOST}:{self._port}"
+
+    async def start(self) -> None:
+        """Listen; return when requests are answered. `OSError` if the port is taken."""
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, self._port))
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+        self._port = int(listener.getsockname()[1])
+        self._config.load()
+        server = self._server = _QuietServer(self._config)
+        self._task = asyncio.create_task(server.serve(sockets=[listener]), name="simulator-http")
+        ready = asyncio.create_task(server.ready.wait())
+        await asyncio.wait({ready, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            ready.cancel()
+            await self._task
+
+    async def stop(self) -> None:
+        """End all watches, finish requests, close the port."""
+        self._front.close()
+        if self._server is not None and self._task is not None:
+            self._server.should_exit = True
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+
+class _QuietServer(uvicorn.Server):
+    """Says when it listens, and leaves signals to whoever owns the process."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+    @override
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield

@@ -1,0 +1,214 @@
+"""`LocalKube`: the services' port to a cluster, straight into a store in the same process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import orjson
+from typing_extensions import override
+
+from services.simulator.cluster.api import Api, DeleteOptions
+from services.simulator.cluster.errors import ApiError, not_found
+from services.simulator.cluster.kinds import Kind as ServedKind
+from services.simulator.cluster.stored import Stored
+from services.simulator.cluster.watching import Watch
+from shared.contracts.kinds import Kind, Object
+from shared.kube.port import (
+    AlreadyExistsError,
+    ConflictError,
+    ExpiredError,
+    Kube,
+    KubeError,
+    Listing,
+    NotFoundError,
+    Patch,
+    RefusedError,
+    ThrottledError,
+    UnavailableError,
+    WatchEvent,
+)
+
+__all__ = ["LocalKube"]
+
+RETRY_AFTER_SECONDS: Final = 1.0
+
+
+class LocalKube(Kube):
+    """One client of one simulated cluster. Deterministic: nothing in it waits but a watch."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._watches: dict[_Stream, None] = {}
+
+    def _served(self, kind: Kind) -> ServedKind:
+        served = self._api.kinds.find(kind.group, kind.version, kind.plural)
+        if served is None:
+            message = "the server could not find the requested resource"
+            raise NotFoundError(message, status=404, reason="NotFound")
+        return served
+
+    @override
+    async def served(self) -> frozenset[tuple[str, str, str]]:
+        return frozenset(
+            (kind.group, version, kind.plural)
+            for kind in self._api.kinds
+            for version in kind.versions
+        )
+
+    @override
+    async def list(self, kind: Kind, *, namespace: str | None = None) -> Listing:
+        served, store = self._served(kind), self._api.store
+        items = [_entry(stored, kind) for stored in store.objects(served, namespace)]
+        return Listing(items=items, resource_version=str(store.version))
+
+    @override
+    def watch(
+        self, kind: Kind, *, resource_version: str, namespace: str | None = None
+    ) -> AsyncIterator[WatchEvent]:
+        return self._watch(kind, resource_version, namespace)
+
+    async def _watch(
+        self, kind: Kind, resource_version: str, namespace: str | None
+    ) -> AsyncIterator[WatchEvent]:
+        with _translated():
+            watch = Watch(
+                self._api.store,
+                self._served(kind),
+                namespace=namespace,
+                since=int(resource_version),
+            )
+        stream = _Stream(watch)
+        self._watches[stream] = None
+        try:
+            while not stream.ended:
+                for type_, event in watch.take():
+                    yield WatchEvent(type=type_, object=event.stored.copy(kind.version))
+                await stream.more()
+        finally:
+            watch.close()
+            self._watches.pop(stream, None)
+
+    def break_watches(self) -> None:
+        """End every open watch of this client, as a server does that restarts or loses it."""
+        for stream in self._watches:
+            stream.end()
+
+    @override
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        with _translated():
+            stored = self._api.get(self._served(kind), namespace or "", name)
+        return stored.copy(kind.version)
+
+    @override
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        body = _own(obj)
+        namespace = (body.get("metadata") or {}).get("namespace", "")
+        with _translated():
+            stored = await self._api.create(self._served(kind), kind.version, namespace, body)
+        return stored.copy(kind.version)
+
+    @override
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        patch: Patch,
+        *,
+        subresource: str | None = None,
+    ) -> Object:
+        served = self._served(kind)
+        with _translated():
+            if subresource == "status" and not served.has_status:
+                raise not_found(served, name)
+            stored = await self._api.patch(
+                served,
+                kind.version,
+                namespace or "",
+                name,
+                _own(patch),
+                "json" if isinstance(patch, list) else "merge",
+                subresource=subresource or "",
+            )
+        return stored.copy(kind.version)
+
+    @override
+    async def delete(
+        self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None
+    ) -> None:
+        with _translated():
+            await self._api.delete(
+                self._served(kind), namespace or "", name, DeleteOptions(uid=uid)
+            )
+
+    @override
+    async def close(self) -> None:
+        self.break_watches()
+
+
+class _Stream:
+    """One watch that somebody iterates over."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._wake = asyncio.Event()
+        self._watch = watch
+        self._broken = False
+        watch.on_ready = self._wake.set
+
+    @property
+    def ended(self) -> bool:
+        return self._broken or self._watch.overflowed
+
+    def end(self) -> None:
+        self._broken = True
+        self._wake.set()
+
+    async def more(self) -> None:
+        if not self._watch.pending:
+            self._wake.clear()
+            await self._wake.wait()
+
+
+def _own(value: Any) -> Any:
+    """Copy what a caller may go on changing; it also proves that it is JSON."""
+    return orjson.loads(orjson.dumps(value))
+
+
+def _entry(stored: Stored, kind: Kind) -> Object:
+    obj = stored.copy(kind.version)
+    if not stored.kind.custom:
+        # As a typed API server lists them.
+        del obj["apiVersion"], obj["kind"]
+    return obj
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Raise the port's errors for the server's."""
+    try:
+        yield
+    except ApiError as error:
+        raise _kube_error(error) from error
+
+
+def _kube_error(error: ApiError) -> KubeError:
+    match error.code:
+        case 404:
+            kind: type[KubeError] = NotFoundError
+        case 409 if error.reason == "AlreadyExists":
+            kind = AlreadyExistsError
+        case 409:
+            kind = ConflictError
+        case 410:
+            kind = ExpiredError
+        case 422 if error.test_failed:
+            kind = ConflictError
+        case 429:
+            seconds = error.retry_after_seconds or RETRY_AFTER_SECONDS
+            return ThrottledError(error.message, retry_after_seconds=seconds)
+        case code if code >= 500:
+            kind = UnavailableError
+        case _:
+            kind = RefusedError
+    return kind(error.message, status=error.code, reason=error.reason)
