@@ -147,7 +147,9 @@ class Bus(Protocol):
         its subject. It never ends by itself.
         """
 
-    def replay(self, stream: str, *filters: str, start: int = 1) -> AsyncGenerator[Entry | CaughtUp, None]:
+    def replay(
+        self, stream: str, *filters: str, start: int = 1
+    ) -> AsyncGenerator[Entry | CaughtUp, None]:
         """Every message of the log from sequence `start`, `CaughtUp`, then what comes."""
 
     async def last_sequence(self, stream: str) -> int:

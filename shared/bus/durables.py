@@ -1,0 +1,169 @@
+"""Durable consumers through FastStream's pull subscribers."""
+
+import asyncio
+from typing import Any, Final, Protocol
+
+import structlog
+from faststream.message import StreamMessage
+from faststream.nats import ConsumerConfig, JStream, PullSub
+from faststream.nats.broker import NatsBroker
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.js.api import AckPolicy, DeliverPolicy
+from nats.js.errors import Error as JetStreamError
+
+from shared.bus.api import ApiError, call
+from shared.bus.broker import Connection
+from shared.bus.port import UnavailableError
+from shared.bus.reader import prune
+from shared.bus.streams import view_of
+from shared.bus.worker import ACK_WAIT_SECONDS, Registration, Worker
+
+__all__ = ["Durables"]
+
+log = structlog.get_logger(__name__)
+
+BATCH: Final = 64
+FETCH_SECONDS: Final = 5.0
+ACK_PENDING_MAX: Final = 100_000
+"""Entries that were put off count as pending: a small number would let them block the rest."""
+
+PAUSE_SECONDS: Final = 1.0
+
+
+class _Fetching(Protocol):
+    """What FastStream's loop needs of a pull subscription."""
+
+    async def fetch(self, batch: int = 1, timeout: float | None = 5) -> list[Msg]: ...  # noqa: ASYNC109
+
+    async def unsubscribe(self) -> None: ...
+
+
+class PacedSubscription:
+    """A pull subscription whose failures cost a pause.
+
+    FastStream's loop asks again at once: with the stream gone or JetStream still starting, that is
+    a busy loop over the network.
+    """
+
+    def __init__(self, inner: _Fetching, durable: str, connection: Connection) -> None:
+        self._inner = inner
+        self._durable = durable
+        self._connection = connection
+
+    async def fetch(
+        self,
+        batch: int = 1,
+        timeout: float | None = FETCH_SECONDS,  # noqa: ASYNC109  # nats-py's signature
+    ) -> list[Msg]:
+        """Fetch, or wait a little and return nothing."""
+        try:
+            await self._connection.wait_ready()
+            return await self._inner.fetch(batch=batch, timeout=timeout)
+        except TimeoutError:
+            return []
+        except (NatsError, JetStreamError) as error:
+            log.warning("cannot fetch; trying again", durable=self._durable, error=repr(error))
+            await asyncio.sleep(PAUSE_SECONDS)
+            return []
+
+    async def unsubscribe(self) -> None:
+        """Ask no more."""
+        await self._inner.unsubscribe()
+
+
+class Durables:
+    """All durable consumers of one bus."""
+
+    def __init__(self, connection: Connection, worker: Worker) -> None:
+        self._connection = connection
+        self._worker = worker
+        self._registrations: list[Registration] = []
+
+    @property
+    def registrations(self) -> tuple[Registration, ...]:
+        """What was added."""
+        return tuple(self._registrations)
+
+    def add(self, registration: Registration) -> None:
+        """Register; nothing runs before `start`."""
+        taken = {(other.stream, other.durable) for other in self._registrations}
+        assert (registration.stream, registration.durable) not in taken, "durable used twice"
+        self._registrations.append(registration)
+        subscribe(self._connection.broker, registration, self._worker)
+
+    async def start(self) -> None:
+        """Make the consumers as registered, then begin to pull."""
+        for registration in self._registrations:
+            await self._ensure(registration)
+        await self._connection.broker.start()
+        for registration, subscriber in zip(
+            self._registrations, self._connection.broker.subscribers, strict=True
+        ):
+            # Public attributes of FastStream's subscriber, read anew for each fetch.
+            inner: Any = subscriber
+            inner.subscription = PacedSubscription(
+                inner.subscription, registration.durable, self._connection
+            )
+
+    async def stop(self) -> None:
+        """Take no more; what was taken is the worker's."""
+        for subscriber in self._connection.broker.subscribers:
+            try:
+                await subscriber.stop()
+            except NatsError as error:
+                log.debug("while stopping", error=repr(error))
+
+    async def _ensure(self, registration: Registration) -> None:
+        """Create the consumer, or bring filters and limits up to date.
+
+        nats-py and FastStream take a durable that exists as it is, silently.
+        """
+        stream = view_of(registration.stream)
+        config = {
+            "name": registration.durable,
+            "durable_name": registration.durable,
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "ack_wait": int(ACK_WAIT_SECONDS * 1e9),
+            "max_deliver": -1,
+            "max_ack_pending": ACK_PENDING_MAX,
+            "replay_policy": "instant",
+            "filter_subjects": list(prune(registration.filters)),
+        }
+        body = {"stream_name": stream, "config": config, "action": ""}
+        while True:
+            try:
+                await call(
+                    self._connection.nc, f"CONSUMER.CREATE.{stream}.{registration.durable}", body
+                )
+            except (UnavailableError, ApiError) as error:
+                log.warning("cannot make the durable; trying again", error=str(error))
+                await asyncio.sleep(PAUSE_SECONDS)
+            else:
+                return
+
+
+def subscribe(broker: NatsBroker, registration: Registration, worker: Worker) -> None:
+    """Hang `registration` on `broker`: the only place that makes a subscriber."""
+
+    async def deliver(message: Msg) -> None:
+        await worker.take(registration, message)
+
+    broker.subscriber(
+        stream=JStream(view_of(registration.stream), declare=False),
+        durable=registration.durable,
+        config=ConsumerConfig(
+            filter_subjects=list(prune(registration.filters)) or [">"],
+            ack_policy=AckPolicy.EXPLICIT,
+            deliver_policy=DeliverPolicy.ALL,
+        ),
+        pull_sub=PullSub(batch_size=BATCH, timeout=FETCH_SECONDS),
+        decoder=_raw,
+        no_reply=True,
+    )(deliver)
+
+
+async def _raw(message: StreamMessage[Msg]) -> Msg:
+    """Hand over the delivery as it is: the service decodes, and knows what to do when it cannot."""
+    return message.raw_message

@@ -1,0 +1,116 @@
+"""What travels beside a body: CloudEvents in binary mode, trace context, JetStream's own headers."""
+
+import base64
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+from shared.bus.port import TooLargeError
+from shared.contracts.messages import TRACEPARENT, Message
+
+__all__ = [
+    "EXPECT_LAST",
+    "EXPECT_SUBJECT",
+    "HEADER_BYTES_MAX",
+    "MARKER",
+    "MESSAGE_ID",
+    "PAYLOAD_BYTES_DEFAULT",
+    "SOURCE",
+    "TTL",
+    "build",
+    "check_size",
+    "log_sequence",
+    "source_sequence",
+    "taken_at",
+]
+
+MESSAGE_ID: Final = "Nats-Msg-Id"
+EXPECT_LAST: Final = "Nats-Expected-Last-Sequence"
+EXPECT_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence"
+SOURCE: Final = "Nats-Stream-Source"
+MARKER: Final = "Nats-Marker-Reason"
+TTL: Final = "Nats-TTL"
+
+PAYLOAD_BYTES_DEFAULT: Final = 1 << 20
+"""What a server takes unless told otherwise: until one has been asked."""
+
+HEADER_BYTES_MAX: Final = 16 << 10
+"""A quarter of what the server takes; ours are about 400 bytes."""
+
+SUBJECT_BYTES_MAX: Final = 3 << 10
+"""From about 4,080 bytes on, the server drops the connection for good."""
+
+_PLAIN: Final = re.compile(r"[!#$&-~]*")
+"""Printable ASCII without blank, double quote and percent: CloudEvents leaves that as it is."""
+
+_SAFE: Final = "!#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
+
+
+def build(message: Message, *, message_id: str, source: str, now: datetime) -> dict[str, str]:
+    """The headers of `message`; values are percent-encoded where CloudEvents asks for it."""
+    identity = _encoded(message_id)
+    headers = {
+        MESSAGE_ID: identity,
+        "content-type": "application/json",
+        "ce-specversion": "1.0",
+        "ce-id": identity,
+        "ce-source": _encoded(source),
+        "ce-type": message.type,
+        "ce-time": now.isoformat(),
+        "ce-datacontenttype": "application/json",
+    }
+    if message.traceparent is not None:
+        headers[TRACEPARENT] = _encoded(message.traceparent)
+    return headers
+
+
+def check_size(subject: str, data: bytes, headers: Mapping[str, str], *, max_payload: int) -> None:
+    """Raise `TooLargeError` for what the server would answer by closing the connection."""
+    if (size := len(subject.encode())) > SUBJECT_BYTES_MAX:
+        raise TooLargeError(f"subject {subject[:80]}… has {size} bytes, above {SUBJECT_BYTES_MAX}")
+    size = sum(len(name) + len(value) + 4 for name, value in headers.items())
+    if size > HEADER_BYTES_MAX:
+        raise TooLargeError(f"{subject}: headers have {size} bytes, above {HEADER_BYTES_MAX}")
+    # `max_payload` is for headers and body together; 16 for the version line.
+    if size + len(data) + 16 > max_payload:
+        raise TooLargeError(
+            f"{subject}: body has {len(data)} bytes; the server takes {max_payload}"
+        )
+
+
+def source_sequence(headers: Mapping[str, str]) -> int | None:
+    """The sequence in the log of an entry that was read from its view; None in the log itself.
+
+    `Nats-Stream-Source` is a list: log, sequence, filter, destination, subject.
+    """
+    source = headers.get(SOURCE)
+    return None if source is None else int(source.split(" ", 2)[1])
+
+
+def log_sequence(stored: Mapping[str, Any]) -> int:
+    """The sequence in the log of a message as `STREAM.MSG.GET` gives it, from view or log."""
+    raw = base64.b64decode(stored.get("hdrs", "")).decode("utf-8", "replace")
+    return source_sequence(parse(raw)) or int(stored["seq"])
+
+
+def parse(raw: str) -> dict[str, str]:
+    """Headers from their wire form, without the version line."""
+    pairs = (line.partition(":") for line in raw.split("\r\n")[1:])
+    return {name: value.strip() for name, colon, value in pairs if colon}
+
+
+def taken_at(headers: Mapping[str, str], stored: datetime) -> datetime:
+    """When the log took an entry: a view has a time of its own, which lies after it was rebuilt."""
+    if SOURCE not in headers:
+        return stored
+    try:
+        published = datetime.fromisoformat(headers["ce-time"])
+    except (KeyError, ValueError):
+        return stored
+    return published if published.tzinfo is not None else published.replace(tzinfo=UTC)
+
+
+def _encoded(value: str) -> str:
+    return value if _PLAIN.fullmatch(value) else quote(value, safe=_SAFE)

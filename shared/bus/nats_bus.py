@@ -1,0 +1,305 @@
+"""The bus over a real NATS server."""
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from random import Random
+from typing import Final
+from uuid import uuid4
+
+import structlog
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as NatsTimeoutError
+
+from shared.bus import headers as wire
+from shared.bus.api import MESSAGE_NOT_FOUND, ApiError, call
+from shared.bus.apply import check
+from shared.bus.broker import GRACEFUL_SECONDS, Connection
+from shared.bus.durables import Durables
+from shared.bus.lease import acquire
+from shared.bus.port import (
+    BusError,
+    CaughtUp,
+    Entry,
+    Handler,
+    Lease,
+    UnavailableError,
+)
+from shared.bus.publisher import RETRY_SECONDS, Publisher
+from shared.bus.reader import Reader
+from shared.bus.streams import view_of
+from shared.bus.worker import Registration, Worker
+from shared.contracts.messages import Message
+
+__all__ = ["NatsBus"]
+
+log = structlog.get_logger(__name__)
+
+CHECK_AGAIN_SECONDS: Final = 2.0
+RESPONSES_MAX: Final = 64
+ERROR_HEADER: Final = "Nats-Service-Error"
+"""The header in which NATS's own service framework tells of failure."""
+
+Answer = Callable[[bytes], Awaitable[bytes]]
+
+
+class NatsBus:
+    """Keeps the promises of `shared.bus.port.Bus`."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        instance: str,
+        now: Callable[[], datetime],
+        service: str | None = None,
+        rng: Random | None = None,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        self._instance = instance
+        self._now = now
+        self._connection = Connection(url=url, name=instance)
+        self._publisher = Publisher(self._connection, retry_seconds=retry_seconds)
+        self._worker = Worker(
+            service=service or instance,
+            put_dead=self._put,
+            now=now,
+            rng=rng or Random(instance),
+        )
+        self._durables = Durables(self._connection, self._worker)
+        self._readers: set[Reader] = set()
+        self._answers: dict[str, Answer] = {}
+        self._answering: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(RESPONSES_MAX)
+        self._started = False
+        self._life = uuid4().hex[:12]
+        self._count = 0
+        self._deferred: dict[tuple[str, str], int] = {}
+
+    @property
+    def instance(self) -> str:
+        """Who is speaking."""
+        return self._instance
+
+    @property
+    def connected(self) -> bool:
+        """Whether the server answers."""
+        return self._started and self._connection.ready
+
+    @property
+    def registrations(self) -> tuple[Registration, ...]:
+        """What `work` was called with, for the AsyncAPI page."""
+        return self._durables.registrations
+
+    async def start(self) -> None:
+        """Connect and check the streams, for as long as it takes; then begin the work."""
+        await self._connection.open()
+        await self._wait_for_streams()
+        await self._publisher.start()
+        self._worker.start()
+        await self._durables.start()
+        self._started = True
+        for subject in self._answers:
+            await self._listen(subject)
+
+    async def stop(self) -> None:
+        """Finish the handlers that run, acknowledge, flush, disconnect."""
+        self._started = False
+        for reader in tuple(self._readers):
+            reader.close()
+        await self._durables.stop()
+        await self._worker.stop(seconds=GRACEFUL_SECONDS)
+        for task in tuple(self._answering):
+            task.cancel()
+        if self._connection.ready:
+            try:
+                async with asyncio.timeout(GRACEFUL_SECONDS):
+                    await self._publisher.flush()
+            except (BusError, TimeoutError) as error:
+                log.warning("not everything was published", error=str(error))
+        await self._publisher.stop()
+        await self._connection.close()
+
+    def publish(
+        self, message: Message, *, expect_last: int | None = None, expect_subject: int | None = None
+    ) -> asyncio.Future[int]:
+        """Put `message` on its log without waiting; see the port."""
+        extra: dict[str, str] = {}
+        if expect_last is not None:
+            extra[wire.EXPECT_LAST] = str(expect_last)
+        if expect_subject is not None:
+            extra[wire.EXPECT_SUBJECT] = str(expect_subject)
+        return self._put(message, None, extra)
+
+    def _put(
+        self, message: Message, message_id: str | None, extra: dict[str, str] | None = None
+    ) -> asyncio.Future[int]:
+        self._count += 1
+        identity = (
+            message_id or message.message_id or f"{self._instance}:{self._life}:{self._count}"
+        )
+        headers = wire.build(
+            message, message_id=identity, source=self._instance, now=self._now()
+        ) | (extra or {})
+        return self._publisher.publish(
+            message.subject,
+            message.encode(),
+            headers,
+            stream=message.stream,
+            fenced=wire.EXPECT_LAST in headers,
+        )
+
+    async def flush(self) -> None:
+        """Wait for everything published; raise the first error since the last flush."""
+        await self._publisher.flush()
+
+    def watch(self, stream: str, *filters: str) -> AsyncIterator[Entry | CaughtUp]:
+        """List and watch the view of `stream`."""
+        return self._read(Reader(self._connection, stream, filters, view=True))
+
+    def replay(self, stream: str, *filters: str, start: int = 1) -> AsyncIterator[Entry | CaughtUp]:
+        """Every message of the log from `start`, `CaughtUp`, then what comes."""
+        return self._read(Reader(self._connection, stream, filters, view=False, start=start))
+
+    async def _read(self, reader: Reader) -> AsyncIterator[Entry | CaughtUp]:
+        self._readers.add(reader)
+        try:
+            async with contextlib.aclosing(reader.read()) as items:
+                async for item in items:
+                    yield item
+        finally:
+            self._readers.discard(reader)
+
+    async def last_sequence(self, stream: str) -> int:
+        """Return the log's last sequence, 0 if it is empty."""
+        info = await call(self._connection.nc, f"STREAM.INFO.{stream}")
+        return int(info["state"]["last_seq"])
+
+    async def latest(self, stream: str, subject: str) -> Entry | None:
+        """Return the last message of one subject in the log."""
+        stored = await self._get(stream, {"last_by_subj": subject})
+        if stored is None:
+            return None
+        return Entry(
+            subject=stored["subject"],
+            data=base64.b64decode(stored.get("data", "")),
+            headers=wire.parse(base64.b64decode(stored.get("hdrs", "")).decode()),
+            sequence=int(stored["seq"]),
+            time=datetime.fromisoformat(stored["time"]).astimezone(UTC),
+        )
+
+    def work(
+        self,
+        stream: str,
+        durable: str,
+        handler: Handler,
+        *,
+        filters: tuple[str, ...] = (),
+        key: Callable[[Entry], str] | None = None,
+    ) -> None:
+        """Register `handler` for the view of `stream`; see the port."""
+        assert not self._started, "register before start()"
+        self._durables.add(
+            Registration(stream=stream, durable=durable, handler=handler, filters=filters, key=key)
+        )
+
+    async def lease(self, name: str) -> Lease:
+        """Wait until the lease `name` is ours."""
+        return await acquire(self._connection, name, instance=self._instance)
+
+    async def request(self, subject: str, data: bytes, *, timeout_seconds: float) -> bytes:
+        """Ask whoever answers `subject`."""
+        try:
+            reply = await self._connection.nc.request(subject, data, timeout=timeout_seconds)
+        except NoRespondersError as error:
+            raise UnavailableError(f"{subject}: nobody answers") from error
+        except (NatsTimeoutError, NatsError) as error:
+            raise UnavailableError(f"{subject}: no answer in {timeout_seconds:g} s") from error
+        if reply.headers and (problem := reply.headers.get(ERROR_HEADER)):
+            raise UnavailableError(f"{subject}: {problem}")
+        return bytes(reply.data)
+
+    async def respond(self, subject: str, answer: Answer) -> None:
+        """Answer requests to `subject` until the bus stops."""
+        self._answers[subject] = answer
+        if self._started:
+            await self._listen(subject)
+
+    async def _listen(self, subject: str) -> None:
+        async def on_request(message: Msg) -> None:
+            # Beyond the bound the subscription waits, and with it whoever asks.
+            await self._room.acquire()
+            task = asyncio.create_task(self._answer(subject, message))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+
+        await self._connection.nc.subscribe(subject, queue="responders", cb=on_request)
+
+    async def _answer(self, subject: str, message: Msg) -> None:
+        try:
+            answer = await self._answers[subject](message.data)
+            await message.respond(answer)
+        except NatsError as error:
+            log.warning("answer not sent", subject=subject, error=repr(error))
+        except Exception as error:  # whoever asked must not wait in vain
+            log.exception("no answer", subject=subject)
+            with contextlib.suppress(NatsError):
+                await self._connection.nc.publish(
+                    message.reply, b"", headers={ERROR_HEADER: repr(error)[:500]}
+                )
+        finally:
+            self._room.release()
+
+    async def purge(self, stream: str, subject: str, *, up_to: int) -> None:
+        """Drop a tombstone from the view, unless the subject has something newer.
+
+        The view's last message stays: it alone tells how far the view is. It goes with the next
+        purge after something newer came.
+        """
+        self._deferred[stream, subject] = up_to
+        for (log_name, name), sequence in list(self._deferred.items()):
+            if log_name == stream and await self._purge_one(log_name, name, sequence):
+                del self._deferred[log_name, name]
+
+    async def _purge_one(self, stream: str, subject: str, up_to: int) -> bool:
+        view = view_of(stream)
+        stored = await self._get(view, {"last_by_subj": subject})
+        if stored is None or wire.log_sequence(stored) > up_to:
+            return True
+        last = await self._get(view, {"last_by_subj": ">"})
+        if last is not None and last["seq"] == stored["seq"]:
+            return False
+        # `seq` is exclusive: what came between our look and the purge stays.
+        body = {"filter": subject, "seq": int(stored["seq"]) + 1}
+        await call(self._connection.nc, f"STREAM.PURGE.{view}", body)
+        return True
+
+    async def _get(self, stream: str, which: dict[str, str]) -> dict[str, str] | None:
+        try:
+            answer = await call(self._connection.nc, f"STREAM.MSG.GET.{stream}", which)
+        except ApiError as error:
+            if error.code == MESSAGE_NOT_FOUND:
+                return None
+            raise
+        stored: dict[str, str] = answer["message"]
+        return stored
+
+    async def _wait_for_streams(self) -> None:
+        said: list[str] = []
+        while True:
+            try:
+                problems = await check(self._connection.nc)
+            except BusError as error:
+                problems = [f"JetStream does not answer: {error}"]
+            if problems != said:
+                for problem in problems:
+                    log.warning("streams are not as declared", problem=problem)
+                said = problems
+            # Drift is for the operator to judge; without a stream there is nothing to do.
+            if not any("missing" in p or "does not answer" in p for p in problems):
+                return
+            await asyncio.sleep(CHECK_AGAIN_SECONDS)

@@ -1,0 +1,173 @@
+"""The streams as `deploy/nats/streams.yaml` declares them, read and validated.
+
+The file is data so that an operator can change ages and sizes without Python; this module knows
+what follows from it: that each log has a view, and how both are configured.
+"""
+
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+__all__ = [
+    "DATA",
+    "LEASES",
+    "STREAMS_FILE",
+    "VIEW_SUFFIX",
+    "Catalogue",
+    "CatalogueError",
+    "load",
+    "view_of",
+]
+
+DATA: Final = Path(__file__).parents[2] / "deploy" / "nats"
+"""Beside the packages, in the repository as in an installation."""
+
+STREAMS_FILE: Final = DATA / "streams.yaml"
+VIEW_SUFFIX: Final = "_NOW"
+LEASES: Final = "LEASES"
+
+_DAY: Final = 86_400 * 10**9
+_GIB: Final = 1 << 30
+
+Config = dict[str, Any]
+"""A stream configuration in the words of JetStream's API; durations in nanoseconds."""
+
+
+class CatalogueError(Exception):
+    """`streams.yaml` is not what it must be."""
+
+    def __init__(self, path: Path, cause: Exception) -> None:
+        if isinstance(cause, ValidationError):
+            problem = cause.errors(include_url=False)[0]
+            where = ".".join(str(part) for part in problem["loc"]) or "file"
+            detail = f"{where}: {problem['msg']} (got {str(problem.get('input'))[:80]!r})"
+        else:
+            detail = str(cause)
+        super().__init__(f"{path}: {detail}")
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Defaults(_Data):
+    """What a log has that says nothing else."""
+
+    max_age_days: float = Field(gt=0)
+    max_gib: float = Field(gt=0)
+    duplicate_window_seconds: float = Field(ge=60)
+    """At least the time for which a publisher tries again, or a retry would be stored twice."""
+
+    discard: Literal["old", "new"]
+
+
+class Log(_Data):
+    """One log; its view follows from it."""
+
+    description: str
+    subjects: list[str] = Field(min_length=1)
+    max_age_days: float | None = Field(default=None, gt=0)
+    max_gib: float | None = Field(default=None, gt=0)
+    discard: Literal["old", "new"] | None = None
+
+
+class Leases(_Data):
+    """The stream that holds who is the one."""
+
+    name: Literal["LEASES"]
+    subjects: list[str] = Field(min_length=1)
+    marker_seconds: int = Field(ge=1)
+
+
+class Objects(_Data):
+    """The bucket for bodies that are too large for a message."""
+
+    bucket: str
+    max_gib: float = Field(gt=0)
+
+
+class Catalogue(_Data):
+    """Everything that must be there before a service starts."""
+
+    defaults: Defaults
+    logs: dict[str, Log] = Field(min_length=1)
+    leases: Leases
+    objects: Objects
+
+    def configs(self, *, replicas: int = 1) -> dict[str, Config]:
+        """Stream name to its configuration, each log before its view."""
+        configs: dict[str, Config] = {}
+        for name, log in self.logs.items():
+            configs[name] = self._log(name, log)
+            configs[view_of(name)] = _view(name)
+        configs[self.leases.name] = _base(self.leases.name, "Who is the one.") | {
+            "subjects": self.leases.subjects,
+            "max_msgs_per_subject": 1,
+            "allow_msg_ttl": True,
+            "subject_delete_marker_ttl": self.leases.marker_seconds * 10**9,
+            "allow_rollup_hdrs": True,
+        }
+        configs[f"OBJ_{self.objects.bucket}"] = self._objects()
+        return {name: config | {"num_replicas": replicas} for name, config in configs.items()}
+
+    def _log(self, name: str, log: Log) -> Config:
+        age = log.max_age_days if log.max_age_days is not None else self.defaults.max_age_days
+        gib = log.max_gib if log.max_gib is not None else self.defaults.max_gib
+        return _base(name, log.description) | {
+            "subjects": log.subjects,
+            "discard": log.discard or self.defaults.discard,
+            "max_age": int(age * _DAY),
+            "max_bytes": int(gib * _GIB),
+            "duplicate_window": int(self.defaults.duplicate_window_seconds * 10**9),
+            "allow_atomic": True,
+        }
+
+    def _objects(self) -> Config:
+        # The subjects and switches are those of JetStream's object store.
+        bucket = self.objects.bucket
+        return _base(f"OBJ_{bucket}", "Bodies that are too large for a message.") | {
+            "subjects": [f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
+            "discard": "new",
+            "max_bytes": int(self.objects.max_gib * _GIB),
+            "allow_rollup_hdrs": True,
+        }
+
+
+def view_of(log: str) -> str:
+    """The stream that keeps the last message of each subject of `log`."""
+    return log + VIEW_SUFFIX
+
+
+def load(path: Path = STREAMS_FILE) -> Catalogue:
+    """Read and validate. Raises `CatalogueError` with file, field and value."""
+    try:
+        return Catalogue.model_validate(yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader))
+    except (OSError, yaml.YAMLError, ValidationError) as error:
+        raise CatalogueError(path, error) from error
+
+
+def _base(name: str, description: str) -> Config:
+    return {
+        "name": name,
+        "description": description,
+        "retention": "limits",
+        "storage": "file",
+        "discard": "old",
+        "max_msgs": -1,
+        "max_bytes": -1,
+        "max_age": 0,
+        "max_msgs_per_subject": -1,
+        "allow_direct": True,
+    }
+
+
+def _view(log: str) -> Config:
+    return _base(view_of(log), f"The last message of each subject of {log}.") | {
+        "sources": [{"name": log}],
+        "max_msgs_per_subject": 1,
+        # The log has dropped the duplicates. A window here would, while the view is being made
+        # anew, take two states of the same id for one: 100 ms is the least that there can be.
+        "duplicate_window": 100_000_000,
+    }
