@@ -4,9 +4,18 @@ from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 from shared.contracts import subjects
-from shared.contracts.messages import Message
+from shared.contracts.messages import Message, Part
 
-__all__ = ["CheckState", "DeadLetter", "Dispatch", "HostState", "Outcome"]
+__all__ = [
+    "CheckState",
+    "DeadLetter",
+    "Dispatch",
+    "HostState",
+    "Machine",
+    "Outcome",
+    "PlatformState",
+    "Seat",
+]
 
 
 class Outcome(Message):
@@ -57,6 +66,9 @@ class CheckState(Message):
     state: Literal["Pending", "Ready", "Retry", "Rejected"]
     message: str = ""
     requeue_after_seconds: float | None = None
+    spoke: str = ""
+    """MultiKueue only: the cluster that won. It goes into `status.clusterName` of the Workload."""
+
     attempt: int = 0
     """Which reservation of the workload this answers: an older one is not meant."""
 
@@ -124,6 +136,72 @@ class HostState(Message):
     def subject(self) -> str:
         """``sluice.host.<cluster>.<namespace>.<taskrun>``."""
         return subjects.join("host", self.cluster, self.namespace, self.name)
+
+
+class Seat(Part):
+    """A TaskRun's place on a host."""
+
+    uid: str
+    """Of the TaskRun."""
+
+    namespace: str
+    name: str
+    host: str
+    """Name of the static host or of the machine."""
+
+    address: str
+
+
+class Machine(Part):
+    """A machine that was ordered from a provider, from before the order until it is proved gone."""
+
+    name: str
+    """Ours, derived from the TaskRun's uid: ordering it twice gives one machine."""
+
+    provider: str
+    tag: str = ""
+    state: Literal["launching", "running", "terminating"]
+    shared: bool = False
+    """Of a pool: it outlives the TaskRun that it was ordered for."""
+
+    holder: str
+    """Uid of the TaskRun that it was ordered for."""
+
+    task_run: str
+    """`<namespace>:<name>` of that TaskRun: the provider's tag `taskRunID`."""
+
+    address: str = ""
+    launched_at: datetime
+    deadline: datetime
+    """Without an address by then, it is given up."""
+
+
+class PlatformState(Message):
+    """Who sits where on one platform, and its machines: the record that allocation is decided on.
+
+    Written with the expected last sequence of its subject, so two provisioners cannot both give
+    the last place away. `HostState` follows from it. Never a tombstone: platforms are few.
+    """
+
+    stream: ClassVar[str] = "HOSTS"
+    type: ClassVar[str] = "dev.sluicegate.platform.v1"
+
+    cluster: str
+    platform: str
+    seats: list[Seat] = []
+    machines: list[Machine] = []
+    attempts: dict[str, int] = {}
+    """TaskRun uid to how many machines were ordered for it."""
+
+    refusals: dict[str, str] = {}
+    """TaskRun uid to why it gets no host; kept until that TaskRun has ended."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.host.<cluster>._.<platform>.platform``."""
+        return subjects.join("host", self.cluster, None, self.platform, detail="platform")
 
 
 class DeadLetter(Message):
