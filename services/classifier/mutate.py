@@ -5,7 +5,7 @@ none, override `managedBy`, then apply what the expressions ask for. Unlike ther
 changes nothing more, and a run that its author created paused is remembered as such.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
@@ -26,7 +26,7 @@ from shared.contracts import kinds, names
 from shared.contracts.integrations import Integration, integration_for, is_nested, queue_of
 from shared.contracts.kinds import Object
 
-__all__ = ["REQUESTS_APPLIED", "Mutated", "RefusedError", "mutate"]
+__all__ = ["REQUESTS_APPLIED", "Mutated", "RefusedError", "mutate", "no_trace"]
 
 REQUESTS_APPLIED: Final = "sluicegate.dev/requests-applied"
 """JSON, `{"<resource>": [before, after]}`: what a request annotation was (null: absent) before rules
@@ -60,19 +60,24 @@ class Mutated:
     """JSON patch from the object given; empty if nothing changes."""
 
 
+def no_trace() -> None:
+    """Start no trace: what callers without tracing, and dry runs, pass."""
+
+
 def mutate(
     given: Object,
     rules: Rules,
     *,
     namespace: str | None = None,
-    traceparent: str | None = None,
+    new_traceparent: Callable[[], str | None] = no_trace,
     job_default_queue: str = "",
 ) -> Mutated:
     """Hold and classify an object. `given` is not changed; calling it on its own result neither.
 
-    `namespace` is the request's, for an object that does not carry it yet. `traceparent` is noted
-    unless one is there. Kinds that cannot wait, Jobs without a queue and what another waiting
-    object owns are left alone. Raises `RefusedError`.
+    `namespace` is the request's, for an object that does not carry it yet. `new_traceparent` starts
+    a trace; it is called when an object that carries none has been accepted. Kinds that cannot
+    wait, Jobs without a queue and what another waiting object owns are left alone. Raises
+    `RefusedError`.
     """
     integration = _integration(given)
     if integration is None or _is_nested(given):
@@ -91,8 +96,10 @@ def mutate(
         if len(rules.programs):
             draft.undo_requests()
             draft.apply(_asked(draft, rules, namespace))
-    if traceparent is not None:
-        draft.annotations.setdefault(names.TRACEPARENT_ANNOTATION, traceparent)
+    if names.TRACEPARENT_ANNOTATION not in draft.annotations:
+        traceparent = new_traceparent()
+        if traceparent is not None:
+            draft.annotations[names.TRACEPARENT_ANNOTATION] = traceparent
     return draft.finished()
 
 
@@ -100,7 +107,14 @@ def _integration(given: Object) -> Integration | None:
     api_version, kind = given.get("apiVersion"), given.get("kind")
     if not isinstance(api_version, str) or not isinstance(kind, str):
         raise RefusedError(BAD_REQUEST, "apiVersion and kind: must be strings")
-    return integration_for(group=api_version.rpartition("/")[0], kind=kind)
+    integration = integration_for(group=api_version.rpartition("/")[0], kind=kind)
+    if integration is not None and api_version != integration.kind.api_version:
+        raise RefusedError(
+            BAD_REQUEST,
+            f"apiVersion: a {kind} must come as {integration.kind.api_version}, got {api_version!r} "
+            "(the webhook's matchPolicy must be Equivalent)",
+        )
+    return integration
 
 
 def _is_nested(given: Object) -> bool:

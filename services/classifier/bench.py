@@ -1,0 +1,211 @@
+"""Measures the webhook: `python -m services.classifier.bench [--rate 200] [--seconds 20]`.
+
+A child process serves HTTPS as in production; this one sends reviews at fixed times, whether or not
+earlier ones have been answered, so that a slow answer delays nobody's clock.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import ssl
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from services.classifier.cel import CelEngine
+from services.classifier.certificates import CertificateFolder
+from services.classifier.rules import RulesHolder
+from services.classifier.webhook import PIPELINE_RUN_PATH, webhook_app
+from services.classifier.webhook_server import WebhookServer
+
+__all__ = ["main"]
+
+GOAL_P99_MILLISECONDS: Final = 50.0
+CONNECTIONS_MAX: Final = 64
+WARM_UP_REVIEWS: Final = 100
+ANSWER_SECONDS: Final = 10.0
+EXAMPLE: Final = Path(__file__).parents[2] / "deploy/examples/konflux/classifier/config.yaml"
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(time.time(), UTC)
+
+
+def _reviews() -> list[bytes]:
+    """A mix: a small run, a multi-platform build, and an old-style pipeline with twenty tasks."""
+    metadata = {
+        "generateName": "build-",
+        "namespace": "team-tenant",
+        "labels": {"pipelinesascode.tekton.dev/event-type": "push"},
+    }
+    platforms = ["linux/x86_64", "linux/arm64", "linux/s390x", "linux/ppc64le"]
+    tasks = [
+        {
+            "name": f"task-{number}",
+            "taskRef": {"resolver": "bundles", "params": [{"name": "name", "value": "t"}]},
+            "params": [{"name": f"p{k}", "value": "x" * 40} for k in range(8)]
+            + [{"name": "PLATFORM", "value": platforms[number % 4]}],
+        }
+        for number in range(20)
+    ]
+    specs: list[dict[str, Any]] = [
+        {"pipelineRef": {"name": "p"}},
+        {
+            "pipelineRef": {"name": "p"},
+            "params": [{"name": "build-platforms", "value": platforms}],
+        },
+        {"pipelineSpec": {"tasks": tasks}},
+    ]
+    reviews = []
+    for number, spec in enumerate(specs):
+        run = {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": metadata}
+        request = {
+            "uid": f"bench-{number}",
+            "operation": "CREATE",
+            "namespace": "team-tenant",
+            "object": {**run, "spec": spec},
+        }
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+        reviews.append(orjson.dumps({**review, "request": request}))
+    return reviews
+
+
+async def _serve(folder: Path, configuration: Path) -> None:
+    rules = RulesHolder(CelEngine())
+    if not rules.offer_file(configuration):
+        raise SystemExit(rules.error)
+    server = WebhookServer(
+        webhook_app(rules),
+        host="127.0.0.1",
+        port=0,
+        certificates=CertificateFolder(folder, ["127.0.0.1"]),
+        now=_now,
+    )
+    _say(str(await server.start()))
+    loop = asyncio.get_running_loop()
+    # Until the parent closes our standard input, or dies.
+    await loop.run_in_executor(None, sys.stdin.read)
+    await server.stop()
+
+
+class _Client:
+    """Keep-alive connections, as many as answers are outstanding."""
+
+    def __init__(self, port: int, tls: ssl.SSLContext) -> None:
+        self._port = port
+        self._tls = tls
+        self._idle: list[Connection] = []
+        self._gate = asyncio.Semaphore(CONNECTIONS_MAX)
+
+    async def send(self, body: bytes) -> None:
+        async with self._gate:
+            reader, writer = self._idle.pop() if self._idle else await self._open()
+            head = (
+                f"POST {PIPELINE_RUN_PATH} HTTP/1.1\r\nhost: localhost\r\n"
+                f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+            )
+            writer.write(head.encode() + body)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answer = await reader.readuntil(b"\r\n\r\n")
+                length = next(
+                    int(line.split(b":")[1])
+                    for line in answer.lower().split(b"\r\n")
+                    if line.startswith(b"content-length:")
+                )
+                reply = orjson.loads(await reader.readexactly(length))
+            if not reply["response"]["allowed"]:
+                raise RuntimeError(f"refused: {reply}")
+            self._idle.append((reader, writer))
+
+    async def close(self) -> None:
+        for _, writer in self._idle:
+            writer.close()
+            with contextlib.suppress(OSError):  # the server may have been first
+                await writer.wait_closed()
+
+    async def _open(self) -> Connection:
+        return await asyncio.open_connection("127.0.0.1", self._port, ssl=self._tls)
+
+
+async def _drive(port: int, ca: Path, rate: float, seconds: float) -> list[float]:
+    """Send reviews at `rate` a second; return what each took, in milliseconds, sorted."""
+    client = _Client(port, ssl.create_default_context(cafile=ca))
+    reviews = _reviews()
+    for number in range(WARM_UP_REVIEWS):
+        await client.send(reviews[number % len(reviews)])
+    loop = asyncio.get_running_loop()
+    took: list[float] = []
+
+    async def one(due: float, body: bytes) -> None:
+        await client.send(body)
+        took.append((loop.time() - due) * 1000)
+
+    began = loop.time()
+    async with asyncio.TaskGroup() as group:
+        for number in range(int(rate * seconds)):
+            due = began + number / rate
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            group.create_task(one(due, reviews[number % len(reviews)]))
+    await client.close()
+    return sorted(took)
+
+
+async def _measure(configuration: Path, rate: float, seconds: float) -> int:
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "services.classifier.bench",
+            "--serve",
+            str(folder),
+            "--config",
+            str(configuration),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            port = int(await child.stdout.readline())
+            took = await _drive(port, folder / "ca.crt", rate, seconds)
+        finally:
+            child.stdin.close()
+            await child.wait()
+    p50, p99 = (took[min(len(took) - 1, int(len(took) * share))] for share in (0.5, 0.99))
+    _say(
+        f"webhook: {len(took)} reviews at {rate:g}/s over HTTPS, "
+        f"p50 {p50:.1f} ms, p99 {p99:.1f} ms, worst {took[-1]:.1f} ms "
+        f"(goal: p99 <= {GOAL_P99_MILLISECONDS:g} ms)"
+    )
+    return 0 if p99 <= GOAL_P99_MILLISECONDS else 1
+
+
+def main() -> int:
+    """Run the benchmark; exit status 1 if the goal is missed."""
+    parser = argparse.ArgumentParser(prog="bench-webhook")
+    parser.add_argument("--rate", type=float, default=200)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--config", type=Path, default=EXAMPLE, help="the rules, config.yaml")
+    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve is not None:
+        asyncio.run(_serve(options.serve, options.config))
+        return 0
+    return asyncio.run(_measure(options.config, options.rate, options.seconds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

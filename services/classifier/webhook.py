@@ -1,0 +1,141 @@
+"""The admission webhook as an ASGI app. It answers from memory; nothing here waits for anybody.
+
+Until a configuration is loaded it answers 503, so that with `failurePolicy: Fail` nothing slips past.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+from prometheus_client import Counter, Histogram
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from services.classifier.mutate import no_trace
+from services.classifier.review import REVIEW_BYTES_MAX, Outcome, Reply, answer_review
+from services.classifier.rules import RulesHolder
+from shared.contracts import kinds
+from shared.contracts.kinds import Kind
+
+__all__ = ["JOB_PATH", "MUTATE_PATH", "PIPELINE_RUN_PATH", "webhook_app"]
+
+log = structlog.get_logger(__name__)
+
+MUTATE_PATH: Final = "/mutate"
+PIPELINE_RUN_PATH: Final = "/mutate-tekton-dev-v1-pipelinerun"
+"""The path of tekton-kueue's webhook configuration."""
+
+JOB_PATH: Final = "/mutate-batch-v1-job"
+
+_KINDS: Final[dict[str, Kind | None]] = {
+    MUTATE_PATH: None,
+    PIPELINE_RUN_PATH: kinds.PIPELINE_RUN,
+    JOB_PATH: kinds.JOB,
+}
+_TOO_LARGE: Final = 413
+_UNAVAILABLE: Final = 503
+
+_REVIEWS: Final = Counter("sluicegate_webhook_reviews", "Admission reviews answered.", ["outcome"])
+_SECONDS: Final = Histogram(
+    "sluicegate_webhook_seconds",
+    "Time to answer an admission review, from the body's last byte.",
+    buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 10),
+)
+
+
+class _TooLargeError(Exception):
+    """The body exceeds `REVIEW_BYTES_MAX`."""
+
+
+def webhook_app(
+    rules: RulesHolder,
+    *,
+    new_traceparent: Callable[[], str | None] = no_trace,
+    job_default_queue: str = "",
+) -> Starlette:
+    """Build the app. `rules` may change under it; each request works with what is in force then.
+
+    `job_default_queue` is for Jobs that name no queue; empty leaves those alone.
+    """
+
+    async def mutate(request: Request) -> Response:
+        current = rules.current
+        if current is None:
+            return PlainTextResponse(_not_loaded(rules), status_code=_UNAVAILABLE)
+        try:
+            body = await _body(request)
+        except _TooLargeError:
+            _REVIEWS.labels(outcome=Outcome.MALFORMED).inc()
+            return PlainTextResponse(
+                f"body: larger than {REVIEW_BYTES_MAX} bytes", status_code=_TOO_LARGE
+            )
+        except ClientDisconnect:
+            return Response(status_code=_UNAVAILABLE)  # nobody is there to read it
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        reply = answer_review(
+            body,
+            current,
+            kind=_KINDS[request.url.path],
+            new_traceparent=new_traceparent,
+            job_default_queue=job_default_queue,
+        )
+        _SECONDS.observe(loop.time() - began)
+        _REVIEWS.labels(outcome=reply.outcome).inc()
+        _log(reply)
+        media = "text/plain" if reply.outcome is Outcome.MALFORMED else "application/json"
+        return Response(reply.body, status_code=reply.status, media_type=media)
+
+    async def live(_request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def ready(_request: Request) -> Response:
+        if rules.current is None:
+            return PlainTextResponse(_not_loaded(rules), status_code=_UNAVAILABLE)
+        return PlainTextResponse("ok\n")
+
+    return Starlette(
+        routes=[
+            *(Route(path, mutate, methods=["POST"]) for path in _KINDS),
+            Route("/healthz", live),
+            Route("/readyz", ready),
+        ]
+    )
+
+
+async def _body(request: Request) -> bytes:
+    """Read the body as far as the limit, whatever its length header says."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > REVIEW_BYTES_MAX:
+            raise _TooLargeError
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _not_loaded(rules: RulesHolder) -> str:
+    return f"no configuration is loaded: {rules.error or 'none was given yet'}\n"
+
+
+def _log(reply: Reply) -> None:
+    if reply.outcome in {Outcome.MUTATED, Outcome.UNCHANGED}:
+        return
+    request = reply.request or {}
+    given = request.get("object")
+    metadata = given.get("metadata") if isinstance(given, dict) else None
+    user = request.get("userInfo")
+    log.warning(
+        "refused at admission",
+        outcome=str(reply.outcome),
+        reason=reply.message,
+        namespace=request.get("namespace"),
+        name=request.get("name") or None,
+        generate_name=metadata.get("generateName") if isinstance(metadata, dict) else None,
+        user=user.get("username") if isinstance(user, dict) else None,
+        request_uid=request.get("uid"),
+    )
