@@ -46,7 +46,7 @@ class NotFoundError(KubeError):
 
 
 class ConflictError(KubeError):
-    """409, or a `test` of a JSON patch that failed: it changed meanwhile. Read again, decide again."""
+    """409, or a `test` of a JSON patch that failed: it changed meanwhile. Read and decide again."""
 
 
 class AlreadyExistsError(ConflictError):
@@ -96,13 +96,26 @@ class Kube(Protocol):
     async def served(self) -> frozenset[tuple[str, str, str]]:
         """Return (group, version, plural) of every resource that the server serves."""
 
-    async def list(self, kind: Kind, *, namespace: str | None = None) -> Listing:
-        """Return all objects of `kind`, page by page but as one."""
+    async def list(
+        self, kind: Kind, *, namespace: str | None = None, labels: str | None = None
+    ) -> Listing:
+        """Return all objects of `kind`, page by page but as one.
+
+        `labels` is a label selector. Of Secrets only the metadata can be counted on.
+        """
 
     def watch(
-        self, kind: Kind, *, resource_version: str, namespace: str | None = None
+        self,
+        kind: Kind,
+        *,
+        resource_version: str,
+        namespace: str | None = None,
+        labels: str | None = None,
     ) -> AsyncIterator[WatchEvent]:
-        """What happened after `resource_version`. Ends when the server ends it; `ExpiredError` on 410."""
+        """What happened after `resource_version`; `ExpiredError` on 410.
+
+        Ends when the server ends it. `labels` as for `list`; what ceases to match is DELETED.
+        """
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
         """Return the object."""

@@ -1,0 +1,119 @@
+"""What an API server's answer means: our errors from its statuses."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from shared.contracts.kinds import Object
+from shared.kube.port import (
+    AlreadyExistsError,
+    ConflictError,
+    ExpiredError,
+    KubeError,
+    NotFoundError,
+    RefusedError,
+    ThrottledError,
+    UnavailableError,
+)
+
+__all__ = ["decoded", "encoded", "error_from", "error_from_status"]
+
+_RETRY_AFTER_SECONDS: Final = 1.0
+"""Where a 429 does not say: the API server's own default."""
+
+_SERVER_ERROR: Final = 500
+_PASSING: Final = frozenset({408, 425})
+"""Client errors by number that are none: a request that came too slowly or too early."""
+
+_TEST_FAILED: Final = ("test failed", "error in test for path")
+"""How the API server words a `test` operation that did not hold; the reason is only Invalid."""
+
+_UID_MISMATCH: Final = "metadata.uid"
+
+
+def decoded(body: bytes, what: str) -> Object:
+    """The JSON object in `body`. A page of some proxy in its place is an outage, not an answer."""
+    try:
+        value = orjson.loads(body)
+    except ValueError as error:
+        raise UnavailableError(f"{what}: no JSON but {body[:80]!r}") from error
+    if not isinstance(value, dict):
+        raise UnavailableError(f"{what}: no object but {body[:80]!r}")
+    return value
+
+
+def encoded(value: Any) -> bytes:
+    """JSON of what we send; what has none is refused before anything is sent."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        # Integers beyond 64 bits, which the field's type may well take as a number.
+        try:
+            return json.dumps(value).encode()
+        except (TypeError, ValueError) as error:
+            raise RefusedError(f"not JSON: {error}") from error
+
+
+def error_from(
+    status: int, body: bytes, headers: Mapping[str, str], *, what: str, tests: bool = False
+) -> KubeError:
+    """The error that an answer with `status` means.
+
+    `what` says what was asked; with `tests` a JSON patch with a `test` operation was sent.
+    """
+    try:
+        value = orjson.loads(body)
+    except ValueError:
+        value = None
+    said = value if isinstance(value, dict) else {"message": body[:200].decode(errors="replace")}
+    return error_from_status(
+        {**said, "code": status}, what=what, retry_after=headers.get("Retry-After"), tests=tests
+    )
+
+
+def error_from_status(
+    said: Mapping[str, Any], *, what: str, retry_after: str | None = None, tests: bool = False
+) -> KubeError:
+    """The error that a `metav1.Status` means, as a body or as the object of an ERROR event."""
+    status = said.get("code")
+    status = status if isinstance(status, int) else 0
+    reason = str(said.get("reason") or "")
+    details = said.get("details") if isinstance(said.get("details"), dict) else {}
+    assert details is not None
+    causes = [cause for cause in details.get("causes") or [] if isinstance(cause, dict)]
+    words = [str(said.get("message") or "").strip()]
+    words += [str(cause.get("message")) for cause in causes if cause.get("message")]
+    text = f"{what}: {status} {reason}: " + "; ".join(dict.fromkeys(words))
+    kind: type[KubeError]
+    if status == 429:
+        seconds = _seconds(retry_after, details.get("retryAfterSeconds"))
+        return ThrottledError(text, retry_after_seconds=seconds)
+    if status == 404:
+        kind = NotFoundError
+    elif status == 409:
+        kind = AlreadyExistsError if reason == "AlreadyExists" else ConflictError
+    elif status == 410 or reason in {"Expired", "Gone"}:
+        kind = ExpiredError
+    elif status == 422 and (
+        (tests and any(mark in text for mark in _TEST_FAILED))
+        or any(cause.get("field") == _UID_MISMATCH for cause in causes)
+    ):
+        kind = ConflictError
+    elif 400 <= status < _SERVER_ERROR and status not in _PASSING:
+        kind = RefusedError
+    else:
+        kind = UnavailableError
+    return kind(text, status=status, reason=reason)
+
+
+def _seconds(*candidates: object) -> float:
+    for candidate in candidates:
+        try:
+            seconds = float(str(candidate))
+        except ValueError:  # A date, which RFC 9110 allows and no API server sends, or nothing.
+            continue
+        if 0 <= seconds < float("inf"):
+            return seconds
+    return _RETRY_AFTER_SECONDS

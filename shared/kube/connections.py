@@ -1,0 +1,117 @@
+"""The connections to one API server, made with one reading of the credentials."""
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import aiohttp
+
+from shared.kube.config import Access
+from shared.kube.port import UnavailableError
+
+__all__ = ["READ_BYTES", "Connections"]
+
+READ_BYTES: Final = 1 << 18
+"""How much a connection reads ahead of who listens to it."""
+
+_KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+"""A dead peer is noticed within a minute, also by a watch to which nothing happens. Names differ
+between systems; what a system lacks it goes without."""
+
+
+class Connections:
+    """A pool for calls, and for each watch a connection beside it. Must be made in a running loop."""
+
+    def __init__(self, access: Access, *, connections: int) -> None:
+        self.since = asyncio.get_running_loop().time()
+        self._access = access
+        self._calls = self._session(connections)
+        self._watches = self._session(0)
+
+    async def headers(self) -> dict[str, str]:
+        """Prove who we are; a token that is about to end is renewed."""
+        value = await self._access.authorization()
+        return {} if value is None else {"Authorization": value}
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        headers: Mapping[str, str],
+        data: bytes | None,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own, for each phase
+    ) -> tuple[int, bytes, Mapping[str, str]]:
+        """Send one request; return status, body and headers. `UnavailableError` without an answer."""
+        try:
+            async with self._calls.request(
+                method,
+                self._url(path, query),
+                headers={**headers, **await self.headers()},
+                data=data,
+                timeout=timeout,
+                **self._how(),
+            ) as got:
+                return got.status, await got.read(), got.headers
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # TimeoutError is an OSError
+            text = f"{method} {path}: {type(error).__name__}: {error}"
+            raise UnavailableError(text) from error
+
+    def watch(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        accept: str,
+        headers: Mapping[str, str],
+        timeout: aiohttp.ClientTimeout,
+    ) -> Any:
+        """Begin an answer that goes on; an asynchronous context of aiohttp's, with its errors."""
+        return self._watches.get(
+            self._url(path, query),
+            headers={"Accept": accept, **headers},
+            timeout=timeout,
+            **self._how(),
+        )
+
+    async def close(self) -> None:
+        """Close them all; what runs on them breaks."""
+        await self._calls.close()
+        await self._watches.close()
+
+    def _how(self) -> dict[str, Any]:
+        how: dict[str, Any] = {"allow_redirects": False}
+        if self._access.proxy is not None:
+            how["proxy"] = self._access.proxy
+        if self._access.tls_server_name is not None:
+            how["server_hostname"] = self._access.tls_server_name
+        return how
+
+    def _url(self, path: str, query: Mapping[str, str] | None) -> str:
+        return f"{self._access.server}{path}" + (f"?{urlencode(query)}" if query else "")
+
+    def _session(self, connections: int) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=connections,
+            ssl=self._access.tls if self._access.tls is not None else True,
+            socket_factory=_kept_alive,
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            trust_env=True,
+            read_bufsize=READ_BYTES,
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+
+
+def _kept_alive(address: Any) -> socket.socket:
+    family, kind, protocol = address[0], address[1], address[2]
+    made = socket.socket(family=family, type=kind, proto=protocol)
+    with suppress(OSError):  # Only later notice, never no connection.
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEP_ALIVE:
+            if (option := getattr(socket, name, None)) is not None:
+                made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
