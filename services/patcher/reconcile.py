@@ -90,6 +90,9 @@ class Reconciler:
             obj = await self._write_status(obj, admission)
         if state.owner is not None:
             await self._move_job(state, admission)
+        elif admission is not None and admission.state == "evicted":
+            # Its own controller gives the reservation back; from this version on that counts.
+            await self._report(state, admission, "applied", "suspend", after=obj)
 
     # --- the Workload object -----------------------------------------------------------------------
 

@@ -1,0 +1,54 @@
+"""Builds the quota service. The only module that knows all of its parts."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from services.quota.decider import Decider
+from services.quota.handlers import Quota
+from services.quota.settings import QuotaSettings
+from shared.bus.port import Bus
+from shared.runtime.host import Parts, run_service
+from shared.telemetry.tracing import NO_TRACING, Tracing
+
+__all__ = ["QuotaService", "assemble", "main"]
+
+
+class QuotaService:
+    """Decides, or waits to."""
+
+    def __init__(self, quota: Quota) -> None:
+        self._quota = quota
+
+    async def run(self) -> None:
+        """Lead whenever the lease is ours, until cancelled."""
+        await self._quota.run()
+
+    def ready(self) -> str | None:
+        """Ready also while another replica leads: standing by is its work."""
+        state = self._quota.state()
+        return state if state == "reading the streams" else None
+
+
+def assemble(
+    *,
+    settings: QuotaSettings,
+    bus: Bus,
+    now: Callable[[], datetime],
+    tracing: Tracing = NO_TRACING,
+) -> QuotaService:
+    """Wire the parts. Opens nothing."""
+    quota = Quota(bus=bus, new_decider=lambda: Decider(settings), now=now, tracing=tracing)
+    return QuotaService(quota)
+
+
+def main() -> int:
+    """Entry point of `sluice run quota`."""
+    settings = QuotaSettings()
+
+    def now() -> datetime:
+        return datetime.now(UTC)
+
+    def build(parts: Parts) -> QuotaService:
+        return assemble(settings=settings, bus=parts.bus, now=now, tracing=parts.tracing)
+
+    return run_service("quota", settings, build)

@@ -1,0 +1,318 @@
+"""Turns messages into facts and decisions into messages, and remembers what neither side says twice.
+
+It has no clock and does no I/O: `handlers` feeds it in the order of arrival and publishes what it returns.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+import structlog
+
+from services.quota import messages, translate
+from services.quota.engine.engine import QuotaEngine
+from services.quota.engine.facts import (
+    Drained,
+    EvictionRequested,
+    Fact,
+    Finished,
+    Running,
+    Wait,
+    WorkloadGone,
+)
+from services.quota.settings import QuotaSettings
+from shared.bus.port import Entry
+from shared.contracts import kinds
+from shared.contracts.admissions import HOLDING, Admission, Term
+from shared.contracts.effects import CheckState, Outcome
+from shared.contracts.kinds import Kind
+from shared.contracts.observed import Observed, Synced
+from shared.contracts.workloads import WorkloadState
+
+__all__ = ["Decider"]
+
+log = structlog.get_logger(__name__)
+
+_Id = tuple[str, str]
+"""Cluster and ``<namespace>/<name>``."""
+
+_WATCHED: Final = (
+    kinds.NAMESPACE,
+    kinds.RESOURCE_FLAVOR,
+    kinds.CLUSTER_QUEUE,
+    kinds.LOCAL_QUEUE,
+    kinds.COHORT,
+    kinds.ADMISSION_CHECK,
+)
+
+REFUSED: Final = "ReleaseRefused"
+"""Reason of a workload that the cluster would not let run: it keeps waiting until it changes."""
+
+
+class Decider:
+    """One leadership's memory: the engine, and per workload the last state and the last decision."""
+
+    def __init__(self, settings: QuotaSettings) -> None:
+        self._settings = settings
+        self._engine = QuotaEngine(translate.engine_config(settings))
+        self._states: dict[_Id, WorkloadState] = {}
+        self._admissions: dict[_Id, Admission] = {}
+        self._stopped: dict[_Id, str] = {}
+        """Version that the job had after its eviction was carried out."""
+
+        self._refused: dict[_Id, tuple[str, int, str]] = {}
+        """uid, generation and text of a release that the cluster refused."""
+
+        self._waits: dict[_Id, tuple[datetime, Wait]] = {}
+        """When each reason that nobody was told yet is to be told. In order of the time."""
+
+        self._synced: set[str] = set()
+        self._early: dict[str, list[Fact]] = {}
+        """Facts of clusters that are not synced: nothing is decided on half a picture."""
+
+        self.last_term = 0
+
+    @staticmethod
+    def watched() -> tuple[Kind, ...]:
+        """The observed kinds that decide about work."""
+        return _WATCHED
+
+    # --- in ----------------------------------------------------------------------------------------
+
+    def take(self, stream: str, entry: Entry) -> None:
+        """Take in one message of an input. Raises `UndecodableError`."""
+        match stream:
+            case "OBSERVED":
+                self._take_observed(Observed.decode(entry.data))
+            case "WORKLOADS":
+                self._take_workload(WorkloadState.decode(entry.data, entry.headers))
+            case "CHECKS":
+                self._take_check(CheckState.decode(entry.data))
+            case "OUTCOMES":
+                self._take_outcome(Outcome.decode(entry.data))
+            case _:
+                raise AssertionError(f"{stream} is no input")
+
+    def take_synced(self, synced: Synced) -> None:
+        """Everything of that cluster has been listed: from now on decide for it."""
+        if synced.cluster in self._synced:
+            return
+        self._synced.add(synced.cluster)
+        for fact in self._early.pop(synced.cluster, []):
+            self._engine.take(fact)
+        for (cluster, key), admission in list(self._admissions.items()):
+            if cluster == synced.cluster and admission.state in HOLDING:
+                self._let_go_of_the_gone(cluster, key, admission)
+
+    def take_term(self, term: Term) -> None:
+        """Take note of an earlier leadership."""
+        self.last_term = max(self.last_term, term.term)
+
+    def recall(self, admission: Admission) -> None:
+        """Take in a decision that is on the log already."""
+        self.last_term = max(self.last_term, admission.term)
+        self._admissions[_id(admission)] = admission
+        if admission.state in HOLDING:
+            self._fact(messages.to_held(admission))
+
+    # --- out ---------------------------------------------------------------------------------------
+
+    def decide(self, now: datetime) -> Iterator[Admission]:
+        """Decide what can be decided; yield what must be published, in order."""
+        for decision in self._engine.decide(messages.nanoseconds(now)):
+            ident = (decision.cluster, decision.key)
+            if isinstance(decision, Wait):
+                self._wait(ident, decision, now)
+                continue
+            self._waits.pop(ident, None)
+            if (
+                admission := self._message(ident, messages.to_admission(decision, now))
+            ) is not None:
+                yield admission
+        yield from self._due_reasons(now)
+
+    def seconds_to_next(self, now: datetime) -> float | None:
+        """After how long `decide` has something to do without any new fact; None: never."""
+        times = []
+        if self._waits:
+            due = min(at for at, _ in self._waits.values())
+            times.append((due - now).total_seconds())
+        if (at := self._engine.next_at()) is not None:
+            times.append((at - messages.nanoseconds(now)) / 1e9)
+        return max(0.0, min(times)) if times else None
+
+    def waiting_since(self, admission: Admission) -> datetime | None:
+        """When the workload of a decision was created."""
+        state = self._states.get(_id(admission))
+        return None if state is None else state.created_at
+
+    # --- inputs, one by one ------------------------------------------------------------------------
+
+    def _fact(self, fact: Fact) -> None:
+        if fact.cluster in self._synced:
+            self._engine.take(fact)
+        else:
+            self._early.setdefault(fact.cluster, []).append(fact)
+
+    def _take_observed(self, observed: Observed) -> None:
+        try:
+            facts = translate.observed_facts(observed)
+        except translate.TranslateError as error:
+            # The last good state of the object stays in force.
+            log.warning("an object that cannot be used is ignored", error=str(error))
+            return
+        for fact in facts:
+            self._fact(fact)
+
+    def _take_workload(self, state: WorkloadState) -> None:
+        ident = _id(state)
+        cluster, namespace, name, uid = state.cluster, state.namespace, state.name, state.uid
+        admission = self._admissions.get(ident)
+        if admission is not None and admission.state in HOLDING and admission.uid != uid:
+            self._fact(
+                WorkloadGone(cluster=cluster, namespace=namespace, name=name, uid=admission.uid)
+            )
+        if state.phase == "gone":
+            self._states.pop(ident, None)
+            self._refused.pop(ident, None)
+            self._stopped.pop(ident, None)
+            self._fact(WorkloadGone(cluster=cluster, namespace=namespace, name=name, uid=uid))
+            return
+        self._states[ident] = state
+        if state.phase == "finished":
+            self._fact(Finished(cluster=cluster, namespace=namespace, name=name, uid=uid))
+            return
+        self._changed(state)
+        if admission is None and state.admission is not None:
+            # The log was lost, or never had it: what the cluster records is adopted.
+            if (adopted := messages.adopted(state)) is not None:
+                self._fact(adopted)
+        if state.pods_active:
+            self._fact(
+                Running(
+                    cluster=cluster,
+                    namespace=namespace,
+                    name=name,
+                    uid=uid,
+                    at=messages.nanoseconds(state.created_at),
+                )
+            )
+        self._drain(ident)
+
+    def _changed(self, state: WorkloadState) -> None:
+        ident = _id(state)
+        refused = self._refused.get(ident)
+        if refused is not None and refused[:2] != (state.uid, state.generation):
+            del self._refused[ident]
+            refused = None
+        text = None if refused is None else refused[2]
+        try:
+            fact = translate.workload_changed(state, refused=text)
+        except translate.TranslateError as error:
+            log.warning("a workload that cannot be used is ignored", error=str(error))
+            return
+        self._fact(fact)
+
+    def _take_check(self, check: CheckState) -> None:
+        self._fact(messages.to_check_fact(check))
+
+    def _take_outcome(self, outcome: Outcome) -> None:
+        ident = _id(outcome)
+        admission = self._admissions.get(ident)
+        state = self._states.get(ident)
+        if admission is None or state is None or outcome.uid != state.uid:
+            return
+        if (outcome.term, outcome.number) < (admission.term, admission.number):
+            return  # It is about an earlier decision.
+        if outcome.action == "suspend" and outcome.result == "applied":
+            self._stopped[ident] = outcome.version
+            self._drain(ident)
+        elif outcome.action == "release" and outcome.result == "refused":
+            self._take_refusal(state, outcome)
+
+    def _take_refusal(self, state: WorkloadState, outcome: Outcome) -> None:
+        """It never started, so its quota is free at once; it waits until it asks for something else."""
+        text = f"{REFUSED}: {outcome.message}"
+        self._refused[_id(state)] = (state.uid, state.generation, text)
+        self._changed(state)
+        same = {"cluster": state.cluster, "namespace": state.namespace, "name": state.name}
+        at = messages.nanoseconds(outcome.at)
+        self._fact(
+            EvictionRequested(**same, uid=state.uid, reason=REFUSED, message=outcome.message, at=at)
+        )
+        self._fact(Drained(**same, uid=state.uid))
+
+    def _drain(self, ident: _Id) -> None:
+        """An evicted workload gives its quota back once its suspended state was observed (ADR 4)."""
+        state, admission = self._states.get(ident), self._admissions.get(ident)
+        version = self._stopped.get(ident)
+        if state is None or admission is None or version is None or admission.state != "evicted":
+            return
+        if state.held and not state.pods_active and _at_least(state.version, version):
+            del self._stopped[ident]
+            self._fact(
+                Drained(
+                    cluster=state.cluster,
+                    namespace=state.namespace,
+                    name=state.name,
+                    uid=state.uid,
+                )
+            )
+
+    def _let_go_of_the_gone(self, cluster: str, key: str, admission: Admission) -> None:
+        """It holds quota, all was listed, and it is not there: it ended while nobody looked."""
+        if (cluster, key) not in self._states:
+            namespace, name = admission.namespace, admission.name
+            self._engine.take(
+                WorkloadGone(cluster=cluster, namespace=namespace, name=name, uid=admission.uid)
+            )
+
+    # --- reasons -----------------------------------------------------------------------------------
+
+    def _wait(self, ident: _Id, wait: Wait, now: datetime) -> None:
+        due, _ = self._waits.pop(ident, (None, None))
+        if due is None:
+            due = now + timedelta(seconds=self._settings.reason_delay_seconds)
+        self._waits[ident] = (due, wait)
+
+    def _due_reasons(self, now: datetime) -> Iterator[Admission]:
+        """Tell those why, who have waited long enough to be told; nobody twice the same."""
+        for ident in [ident for ident, (due, _) in self._waits.items() if due <= now]:
+            _, wait = self._waits.pop(ident)
+            admission = self._message(ident, messages.to_admission(wait, now))
+            if admission is not None:
+                yield admission
+
+    def _message(self, ident: _Id, admission: Admission) -> Admission | None:
+        """Complete a decision with what the engine does not weigh; None if it was said already."""
+        last, state = self._admissions.get(ident), self._states.get(ident)
+        if state is not None and state.uid == admission.uid:
+            admission = admission.model_copy(
+                update={
+                    "queue": state.queue,
+                    "priority": state.priority,
+                    "generation": state.generation,
+                    "traceparent": state.traceparent,
+                }
+            )
+        if last is not None and last.uid == admission.uid:
+            admission = messages.carried_over(last, admission)
+            if messages.says_the_same(last, admission):
+                return None
+        if admission.state == "evicted":
+            self._stopped.pop(ident, None)
+        self._admissions[ident] = admission
+        if admission.state == "released" and ident not in self._states:
+            del self._admissions[ident]
+        return admission
+
+
+def _id(message: WorkloadState | Admission | Outcome) -> _Id:
+    return message.cluster, f"{message.namespace}/{message.name}"
+
+
+def _at_least(version: str, least: str) -> bool:
+    """Resource versions are numbers that grow (KEP-5504); others can only be compared for equality."""
+    if version.isdecimal() and least.isdecimal():
+        return int(version) >= int(least)
+    return version == least

@@ -1,0 +1,231 @@
+"""quota's side of the wire: five views in, one fenced log out. Nothing is decided here."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import aclosing
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from services.quota.decider import Decider
+from shared.bus.port import Bus, BusError, CaughtUp, Entry, FencedError
+from shared.contracts.admissions import Admission, Term
+from shared.contracts.messages import UndecodableError
+from shared.contracts.observed import Synced, observed_filter
+from shared.telemetry.tracing import Tracing
+
+__all__ = ["Quota"]
+
+log = structlog.get_logger(__name__)
+
+LEASE: Final = "quota"
+SYNCED_FILTER: Final = "sluice.observed.*._._.synced"
+INPUTS: Final = ("OBSERVED", "ADMISSIONS", "WORKLOADS", "CHECKS", "OUTCOMES")
+"""In the order in which a new leader takes them in."""
+RETRY_SECONDS: Final = 1.0
+"""Between a term that failed and the next attempt: the log may be full, or the server away."""
+
+BATCH_MAX: Final = 2_000
+"""Facts that are taken in before the loop decides and lets others run."""
+
+
+class Quota:
+    """Waits for the lease, decides while it has it, and starts again from the log after any doubt."""
+
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        new_decider: Callable[[], Decider],
+        now: Callable[[], datetime],
+        tracing: Tracing,
+    ) -> None:
+        self._bus = bus
+        self._new_decider = new_decider
+        self._now = now
+        self._tracing = tracing
+        self._state = "waiting for the lease"
+
+    def state(self) -> str:
+        """What it does at the moment, in words."""
+        return self._state
+
+    async def run(self) -> None:
+        """Lead whenever the lease is ours."""
+        while True:
+            self._state = "waiting for the lease"
+            lease = await self._bus.lease(LEASE)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    leading = group.create_task(self._lead())
+                    await lease.lost()
+                    log.warning("the lease is lost")
+                    leading.cancel()
+            except* FencedError:
+                log.warning("somebody else decides; starting again from the log")
+            except* BusError as errors:
+                log.warning(
+                    "cannot publish; starting again from the log", errors=str(errors.exceptions)
+                )
+                await asyncio.sleep(RETRY_SECONDS)
+            finally:
+                await lease.release()
+
+    async def _lead(self) -> None:
+        self._state = "reading the streams"
+        term = _Leadership(
+            bus=self._bus, decider=self._new_decider(), now=self._now, tracing=self._tracing
+        )
+        async with asyncio.TaskGroup() as group:
+            await term.begin(group)
+            self._state = "deciding"
+            await term.decide_for_ever()
+
+
+class _Leadership:
+    """One term: everything in it is rebuilt from the streams, so nothing outlives it."""
+
+    def __init__(
+        self, *, bus: Bus, decider: Decider, now: Callable[[], datetime], tracing: Tracing
+    ) -> None:
+        self._bus = bus
+        self._decider = decider
+        self._now = now
+        self._tracing = tracing
+        self._term = 0
+        self._number = 0
+        self._last = 0
+        """The sequence that `ADMISSIONS` will have when all that was sent is stored."""
+
+        self._inbox: deque[tuple[str, Entry]] = deque()
+        self._arrived = asyncio.Event()
+        self._unread = set(INPUTS)
+        self._all_read = asyncio.Event()
+        self._inputs: dict[str, int] = {}
+        self._failed: BaseException | None = None
+
+    async def begin(self, group: asyncio.TaskGroup) -> None:
+        """Read everything, then put our term on the log: from there on only we can write."""
+        for stream in INPUTS:
+            filters = [SYNCED_FILTER, *map(observed_filter, Decider.watched())]
+            group.create_task(self._read(stream, *(filters if stream == "OBSERVED" else ())))
+        await self._all_read.wait()
+        # What was decided before what runs: a job that runs by our leave is not unplanned.
+        self._inbox = deque(sorted(self._inbox, key=lambda item: INPUTS.index(item[0])))
+        self._take_in()
+        self._last = await self._bus.last_sequence("ADMISSIONS")
+        # What somebody wrote between our reading and this line would be unknown to us: the read
+        # goes on, and an entry that is not ours ends the term (`_take_admission`).
+        self._term = self._decider.last_term + 1
+        began = Term(term=self._term, holder=self._bus.instance, began_at=self._now())
+        self._last = await self._bus.publish(began, expect_last=self._last)
+        log.info("leading", term=self._term, sequence=self._last)
+
+    async def decide_for_ever(self) -> None:
+        """Take in what arrived, decide, publish; sleep only where nothing is left to do."""
+        while True:
+            self._take_in()
+            self._raise_failure()
+            now = self._now()
+            for message in self._decider.decide(now):
+                self._send(message)
+            if self._inbox:
+                await asyncio.sleep(0)
+                continue
+            await self._wait(self._decider.seconds_to_next(now))
+
+    async def _wait(self, seconds: float | None) -> None:
+        self._arrived.clear()
+        if self._inbox or self._failed is not None:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._arrived.wait()
+        except TimeoutError:
+            return  # Something that waited for a time is due.
+
+    async def _read(self, stream: str, *filters: str) -> None:
+        async with aclosing(self._bus.watch(stream, *filters)) as items:
+            async for item in items:
+                if isinstance(item, CaughtUp):
+                    self._inputs[stream] = max(self._inputs.get(stream, 0), item.sequence)
+                    self._unread.discard(stream)
+                    if not self._unread:
+                        self._all_read.set()
+                    continue
+                self._inbox.append((stream, item))
+                self._arrived.set()
+
+    def _take_in(self) -> None:
+        """Turn what arrived into facts, in the order of arrival."""
+        for _ in range(min(len(self._inbox), BATCH_MAX) if self._term else len(self._inbox)):
+            stream, entry = self._inbox.popleft()
+            self._inputs[stream] = max(self._inputs.get(stream, 0), entry.sequence)
+            try:
+                self._take(stream, entry)
+            except UndecodableError as error:
+                log.warning("skipping what cannot be read", subject=entry.subject, error=str(error))
+
+    def _take(self, stream: str, entry: Entry) -> None:
+        if stream == "ADMISSIONS":
+            self._take_admission(entry)
+        elif entry.subject.endswith(".synced"):
+            self._decider.take_synced(Synced.decode(entry.data))
+        else:
+            self._decider.take(stream, entry)
+
+    def _take_admission(self, entry: Entry) -> None:
+        if entry.subject.startswith("sluice.term."):
+            term = Term.decode(entry.data)
+            if self._term and (term.term, term.holder) != (self._term, self._bus.instance):
+                if term.term >= self._term:
+                    raise FencedError(f"term {term.term} of {term.holder} began")
+                return
+            self._decider.take_term(term)
+            return
+        admission = Admission.decode(entry.data, entry.headers)
+        if self._term and admission.term == self._term:
+            return  # Our own, coming back.
+        if self._term and entry.sequence > self._last:
+            raise FencedError(f"{entry.subject} was decided by somebody else")
+        self._decider.recall(admission)
+
+    def _send(self, admission: Admission) -> None:
+        self._number += 1
+        numbered = admission.model_copy(
+            update={"term": self._term, "number": self._number, "inputs": dict(self._inputs)}
+        )
+        future = self._bus.publish(numbered, expect_last=self._last)
+        self._last += 1
+        asyncio.ensure_future(future).add_done_callback(self._done)
+        self._trace(numbered)
+
+    def _done(self, future: "asyncio.Future[int]") -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self._failed = self._failed or error
+            self._arrived.set()
+
+    def _raise_failure(self) -> None:
+        """One lost publish fails all behind it: what is on the log is read anew by the next term."""
+        if self._failed is not None:
+            raise self._failed
+
+    def _trace(self, admission: Admission) -> None:
+        if admission.state not in {"reserved", "admitted"}:
+            return
+        waited_since = self._decider.waiting_since(admission)
+        self._tracing.span(
+            "wait for quota",
+            parent=admission.traceparent,
+            start=waited_since or admission.decided_at,
+            end=admission.decided_at,
+            attributes={
+                "sluicegate.workload": admission.name,
+                "sluicegate.cluster_queue": admission.cluster_queue,
+                "sluicegate.priority": admission.priority,
+                "sluicegate.term": admission.term,
+                "sluicegate.decision": admission.number,
+            },
+        )

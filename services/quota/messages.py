@@ -1,0 +1,217 @@
+"""Between decisions and messages. Knows both vocabularies and does nothing else."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_never
+
+from services.quota.engine import facts
+from services.quota.engine.facts import (
+    Admit,
+    Assigned,
+    Decision,
+    Evict,
+    Held,
+    Preempt,
+    Release,
+    Reserve,
+    Wait,
+)
+from services.quota.translate import amount, quantity
+from shared.contracts.admissions import Admission, AdmissionState, PodSetAssignment
+from shared.contracts.effects import CheckState
+from shared.contracts.workloads import WorkloadState
+
+__all__ = ["adopted", "carried_over", "says_the_same", "to_admission", "to_check_fact", "to_held"]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ENDED = frozenset({"Finished", "Gone"})
+"""Reasons of a release after which nothing waits any more."""
+
+
+def to_admission(decision: Decision, now: datetime) -> Admission:
+    """The message of a decision, as far as the engine knows it."""
+    match decision:
+        case Reserve():
+            state: AdmissionState = "admitted" if decision.admitted else "reserved"
+            return _admission(
+                decision,
+                state,
+                now,
+                pod_sets=[_assignment(assigned) for assigned in decision.pod_sets],
+                checks=list(decision.checks),
+                unplanned=decision.unplanned,
+            )
+        case Admit():
+            return _admission(decision, "admitted", now)
+        case Preempt():
+            return _admission(
+                decision,
+                "evicted",
+                now,
+                reason=decision.reason,
+                message=decision.message,
+                preempted_by=decision.preemptor,
+            )
+        case Evict():
+            return _admission(
+                decision,
+                "evicted",
+                now,
+                reason=decision.reason,
+                message=decision.message,
+                requeue_at=_time(decision.requeue_at),
+            )
+        case Release():
+            ended = decision.reason in ENDED
+            return _admission(
+                decision,
+                "released" if ended else "waiting",
+                now,
+                reason=decision.reason if ended else "PendingEvaluation",
+                message="" if ended else f"Gave its quota back: {decision.reason}",
+            )
+        case Wait():
+            return _admission(
+                decision,
+                "waiting",
+                now,
+                reason=decision.reason,
+                message=decision.message,
+                requeue_at=_time(decision.requeue_at),
+            )
+        case _:
+            assert_never(decision)
+
+
+def carried_over(last: Admission, new: Admission) -> Admission:
+    """What a decision does not repeat stays as it was: an eviction still holds what was assigned."""
+    changes: dict[str, Any] = {}
+    if new.state in {"admitted", "evicted"} and not new.pod_sets:
+        changes["pod_sets"] = last.pod_sets
+        changes["unplanned"] = last.unplanned
+    if new.state == "evicted" or (new.state == "admitted" and last.state == "reserved"):
+        changes["checks"] = last.checks
+    if not new.cluster_queue:
+        changes["cluster_queue"] = last.cluster_queue
+    return new.model_copy(update=changes) if changes else new
+
+
+def says_the_same(last: Admission, new: Admission) -> bool:
+    """Whether publishing `new` would tell nobody anything."""
+    ignored: dict[str, Any] = {
+        "term": 0,
+        "number": 0,
+        "decided_at": EPOCH,
+        "inputs": {},
+        "traceparent": None,
+        "generation": 0,
+    }
+    return last.model_copy(update=ignored) == new.model_copy(update=ignored)
+
+
+def to_held(admission: Admission) -> Held:
+    """An admission on record, for a restart."""
+    assert admission.state in {"reserved", "admitted", "evicted"}
+    return Held(
+        cluster=admission.cluster,
+        namespace=admission.namespace,
+        name=admission.name,
+        uid=admission.uid,
+        cluster_queue=admission.cluster_queue,
+        pod_sets=tuple(_assigned(pod_set) for pod_set in admission.pod_sets),
+        state=admission.state,  # type: ignore[arg-type] # asserted above
+        at=nanoseconds(admission.decided_at),
+        priority=admission.priority,
+        queue=admission.queue,
+        reason=admission.reason,
+        preempted_by=admission.preempted_by,
+        unplanned=admission.unplanned,
+    )
+
+
+def adopted(state: WorkloadState) -> Held | None:
+    """The admission that the Workload object's status records; None if it records none that counts."""
+    status = state.admission
+    if not status or not status.get("clusterQueue"):
+        return None
+    return Held(
+        cluster=state.cluster,
+        namespace=state.namespace,
+        name=state.name,
+        uid=state.uid,
+        cluster_queue=str(status["clusterQueue"]),
+        pod_sets=tuple(
+            Assigned(
+                name=str(assigned.get("name", "")),
+                count=int(assigned.get("count") or 0),
+                flavors=dict(assigned.get("flavors") or {}),
+                usage={
+                    resource: amount(resource, str(value))
+                    for resource, value in (assigned.get("resourceUsage") or {}).items()
+                },
+            )
+            for assigned in status.get("podSetAssignments") or []
+        ),
+        state="evicted" if state.evicted else "admitted",
+        at=nanoseconds(state.created_at),
+        priority=state.priority,
+        queue=state.queue,
+    )
+
+
+def to_check_fact(check: CheckState) -> facts.CheckState:
+    """What a check's owner says, for the engine."""
+    return facts.CheckState(
+        cluster=check.cluster,
+        namespace=check.namespace,
+        name=check.name,
+        uid=check.uid,
+        check=check.check,
+        state=check.state,
+        message=check.message,
+        at=nanoseconds(check.at),
+        retry_after=int((check.requeue_after_seconds or 0) * 1e9),
+    )
+
+
+def nanoseconds(at: datetime) -> int:
+    """Since the epoch, exactly."""
+    delta = at - EPOCH
+    return ((delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds) * 1_000
+
+
+def _time(at: int | None) -> datetime | None:
+    return None if at is None else EPOCH + timedelta(microseconds=at // 1_000)
+
+
+def _admission(decision: Decision, state: AdmissionState, now: datetime, **more: Any) -> Admission:
+    namespace, _, name = decision.key.partition("/")
+    return Admission(
+        cluster=decision.cluster,
+        namespace=namespace,
+        name=name,
+        uid=decision.uid,
+        state=state,
+        term=0,
+        number=0,
+        decided_at=now,
+        cluster_queue=decision.cluster_queue,
+        **more,
+    )
+
+
+def _assignment(assigned: Assigned) -> PodSetAssignment:
+    return PodSetAssignment(
+        name=assigned.name,
+        count=assigned.count,
+        flavors=dict(assigned.flavors),
+        usage={resource: quantity(resource, value) for resource, value in assigned.usage.items()},
+    )
+
+
+def _assigned(pod_set: PodSetAssignment) -> Assigned:
+    return Assigned(
+        name=pod_set.name,
+        count=pod_set.count,
+        flavors=pod_set.flavors,
+        usage={resource: amount(resource, value) for resource, value in pod_set.usage.items()},
+    )
