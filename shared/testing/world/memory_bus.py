@@ -1,0 +1,430 @@
+"""`shared.bus.port.Bus` over a server in memory, with the real bus's publisher and worker.
+
+What is replaced is NATS itself: the connection with its loss and latency, and the server. Window,
+retries, acknowledgements, one-at-a-time and dead letters are the code that production runs.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from random import Random
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from shared.bus import headers as wire_headers
+from shared.bus.port import (
+    BusError,
+    CaughtUp,
+    Entry,
+    Handler,
+    Lease,
+    PublishFuture,
+    UnavailableError,
+)
+from shared.bus.publisher import Publisher
+from shared.bus.streams import view_of
+from shared.bus.worker import IN_FLIGHT_MAX, Registration, Worker
+from shared.contracts.messages import Message
+from shared.testing.world import memory_server
+from shared.testing.world.connection import Connection
+from shared.testing.world.memory_lease import MemoryLease, acquire
+from shared.testing.world.memory_server import Durable, MemoryServer, Subscriber
+from shared.testing.world.memory_streams import Stored, Stream
+from shared.testing.world.wire import PlainWire, Wire, WorldWire
+
+__all__ = ["MemoryBus", "MemoryServer"]
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+ASK_SECONDS: Final = 5.0
+BATCH: Final = 64
+STOP_SECONDS: Final = 20.0
+
+
+class _Delivery:
+    """As much of a NATS message as the worker uses: a message of a view, and how to answer it."""
+
+    def __init__(self, bus: "MemoryBus", durable: Durable, stored: Stored, deliveries: int) -> None:
+        self._bus = bus
+        self._durable = durable
+        self._sequence = stored.sequence
+        self.subject = stored.subject
+        self.data = stored.data
+        self.headers = dict(stored.headers)
+        nanoseconds = int(stored.time.timestamp() * 1e6) * 1000
+        self.reply = (
+            f"$JS.ACK.{durable.stream.name}.{durable.name}.{deliveries}.{stored.sequence}"
+            f".{stored.sequence}.{nanoseconds}.0"
+        )
+
+    async def ack(self) -> None:
+        """Done."""
+        await self._answer("ack", lambda server: server.ack(self._durable, self._sequence))
+
+    async def nak(self, delay: float | None = None) -> None:
+        """Again, after `delay` seconds."""
+        await self._answer(
+            "nak", lambda server: server.nak(self._durable, self._sequence, delay or 0.0)
+        )
+
+    async def term(self) -> None:
+        """Never again."""
+        await self.ack()
+
+    async def in_progress(self) -> None:
+        """Still at it."""
+        await self._answer(
+            "heartbeat", lambda server: server.in_progress(self._durable, self._sequence)
+        )
+
+    async def _answer(self, what: str, act: Callable[[MemoryServer], None]) -> None:
+        connection = self._bus.connection
+        await connection.wire.point(f"{what} {self.subject}")
+        connection.send(lambda: act(connection.server))
+
+
+class MemoryBus:
+    """Keeps `shared.bus.port.Bus`. In a world, make it inside the process that uses it."""
+
+    def __init__(
+        self,
+        server: MemoryServer,
+        *,
+        instance: str,
+        wire: Wire | None = None,
+        random: Random | None = None,
+    ) -> None:
+        if wire is None:
+            wire = PlainWire() if server.world is None else WorldWire(server.world, "bus")
+        server.connections += 1
+        self._instance = instance
+        self.holder = f"{instance}/{server.connections}"
+        """Unlike the instance's name, this one is nobody else's, ever."""
+
+        self._server = server
+        self._wire = wire
+        self._count = 0
+        self._random = random if random is not None else Random(self.holder)
+        self.connection = Connection(server, wire)
+        # The publisher asks for the connection over NATS; ours does all that it uses of it.
+        connection: Any = self.connection
+        self._publisher = Publisher(connection)
+        self._worker = Worker(
+            service=instance.partition(".")[0],
+            put_dead=self._put_dead,
+            now=wire.now,
+            rng=self._random,
+            ack_wait_seconds=memory_server.ACK_WAIT_SECONDS,
+        )
+        self._registrations: list[Registration] = []
+        self._subscribers: list[Subscriber] = []
+        self._leases: list[MemoryLease] = []
+        self._ending: list[asyncio.Task[None]] = []
+        self._stopped = asyncio.Event()
+        self._started = False
+
+    @property
+    def instance(self) -> str:
+        """Who is speaking."""
+        return self._instance
+
+    @property
+    def connected(self) -> bool:
+        """Whether the server answers."""
+        return self.connection.open and self._wire.reaches() and self._server.up
+
+    async def start(self) -> None:
+        """Connect, then begin the registered work."""
+        await self._wire.point("start")
+        there = asyncio.Event()
+        self.connection.up.append(there.set)
+        self.connection.ours(self.connection.connect)
+        await there.wait()
+        self.connection.up.remove(there.set)
+        await self._publisher.start()
+        self._worker.start()
+        self._started = True
+        for registration in self._registrations:
+            self._subscribe(registration)
+
+    async def stop(self) -> None:
+        """Finish, acknowledge, flush, disconnect."""
+        if self._stopped.is_set():
+            return
+        self._stopped.set()
+        for subscriber in self._subscribers:
+            subscriber.credit = 0
+        if self._started:
+            await self._worker.stop(seconds=STOP_SECONDS)
+            for lease in self._leases:
+                await lease.release()
+            try:
+                async with asyncio.timeout(STOP_SECONDS):
+                    await self._publisher.flush()
+                    # Acknowledgements that were sent are let through before the connection goes.
+                    await self.ask(lambda _: None)
+            except (BusError, TimeoutError) as error:
+                log.warning("not everything was published", error=str(error))
+            await self._publisher.stop()
+        self.connection.close()
+
+    def crash(self) -> None:
+        """End as SIGKILL would, where there is no world to freeze us: nothing is answered."""
+        self._stopped.set()
+        self.connection.close()
+        for lease in self._leases:
+            lease.forsake()
+        for stopping in (self._worker.stop(seconds=0), self._publisher.stop()):
+            self._ending.append(asyncio.get_running_loop().create_task(stopping))
+
+    def publish(
+        self, message: Message, *, expect_last: int | None = None, expect_subject: int | None = None
+    ) -> PublishFuture:
+        """Put `message` on its log, behind all that was published before."""
+        self._wire.check()
+        identity = message.message_id
+        if identity is None:
+            self._count += 1
+            identity = f"{self.holder}:{self._count}"
+        headers = wire_headers.build(
+            message, message_id=identity, source=self._instance, now=self._wire.now()
+        )
+        if expect_last is not None:
+            headers[wire_headers.EXPECT_LAST] = str(expect_last)
+        if expect_subject is not None:
+            headers[wire_headers.EXPECT_SUBJECT] = str(expect_subject)
+        return self._publisher.publish(
+            message.subject,
+            message.encode(),
+            headers,
+            stream=message.stream,
+            fenced=expect_last is not None,
+        )
+
+    async def flush(self) -> None:
+        """Wait for all acknowledgements; raise the first error since the last flush."""
+        self._wire.check()
+        await self._publisher.flush()
+
+    def watch(self, stream: str, *filters: str) -> AsyncIterator[Entry | CaughtUp]:
+        """List and watch the view of `stream`."""
+        return self._read(stream, filters, view=True, start=1)
+
+    def replay(self, stream: str, *filters: str, start: int = 1) -> AsyncIterator[Entry | CaughtUp]:
+        """Read the log from `start`, then what comes."""
+        return self._read(stream, filters, view=False, start=start)
+
+    async def last_sequence(self, stream: str) -> int:
+        """The log's last sequence."""
+        return await self.ask(lambda server: server.stream(stream).last)
+
+    async def latest(self, stream: str, subject: str) -> Entry | None:
+        """The last message of one subject in the log."""
+        return await self.ask(lambda server: server.latest(stream, subject))
+
+    def work(
+        self,
+        stream: str,
+        durable: str,
+        handler: Handler,
+        *,
+        filters: tuple[str, ...] = (),
+        key: Callable[[Entry], str] | None = None,
+    ) -> None:
+        """Register `handler`. Before `start`."""
+        assert not self._started, "register work before the bus starts"
+        self._registrations.append(
+            Registration(stream=stream, durable=durable, handler=handler, filters=filters, key=key)
+        )
+
+    async def lease(self, name: str) -> Lease:
+        """Wait until the lease `name` is ours."""
+        lease = await acquire(self, name)
+        self._leases.append(lease)
+        return lease
+
+    async def request(self, subject: str, data: bytes, *, timeout_seconds: float) -> bytes:
+        """Ask one of those who answer `subject`."""
+        await self._wire.point(f"request {subject}")
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        def replied(answer: bytes | None) -> None:
+            if future.done():
+                return
+            if answer is None:
+                future.set_exception(UnavailableError(f"{subject}: nobody answers"))
+            else:
+                future.set_result(answer)
+
+        def arrived() -> None:
+            responder = self._server.responder(subject)
+            if responder is None:
+                self.connection.answer(lambda: replied(None))
+            else:
+                responder(data, lambda answer: self.connection.answer(lambda: replied(answer)))
+
+        self.connection.send(arrived)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                return await future
+        except TimeoutError as error:
+            raise UnavailableError(f"{subject}: no answer within {timeout_seconds:g} s") from error
+
+    async def respond(self, subject: str, answer: Callable[[bytes], Awaitable[bytes]]) -> None:
+        """Answer requests to `subject` until the bus stops."""
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def work(data: bytes, reply: Callable[[bytes], object]) -> None:
+            await self._wire.point(f"respond {subject}")
+            answered = await answer(data)
+            self.connection.send(lambda: reply(answered))
+
+        def begin(data: bytes, reply: Callable[[bytes], object]) -> None:
+            task = asyncio.get_running_loop().create_task(work(data, reply))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        def take(data: bytes, reply: Callable[[bytes], object]) -> None:
+            self.connection.answer(lambda: begin(data, reply))
+
+        await self.ask(lambda server: server.respond(subject, lambda: self.connected, take))
+
+    async def purge(self, stream: str, subject: str, *, up_to: int) -> None:
+        """Drop a tombstone from the view of `stream`."""
+        await self.ask(lambda server: server.purge(stream, subject, up_to))
+
+    async def ask(self, question: Callable[[MemoryServer], T]) -> T:
+        """One round trip. Raises `UnavailableError` when it is lost."""
+        await self._wire.point("ask")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.connection.send(partial(self._settle, future, question))
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                return await future
+        except TimeoutError as error:
+            raise UnavailableError(f"no answer within {ASK_SECONDS:g} s") from error
+
+    def _settle(self, future: "asyncio.Future[T]", question: Callable[[MemoryServer], T]) -> None:
+        def done(result: T | None, error: BusError | None) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)  # type: ignore[arg-type] # None only beside an error
+
+        try:
+            result = question(self._server)
+        except BusError as error:
+            refused = error
+            self.connection.answer(lambda: done(None, refused))
+        else:
+            self.connection.answer(lambda: done(result, None))
+
+    def _put_dead(self, message: Message, identity: str) -> "asyncio.Future[int]":
+        headers = wire_headers.build(
+            message, message_id=identity, source=self._instance, now=self._wire.now()
+        )
+        return self._publisher.publish(
+            message.subject, message.encode(), headers, stream=message.stream
+        )
+
+    def _subscribe(self, registration: Registration) -> None:
+        durable = self._server.durable(
+            registration.stream, registration.durable, registration.filters
+        )
+        tasks: set[asyncio.Task[None]] = set()
+
+        def deliver(stored: Stored, deliveries: int) -> None:
+            for _ in range(1 + self._wire.doubles()):
+                delivery = _Delivery(self, durable, stored, deliveries)
+                self.connection.answer(partial(begin, delivery))
+
+        def begin(delivery: _Delivery) -> None:
+            task = asyncio.get_running_loop().create_task(take(delivery))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        async def take(delivery: Any) -> None:
+            await self._wire.point(f"deliver {delivery.subject}")
+            await self._worker.take(registration, delivery)
+            subscriber.credit += 1
+            self._server.pump(durable)
+
+        subscriber = Subscriber(
+            credit=IN_FLIGHT_MAX,
+            alive=self._alive,
+            reaches=lambda: self.connected,
+            deliver=deliver,
+        )
+        self._subscribers.append(subscriber)
+        durable.subscribers.append(subscriber)
+        self.connection.send(lambda: self._server.pump(durable))
+
+    def _alive(self) -> bool:
+        return not self.connection.closed and self._wire.alive()
+
+    async def _read(
+        self, log_name: str, filters: tuple[str, ...], *, view: bool, start: int
+    ) -> AsyncIterator[Entry | CaughtUp]:
+        stream = self._server.stream(view_of(log_name) if view else log_name)
+        wake = asyncio.Event()
+
+        def on_news() -> bool:
+            wake.set()
+            return self._alive()
+
+        self._server.listen(stream.name, on_news)
+        stopped = asyncio.create_task(self._stopped.wait())
+        stopped.add_done_callback(lambda _: wake.set())
+        target = await self._patiently(lambda server: server.stream(log_name).last)
+        position, caught_up, delivered = start - 1, False, 0
+        try:
+            while not self._stopped.is_set():
+                wake.clear()
+                batch, position, done = await self._patiently(
+                    partial(_batch, stream, position, filters, target, view)
+                )
+                for stored in batch:
+                    entry = stored.entry()
+                    for _ in range(1 + (view and self._wire.doubles())):
+                        if not view or entry.sequence >= delivered:
+                            delivered = entry.sequence
+                            yield entry
+                if done and not caught_up:
+                    caught_up = True
+                    yield CaughtUp(sequence=target)
+                if not batch:
+                    await wake.wait()
+        finally:
+            stopped.cancel()
+
+    async def _patiently(self, question: Callable[[MemoryServer], T]) -> T:
+        while True:
+            try:
+                return await self.ask(question)
+            except UnavailableError as error:
+                log.debug("reading anew", because=str(error))
+
+
+def _batch(
+    stream: Stream,
+    position: int,
+    filters: tuple[str, ...],
+    target: int,
+    view: bool,
+    server: MemoryServer,
+) -> tuple[list[Stored], int, bool]:
+    """What follows `position`, up to where that is, and whether `target` is behind us then."""
+    stream.expire(server.seconds())
+    batch: list[Stored] = []
+    while len(batch) < BATCH:
+        stored = stream.after(position, filters)
+        if stored is None:
+            return batch, stream.last, (stream.sourced if view else stream.last) >= target
+        batch.append(stored)
+        position = stored.sequence
+    return batch, position, not view and position >= target

@@ -1,0 +1,349 @@
+"""A NATS server in memory: streams with their views, durables, leases, requests.
+
+It is nobody's process: what has arrived is done, whatever becomes of the sender.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from shared.bus.headers import EXPECT_LAST, EXPECT_SUBJECT, MESSAGE_ID, SOURCE
+from shared.bus.port import BusError, Entry
+from shared.bus.streams import load, view_of
+from shared.bus.worker import ACK_WAIT_SECONDS
+from shared.testing.world.memory_streams import Stored, Stream, matches
+from shared.testing.world.world import World
+
+__all__ = ["ACK_WAIT_SECONDS", "Durable", "MemoryServer", "Subscriber"]
+
+ACK_PENDING_MAX: Final = 1000
+UNREACHABLE_RETRY_SECONDS: Final = 0.5
+SOURCING_SECONDS: Final = 0.0003
+"""How far a view is behind its log, measured on nats-server 2.14."""
+
+
+Responder = Callable[[bytes, Callable[[bytes], object]], None]
+"""Takes a request, and what to do with the answer to it."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Subscriber:
+    """Somebody who takes deliveries of a durable."""
+
+    credit: int
+    alive: Callable[[], bool]
+    reaches: Callable[[], bool]
+    deliver: Callable[[Stored, int], None]
+    """Given the message of the view and how often it has been given out."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pending:
+    deliveries: int
+    due: float
+    """When it is given out again, in loop time."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Durable:
+    """A durable consumer of a view: what was given out, what was acknowledged."""
+
+    name: str
+    stream: Stream
+    filters: tuple[str, ...]
+    position: int = 0
+    pending: dict[int, _Pending] = field(default_factory=dict)
+    due: list[tuple[float, int]] = field(default_factory=list)
+    """A heap; entries whose time is no more that of `pending` count for nothing."""
+
+    subscribers: list[Subscriber] = field(default_factory=list)
+    turn: int = 0
+    retrying: bool = False
+
+    def take(self, now: float) -> tuple[Stored, int] | None:
+        """The next message to give out, and how often it has been then."""
+        while self.due and self.due[0][0] <= now:
+            due, sequence = heapq.heappop(self.due)
+            pending = self.pending.get(sequence)
+            if pending is None or pending.due != due:
+                continue
+            stored = self.stream.messages.get(sequence)
+            if stored is None:
+                del self.pending[sequence]  # Superseded: the newer one comes by itself.
+                continue
+            return stored, self._give(sequence, now, pending.deliveries + 1)
+        if len(self.pending) >= ACK_PENDING_MAX:
+            return None
+        stored = self.stream.after(self.position, self.filters)
+        if stored is None:
+            self.position = self.stream.last
+            return None
+        self.position = stored.sequence
+        return stored, self._give(stored.sequence, now, 1)
+
+    def postpone(self, sequence: int, until: float) -> None:
+        """Give it out again at `until`, unless it is acknowledged by then."""
+        pending = self.pending.get(sequence)
+        if pending is not None:
+            pending.due = until
+            heapq.heappush(self.due, (until, sequence))
+
+    def _give(self, sequence: int, now: float, deliveries: int) -> int:
+        self.pending[sequence] = _Pending(deliveries=deliveries, due=now)
+        self.postpone(sequence, now + ACK_WAIT_SECONDS)
+        return deliveries
+
+
+@dataclass(slots=True, kw_only=True)
+class _Lease:
+    holder: str
+    expires: float
+
+
+class MemoryServer:
+    """One server. `configs` are stream configurations in JetStream's words; default: ours."""
+
+    def __init__(
+        self,
+        *,
+        world: World | None = None,
+        configs: Mapping[str, Mapping[str, Any]] | None = None,
+        max_payload: int = 4 << 20,
+    ) -> None:
+        self.world = world
+        self.max_payload = max_payload
+        self.up = True
+        self.epoch = 0
+        """Counts restarts: what was on its way before one never arrives."""
+
+        self.streams = {
+            name: Stream(config)
+            for name, config in (load().configs() if configs is None else configs).items()
+        }
+        self._logs = [one for one in self.streams.values() if one.subjects]
+        self.connections = 0
+        """How many there ever were."""
+
+        self._durables: dict[tuple[str, str], Durable] = {}
+        self._leases: dict[str, _Lease] = {}
+        self._listeners: dict[str, list[Callable[[], bool]]] = {}
+        self._responders: dict[str, list[tuple[Callable[[], bool], Responder]]] = {}
+        self._sourcing: set[str] = set()
+
+    # Time
+
+    def seconds(self) -> float:
+        """Loop time."""
+        return asyncio.get_running_loop().time()
+
+    def now(self) -> datetime:
+        """The server's clock."""
+        return datetime.now(UTC) if self.world is None else self.world.now()
+
+    def later(self, delay_seconds: float, act: Callable[..., object], *args: Any) -> None:
+        """Call `act` in nobody's name."""
+        if self.world is not None:
+            self.world.later(delay_seconds, act, *args)
+        else:
+            asyncio.get_running_loop().call_later(delay_seconds, act, *args)
+
+    # Restarts
+
+    def restart(self, *, down_seconds: float = 1.0) -> None:
+        """Go away and come back with all that was acknowledged."""
+        if not self.up:
+            return
+        if self.world is not None:
+            self.world.note(f"bus restarts, away for {down_seconds:.3f} s")
+        self.up = False
+        self.epoch += 1
+        self.later(down_seconds, self._come_back)
+
+    def _come_back(self) -> None:
+        self.up = True
+        for name in self.streams:
+            self._notify(name)
+
+    # Streams
+
+    def publish(self, subject: str, data: bytes, headers: Mapping[str, str]) -> int | None:
+        """Store; return the sequence, or None where no stream takes it.
+
+        Raises `FencedError` and `StreamFullError` as the server would refuse.
+        """
+        stream = next((one for one in self._logs if matches(subject, one.subjects)), None)
+        if stream is None:
+            return None
+        before = stream.last
+        expect_last, expect_subject = headers.get(EXPECT_LAST), headers.get(EXPECT_SUBJECT)
+        sequence = stream.append(
+            subject=subject,
+            data=data,
+            headers=headers,
+            at=self.seconds(),
+            time=self.now(),
+            message_id=headers.get(MESSAGE_ID),
+            expect_last=None if expect_last is None else int(expect_last),
+            expect_subject=None if expect_subject is None else int(expect_subject),
+        )
+        if self.world is not None:
+            again = "" if stream.last > before else " (duplicate)"
+            self.world.note(
+                f"{stream.name} {sequence} {subject}{again} {data.decode(errors='replace')}"
+            )
+        if stream.last > before:
+            self._notify(stream.name)
+            self._source(stream.name)
+        return sequence
+
+    def stream(self, name: str) -> Stream:
+        """The stream `name`. Raises `BusError` where there is none."""
+        stream = self.streams.get(name)
+        if stream is None:
+            raise BusError(f"stream {name} does not exist (10059)")
+        return stream
+
+    def view(self, log: str) -> Stream:
+        """The view of `log`, never older than what has been sourced so far."""
+        return self.stream(view_of(log))
+
+    def latest(self, log: str, subject: str) -> Entry | None:
+        """The last message of `subject` in `log`."""
+        stored = self.stream(log).latest(subject, at=self.seconds())
+        return None if stored is None else stored.entry()
+
+    def purge(self, log: str, subject: str, up_to: int) -> None:
+        """Drop the message of `subject` from the view of `log`, unless it is newer than `up_to`."""
+        view = self.view(log)
+        stored = view.latest(subject, at=self.seconds())
+        if stored is not None and stored.origin <= up_to:
+            view.remove(stored.sequence)
+
+    def listen(self, stream: str, wake: Callable[[], bool]) -> None:
+        """Call `wake` whenever `stream` has something new, until it returns False."""
+        self._listeners.setdefault(stream, []).append(wake)
+
+    def _notify(self, stream: str) -> None:
+        listeners = self._listeners.get(stream)
+        if listeners:
+            self._listeners[stream] = [wake for wake in listeners if wake()]
+        for (name, _), durable in self._durables.items():
+            if name == stream:
+                self.pump(durable)
+
+    def _source(self, log: str) -> None:
+        if log in self._sourcing or view_of(log) not in self.streams:
+            return
+        self._sourcing.add(log)
+        lag = SOURCING_SECONDS
+        world = self.world
+        if world is not None and world.chance(world.faults.delay):
+            lag = world.between(world.faults.delay_seconds)
+        self.later(lag, self._sync_view, log)
+
+    def _sync_view(self, log: str) -> None:
+        self._sourcing.discard(log)
+        stream, view = self.streams[log], self.view(log)
+        for sequence in range(view.sourced + 1, stream.last + 1):
+            stored = stream.messages.get(sequence)
+            if stored is not None:
+                source = f"{log} {sequence} > > {stored.subject}"
+                view.append(
+                    subject=stored.subject,
+                    data=stored.data,
+                    headers={**stored.headers, SOURCE: source},
+                    at=self.seconds(),
+                    time=self.now(),
+                    origin=sequence,
+                )
+        view.sourced = stream.last
+        self._notify(view_of(log))
+
+    # Durables
+
+    def durable(self, log: str, name: str, filters: tuple[str, ...]) -> Durable:
+        """The durable `name` on the view of `log`, made if it is not there."""
+        stream = view_of(log)
+        durable = self._durables.get((stream, name))
+        if durable is None:
+            durable = Durable(name=name, stream=self.stream(stream), filters=filters)
+            self._durables[stream, name] = durable
+        durable.filters = filters
+        return durable
+
+    def pump(self, durable: Durable) -> None:
+        """Give out what can be given out, and come back when something falls due."""
+        durable.subscribers = [one for one in durable.subscribers if one.alive()]
+        now = self.seconds()
+        while self.up:
+            willing = [one for one in durable.subscribers if one.credit > 0]
+            reachable = [one for one in willing if one.reaches()]
+            if not reachable:
+                if willing and not durable.retrying:
+                    durable.retrying = True
+                    self.later(UNREACHABLE_RETRY_SECONDS, self._pump_again, durable)
+                return
+            taken = durable.take(now)
+            if taken is None:
+                return
+            stored, deliveries = taken
+            durable.turn += 1
+            subscriber = reachable[durable.turn % len(reachable)]
+            subscriber.credit -= 1
+            self.later(ACK_WAIT_SECONDS, self.pump, durable)
+            subscriber.deliver(stored, deliveries)
+
+    def _pump_again(self, durable: Durable) -> None:
+        durable.retrying = False
+        self.pump(durable)
+
+    def ack(self, durable: Durable, sequence: int) -> None:
+        """It is done."""
+        durable.pending.pop(sequence, None)
+        self.pump(durable)
+
+    def nak(self, durable: Durable, sequence: int, delay_seconds: float) -> None:
+        """Again, in `delay_seconds`."""
+        durable.postpone(sequence, self.seconds() + delay_seconds)
+        self.later(delay_seconds, self.pump, durable)
+
+    def in_progress(self, durable: Durable, sequence: int) -> None:
+        """Somebody is at it: wait for the whole time again."""
+        durable.postpone(sequence, self.seconds() + ACK_WAIT_SECONDS)
+        self.later(ACK_WAIT_SECONDS, self.pump, durable)
+
+    # Leases
+
+    def acquire(self, name: str, holder: str, ttl_seconds: float) -> bool:
+        """Take or renew the lease `name`; False while somebody else has it."""
+        lease = self._leases.get(name)
+        now = self.seconds()
+        if lease is not None and lease.holder != holder and lease.expires > now:
+            return False
+        if self.world is not None and (lease is None or lease.holder != holder):
+            self.world.note(f"lease {name}: {holder}")
+        self._leases[name] = _Lease(holder=holder, expires=now + ttl_seconds)
+        return True
+
+    def release(self, name: str, holder: str) -> None:
+        """Give the lease up, if it is still `holder`'s."""
+        lease = self._leases.get(name)
+        if lease is not None and lease.holder == holder:
+            del self._leases[name]
+
+    # Requests
+
+    def respond(self, subject: str, reaches: Callable[[], bool], take: Responder) -> None:
+        """Send requests for `subject` to `take`, among others."""
+        self._responders.setdefault(subject, []).append((reaches, take))
+
+    def responder(self, subject: str) -> Responder | None:
+        """One of those who answer `subject`, in turn; None: nobody does."""
+        responders = self._responders.get(subject, [])
+        if not responders:
+            return None
+        responders.append(responders.pop(0))
+        return next((take for reaches, take in responders if reaches()), None)

@@ -1,0 +1,202 @@
+"""JetStream's streams in memory: sequences, limits, duplicates, fences, one view per log.
+
+Configured with the same data as the real server (`shared.bus.streams`), in JetStream's own words.
+Plain data structures: time comes in as an argument, nothing here waits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from shared.bus.headers import taken_at
+from shared.bus.port import Entry, FencedError, StreamFullError
+
+__all__ = ["Stored", "Stream", "matches"]
+
+Config = Mapping[str, Any]
+
+_NANOSECONDS: Final = 10**9
+_OVERHEAD_BYTES: Final = 34
+"""What the file store adds to subject, headers and body of a message."""
+
+
+def matches(subject: str, filters: tuple[str, ...]) -> bool:
+    """Whether `subject` is meant by one of `filters`; no filters mean everything."""
+    return not filters or any(_matches(subject, one) for one in filters)
+
+
+def _matches(subject: str, pattern: str) -> bool:
+    tokens, wanted = subject.split("."), pattern.split(".")
+    if wanted[-1] == ">":
+        wanted = wanted[:-1]
+        if len(tokens) <= len(wanted):
+            return False
+        tokens = tokens[: len(wanted)]
+    return len(tokens) == len(wanted) and all(
+        one in ("*", token) for one, token in zip(wanted, tokens, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """One message in a stream."""
+
+    sequence: int
+    """In this stream."""
+
+    origin: int
+    """In the log; the same as `sequence` there."""
+
+    subject: str
+    data: bytes
+    headers: Mapping[str, str]
+    at: float
+    """Loop time when this stream took it."""
+
+    time: datetime
+    """The server's clock when this stream took it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it counts for."""
+        headers = sum(len(name) + len(value) + 4 for name, value in self.headers.items())
+        return len(self.subject) + headers + len(self.data) + _OVERHEAD_BYTES
+
+    def entry(self, *, deliveries: int = 1) -> Entry:
+        """What a reader gets."""
+        return Entry(
+            subject=self.subject,
+            data=self.data,
+            headers=self.headers,
+            sequence=self.origin,
+            time=taken_at(self.headers, self.time),
+            deliveries=deliveries,
+        )
+
+
+class Stream:
+    """A log, a view, or the leases: what the config says."""
+
+    def __init__(self, config: Config) -> None:
+        self.name: str = config["name"]
+        self.subjects = tuple(config.get("subjects", ()))
+        self.messages: dict[int, Stored] = {}
+        """By sequence, oldest first."""
+
+        self.last = 0
+        """The highest sequence ever given, also if that message is gone."""
+
+        self.bytes = 0
+        self.sourced = 0
+        """A view: up to where the log has been taken in."""
+
+        self.full = False
+        """Takes nothing more, as if its limits had shrunk."""
+
+        self._by_subject: dict[str, int] = {}
+        self._ids: dict[str, tuple[int, float]] = {}
+        self._age = config.get("max_age", 0) / _NANOSECONDS
+        self._window = config.get("duplicate_window", 120 * _NANOSECONDS) / _NANOSECONDS
+        self._bytes_max: int = config.get("max_bytes", -1)
+        self._messages_max: int = config.get("max_msgs", -1)
+        self._single = config.get("max_msgs_per_subject", -1) == 1
+        self._discard_new = config.get("discard") == "new"
+
+    def append(
+        self,
+        *,
+        subject: str,
+        data: bytes,
+        headers: Mapping[str, str],
+        at: float,
+        time: datetime,
+        message_id: str | None = None,
+        expect_last: int | None = None,
+        expect_subject: int | None = None,
+        origin: int | None = None,
+    ) -> int:
+        """Take a message; return its sequence, that of the first copy if it is a duplicate.
+
+        Raises `FencedError` and `StreamFullError`. A duplicate is recognised before fences are
+        looked at, as nats-server does it.
+        """
+        self.expire(at)
+        if message_id is not None and (known := self._ids.get(message_id)) is not None:
+            return known[0]
+        if expect_last is not None and expect_last != self.last:
+            raise FencedError(f"wrong last sequence: {self.last} (10071)")
+        if expect_subject is not None and expect_subject != self._by_subject.get(subject, 0):
+            last = self._by_subject.get(subject, 0)
+            raise FencedError(f"wrong last sequence: {last} (10071)")
+        stored = Stored(
+            sequence=self.last + 1,
+            origin=self.last + 1 if origin is None else origin,
+            subject=subject,
+            data=data,
+            headers=headers,
+            at=at,
+            time=time,
+        )
+        self._make_room(stored)
+        self.last = stored.sequence
+        if self._single and subject in self._by_subject:
+            self.remove(self._by_subject[subject])
+        self.messages[stored.sequence] = stored
+        self._by_subject[subject] = stored.sequence
+        self.bytes += stored.size
+        if message_id is not None:
+            self._ids[message_id] = (stored.sequence, at)
+        return stored.sequence
+
+    def latest(self, subject: str, *, at: float) -> Stored | None:
+        """The last message of `subject`, None if there is none (any more)."""
+        self.expire(at)
+        sequence = self._by_subject.get(subject)
+        return None if sequence is None else self.messages.get(sequence)
+
+    def remove(self, sequence: int) -> None:
+        """Drop one message, if it is there."""
+        stored = self.messages.pop(sequence, None)
+        if stored is None:
+            return
+        self.bytes -= stored.size
+        if self._by_subject.get(stored.subject) == sequence:
+            del self._by_subject[stored.subject]
+
+    def expire(self, at: float) -> None:
+        """Drop what is too old at loop time `at`, messages and remembered ids."""
+        if self._age > 0:
+            while self.messages:
+                oldest = next(iter(self.messages.values()))
+                if oldest.at + self._age > at:
+                    break
+                self.remove(oldest.sequence)
+        while self._ids:
+            identity, (_, seen) = next(iter(self._ids.items()))
+            if seen + self._window > at:
+                break
+            del self._ids[identity]
+
+    def after(self, position: int, filters: tuple[str, ...]) -> Stored | None:
+        """The first message above `position` that `filters` mean."""
+        for sequence in range(position + 1, self.last + 1):
+            stored = self.messages.get(sequence)
+            if stored is not None and matches(stored.subject, filters):
+                return stored
+        return None
+
+    def _make_room(self, stored: Stored) -> None:
+        while self.full or self._over(stored):
+            if self.full or self._discard_new:
+                raise StreamFullError(f"{self.name}: maximum bytes or messages exceeded (10077)")
+            if not self.messages:
+                raise StreamFullError(f"{self.name}: the message alone exceeds the limits")
+            self.remove(next(iter(self.messages)))
+
+    def _over(self, stored: Stored) -> bool:
+        messages, size = len(self.messages) + 1, self.bytes + stored.size
+        if self._single and (known := self._by_subject.get(stored.subject)) is not None:
+            messages -= 1
+            size -= self.messages[known].size
+        return (0 <= self._messages_max < messages) or (0 <= self._bytes_max < size)
