@@ -52,7 +52,7 @@ class CelEngine:
                 f"{len(expression)} characters, at most {EXPRESSION_CHARS_MAX} are allowed"
             )
         try:
-            # A lone surrogate (YAML's "\ud800") cannot reach the library at all.
+            expression.encode()  # half a character (YAML's "\ud800") cannot reach the library
             original = self._checking.compile(expression)
         except (RuntimeError, UnicodeEncodeError) as error:
             raise refuse(_in_words(str(error))) from error
