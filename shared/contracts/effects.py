@@ -97,7 +97,8 @@ class Dispatch(Message):
     """`offered`: make the copy and let it compete. `chosen`: keep it. `withdrawn`: delete it."""
 
     job: dict[str, Any] | None = None
-    """The object to create on the spoke, labels set; None once withdrawn."""
+    """`offered`: the object to create on the spoke, labels set. `chosen`: None, since it is there.
+    `withdrawn`: no more than what names it (apiVersion, kind, name, namespace, labels)."""
 
     at: datetime
 
@@ -200,8 +201,8 @@ class PlatformState(Message):
 
     @property
     def subject(self) -> str:
-        """``sluice.host.<cluster>._.<platform>.platform``."""
-        return subjects.join("host", self.cluster, None, self.platform, detail="platform")
+        """``sluice.platform.<cluster>._.<platform>``: those who follow hosts do not get it."""
+        return subjects.join("platform", self.cluster, None, self.platform)
 
 
 class DeadLetter(Message):
