@@ -129,7 +129,7 @@ class Connection:
         if self._nc is not None and not self._nc.is_closed and not self._nc.is_connected:
             # Draining would wait for a server that is not there.
             await self._nc.close()
-        await self.broker.stop()
+        await self._stop_broker()
 
     def _arrived(self) -> None:
         self._complained_at = None
@@ -182,7 +182,15 @@ class Connection:
 
     async def _revive(self) -> None:
         await asyncio.sleep(RECONNECT_SECONDS)
-        await self.broker.stop()
+        await self._stop_broker()
         await self.open()
-        await self.broker.start()
         self._revival = None
+
+    async def _stop_broker(self) -> None:
+        try:
+            await self.broker.stop()
+        except NatsError as error:
+            # FastStream drains what is closed already, and then keeps the corpse.
+            log.debug("while closing", error=repr(error))
+            self.broker._connection = None  # noqa: SLF001  # else it would never connect again
+            self.broker.config.disconnect()

@@ -17,7 +17,7 @@ from shared.bus.broker import Connection
 from shared.bus.port import UnavailableError
 from shared.bus.reader import prune
 from shared.bus.streams import view_of
-from shared.bus.worker import ACK_WAIT_SECONDS, Registration, Worker
+from shared.bus.worker import Registration, Worker
 
 __all__ = ["Durables"]
 
@@ -75,7 +75,8 @@ class PacedSubscription:
 class Durables:
     """All durable consumers of one bus."""
 
-    def __init__(self, connection: Connection, worker: Worker) -> None:
+    def __init__(self, connection: Connection, worker: Worker, *, ack_wait_seconds: float) -> None:
+        self._ack_wait_seconds = ack_wait_seconds
         self._connection = connection
         self._worker = worker
         self._registrations: list[Registration] = []
@@ -125,7 +126,7 @@ class Durables:
             "durable_name": registration.durable,
             "deliver_policy": "all",
             "ack_policy": "explicit",
-            "ack_wait": int(ACK_WAIT_SECONDS * 1e9),
+            "ack_wait": int(self._ack_wait_seconds * 1e9),
             "max_deliver": -1,
             "max_ack_pending": ACK_PENDING_MAX,
             "replay_policy": "instant",

@@ -72,10 +72,10 @@ class NatsLease:
 
     async def release(self) -> None:
         """Let somebody else have it at once."""
+        ours = not self._lost.is_set()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        if not self._lost.is_set():
-            self._lost.set()
+        if ours:
             try:
                 await _write(self._connection, self._subject, b"", self._sequence)
             except (BusError, NatsError) as error:

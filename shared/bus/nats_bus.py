@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import UTC, datetime
 from random import Random
 from typing import Final
@@ -20,7 +20,7 @@ from shared.bus.api import MESSAGE_NOT_FOUND, ApiError, call
 from shared.bus.apply import check
 from shared.bus.broker import GRACEFUL_SECONDS, Connection
 from shared.bus.durables import Durables
-from shared.bus.lease import acquire
+from shared.bus.lease import NatsLease, acquire
 from shared.bus.port import (
     BusError,
     CaughtUp,
@@ -32,7 +32,7 @@ from shared.bus.port import (
 from shared.bus.publisher import RETRY_SECONDS, Publisher
 from shared.bus.reader import Reader
 from shared.bus.streams import view_of
-from shared.bus.worker import Registration, Worker
+from shared.bus.worker import ACK_WAIT_SECONDS, Registration, Worker
 from shared.contracts.messages import Message
 
 __all__ = ["NatsBus"]
@@ -59,6 +59,7 @@ class NatsBus:
         service: str | None = None,
         rng: Random | None = None,
         retry_seconds: float = RETRY_SECONDS,
+        ack_wait_seconds: float = ACK_WAIT_SECONDS,
     ) -> None:
         self._instance = instance
         self._now = now
@@ -69,9 +70,11 @@ class NatsBus:
             put_dead=self._put,
             now=now,
             rng=rng or Random(instance),
+            ack_wait_seconds=ack_wait_seconds,
         )
-        self._durables = Durables(self._connection, self._worker)
+        self._durables = Durables(self._connection, self._worker, ack_wait_seconds=ack_wait_seconds)
         self._readers: set[Reader] = set()
+        self._leases: list[NatsLease] = []
         self._answers: dict[str, Answer] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(RESPONSES_MAX)
@@ -115,6 +118,8 @@ class NatsBus:
         await self._worker.stop(seconds=GRACEFUL_SECONDS)
         for task in tuple(self._answering):
             task.cancel()
+        for lease in self._leases:
+            await lease.release()
         if self._connection.ready:
             try:
                 async with asyncio.timeout(GRACEFUL_SECONDS):
@@ -157,15 +162,17 @@ class NatsBus:
         """Wait for everything published; raise the first error since the last flush."""
         await self._publisher.flush()
 
-    def watch(self, stream: str, *filters: str) -> AsyncIterator[Entry | CaughtUp]:
+    def watch(self, stream: str, *filters: str) -> AsyncGenerator[Entry | CaughtUp]:
         """List and watch the view of `stream`."""
         return self._read(Reader(self._connection, stream, filters, view=True))
 
-    def replay(self, stream: str, *filters: str, start: int = 1) -> AsyncIterator[Entry | CaughtUp]:
+    def replay(
+        self, stream: str, *filters: str, start: int = 1
+    ) -> AsyncGenerator[Entry | CaughtUp]:
         """Every message of the log from `start`, `CaughtUp`, then what comes."""
         return self._read(Reader(self._connection, stream, filters, view=False, start=start))
 
-    async def _read(self, reader: Reader) -> AsyncIterator[Entry | CaughtUp]:
+    async def _read(self, reader: Reader) -> AsyncGenerator[Entry | CaughtUp]:
         self._readers.add(reader)
         try:
             async with contextlib.aclosing(reader.read()) as items:
@@ -209,7 +216,9 @@ class NatsBus:
 
     async def lease(self, name: str) -> Lease:
         """Wait until the lease `name` is ours."""
-        return await acquire(self._connection, name, instance=self._instance)
+        lease = await acquire(self._connection, name, instance=self._instance)
+        self._leases.append(lease)
+        return lease
 
     async def request(self, subject: str, data: bytes, *, timeout_seconds: float) -> bytes:
         """Ask whoever answers `subject`."""

@@ -341,7 +341,7 @@ class Reader:
                 await self._wake.wait()
         except TimeoutError as error:
             raise _TroubleError(f"silence for {SILENCE_SECONDS:g} s") from error
-        if self._requested <= BATCH // 2 and self._broken is None and not self._buffer:
+        if self._requested <= BATCH // 2 and not self._buffer:
             await self._ask()
         idle, self._idle = self._idle, False
         return idle and not self._buffer

@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 ACK_WAIT_SECONDS: Final = 30.0
 """After this the server gives an unacknowledged entry to somebody else."""
 
-HEARTBEAT_SECONDS: Final = ACK_WAIT_SECONDS / 3
+HEARTBEATS_PER_WAIT: Final = 3
 IN_FLIGHT_MAX: Final = 256
 """Entries in our hands, handled or waiting for their key. Each is small; this bounds the rest."""
 
@@ -78,8 +78,15 @@ class Worker:
     """All deliveries of one bus: keys, heartbeats and the last sequences are shared."""
 
     def __init__(
-        self, *, service: str, put_dead: PutDead, now: Callable[[], datetime], rng: Random
+        self,
+        *,
+        service: str,
+        put_dead: PutDead,
+        now: Callable[[], datetime],
+        rng: Random,
+        ack_wait_seconds: float = ACK_WAIT_SECONDS,
     ) -> None:
+        self._beat_seconds = ack_wait_seconds / HEARTBEATS_PER_WAIT
         self._service = service
         self._put_dead = put_dead
         self._now = now
@@ -211,7 +218,7 @@ class Worker:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+            await asyncio.sleep(self._beat_seconds)
             for job in list(self._jobs):
                 try:
                     await job.message.in_progress()

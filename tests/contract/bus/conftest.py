@@ -1,0 +1,38 @@
+"""One suite, two stages."""
+
+import importlib.util
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shared.testing.nats_server import nats_server
+from tests.contract.bus.stage import ACK_WAIT_SECONDS, MemoryStage, NatsStage, Readings, Stage
+
+HAS_MEMORY = importlib.util.find_spec("shared.testing.world.memory_bus") is not None
+
+
+@pytest.fixture(params=["memory", "nats"])
+async def bus_factory(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Stage]:
+    """A fresh server; `bus_factory.bus(instance)` gives buses on it."""
+    if request.param == "nats":
+        async with nats_server() as server:
+            real = NatsStage(server)
+            yield real
+            await real.close()
+    elif HAS_MEMORY:
+        monkeypatch.setattr("shared.testing.world.memory_server.ACK_WAIT_SECONDS", ACK_WAIT_SECONDS)
+        memory = MemoryStage()
+        yield memory
+        await memory.close()
+    else:
+        pytest.skip("the memory bus is not there yet")
+
+
+@pytest.fixture
+async def read() -> AsyncIterator[Readings]:
+    """``read(bus.watch(…))``: a reading that ends with the test."""
+    readings = Readings()
+    yield readings
+    await readings.close()

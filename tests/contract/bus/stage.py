@@ -1,0 +1,218 @@
+"""The two stages on which the same suite plays: a real nats-server, and memory."""
+
+import asyncio
+import importlib
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from typing import Any, Protocol, cast
+
+import nats
+
+from shared.bus.embedded import EmbeddedServer
+from shared.bus.nats_bus import NatsBus
+from shared.bus.port import Bus, BusError, CaughtUp, Entry
+from shared.contracts.effects import Outcome
+from shared.contracts.workloads import WorkloadState
+
+ACK_WAIT_SECONDS = 1.0
+"""Instead of 30 s, so that a crash is noticed within a test."""
+
+
+class Stage(Protocol):
+    """A server, and buses that speak to it."""
+
+    def bus(self, instance: str = "one") -> Bus:
+        """A bus that is not started yet; stopped when the test ends."""
+
+    async def crash(self, bus: Bus) -> None:
+        """End it as SIGKILL would: nothing acknowledged, released or flushed."""
+
+    async def fill_up(self, log: str) -> None:
+        """From now on `log` takes nothing more."""
+
+    async def make_room(self, log: str) -> None:
+        """It does again."""
+
+
+class NatsStage:
+    """A real nats-server."""
+
+    def __init__(self, server: EmbeddedServer) -> None:
+        self.server = server
+        self._buses: list[NatsBus] = []
+
+    def bus(self, instance: str = "one") -> Bus:
+        bus = NatsBus(
+            url=self.server.url,
+            instance=instance,
+            now=lambda: datetime.now(UTC),
+            ack_wait_seconds=ACK_WAIT_SECONDS,
+        )
+        self._buses.append(bus)
+        return bus
+
+    async def crash(self, bus: Bus) -> None:
+        assert isinstance(bus, NatsBus)
+        bus._connection._closing = True
+        jobs = list(bus._worker._jobs.values())
+        for job in jobs:
+            job.cancel()
+        await asyncio.gather(*jobs, return_exceptions=True)
+        await bus._connection.nc.close()
+
+    async def fill_up(self, log: str) -> None:
+        await self._limit(log, 1)
+
+    async def make_room(self, log: str) -> None:
+        await self._limit(log, -1)
+
+    async def _limit(self, log: str, max_bytes: int) -> None:
+        nc = await nats.connect(self.server.url)
+        try:
+            info = json.loads((await nc.request(f"$JS.API.STREAM.INFO.{log}")).data)
+            config = info["config"] | {"max_bytes": max_bytes}
+            reply = await nc.request(f"$JS.API.STREAM.UPDATE.{log}", json.dumps(config).encode())
+            assert "error" not in json.loads(reply.data)
+        finally:
+            await nc.close()
+
+    async def close(self) -> None:
+        for bus in self._buses:
+            await bus.stop()
+
+
+class MemoryStage:
+    """The simulated world's server, in this process."""
+
+    def __init__(self) -> None:
+        self._module = importlib.import_module("shared.testing.world.memory_bus")
+        self._server = self._module.MemoryServer()
+        self._buses: list[Any] = []
+
+    def bus(self, instance: str = "one") -> Bus:
+        bus = self._module.MemoryBus(self._server, instance=instance)
+        self._buses.append(bus)
+        return cast("Bus", bus)
+
+    async def crash(self, bus: Bus) -> None:
+        crashing: Any = bus
+        crashing.crash()
+        self._buses.remove(bus)
+
+    async def fill_up(self, log: str) -> None:
+        self._server.streams[log].full = True
+
+    async def make_room(self, log: str) -> None:
+        self._server.streams[log].full = False
+
+    async def close(self) -> None:
+        for bus in self._buses:
+            await bus.stop()
+
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def workload(name: str = "job-a", *, step: int = 0, namespace: str = "team-a") -> WorkloadState:
+    """A state of one workload; `step` tells its states apart."""
+    return WorkloadState(
+        cluster="hub",
+        namespace=namespace,
+        name=name,
+        uid=f"uid-{name[:20]}",
+        generation=step,
+        phase="waiting",
+        created_at=AT,
+    )
+
+
+def outcome(name: str = "job-a", *, number: int = 1) -> Outcome:
+    """What became of a decision."""
+    return Outcome(
+        cluster="hub",
+        namespace="team-a",
+        name=name,
+        uid="uid",
+        result="applied",
+        action="release",
+        term=1,
+        number=number,
+        at=AT,
+    )
+
+
+def step_of(entry: Entry) -> tuple[str, int]:
+    """Name and step of the workload in `entry`."""
+    state = WorkloadState.decode(entry.data, entry.headers)
+    return state.name, state.generation
+
+
+class Reading:
+    """Entries of a watch or replay, taken one by one with a deadline."""
+
+    def __init__(self, items: AsyncIterator[Entry | CaughtUp]) -> None:
+        self._items = items
+
+    async def next(self, *, seconds: float = 5.0) -> Entry | CaughtUp:
+        async with asyncio.timeout(seconds):
+            return await anext(self._items)
+
+    async def until_caught_up(self) -> tuple[list[Entry], CaughtUp]:
+        entries: list[Entry] = []
+        while True:
+            match await self.next():
+                case CaughtUp() as end:
+                    return entries, end
+                case Entry() as entry:
+                    entries.append(entry)
+
+    async def entries(self, count: int) -> list[Entry]:
+        taken: list[Entry] = []
+        while len(taken) < count:
+            match await self.next():
+                case Entry() as entry:
+                    taken.append(entry)
+                case CaughtUp():
+                    pass
+        return taken
+
+    async def nothing(self, *, seconds: float = 0.3) -> bool:
+        """Whether nothing comes for a while. The reading is of no use afterwards."""
+        try:
+            await self.next(seconds=seconds)
+        except TimeoutError:
+            return True
+        return False
+
+
+class Readings:
+    """Opens readings and ends them with the test."""
+
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+
+    def __call__(self, items: AsyncIterator[Entry | CaughtUp]) -> Reading:
+        closing: Any = items
+        self._stack.push_async_callback(closing.aclose)
+        return Reading(items)
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+
+
+async def eventually(true: Callable[[], bool], *, seconds: float = 10.0) -> None:
+    """Wait until `true()`; fail after `seconds`."""
+    async with asyncio.timeout(seconds):
+        while not true():  # noqa: ASYNC110  # a condition of many, none of which tells
+            await asyncio.sleep(0.005)
+
+
+async def error_of(done: Any) -> BusError | None:
+    """The error that a publish ended with."""
+    try:
+        await done
+    except BusError as error:
+        return error
+    return None

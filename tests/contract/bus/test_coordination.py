@@ -1,0 +1,119 @@
+"""Leases and requests."""
+
+import asyncio
+
+import pytest
+
+from shared.bus.port import UnavailableError
+from tests.contract.bus.stage import Stage
+
+
+async def test_a_lease_has_one_holder(bus_factory: Stage) -> None:
+    one, two = bus_factory.bus("one"), bus_factory.bus("two")
+    await one.start()
+    await two.start()
+
+    lease = await one.lease("quota")
+    assert lease.held
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.8):
+            await two.lease("quota")
+
+    other = await two.lease("another")
+    assert other.held
+
+
+async def test_a_released_lease_goes_to_the_next_at_once(bus_factory: Stage) -> None:
+    one, two = bus_factory.bus("one"), bus_factory.bus("two")
+    await one.start()
+    await two.start()
+    first = await one.lease("quota")
+    waiting = asyncio.create_task(two.lease("quota"))
+    await asyncio.sleep(0.1)
+
+    await first.release()
+
+    async with asyncio.timeout(1.0):
+        second = await waiting
+        await first.lost()
+    assert second.held
+    assert not first.held
+
+
+async def test_a_lease_is_kept_for_longer_than_it_lives_by_itself(bus_factory: Stage) -> None:
+    one, two = bus_factory.bus("one"), bus_factory.bus("two")
+    await one.start()
+    await two.start()
+    lease = await one.lease("quota")
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(4.5):
+            await two.lease("quota")
+
+    assert lease.held
+
+
+async def test_the_lease_of_a_dead_holder_goes_to_the_next(bus_factory: Stage) -> None:
+    one, two = bus_factory.bus("one"), bus_factory.bus("two")
+    await one.start()
+    await two.start()
+    await one.lease("quota")
+    await bus_factory.crash(one)
+
+    async with asyncio.timeout(8.0):
+        lease = await two.lease("quota")
+
+    assert lease.held
+
+
+async def test_a_request_is_answered(bus_factory: Stage) -> None:
+    server, client = bus_factory.bus("server"), bus_factory.bus("client")
+    await server.start()
+    await client.start()
+
+    async def answer(data: bytes) -> bytes:
+        return data.upper()
+
+    await server.respond("sluice.api.review", answer)
+
+    answers = await asyncio.gather(
+        *(
+            client.request("sluice.api.review", word, timeout_seconds=2.0)
+            for word in (b"a", b"b", b"")
+        )
+    )
+    assert answers == [b"A", b"B", b""]
+
+
+async def test_a_request_that_nobody_answers_says_so(bus_factory: Stage) -> None:
+    client = bus_factory.bus("client")
+    await client.start()
+
+    with pytest.raises(UnavailableError):
+        await client.request("sluice.api.nobody", b"", timeout_seconds=0.5)
+
+
+async def test_a_request_whose_answer_takes_too_long_is_given_up(bus_factory: Stage) -> None:
+    server, client = bus_factory.bus("server"), bus_factory.bus("client")
+    await server.start()
+    await client.start()
+
+    async def answer(_data: bytes) -> bytes:
+        await asyncio.sleep(5)
+        return b"too late"
+
+    await server.respond("sluice.api.slow", answer)
+    with pytest.raises(UnavailableError):
+        await client.request("sluice.api.slow", b"", timeout_seconds=0.3)
+
+
+async def test_a_bus_is_connected_from_start_to_stop(bus_factory: Stage) -> None:
+    bus = bus_factory.bus()
+    assert not bus.connected
+
+    await bus.start()
+    assert bus.connected
+    assert bus.instance == "one"
+
+    await bus.stop()
+    assert not bus.connected
