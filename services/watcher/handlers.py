@@ -1,0 +1,202 @@
+"""What the watcher does about what the cluster shows. Nothing here waits for anything but the bus."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from datetime import datetime
+from random import Random
+from typing import Final
+
+import structlog
+
+from services.watcher.ledger import Ledger, Mark
+from services.watcher.observe import observed, tombstone
+from services.watcher.outbox import Outbox
+from services.watcher.scopes import KNOWN, Scope
+from shared.bus.port import Bus, BusError, CaughtUp
+from shared.contracts.kinds import Object
+from shared.contracts.messages import UndecodableError
+from shared.contracts.observed import Synced, observed_filter
+from shared.kube.port import Kube
+from shared.kube.reflector import Changed, Deleted, Listed, Reflector, Unserved
+
+__all__ = ["Observation"]
+
+log = structlog.get_logger(__name__)
+
+RETRY_SECONDS: Final = 1.0
+
+
+class Observation:
+    """One term of watching one cluster. What others know of it is read first; nothing outlives it."""
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        stages: list[list[Scope]],
+        bus: Bus,
+        kube: Kube,
+        now: Callable[[], datetime],
+        random: Random,
+    ) -> None:
+        self._cluster = cluster
+        self._bus = bus
+        self._now = now
+        self._stages = [[_Followed(scope, kube, random) for scope in stage] for stage in stages]
+        self._ledger = Ledger(cluster)
+        self._outbox: Outbox | None = None
+        self._synced = False
+        self._relisted = asyncio.Event()
+        self._epochs = 0
+
+    def not_synced(self) -> str | None:
+        """None once all was listed and said; else what is missing."""
+        if self._synced:
+            return None
+        missing = [one for stage in self._stages for one in stage if not one.settled.is_set()]
+        if not missing:
+            return "publishing what was listed"
+        trouble = next((one for one in missing if one.reflector.trouble), missing[0])
+        return f"not listed yet: {trouble.scope} ({trouble.reflector.trouble or 'waiting'})"
+
+    async def run(self) -> None:
+        """Read what has been said, list, say what is new, and go on with what changes."""
+        self._outbox = Outbox(self._bus, await self._read())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._outbox.run())
+            for stage in self._stages:
+                for followed in stage:
+                    group.create_task(self._follow(followed, self._outbox))
+                for followed in stage:
+                    await followed.settled.wait()
+            while True:
+                await self._announce(self._outbox)
+                await self._relisted.wait()
+
+    async def _read(self) -> dict[str, int]:
+        """Fill the ledger from the view; return the last sequence of each subject that exists."""
+        followed = {
+            one.scope.kind.detail: one.scope.kind for stage in self._stages for one in stage
+        }
+        sequences: dict[str, int] = {}
+        filters = [observed_filter(kind, self._cluster) for kind in followed.values()]
+        entries = self._bus.watch("OBSERVED", *filters)
+        async with aclosing(entries) as reading:
+            async for entry in reading:
+                if isinstance(entry, CaughtUp):
+                    break
+                try:
+                    mark = Mark.read(entry.data)
+                except UndecodableError as error:
+                    log.warning("undecodable_observed", subject=entry.subject, error=str(error))
+                    continue
+                kind = followed[f"{mark.plural}_{mark.group.replace('.', '_')}"]
+                if mark.version != kind.version:
+                    # Said by an older release, in another form: it has to be said again.
+                    mark = mark.model_copy(update={"resource_version": ""})
+                self._ledger.note(kind, mark)
+                if mark.deleted:
+                    sequences.pop(entry.subject, None)
+                else:
+                    sequences[entry.subject] = entry.sequence
+        log.info("view_read", objects=len(self._ledger))
+        return sequences
+
+    async def _follow(self, followed: "_Followed", outbox: Outbox) -> None:
+        scope = followed.scope
+        async with aclosing(followed.reflector.run()) as reflections:
+            async for reflection in reflections:
+                match reflection:
+                    case Changed():
+                        self._on_changed(scope, reflection.object, outbox)
+                    case Deleted():
+                        self._on_deleted(scope, reflection.object, outbox)
+                    case Listed():
+                        self._on_listed(scope, reflection.items, outbox)
+                        followed.settle(served=True)
+                        self._relisted.set()
+                    case Unserved():
+                        if reflection.certain:
+                            self._on_listed(scope, [], outbox)
+                        if followed.served:
+                            self._relisted.set()
+                        followed.settle(served=False)
+
+    def _on_changed(self, scope: Scope, obj: Object, outbox: Outbox) -> None:
+        said = observed(self._cluster, scope.kind, obj)
+        known = self._ledger.known(scope.kind, said.namespace, said.name)
+        if known is not None and known.uid != said.uid:
+            # Its end was never seen: deleted and made anew between two watches.
+            self._bury(scope, (said.namespace, said.name), outbox)
+        elif known is not None and known.resource_version == said.resource_version:
+            return
+        self._ledger.note(scope.kind, said)
+        outbox.put(said)
+
+    def _on_deleted(self, scope: Scope, obj: Object, outbox: Outbox) -> None:
+        said = tombstone(self._cluster, scope.kind, obj)
+        known = self._ledger.known(scope.kind, said.namespace, said.name)
+        if known is None or known.uid != said.uid:
+            return  # The end of a life of which nothing was said, or whose end was.
+        self._ledger.note(scope.kind, said)
+        outbox.put(said)
+
+    def _on_listed(self, scope: Scope, items: list[Object], outbox: Outbox) -> None:
+        there = {(item["metadata"].get("namespace"), item["metadata"]["name"]) for item in items}
+        for name in self._ledger.names(scope.kind, scope.namespace):
+            if name not in there:
+                self._bury(scope, name, outbox)
+        for item in items:
+            self._on_changed(scope, item, outbox)
+
+    def _bury(self, scope: Scope, name: tuple[str | None, str], outbox: Outbox) -> None:
+        if (said := self._ledger.gone(scope.kind, name)) is not None:
+            self._ledger.note(scope.kind, said)
+            outbox.put(said)
+
+    async def _announce(self, outbox: Outbox) -> None:
+        """Say that all that was listed is on the log."""
+        self._relisted.clear()
+        self._epochs += 1
+        await outbox.flush()
+        at = self._now()
+        followed = [one for stage in self._stages for one in stage]
+        message = Synced(
+            cluster=self._cluster,
+            epoch=f"{at.isoformat()}/{self._epochs}",
+            kinds=list(dict.fromkeys(one.scope.kind.detail for one in followed if one.served)),
+            at=at,
+        )
+        while True:
+            try:
+                await self._bus.publish(message)
+            except BusError as error:
+                log.warning("bus_refused", subject=message.subject, error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                break
+        unserved = [str(one.scope) for one in followed if not one.served]
+        log.info("synced", epoch=message.epoch, objects=len(self._ledger), unserved=unserved)
+        self._synced = True
+
+
+class _Followed:
+    """One scope and how far it is."""
+
+    def __init__(self, scope: Scope, kube: Kube, random: Random) -> None:
+        assert scope.kind in KNOWN.values()
+        self.scope = scope
+        self.reflector = Reflector(
+            kube=kube,
+            kind=scope.kind,
+            namespace=scope.namespace,
+            labels=scope.labels,
+            random=random,
+        )
+        self.settled = asyncio.Event()
+        self.served = False
+
+    def settle(self, *, served: bool) -> None:
+        self.served = served
+        self.settled.set()

@@ -1,0 +1,41 @@
+"""Everything an operator may set for the watcher, with its default."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator
+from pydantic_settings import NoDecode
+
+from services.watcher.scopes import KNOWN, name_of
+from shared.settings.kube import KubeSettings
+
+__all__ = ["WatcherSettings"]
+
+
+def _separated(value: object) -> object:
+    """``a, b`` is the list of a and b, so that nobody must write JSON into an environment."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+def _known(value: tuple[str, ...]) -> tuple[str, ...]:
+    for name in value:
+        if name not in KNOWN:
+            raise ValueError(f"{name!r} is not watched; there are {', '.join(KNOWN)}")
+    return value
+
+
+Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_separated)]
+
+
+class WatcherSettings(KubeSettings):
+    """Read once, at start, from `SLUICE_…` environment variables."""
+
+    kinds: Annotated[Names, AfterValidator(_known)] = tuple(
+        name_of(kind) for kind in KNOWN.values() if kind.plural != "nodes"
+    )
+    """What is watched: ``<plural>.<group>``, separated by commas. Nodes change every few seconds and
+    are left out unless named."""
+
+    namespaces: Names = ()
+    """Where namespaced kinds are watched, separated by commas; none: everywhere."""
