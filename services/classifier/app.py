@@ -1,15 +1,27 @@
 """Builds the classifier. The only module that knows all of its parts."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from pathlib import Path
+from random import SystemRandom
 
+import structlog
+
+from services.classifier.cel import CelEngine
+from services.classifier.certificates import CertificateFolder
 from services.classifier.handlers import Projection
+from services.classifier.rules import RulesHolder
 from services.classifier.settings import ClassifierSettings
+from services.classifier.webhook import webhook_app
+from services.classifier.webhook_server import WebhookServer, follow_rules
 from shared.bus.port import Bus
 from shared.runtime.host import Parts, run_service
-from shared.telemetry.tracing import NO_TRACING, Tracing
+from shared.telemetry.tracing import NO_TRACING, Tracing, new_traceparent
 
 __all__ = ["Classifier", "assemble", "main"]
+
+log = structlog.get_logger(__name__)
 
 
 class Classifier:
@@ -47,6 +59,52 @@ def main() -> int:
         return datetime.now(UTC)
 
     def build(parts: Parts) -> Classifier:
-        return assemble(bus=parts.bus, now=now, tracing=parts.tracing)
+        if settings.classifier_config is None:
+            return assemble(bus=parts.bus, now=now, tracing=parts.tracing)
+        rules = RulesHolder(CelEngine(), last_good=settings.last_good_rules)
+        rules.restore()
+        random = SystemRandom()
+        server = WebhookServer(
+            webhook_app(
+                rules,
+                new_traceparent=lambda: new_traceparent(random),
+                job_default_queue=settings.job_default_queue,
+            ),
+            host=settings.webhook_host,
+            port=settings.webhook_port,
+            certificates=CertificateFolder(settings.webhook_certificates, settings.webhook_names),
+            now=now,
+        )
+        parts.beside(_webhook(server))
+        parts.beside(_rules(rules, settings.classifier_config / "config.yaml"))
+        parts.on_stop(server.stop)
+        return assemble(
+            bus=parts.bus,
+            now=now,
+            tracing=parts.tracing,
+            webhook_ready=lambda: _not_ready(rules),
+        )
 
     return run_service("classifier", settings, build, ready_without_bus=True)
+
+
+def _webhook(server: WebhookServer) -> Callable[[], Awaitable[None]]:
+    async def serve() -> None:
+        port = await server.start()
+        log.info("webhook listens", port=port)
+        await asyncio.Event().wait()
+
+    return serve
+
+
+def _rules(rules: RulesHolder, path: Path) -> Callable[[], Awaitable[None]]:
+    async def follow() -> None:
+        await follow_rules(rules, path)
+
+    return follow
+
+
+def _not_ready(rules: RulesHolder) -> str | None:
+    if rules.current is not None:
+        return None
+    return f"no rules in force: {rules.error or 'not read yet'}"

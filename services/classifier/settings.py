@@ -26,3 +26,9 @@ class ClassifierSettings(ServiceSettings):
 
     webhook_certificates: Path = Path(".sluice/certificates")
     """Folder with `tls.crt`, `tls.key` and `ca.crt`; made there if it holds none."""
+
+    last_good_rules: Path | None = None
+    """Where the last good configuration is kept, for a restart while the mounted one is broken."""
+
+    job_default_queue: str = ""
+    """LocalQueue of Jobs that name none; empty: those are left alone."""

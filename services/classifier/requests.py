@@ -1,0 +1,285 @@
+"""What pods really ask: defaults, limits, overhead, init and sidecar containers. Pure.
+
+The order is Kueue's (`research/kueue.md` 3.5): RuntimeClass overhead, LimitRange defaults, limits as
+missing requests, then the sum that Kubernetes itself makes. Amounts are billionths until they are
+printed, so nothing is rounded twice.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from shared.contracts.kinds import Object
+from shared.contracts.quantities import QuantityError, amount, format_quantity, parse_quantity
+from shared.contracts.workloads import PodSet
+
+__all__ = ["RequestsError", "pod_sets_asked"]
+
+Amounts = dict[str, int]
+"""Resource to billionths."""
+
+ABOVE_LIMITS: Final = "requests must not exceed its limits"
+ABOVE_MAX: Final = "requests must not be above the limitRange max"
+BELOW_MIN: Final = "requests must not be below the limitRange min"
+RESERVED_KEY: Final = "the key is reserved for internal kueue use"
+
+_POD_LEVEL: Final = ("cpu", "memory", "hugepages-")
+_BINARY: Final = ("memory", "ephemeral-storage", "storage", "hugepages-")
+
+
+class RequestsError(ValueError):
+    """What is asked breaks a rule. `pod_sets` is what it would ask if it did not."""
+
+    def __init__(self, problems: list[str], pod_sets: list[PodSet]) -> None:
+        super().__init__("; ".join(problems))
+        self.pod_sets = pod_sets
+
+
+@dataclass(slots=True)
+class _Range:
+    """All LimitRange items of one type: defaults of the first, the tightest bounds."""
+
+    default: Amounts = field(default_factory=dict)
+    default_request: Amounts = field(default_factory=dict)
+    least: Amounts = field(default_factory=dict)
+    most: Amounts = field(default_factory=dict)
+
+    def add(self, item: Object) -> None:
+        for resource, value in _amounts(item.get("max")).items():
+            self.most[resource] = min(value, self.most.get(resource, value))
+        for resource, value in _amounts(item.get("min")).items():
+            self.least[resource] = max(value, self.least.get(resource, value))
+        self.default = {**_amounts(item.get("default")), **self.default}
+        self.default_request = {**_amounts(item.get("defaultRequest")), **self.default_request}
+
+
+@dataclass(slots=True)
+class _Container:
+    path: str
+    requests: Amounts
+    limits: Amounts
+    sidecar: bool
+
+
+@dataclass(slots=True)
+class _Pod:
+    """One pod of a set, as it is adjusted step by step."""
+
+    path: str
+    containers: list[_Container]
+    init_containers: list[_Container]
+    level: _Container | None
+    """Pod-level resources, where the spec has them."""
+
+    overhead: Amounts
+
+    def every_container(self) -> Iterable[_Container]:
+        yield from self.init_containers
+        yield from self.containers
+
+
+def pod_sets_asked(
+    raw: list[Object],
+    *,
+    limit_ranges: list[Object],
+    runtime_class: Callable[[str], Object | None],
+) -> list[PodSet]:
+    """Turn `Workload.spec.podSets` into what each pod asks.
+
+    Raises `RequestsError` where a rule is broken: the workload then waits with that reason.
+    """
+    problems: list[str] = []
+    ranges = _summarise(problems, limit_ranges)
+    pod_sets = []
+    for index, pod_set in enumerate(raw):
+        spec = (pod_set.get("template") or {}).get("spec") or {}
+        requests: Amounts = {}
+        try:
+            pod = _read(spec, f"spec.podSets[{index}].template.spec", runtime_class)
+            _adjust(pod, ranges)
+            requests = _total(pod)
+            problems.extend(_broken_rules(pod, requests, ranges))
+        except _FieldError as error:
+            problems.append(str(error))
+        pod_sets.append(_pod_set(pod_set, spec, requests))
+    if problems:
+        raise RequestsError(problems, pod_sets)
+    return pod_sets
+
+
+class _FieldError(ValueError):
+    def __init__(self, path: str, error: QuantityError) -> None:
+        super().__init__(f"{path}: {error}")
+
+
+def _amounts(resources: Mapping[str, Any] | None, path: str = "") -> Amounts:
+    amounts = {}
+    for resource, text in (resources or {}).items():
+        try:
+            amounts[resource] = parse_quantity(str(text))
+        except QuantityError as error:
+            raise _FieldError(f"{path}[{resource}]", error) from error
+    return amounts
+
+
+def _summarise(problems: list[str], limit_ranges: list[Object]) -> dict[str, _Range]:
+    ranges: dict[str, _Range] = {}
+    for limit_range in limit_ranges:
+        for item in (limit_range.get("spec") or {}).get("limits") or []:
+            try:
+                ranges.setdefault(str(item.get("type")), _Range()).add(item)
+            except _FieldError as error:
+                problems.append(f"LimitRange {limit_range['metadata']['name']}{error}")
+    return ranges
+
+
+def _read(spec: Object, path: str, runtime_class: Callable[[str], Object | None]) -> _Pod:
+    resources = spec.get("resources")
+    return _Pod(
+        path=path,
+        containers=_containers(spec.get("containers"), f"{path}.containers"),
+        init_containers=_containers(spec.get("initContainers"), f"{path}.initContainers"),
+        level=_container({"resources": resources}, path) if resources else None,
+        overhead=_overhead(spec, path, runtime_class),
+    )
+
+
+def _containers(raw: list[Object] | None, path: str) -> list[_Container]:
+    return [_container(container, f"{path}[{i}]") for i, container in enumerate(raw or [])]
+
+
+def _container(raw: Object, path: str) -> _Container:
+    resources = raw.get("resources") or {}
+    return _Container(
+        path=path,
+        requests=_amounts(resources.get("requests"), f"{path}.resources.requests"),
+        limits=_amounts(resources.get("limits"), f"{path}.resources.limits"),
+        sidecar=raw.get("restartPolicy") == "Always",
+    )
+
+
+def _overhead(spec: Object, path: str, runtime_class: Callable[[str], Object | None]) -> Amounts:
+    """The pod's own overhead; else its RuntimeClass's. A class that is not there adds nothing."""
+    if spec.get("overhead"):
+        return _amounts(spec["overhead"], f"{path}.overhead")
+    name = spec.get("runtimeClassName")
+    found = runtime_class(name) if name else None
+    fixed = ((found or {}).get("overhead") or {}).get("podFixed")
+    return _amounts(fixed, f"RuntimeClass {name}.overhead.podFixed")
+
+
+def _adjust(pod: _Pod, ranges: dict[str, _Range]) -> None:
+    """Defaults where nothing is said, then limits where no request is said."""
+    by_type = [("Container", container) for container in pod.every_container()]
+    if pod.level is not None:
+        by_type.append(("Pod", pod.level))
+    for type_, container in by_type:
+        if type_ in ranges:
+            container.limits = {**ranges[type_].default, **container.limits}
+            container.requests = {**ranges[type_].default_request, **container.requests}
+        container.requests = {**container.limits, **container.requests}
+
+
+def _total(pod: _Pod) -> Amounts:
+    """What one pod needs: all containers and sidecars, or the greediest moment of its start."""
+    total: Amounts = {}
+    for container in pod.containers:
+        _add(total, container.requests)
+    sidecars: Amounts = {}
+    starting: Amounts = {}
+    for container in pod.init_containers:
+        if container.sidecar:
+            _add(total, container.requests)
+            _add(sidecars, container.requests)
+            moment = sidecars
+        else:
+            moment = dict(sidecars)
+            _add(moment, container.requests)
+        _raise(starting, moment)
+    _raise(total, starting)
+    if pod.level is not None:
+        for resource, value in pod.level.requests.items():
+            if resource.startswith(_POD_LEVEL):
+                total[resource] = value
+    _add(total, pod.overhead)
+    return total
+
+
+def _add(total: Amounts, more: Amounts) -> None:
+    for resource, value in more.items():
+        total[resource] = total.get(resource, 0) + value
+
+
+def _raise(total: Amounts, least: Amounts) -> None:
+    for resource, value in least.items():
+        total[resource] = max(value, total.get(resource, value))
+
+
+def _broken_rules(pod: _Pod, total: Amounts, ranges: dict[str, _Range]) -> list[str]:
+    problems = []
+    with_level = [*pod.every_container(), *([pod.level] if pod.level else [])]
+    for container in with_level:
+        if "pods" in container.requests or "pods" in container.limits:
+            problems.append(f"{container.path}.resources[pods]: {RESERVED_KEY}")
+        for resource, value in container.requests.items():
+            if value < 0:
+                problems.append(
+                    f"{container.path}.resources.requests[{resource}]: Invalid value: "
+                    f"{format_quantity(value)}: must be greater than or equal to 0"
+                )
+    above = [(c.path, _greater(c.requests, c.limits)) for c in with_level]
+    problems += _told("resources validation failed", above, ABOVE_LIMITS)
+    broken: list[tuple[str, list[str]]] = []
+    short: list[tuple[str, list[str]]] = []
+    if (range_ := ranges.get("Container")) is not None:
+        for container in pod.every_container():
+            asked = {**container.limits, **container.requests}
+            most, least = dict(asked), dict(asked)
+            for resource, value in container.limits.items():
+                most[resource] = max(most[resource], value)
+                least[resource] = min(least[resource], value)
+            broken.append((container.path, _greater(most, range_.most)))
+            short.append((container.path, _greater(range_.least, least)))
+    if (range_ := ranges.get("Pod")) is not None:
+        broken.append((pod.path, _greater(total, range_.most)))
+        short.append((pod.path, _greater(range_.least, total)))
+    unsatisfied = "resources didn't satisfy LimitRange constraints"
+    return [
+        *problems,
+        *_told(unsatisfied, broken, ABOVE_MAX),
+        *_told(unsatisfied, short, BELOW_MIN),
+    ]
+
+
+def _greater(amounts: Amounts, bounds: Amounts) -> list[str]:
+    """Resources in both whose amount, as quota counts it, is above the bound."""
+    return sorted(
+        resource
+        for resource, value in amounts.items()
+        if resource in bounds and _counted(resource, value) > _counted(resource, bounds[resource])
+    )
+
+
+def _counted(resource: str, value: int) -> int:
+    """Compared as Kueue compares: rounded up to what quota counts."""
+    return amount(resource, format_quantity(value)) if value >= 0 else value
+
+
+def _told(what: str, found: list[tuple[str, list[str]]], rule: str) -> list[str]:
+    return [f"{what}: {path}: Invalid value: {names}: {rule}" for path, names in found if names]
+
+
+def _pod_set(raw: Object, spec: Object, requests: Amounts) -> PodSet:
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    return PodSet(
+        name=str(raw.get("name", "main")),
+        count=int(raw.get("count", 1)),
+        min_count=raw.get("minCount"),
+        requests={
+            resource: format_quantity(value, binary=resource.startswith(_BINARY))
+            for resource, value in requests.items()
+        },
+        node_selector=dict(spec.get("nodeSelector") or {}),
+        tolerations=list(spec.get("tolerations") or []),
+        node_affinity=affinity.get("requiredDuringSchedulingIgnoredDuringExecution"),
+    )
