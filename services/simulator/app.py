@@ -8,9 +8,11 @@ from typing import Final
 
 import yaml
 
+from services.simulator.behaviour.running import Behaviour
 from services.simulator.cluster.api import Api
 from services.simulator.http.front import Front
 from services.simulator.http.server import Server
+from services.simulator.http.webhooks import ServiceAddresses, Webhooks
 
 __all__ = ["Simulator"]
 
@@ -29,10 +31,17 @@ class Simulator:
         certificate: Path | None = None,
         key: Path | None = None,
         behaviour: bool = True,
+        services: ServiceAddresses | None = None,
     ) -> None:
-        """Open nothing yet. `speed` 60 makes a simulated minute last a second."""
+        """Open nothing yet.
+
+        `speed` 60 makes a simulated minute last a second. `services` says where the Services are
+        that webhook configurations name; there is no network of pods here.
+        """
         random = Random(seed)
         self.api = Api(now=_now, random=random)
+        self.behaviour = Behaviour(self.api, random=random, speed=speed) if behaviour else None
+        self._webhooks = Webhooks(self.api, random=random, services=services or {})
         front = Front(self.api, now=_now)
         self._server = Server(front, port=port, certificate=certificate, key=key)
         self._authority = certificate
@@ -60,11 +69,17 @@ class Simulator:
 
     async def start(self) -> None:
         """Serve. Returns when requests are answered."""
+        self._webhooks.start()
         await self._server.start()
+        if self.behaviour is not None:
+            self.behaviour.start()
 
     async def stop(self) -> None:
         """Stop everything that was started."""
+        if self.behaviour is not None:
+            await self.behaviour.stop()
         await self._server.stop()
+        await self._webhooks.stop()
 
     async def serve_forever(self) -> None:
         """Wait until cancelled."""

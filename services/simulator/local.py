@@ -11,6 +11,7 @@ from typing_extensions import override
 from services.simulator.cluster.api import Api, DeleteOptions
 from services.simulator.cluster.errors import ApiError, not_found
 from services.simulator.cluster.kinds import Kind as ServedKind
+from services.simulator.cluster.selectors import select
 from services.simulator.cluster.stored import Stored
 from services.simulator.cluster.watching import Watch
 from shared.contracts.kinds import Kind, Object
@@ -57,25 +58,39 @@ class LocalKube(Kube):
         )
 
     @override
-    async def list(self, kind: Kind, *, namespace: str | None = None) -> Listing:
+    async def list(
+        self, kind: Kind, *, namespace: str | None = None, labels: str | None = None
+    ) -> Listing:
         served, store = self._served(kind), self._api.store
-        items = [_entry(stored, kind) for stored in store.objects(served, namespace)]
+        found = store.objects(served, namespace)
+        with _translated():
+            selector = select(served, labels or "")
+        if selector is not None:
+            found = [stored for stored in found if selector(stored.obj)]
+        items = [_entry(stored, kind) for stored in found]
         return Listing(items=items, resource_version=str(store.version))
 
     @override
     def watch(
-        self, kind: Kind, *, resource_version: str, namespace: str | None = None
+        self,
+        kind: Kind,
+        *,
+        resource_version: str,
+        namespace: str | None = None,
+        labels: str | None = None,
     ) -> AsyncIterator[WatchEvent]:
-        return self._watch(kind, resource_version, namespace)
+        return self._watch(kind, resource_version, namespace, labels or "")
 
     async def _watch(
-        self, kind: Kind, resource_version: str, namespace: str | None
+        self, kind: Kind, resource_version: str, namespace: str | None, labels: str
     ) -> AsyncIterator[WatchEvent]:
+        served = self._served(kind)
         with _translated():
             watch = Watch(
                 self._api.store,
-                self._served(kind),
+                served,
                 namespace=namespace,
+                selector=select(served, labels),
                 since=int(resource_version),
             )
         stream = _Stream(watch)

@@ -16,6 +16,11 @@ _PREFIX: Final = {
     for type_ in ("ADDED", "MODIFIED", "DELETED")
 }
 
+PARTIAL: Final = "partial"
+"""Stands where a version would, in what is serialised already."""
+
+PARTIAL_HEAD: Final = {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata"}
+
 
 class Stored:
     """An object at one resource version. Frozen: a change makes a new one."""
@@ -46,6 +51,14 @@ class Stored:
             raw = self._raw[version] = orjson.dumps(convert(self.kind, self.obj, version))
         return raw
 
+    def partial(self) -> bytes:
+        """Return the object's metadata as a ``PartialObjectMetadata``."""
+        raw = self._raw.get(PARTIAL)
+        if raw is None:
+            partial = {**PARTIAL_HEAD, "metadata": self.obj["metadata"]}
+            raw = self._raw[PARTIAL] = orjson.dumps(partial)
+        return raw
+
     def copy(self, version: str | None = None) -> Obj:
         """Return an object of the caller's own."""
         copied: Obj = orjson.loads(self.raw(version))
@@ -73,3 +86,7 @@ class Event:
     def line(self, type_: EventType, version: str | None = None) -> bytes:
         """Return the watch line that says `type_` of this object."""
         return _PREFIX[type_] + self.stored.raw(version) + b"}\n"
+
+    def partial_line(self, type_: EventType) -> bytes:
+        """Return the watch line with the object's metadata only."""
+        return _PREFIX[type_] + self.stored.partial() + b"}\n"

@@ -25,7 +25,9 @@ from services.simulator.cluster.tables import table
 from services.simulator.http import discovery, watches
 from services.simulator.http.requests import (
     Query,
+    Shape,
     Target,
+    accepted_shape,
     parse_query,
     parse_target,
     path_not_found,
@@ -115,8 +117,8 @@ class _Request:
         return asked == "All"
 
     @property
-    def wants_table(self) -> bool:
-        return "as=Table" in self.headers.get("accept", "")
+    def shape(self) -> Shape:
+        return accepted_shape(self.headers.get("accept", ""))
 
 
 class Front:
@@ -244,8 +246,11 @@ class Front:
             metadata["continue"] = page.next_token
             if selector is None:
                 metadata["remainingItemCount"] = page.remaining
-        if request.wants_table:
+        shape = request.shape
+        if shape == "table":
             return self._table(request, target, page.items, metadata)
+        if shape == "partial":
+            return _Answer(_partial_list(page.items, metadata))
         return _Answer(_list_body(target, page.items, metadata))
 
     def _table(
@@ -260,8 +265,12 @@ class Front:
     def _object(
         self, request: _Request, target: Target, stored: Stored, code: int = 200
     ) -> _Answer:
-        if request.wants_table:
-            return self._table(request, target, [stored], {"resourceVersion": str(stored.version)})
+        shape = request.shape
+        if shape == "table":
+            metadata = {"resourceVersion": str(stored.version)}
+            return self._table(request, target, [stored], metadata)
+        if shape == "partial":
+            return _Answer(stored.partial(), code)
         return _Answer(stored.raw(target.version), code)
 
     async def _watch(self, request: _Request, target: Target) -> None:
@@ -275,7 +284,7 @@ class Front:
             bookmarks=query.flag("allowWatchBookmarks"),
             initial_events=query.flag("sendInitialEvents"),
             timeout_seconds=query.number("timeoutSeconds"),
-            as_table=request.wants_table,
+            shape=request.shape,
             include=query.text("includeObject"),
         )
         await self._watches.serve(asked, request.receive, request.send)
@@ -395,6 +404,14 @@ def _list_body(target: Target, items: list[Stored], metadata: dict[str, Any]) ->
         prefix = orjson.dumps({"apiVersion": api_version, "kind": kind.kind})[:-1] + b","
         raws = [b"{" + raw.removeprefix(prefix) if raw.startswith(prefix) else raw for raw in raws]
     return head[:-1] + b',"items":[' + b",".join(raws) + b"]}"
+
+
+def _partial_list(items: list[Stored], metadata: dict[str, Any]) -> bytes:
+    head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
+    raws = (stored.partial() for stored in items)
+    return (
+        orjson.dumps({**head, "metadata": metadata})[:-1] + b',"items":[' + b",".join(raws) + b"]}"
+    )
 
 
 def _deleted(kind: Kind, stored: Stored) -> dict[str, Any]:

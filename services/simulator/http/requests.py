@@ -2,13 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import parse_qsl, unquote
 
 from services.simulator.cluster.errors import ApiError, bad_request
 from services.simulator.cluster.kinds import Kind, KindRegistry
 
-__all__ = ["Query", "Target", "parse_query", "parse_target", "path_not_found"]
+__all__ = [
+    "Query",
+    "Shape",
+    "Target",
+    "accepted_shape",
+    "parse_query",
+    "parse_target",
+    "path_not_found",
+]
+
+Shape = Literal["whole", "table", "partial"]
+"""How objects are shown: as they are, as rows, or only their metadata."""
 
 SUBRESOURCES: Final = ("status", "finalize")
 
@@ -56,6 +67,19 @@ def parse_query(raw: bytes) -> Query:
     for name, value in parse_qsl(raw.decode("latin-1"), keep_blank_values=True):
         values.setdefault(name, value)
     return Query(values)
+
+
+def accepted_shape(accept: str) -> Shape:
+    """Read an ``Accept`` header; the first part that is spoken here counts."""
+    for part in accept.split(","):
+        if "application/json" not in part:
+            continue
+        if "as=Table" in part:
+            return "table"
+        if "as=PartialObjectMetadata" in part:
+            return "partial"
+        return "whole"
+    return "whole"
 
 
 def path_not_found() -> ApiError:

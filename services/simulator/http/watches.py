@@ -13,9 +13,10 @@ from services.simulator.cluster.api import Api
 from services.simulator.cluster.errors import ApiError, bad_request
 from services.simulator.cluster.kinds import Kind
 from services.simulator.cluster.selectors import Selector
-from services.simulator.cluster.stored import Event, EventType
+from services.simulator.cluster.stored import PARTIAL_HEAD, Event, EventType
 from services.simulator.cluster.tables import table
 from services.simulator.cluster.watching import Watch
+from services.simulator.http.requests import Shape
 
 __all__ = ["WatchRequest", "Watches"]
 
@@ -43,7 +44,7 @@ class WatchRequest:
     bookmarks: bool
     initial_events: bool
     timeout_seconds: int | None
-    as_table: bool
+    shape: Shape
     include: str
 
 
@@ -147,7 +148,9 @@ class Watches:
                     await send({"type": "http.response.body", "body": line, "more_body": True})
 
     def _line(self, asked: WatchRequest, type_: EventType, event: Event) -> bytes:
-        if not asked.as_table:
+        if asked.shape == "partial":
+            return event.partial_line(type_)
+        if asked.shape == "whole":
             return event.line(type_, asked.version)
         metadata = {"resourceVersion": str(event.version)}
         made = table(
@@ -171,7 +174,9 @@ class Watches:
             "apiVersion": asked.kind.api_version(asked.version),
             "metadata": metadata,
         }
-        if asked.as_table:
+        if asked.shape == "partial":
+            obj = {**PARTIAL_HEAD, "metadata": metadata}
+        elif asked.shape == "table":
             obj = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
             obj |= {"columnDefinitions": [], "rows": []}
         return orjson.dumps({"type": "BOOKMARK", "object": obj}) + b"\n"

@@ -1,0 +1,46 @@
+"""All controllers of one cluster, started and stopped together."""
+
+from random import Random
+
+from services.simulator.behaviour.clock import Clock
+from services.simulator.behaviour.controller import Controller
+from services.simulator.behaviour.jobs import JobController
+from services.simulator.behaviour.namespaces import NamespaceController
+from services.simulator.behaviour.nodes import PodController
+from services.simulator.behaviour.pipelineruns import PipelineRunController
+from services.simulator.behaviour.taskruns import TaskRunController
+from services.simulator.behaviour.tekton_admission import TektonAdmission
+from services.simulator.cluster.api import Api
+
+__all__ = ["Behaviour"]
+
+
+class Behaviour:
+    """What makes a store a cluster. Needs a running loop from `start` on, real or virtual."""
+
+    def __init__(self, api: Api, *, random: Random, speed: float = 1.0) -> None:
+        """`speed` 60 makes a simulated minute last a second of the loop's time."""
+        clock = Clock(speed)
+        self.tekton_admission = TektonAdmission()
+        api.admission.plugins.append(self.tekton_admission)
+        kinds = (
+            NamespaceController,
+            PodController,
+            JobController,
+            TaskRunController,
+            PipelineRunController,
+        )
+        # Each has its own chance: what one draws does not move the others.
+        self._controllers: list[Controller] = [
+            kind(api, clock, Random(random.getrandbits(64))) for kind in kinds
+        ]
+
+    def start(self) -> None:
+        """Let the controllers run as tasks of the running loop."""
+        for controller in self._controllers:
+            controller.start()
+
+    async def stop(self) -> None:
+        """End them."""
+        for controller in self._controllers:
+            await controller.stop()
