@@ -1,0 +1,471 @@
+"""Who gets which host: state and facts in, the next state and what to tell everybody out.
+
+Pure: the same input gives the same output, and a round that changes nothing may be repeated. The
+rules are those of `research/tekton.md` 2.6 to 2.9 without the defects of 2.12. What differs, on
+purpose: waiters are served strictly in order of age; a machine counts against the maximum from its
+order until it is proved gone, old machines of a pool included; a pool does not order a second
+machine for somebody whose machine is still starting.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, assert_never
+
+from services.provisioner.book import Book, Machine, MachineState, Seat, machine_name
+from services.provisioner.host_config import (
+    DynamicPlatform,
+    LocalPlatform,
+    MachineSpec,
+    PlatformConfig,
+    PoolPlatform,
+    StaticPlatform,
+)
+from services.provisioner.ssh_secret import LOCALHOST
+from services.provisioner.task_runs import Request
+
+__all__ = [
+    "MACHINES_PER_REQUEST_MAX",
+    "Broken",
+    "Failed",
+    "Gone",
+    "Launch",
+    "Launching",
+    "Outcome",
+    "Placed",
+    "Refused",
+    "Release",
+    "Sighting",
+    "Step",
+    "Terminate",
+    "Up",
+    "Verdict",
+    "Waiting",
+    "allocate",
+]
+
+MACHINES_PER_REQUEST_MAX: Final = 3
+"""Machines that come up broken before the TaskRun that they were ordered for is given up."""
+
+
+# --- what a provider says about a machine ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Up:
+    """It runs and can be reached."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """It will never come up; another one may."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The provider will not make one, however often it is asked."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """The provider confirmed that there is no such machine (any more)."""
+
+
+Sighting = Up | Broken | Refused | Gone
+
+
+# --- what a TaskRun is told ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Nothing is free yet."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launching:
+    """Its machine was ordered."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """It has a place."""
+
+    host: str
+    address: str
+    """Empty for the pod itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """It will not get one; the text is for the `error` key of its secret."""
+
+    message: str
+
+
+Verdict = Waiting | Launching | Placed | Failed
+
+
+# --- what happened in a round ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A machine is to be ordered: its record is the intent, and comes first."""
+
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terminate:
+    """A machine is to go."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """A place is free again."""
+
+    uid: str
+    host: str
+
+
+Step = Launch | Terminate | Release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The end of a round."""
+
+    book: Book
+    verdicts: Mapping[str, Verdict]
+    """TaskRun uid to what it is told: of every request that was passed in and is not settled."""
+
+    steps: tuple[Step, ...]
+
+
+def allocate(
+    *,
+    book: Book,
+    config: PlatformConfig | str,
+    requests: Iterable[Request],
+    settled: frozenset[str],
+    sightings: Mapping[str, Sighting],
+    busy_elsewhere: Mapping[str, int],
+    now: datetime,
+) -> Outcome:
+    """One round for one platform.
+
+    `config`: a text means that it cannot be served, and why. `requests`: every TaskRun of the platform
+    that has not ended. `settled`: those among them that have their secret, so they get no second
+    machine if theirs vanishes. `busy_elsewhere`: places on static hosts that TaskRuns of other
+    platforms hold, since a host may have moved to another platform.
+    """
+    active = {request.uid: request for request in sorted(requests, key=lambda r: r.turn)}
+    round_ = _Round(book, config, active, settled, busy_elsewhere, now)
+    round_.release_ended()
+    round_.take(sightings)
+    round_.give_up_late()
+    round_.retire()
+    verdicts = {
+        uid: round_.verdict(request)
+        for uid, request in active.items()
+        if uid not in settled or uid in round_.seats
+    }
+    return Outcome(book=round_.book(), verdicts=verdicts, steps=tuple(round_.steps))
+
+
+class _Round:
+    """A book while it is being written."""
+
+    def __init__(
+        self,
+        book: Book,
+        config: PlatformConfig | str,
+        active: Mapping[str, Request],
+        settled: frozenset[str],
+        busy_elsewhere: Mapping[str, int],
+        now: datetime,
+    ) -> None:
+        self._before = book
+        self._config = config
+        self._active = active
+        self._settled = settled
+        self._busy_elsewhere = busy_elsewhere
+        self._now = now
+        self.seats = dict(book.seats)
+        self._machines = dict(book.machines)
+        self._attempts = dict(book.attempts)
+        self._refusals = dict(book.refusals)
+        self.steps: list[Step] = []
+        self._booting_places = -1
+        """Places on machines of the pool that are starting, for those who come; -1: not counted."""
+
+    def book(self) -> Book:
+        """The next state; the very object that came in if nothing changed."""
+        after = replace(
+            self._before,
+            seats=self.seats,
+            machines=self._machines,
+            attempts=self._attempts,
+            refusals=self._refusals,
+        )
+        return self._before if after == self._before else after
+
+    # --- endings ---
+
+    def release_ended(self) -> None:
+        """A TaskRun that ended gives its place back, and is forgotten."""
+        for uid, seat in list(self.seats.items()):
+            if uid not in self._active:
+                del self.seats[uid]
+                self.steps.append(Release(uid=uid, host=seat.host))
+        for memory in (self._attempts, self._refusals):
+            for uid in [uid for uid in memory if uid not in self._active]:
+                del memory[uid]
+
+    def take(self, sightings: Mapping[str, Sighting]) -> None:
+        """Take in what the providers said."""
+        for name, machine in list(self._machines.items()):
+            match sightings.get(name):
+                case None:
+                    pass
+                case Up(address=address) if machine.state == "launching":
+                    self._came_up(replace(machine, state="running", address=address))
+                case Broken(reason=reason) if machine.state == "launching":
+                    self._terminate(machine, f"it came up broken: {reason}")
+                    self._try_another(machine, reason)
+                case Refused(reason=reason) if machine.state == "launching":
+                    self._terminate(machine, f"the provider refused it: {reason}")
+                    self._refuse(machine.holder, f"Error allocating host: {reason}")
+                case Gone():
+                    self._vanished(machine)
+                case Up() | Broken() | Refused():
+                    pass  # Said before the machine was told to go, or twice.
+                case sighting:
+                    assert_never(sighting)
+
+    def _came_up(self, machine: Machine) -> None:
+        self._machines[machine.name] = machine
+        holder = self._active.get(machine.holder)
+        if not machine.shared and holder is not None and self._wants(holder):
+            self._seat(holder, host=machine.name, address=machine.address)
+
+    def _vanished(self, machine: Machine) -> None:
+        del self._machines[machine.name]
+        for uid in [uid for uid, seat in self.seats.items() if seat.host == machine.name]:
+            del self.seats[uid]
+            self.steps.append(Release(uid=uid, host=machine.name))
+        if machine.state == "launching":
+            self._try_another(machine, "it vanished")
+
+    def _try_another(self, machine: Machine, reason: str) -> None:
+        """The next one is ordered further down, unless too many went wrong."""
+        if self._attempts.get(machine.holder, 0) >= MACHINES_PER_REQUEST_MAX:
+            self._refuse(
+                machine.holder,
+                f"Error allocating host: {MACHINES_PER_REQUEST_MAX} machines failed to start, "
+                f"the last because {reason}",
+            )
+
+    def give_up_late(self) -> None:
+        """A machine that has no address in time goes, and its TaskRun with it."""
+        for machine in list(self._machines.values()):
+            if machine.state == "launching" and self._now >= machine.deadline:
+                self._terminate(machine, "it has no address in time")
+                self._refuse(
+                    machine.holder,
+                    "Error allocating host: timed out waiting for instance address",
+                )
+
+    def retire(self) -> None:
+        """Let go of the machines that nobody will use (again)."""
+        for machine in list(self._machines.values()):
+            if machine.state == "terminating":
+                continue
+            reason = self._useless(machine)
+            if reason is not None:
+                self._terminate(machine, reason)
+
+    def _useless(self, machine: Machine) -> str | None:
+        if any(seat.host == machine.name for seat in self.seats.values()):
+            return None
+        if not machine.shared:
+            holder = self._active.get(machine.holder)
+            if holder is None:
+                return "its TaskRun has ended"
+            if machine.state == "launching" and self._wants(holder) and self._spec() is not None:
+                return None
+            return "its TaskRun does not use it"
+        if not isinstance(self._config, PoolPlatform):
+            return "the platform is no pool any more"
+        if machine.state == "running" and self._is_old(machine, self._config):
+            return "it is old and idle"
+        return None
+
+    def _terminate(self, machine: Machine, reason: str) -> None:
+        if machine.state != "terminating":
+            self._machines[machine.name] = replace(machine, state="terminating")
+            self.steps.append(Terminate(name=machine.name, reason=reason))
+
+    def _refuse(self, uid: str, message: str) -> None:
+        request = self._active.get(uid)
+        if request is not None and self._wants(request):
+            self._refusals[uid] = message
+
+    def _wants(self, request: Request) -> bool:
+        uid = request.uid
+        return uid not in self.seats and uid not in self._refusals and uid not in self._settled
+
+    # --- beginnings, called in the order of the waiters ---
+
+    def verdict(self, request: Request) -> Verdict:
+        """What `request` is told; it gets a place or a machine if it is its turn."""
+        seat = self.seats.get(request.uid)
+        if seat is not None:
+            return Placed(host=seat.host, address=seat.address)
+        refusal = self._refusals.get(request.uid)
+        if refusal is not None:
+            return Failed(message=refusal)
+        match self._config:
+            case str(problem):
+                return Failed(message=problem)
+            case LocalPlatform():
+                return Placed(host=LOCALHOST, address="")
+            case StaticPlatform() as config:
+                return self._static(request, config)
+            case DynamicPlatform() as config:
+                return self._dynamic(request, config)
+            case PoolPlatform() as config:
+                return self._pool(request, config)
+            case _:
+                assert_never(self._config)
+
+    def _static(self, request: Request, config: StaticPlatform) -> Verdict:
+        places = {
+            host.name: (host.address, host.concurrency - self._busy_elsewhere.get(host.name, 0))
+            for host in config.hosts
+        }
+        return self._sit_down(request, places) or Waiting(
+            message=f"all hosts of {config.platform} are busy"
+        )
+
+    def _dynamic(self, request: Request, config: DynamicPlatform) -> Verdict:
+        for machine in self._machines.values():
+            if machine.holder == request.uid and machine.state == "launching":
+                return Launching(host=machine.name)
+        if request.failed_hosts:
+            return Failed(message="Error allocating host: failed to provision host")
+        if len(self._machines) >= config.machines.max_instances:
+            return Waiting(message=self._full(config.machines))
+        machine = self._order(request, config.machines, shared=False)
+        return Launching(host=machine.name)
+
+    def _pool(self, request: Request, config: PoolPlatform) -> Verdict:
+        offered = {
+            machine.name: (machine.address, config.concurrency)
+            for machine in self._shared("running")
+            if not self._is_old(machine, config)
+        }
+        verdict = self._sit_down(request, offered) if offered else None
+        if isinstance(verdict, Placed):
+            return verdict
+        starting = self._shared("launching")
+        if self._booting_places < 0:
+            self._booting_places = len(starting) * config.concurrency
+        if self._booting_places == 0 and len(self._machines) < config.machines.max_instances:
+            machine = self._order(request, config.machines, shared=True)
+            self._booting_places += config.concurrency - 1
+            return Launching(host=machine.name)
+        if self._booting_places == 0:
+            return verdict or Waiting(message=self._full(config.machines))
+        self._booting_places -= 1
+        for machine in starting:
+            if machine.holder == request.uid:
+                return Launching(host=machine.name)
+        return Waiting(message=f"a machine of {config.platform} is starting")
+
+    def _shared(self, state: MachineState) -> list[Machine]:
+        return [m for m in self._machines.values() if m.shared and m.state == state]
+
+    def _sit_down(
+        self, request: Request, places: Mapping[str, tuple[str, int]]
+    ) -> Placed | Failed | None:
+        """The host with the most free places; None if there is none now."""
+        usable = [name for name in sorted(places) if name not in request.failed_hosts]
+        if not usable:
+            names = ",".join(sorted(places))
+            return Failed(
+                message="Error allocating host: "
+                f"all available hosts for the platform have failed: {names}"
+            )
+        taken = dict.fromkeys(usable, 0)
+        for seat in self.seats.values():
+            if seat.host in taken:
+                taken[seat.host] += 1
+        # `max` takes the first of equals: the order of names decides ties.
+        best = max(usable, key=lambda name: places[name][1] - taken[name])
+        address, concurrency = places[best]
+        if concurrency <= taken[best]:
+            return None
+        self._seat(request, host=best, address=address)
+        return Placed(host=best, address=address)
+
+    def _seat(self, request: Request, *, host: str, address: str) -> None:
+        self.seats[request.uid] = Seat(
+            uid=request.uid,
+            namespace=request.namespace,
+            name=request.name,
+            host=host,
+            address=address,
+        )
+
+    def _order(self, request: Request, spec: MachineSpec, *, shared: bool) -> Machine:
+        attempt = self._attempts.get(request.uid, 0) + 1
+        self._attempts[request.uid] = attempt
+        machine = Machine(
+            name=machine_name(
+                cluster=self._before.cluster, uid=request.uid, attempt=attempt, tag=spec.tag
+            ),
+            provider=spec.provider,
+            tag=spec.tag,
+            state="launching",
+            shared=shared,
+            holder=request.uid,
+            task_run=f"{request.namespace}:{request.name}",
+            launched_at=self._now,
+            deadline=self._now + timedelta(seconds=spec.allocation_timeout_seconds),
+        )
+        self._machines[machine.name] = machine
+        self.steps.append(Launch(machine=machine))
+        return machine
+
+    # --- asking ---
+
+    def _spec(self) -> MachineSpec | None:
+        match self._config:
+            case DynamicPlatform(machines=spec) | PoolPlatform(machines=spec):
+                return spec
+            case _:
+                return None
+
+    def _is_old(self, machine: Machine, config: PoolPlatform) -> bool:
+        return self._now - machine.launched_at >= timedelta(seconds=config.max_age_seconds)
+
+    def _full(self, spec: MachineSpec) -> str:
+        return (
+            f"{len(self._machines)} of {spec.max_instances} maxInstances running for {spec.tag}, "
+            "waiting for existing tasks to finish"
+        )

@@ -1,0 +1,37 @@
+"""An instance tag must say the same machine as the platform that it is for.
+
+`linux-d160-m2xlarge-arm64` (system, sizes, architecture) goes with `prod-arm64-m2xlarge-d160` (prefix,
+architecture, sizes): a tag copied from another platform would count and terminate its machines.
+"""
+
+from typing import Final
+
+__all__ = ["check_instance_tag"]
+
+TAG_LENGTH_MAX: Final = {"ppc64le": 29, "s390x": 45}
+"""Leaves room for a dash and 16 digits in the longest name that IBM's clouds take."""
+
+_PARTS_MIN: Final = 2
+
+
+def check_instance_tag(key: str, tag: str) -> None:
+    """Raise ValueError where `tag` does not fit the platform whose key is `key`."""
+    key_parts, tag_parts = key.split("-"), tag.split("-")
+    if len(key_parts) < _PARTS_MIN:
+        raise ValueError(f"platform '{key}' names no architecture")
+    if len(tag_parts) < _PARTS_MIN:
+        raise ValueError(f"'{tag}' must be '<prefix>-<architecture>[-<instance type>]'")
+    architecture, tag_architecture = key_parts[-1], tag_parts[1]
+    if architecture != tag_architecture:
+        raise ValueError(
+            f"platform mismatch: key has '{architecture}', value has '{tag_architecture}'"
+        )
+    # The parts of the type may come in any order.
+    type_, tag_type = "-".join(sorted(key_parts[1:-1])), "-".join(sorted(tag_parts[2:]))
+    if type_ != tag_type:
+        raise ValueError(f"instance type mismatch: key has '{type_}', value has '{tag_type}'")
+    longest = TAG_LENGTH_MAX.get(architecture)
+    if longest is not None and len(tag) > longest:
+        raise ValueError(
+            f"instance tag too long for {architecture}: {len(tag)} characters (max {longest})"
+        )

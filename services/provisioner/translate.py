@@ -1,0 +1,149 @@
+"""Between the wire and the domain: books to messages and back, verdicts to what a TaskRun is told."""
+
+from datetime import datetime
+from typing import assert_never
+
+from services.provisioner.allocation import Failed, Launching, Placed, Verdict, Waiting
+from services.provisioner.book import Book, Machine, Seat
+from services.provisioner.host_config import MachineSpec
+from services.provisioner.platforms import is_platform
+from services.provisioner.providers.port import Order
+from services.provisioner.ssh_secret import LOCALHOST, error_secret, local_secret, remote_secret
+from services.provisioner.task_runs import Request
+from shared.contracts import effects
+from shared.contracts.effects import HostState, PlatformState
+
+__all__ = ["to_book", "to_host_state", "to_order", "to_platform_state", "to_released"]
+
+
+def to_book(state: PlatformState) -> Book:
+    """The record as it was last written."""
+    return Book(
+        cluster=state.cluster,
+        platform=state.platform,
+        seats={
+            seat.uid: Seat(
+                uid=seat.uid,
+                namespace=seat.namespace,
+                name=seat.name,
+                host=seat.host,
+                address=seat.address,
+            )
+            for seat in state.seats
+        },
+        machines={
+            machine.name: Machine(
+                name=machine.name,
+                provider=machine.provider,
+                tag=machine.tag,
+                state=machine.state,
+                shared=machine.shared,
+                holder=machine.holder,
+                task_run=machine.task_run,
+                address=machine.address,
+                launched_at=machine.launched_at,
+                deadline=machine.deadline,
+            )
+            for machine in state.machines
+        },
+        attempts=dict(state.attempts),
+        refusals=dict(state.refusals),
+    )
+
+
+def to_platform_state(book: Book, *, now: datetime) -> PlatformState:
+    """The record to write."""
+    return PlatformState(
+        cluster=book.cluster,
+        platform=book.platform,
+        seats=[
+            effects.Seat(
+                uid=seat.uid,
+                namespace=seat.namespace,
+                name=seat.name,
+                host=seat.host,
+                address=seat.address,
+            )
+            for seat in book.seats.values()
+        ],
+        machines=[
+            effects.Machine(
+                name=machine.name,
+                provider=machine.provider,
+                tag=machine.tag,
+                state=machine.state,
+                shared=machine.shared,
+                holder=machine.holder,
+                task_run=machine.task_run,
+                address=machine.address,
+                launched_at=machine.launched_at,
+                deadline=machine.deadline,
+            )
+            for machine in book.machines.values()
+        ],
+        attempts=dict(book.attempts),
+        refusals=dict(book.refusals),
+        at=now,
+    )
+
+
+def to_host_state(
+    request: Request, verdict: Verdict, *, cluster: str, provider: str, now: datetime
+) -> HostState:
+    """What `request` is told."""
+    state = HostState(
+        cluster=cluster,
+        namespace=request.namespace,
+        name=request.name,
+        uid=request.uid,
+        platform=request.platform,
+        state="waiting",
+        provider=provider,
+        at=now,
+        traceparent=request.traceparent,
+    )
+    match verdict:
+        case Waiting(message=message):
+            return state.model_copy(update={"message": message})
+        case Launching(host=host):
+            return state.model_copy(update={"state": "launching", "host": host})
+        case Placed(host=host, address=address):
+            secret = (
+                local_secret()
+                if host == LOCALHOST
+                else remote_secret(namespace=request.namespace, name=request.name, address=address)
+            )
+            placed = {"state": "ready", "host": host, "address": address, "secret": secret}
+            return state.model_copy(update=placed)
+        case Failed(message=message):
+            known = request.platform if is_platform(request.platform) else ""
+            secret = error_secret(message=message, platform=known)
+            failed = {"state": "failed", "message": message, "secret": secret}
+            return state.model_copy(update=failed)
+        case _:
+            assert_never(verdict)
+
+
+def to_released(said: HostState, *, now: datetime) -> HostState:
+    """The end of what was said about a TaskRun: nothing is held for it any more."""
+    return said.model_copy(update={"state": "released", "secret": None, "message": "", "at": now})
+
+
+def to_order(machine: Machine, spec: MachineSpec, *, platform: str, cluster: str) -> Order:
+    """What to ask a provider for. Our own tags win over those of the configuration."""
+    tags = {
+        **dict(spec.extra_tags),
+        "MultiPlatformManaged": "true",
+        "multi-platform-instance": machine.tag,
+        "Name": machine.name,
+        "taskRunID": machine.task_run,
+        "sluicegate-cluster": cluster,
+    }
+    return Order(
+        name=machine.name,
+        owner=cluster,
+        platform=platform,
+        tag=machine.tag,
+        tags=tags,
+        parameters=dict(spec.parameters),
+    )
