@@ -128,7 +128,10 @@ class Connection:
             self._revival.cancel()
         if self._nc is not None and not self._nc.is_closed and not self._nc.is_connected:
             # Draining would wait for a server that is not there.
-            await self._nc.close()
+            try:
+                await self._nc.close()
+            except (NatsError, OSError) as error:
+                log.debug("while closing", error=repr(error))
         await self._stop_broker()
 
     def _arrived(self) -> None:
@@ -189,7 +192,7 @@ class Connection:
     async def _stop_broker(self) -> None:
         try:
             await self.broker.stop()
-        except NatsError as error:
+        except (NatsError, OSError, ExceptionGroup) as error:
             # FastStream drains what is closed already, and then keeps the corpse.
             log.debug("while closing", error=repr(error))
             self.broker._connection = None  # noqa: SLF001  # else it would never connect again

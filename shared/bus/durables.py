@@ -7,6 +7,7 @@ import structlog
 from faststream.message import StreamMessage
 from faststream.nats import ConsumerConfig, JStream, PullSub
 from faststream.nats.broker import NatsBroker
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.js.api import AckPolicy, DeliverPolicy
@@ -14,7 +15,7 @@ from nats.js.errors import Error as JetStreamError
 
 from shared.bus.api import ApiError, call
 from shared.bus.broker import Connection
-from shared.bus.port import UnavailableError
+from shared.bus.port import BusError, UnavailableError
 from shared.bus.reader import prune
 from shared.bus.streams import view_of
 from shared.bus.worker import Registration, Worker
@@ -24,7 +25,9 @@ __all__ = ["Durables"]
 log = structlog.get_logger(__name__)
 
 BATCH: Final = 64
-FETCH_SECONDS: Final = 5.0
+FETCH_SECONDS: Final = 2.0
+"""A request that is lost with the connection is missed for this long."""
+
 ACK_PENDING_MAX: Final = 100_000
 """Entries that were put off count as pending: a small number would let them block the rest."""
 
@@ -80,6 +83,11 @@ class Durables:
         self._connection = connection
         self._worker = worker
         self._registrations: list[Registration] = []
+        self._born: dict[str, str] = {}
+        """Durable to the birth of its log."""
+
+        self._nc: Client | None = None
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def registrations(self) -> tuple[Registration, ...]:
@@ -95,20 +103,60 @@ class Durables:
 
     async def start(self) -> None:
         """Make the consumers as registered, then begin to pull."""
+        await self._check_logs()
+        await self._begin()
+        self._connection.up.append(self._on_up)
+
+    async def _begin(self) -> None:
         for registration in self._registrations:
             await self._ensure(registration)
+        self._nc = self._connection.nc
         await self._connection.broker.start()
         for registration, subscriber in zip(
             self._registrations, self._connection.broker.subscribers, strict=True
         ):
-            # Public attributes of FastStream's subscriber, read anew for each fetch.
+            # A public attribute of FastStream's subscriber, read anew for each fetch.
             inner: Any = subscriber
             inner.subscription = PacedSubscription(
                 inner.subscription, registration.durable, self._connection
             )
 
+    def _on_up(self) -> None:
+        # One at a time: a connection that flaps must not begin twice.
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        try:
+            await self._check_logs()
+        except BusError as error:
+            log.warning("cannot look at the logs", error=str(error))
+        if self._connection.nc is not self._nc:
+            for subscriber in self._connection.broker.subscribers:
+                inner: Any = subscriber
+                inner.subscription = None  # It belonged to the connection that is closed.
+            await self._begin()
+
+    async def _check_logs(self) -> None:
+        """Forget what was handled where a log is not the one it was.
+
+        After a power cut a log may have lost its last second, and after a disaster it begins at 1:
+        what comes now would look older than what was handled.
+        """
+        for registration in self._registrations:
+            info = await call(self._connection.nc, f"STREAM.INFO.{registration.stream}")
+            born = self._born.setdefault(registration.durable, info["created"])
+            highest = self._worker.highest(registration.durable)
+            if born != info["created"] or info["state"]["last_seq"] < highest:
+                log.warning("the log is not the one it was", stream=registration.stream)
+                self._worker.forget(registration.durable)
+                self._born[registration.durable] = info["created"]
+
     async def stop(self) -> None:
         """Take no more; what was taken is the worker's."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
         for subscriber in self._connection.broker.subscribers:
             try:
                 await subscriber.stop()

@@ -14,11 +14,26 @@ from typing import Final, Self
 
 from shared.bus.streams import DATA
 
-__all__ = ["EmbeddedServer", "EmbeddedServerError"]
+__all__ = ["SERVER_ENVIRONMENT", "EmbeddedServer", "EmbeddedServerError", "server_command"]
 
 START_SECONDS: Final = 20.0
 STOP_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.01
+
+SERVER_ENVIRONMENT: Final = {"NATS_SERVER_NAME": "sluicegate"}
+"""What `server.conf` takes from the environment."""
+
+
+def server_command(directory: Path, *, port: int) -> tuple[str, ...]:
+    """The command line of a server on 127.0.0.1 with its data in `directory`; port -1: a free one.
+
+    It needs `SERVER_ENVIRONMENT`. Raises `EmbeddedServerError` where no nats-server is installed.
+    """
+    return (
+        str(_binary()),
+        *("--config", str(DATA / "server.conf"), "--addr", "127.0.0.1", "--port", str(port)),
+        *("--store_dir", str(directory / "jetstream")),
+    )
 
 
 class EmbeddedServerError(Exception):
@@ -66,12 +81,9 @@ class EmbeddedServer:
         shutil.rmtree(ports, ignore_errors=True)
         ports.mkdir(parents=True)
         self._process = await asyncio.create_subprocess_exec(
-            str(_binary()),
-            *("--config", str(DATA / "server.conf"), "--addr", "127.0.0.1"),
-            *("--port", str(self._port or -1), "--ports_file_dir", str(ports)),
-            *("--store_dir", str(self._directory / "jetstream")),
-            *("--log", str(self._directory / "server.log")),
-            env={"NATS_SERVER_NAME": "sluicegate"},
+            *server_command(self._directory, port=self._port or -1),
+            *("--ports_file_dir", str(ports), "--log", str(self._directory / "server.log")),
+            env=SERVER_ENVIRONMENT,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
             # A Ctrl-C in the terminal must reach the services first and the server last.

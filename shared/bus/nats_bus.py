@@ -10,6 +10,7 @@ from typing import Final
 from uuid import uuid4
 
 import structlog
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
@@ -76,6 +77,7 @@ class NatsBus:
         self._readers: set[Reader] = set()
         self._leases: list[NatsLease] = []
         self._answers: dict[str, Answer] = {}
+        self._listening_on: Client | None = None
         self._answering: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(RESPONSES_MAX)
         self._started = False
@@ -106,8 +108,8 @@ class NatsBus:
         self._worker.start()
         await self._durables.start()
         self._started = True
-        for subject in self._answers:
-            await self._listen(subject)
+        await self._listen_to_all()
+        self._connection.up.append(self._on_up)
 
     async def stop(self) -> None:
         """Finish the handlers that run, acknowledge, flush, disconnect."""
@@ -236,6 +238,17 @@ class NatsBus:
         """Answer requests to `subject` until the bus stops."""
         self._answers[subject] = answer
         if self._started:
+            await self._listen(subject)
+
+    def _on_up(self) -> None:
+        if self._connection.nc is not self._listening_on:
+            task = asyncio.create_task(self._listen_to_all())
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+
+    async def _listen_to_all(self) -> None:
+        self._listening_on = self._connection.nc
+        for subject in self._answers:
             await self._listen(subject)
 
     async def _listen(self, subject: str) -> None:

@@ -67,6 +67,14 @@ class _Job:
 
 
 @dataclass(slots=True)
+class _Waiting:
+    """Deliveries of one subject in our hands."""
+
+    count: int = 0
+    newest: int = 0
+
+
+@dataclass(slots=True)
 class _Queue:
     """Who waits for one key."""
 
@@ -94,7 +102,7 @@ class Worker:
         self._room = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._queues: dict[str, _Queue] = {}
         self._applied: OrderedDict[tuple[str, str], int] = OrderedDict()
-        self._newest: dict[tuple[str, str], int] = {}
+        self._waiting: dict[tuple[str, str], _Waiting] = {}
         self._jobs: dict[_Job, asyncio.Task[None]] = {}
         self._heart: asyncio.Task[None] | None = None
 
@@ -118,7 +126,9 @@ class Worker:
         entry = entry_of(message, position_of(message.reply))
         job = _Job(message, registration, entry)
         track = (registration.durable, entry.subject)
-        self._newest[track] = max(entry.sequence, self._newest.get(track, 0))
+        waiting = self._waiting.setdefault(track, _Waiting())
+        waiting.count += 1
+        waiting.newest = max(entry.sequence, waiting.newest)
         self._jobs[job] = asyncio.create_task(self._run(job))
         await self._room.acquire()
 
@@ -141,10 +151,10 @@ class Worker:
             del self._jobs[job]
             self._room.release()
             track = (job.registration.durable, job.entry.subject)
-            if not any(
-                (other.registration.durable, other.entry.subject) == track for other in self._jobs
-            ):
-                self._newest.pop(track, None)
+            waiting = self._waiting[track]
+            waiting.count -= 1
+            if waiting.count == 0:
+                del self._waiting[track]
 
     async def _handle(self, job: _Job) -> None:
         entry, registration = job.entry, job.registration
@@ -177,7 +187,7 @@ class Worker:
 
     def _superfluous(self, job: _Job) -> bool:
         track = (job.registration.durable, job.entry.subject)
-        newer_waits = self._newest.get(track, 0) > job.entry.sequence
+        newer_waits = self._waiting[track].newest > job.entry.sequence
         return newer_waits or self._applied.get(track, 0) >= job.entry.sequence
 
     def _remember(self, job: _Job) -> None:

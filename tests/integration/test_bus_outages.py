@@ -1,0 +1,257 @@
+"""What the real server's deaths do to a bus: nothing acknowledged is lost, everybody resumes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from structlog.testing import capture_logs
+
+from shared.bus.apply import apply_at
+from shared.bus.embedded import EmbeddedServer
+from shared.bus.nats_bus import NatsBus
+from shared.bus.port import CaughtUp, Entry, UnavailableError
+from shared.testing.nats_server import nats_server
+from tests.contract.bus.stage import Reading, error_of, eventually, step_of, workload
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[EmbeddedServer]:
+    async with nats_server() as running:
+        yield running
+
+
+def make(server: EmbeddedServer, instance: str = "one", **options: Any) -> NatsBus:
+    return NatsBus(url=server.url, instance=instance, now=lambda: datetime.now(UTC), **options)
+
+
+async def test_killing_the_server_under_load_loses_nothing_that_was_acknowledged(
+    server: EmbeddedServer,
+) -> None:
+    writer, reader = make(server, "writer"), make(server, "reader")
+    handled: dict[str, int] = {}
+    watched: dict[str, int] = {}
+
+    async def handle(entry: Entry) -> None:
+        name, step = step_of(entry)
+        assert step >= handled.get(name, -1), "the handler was taken back in time"
+        handled[name] = step
+
+    reader.work("WORKLOADS", "worker", handle)
+    await writer.start()
+    await reader.start()
+
+    async def watch() -> None:
+        async for item in reader.watch("WORKLOADS"):
+            if isinstance(item, Entry):
+                name, step = step_of(item)
+                assert step >= watched.get(name, -1), "the watch went back in time"
+                watched[name] = step
+
+    watching = asyncio.create_task(watch())
+    acknowledged: dict[int, int] = {}
+    results: list[asyncio.Future[int]] = []
+
+    async def load() -> None:
+        for step in range(12_000):
+            results.append(writer.publish(workload(f"job-{step % 97}", step=step)))
+            if step % 20 == 0:
+                await asyncio.sleep(0.005)
+
+    loading = asyncio.create_task(load())
+    for _ in range(3):
+        await asyncio.sleep(0.6)
+        await server.kill()
+        await asyncio.sleep(0.2)
+        await server.start()
+    await loading
+    await writer.flush()
+    for step, result in enumerate(results):
+        acknowledged[step] = result.result()
+
+    last = {f"job-{step % 97}": step for step in range(12_000)}
+    await eventually(lambda: handled == last and watched == last, seconds=20)
+    replay = Reading(reader.replay("WORKLOADS"))
+    stored = [step_of(entry)[1] for entry in (await replay.until_caught_up())[0]]
+    assert stored == list(range(12_000)), "each once, in the order of the calls"
+    assert list(acknowledged.values()) == list(range(1, 12_001))
+    assert not watching.done()
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    await writer.stop()
+    await reader.stop()
+
+
+async def test_a_leader_that_lost_its_server_is_not_reordered(server: EmbeddedServer) -> None:
+    """Fenced publishes over an outage: a gapless prefix is stored, or all of it."""
+    bus = make(server)
+    await bus.start()
+    results = [bus.publish(workload(f"j{i}", step=i), expect_last=i) for i in range(300)]
+    await asyncio.sleep(0.002)
+    await server.kill()
+    results += [bus.publish(workload(f"j{i}", step=i), expect_last=i) for i in range(300, 400)]
+    await server.start()
+
+    await asyncio.wait(results)
+    replay = Reading(bus.replay("WORKLOADS"))
+    stored = [step_of(entry)[1] for entry in (await replay.until_caught_up())[0]]
+
+    assert stored == list(range(len(stored)))
+    done = [result.exception() is None for result in results]
+    assert done == sorted(done, reverse=True), "none succeeds behind one that failed"
+    await bus.stop()
+
+
+async def test_a_watch_resumes_after_an_outage_with_what_it_missed(
+    server: EmbeddedServer,
+) -> None:
+    bus, other = make(server), make(server, "other")
+    await bus.start()
+    await other.start()
+    await other.publish(workload("a"))
+    watch = Reading(bus.watch("WORKLOADS"))
+    assert len((await watch.until_caught_up())[0]) == 1
+
+    await server.kill()
+    await server.start()
+    await other.publish(workload("b"))
+
+    entries = await watch.entries(1)
+    assert [step_of(entry)[0] for entry in entries] == ["b"], "nothing twice, nothing lost"
+    await bus.stop()
+    await other.stop()
+
+
+async def test_a_silent_server_is_noticed(server: EmbeddedServer) -> None:
+    """A consumer that is gone without a word: deleted by an operator while nobody looks."""
+    bus = make(server)
+    await bus.start()
+    watch = Reading(bus.watch("WORKLOADS"))
+    assert await watch.next() == CaughtUp(sequence=0)
+
+    nc = await nats.connect(server.url)
+    jsm = nc.jsm()
+    for consumer in await jsm.consumers_info("WORKLOADS_NOW"):
+        await jsm.delete_consumer("WORKLOADS_NOW", consumer.name)
+    await nc.close()
+    await bus.publish(workload("a"))
+
+    assert [step_of(entry)[0] for entry in await watch.entries(1)] == ["a"]
+    await bus.stop()
+
+
+async def test_a_bus_waits_for_a_server_that_is_not_there_and_says_so(tmp_path: Path) -> None:
+    server = await EmbeddedServer(tmp_path).start()
+    await apply_at(server.url)
+    await server.stop()
+    bus = make(server)
+
+    with capture_logs() as logs:
+        starting = asyncio.create_task(bus.start())
+        await asyncio.sleep(1.5)
+        assert not starting.done()
+        assert not bus.connected
+        await server.start()
+        async with asyncio.timeout(10):
+            await starting
+
+    complaints = [one for one in logs if one["event"] == "cannot reach NATS; trying again"]
+    assert complaints
+    assert complaints[0]["url"] == server.url
+    assert await bus.publish(workload()) == 1
+    await bus.stop()
+    await server.kill()
+
+
+async def test_a_bus_without_its_streams_says_what_to_do_and_waits() -> None:
+    async with nats_server(streams=False) as server:
+        bus = make(server)
+        with capture_logs() as logs:
+            starting = asyncio.create_task(bus.start())
+            await asyncio.sleep(0.5)
+            assert not starting.done()
+            await apply_at(server.url)
+            async with asyncio.timeout(10):
+                await starting
+
+        problems = [one.get("problem") for one in logs]
+        assert "stream WORKLOADS is missing: run `sluice bus apply`" in problems
+        await bus.stop()
+
+
+async def test_a_publish_that_nobody_takes_fails_with_the_reason(server: EmbeddedServer) -> None:
+    bus = make(server, retry_seconds=1.0)
+    await bus.start()
+    nc = await nats.connect(server.url)
+    await nc.jsm().delete_stream("WORKLOADS")
+    await nc.close()
+
+    error = await error_of(bus.publish(workload()))
+
+    assert isinstance(error, UnavailableError)
+    assert "no stream takes it" in str(error)
+    await bus.stop()
+
+
+async def test_a_publish_waits_out_an_outage_and_fails_after_its_time(
+    server: EmbeddedServer,
+) -> None:
+    bus = make(server, retry_seconds=1.0)
+    await bus.start()
+    await server.kill()
+
+    error = await error_of(bus.publish(workload()))
+
+    assert isinstance(error, UnavailableError)
+    assert not bus.connected
+    await server.start()
+    await eventually(lambda: bus.connected)
+    assert await bus.publish(workload()) in {1, 2}
+    await bus.stop()
+
+
+async def test_a_connection_that_was_closed_for_good_is_replaced(server: EmbeddedServer) -> None:
+    """After some errors nats-py never comes back by itself (`research/ecosystem.md` 0.2)."""
+    bus, handled = make(server), []
+
+    async def handle(entry: Entry) -> None:
+        handled.append(step_of(entry)[0])
+
+    async def answer(data: bytes) -> bytes:
+        return data
+
+    bus.work("WORKLOADS", "worker", handle)
+    await bus.respond("sluice.api.echo", answer)
+    await bus.start()
+    watch = Reading(bus.watch("WORKLOADS"))
+    await watch.until_caught_up()
+
+    await bus._connection.nc.publish("x" * 5000, b"")
+    await eventually(lambda: not bus.connected)
+    await eventually(lambda: bus.connected)
+
+    await bus.publish(workload("a"))
+    assert [step_of(entry)[0] for entry in await watch.entries(1)] == ["a"]
+    await eventually(lambda: handled == ["a"])
+    assert await bus.request("sluice.api.echo", b"hello", timeout_seconds=1.0) == b"hello"
+    await bus.stop()
+
+
+async def test_stop_does_not_wait_for_a_server_that_is_gone(server: EmbeddedServer) -> None:
+    bus = make(server)
+
+    async def handle(_entry: Entry) -> None:
+        pass
+
+    bus.work("WORKLOADS", "worker", handle)
+    await bus.start()
+    lease = await bus.lease("quota")
+    await server.kill()
+    await eventually(lambda: not bus.connected)
+
+    async with asyncio.timeout(5):
+        await bus.stop()
+    assert not lease.held
