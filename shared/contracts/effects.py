@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from shared.contracts import subjects
 from shared.contracts.messages import Message, Part
+from shared.contracts.workloads import OwnerReference
 
 __all__ = [
     "CheckState",
@@ -66,7 +67,7 @@ class CheckState(Message):
     state: Literal["Pending", "Ready", "Retry", "Rejected"]
     message: str = ""
     requeue_after_seconds: float | None = None
-    spoke: str = ""
+    spoke: str | None = None
     """MultiKueue only: the cluster that won. It goes into `status.clusterName` of the Workload."""
 
     attempt: int = 0
@@ -99,6 +100,9 @@ class Dispatch(Message):
     job: dict[str, Any] | None = None
     """`offered`: the object to create on the spoke, labels set. `chosen`: None, since it is there.
     `withdrawn`: no more than what names it (apiVersion, kind, name, namespace, labels)."""
+
+    target: OwnerReference | None = None
+    """The job at the hub: the copy has its kind, namespace and name."""
 
     at: datetime
 

@@ -7,7 +7,16 @@ import pytest
 
 from shared.contracts import messages
 from shared.contracts.admissions import Admission, PodSetAssignment, Term
-from shared.contracts.effects import CheckState, DeadLetter, Dispatch, HostState, Outcome
+from shared.contracts.effects import (
+    CheckState,
+    DeadLetter,
+    Dispatch,
+    HostState,
+    Machine,
+    Outcome,
+    PlatformState,
+    Seat,
+)
 from shared.contracts.messages import Message, UndecodableError
 from shared.contracts.observed import Observed, Synced
 from shared.contracts.workloads import Finish, OwnerReference, PodSet, WorkloadState
@@ -57,6 +66,12 @@ EXAMPLES: dict[str, Message] = {
         cluster="hub", namespace="team-a", name="build-arm64", uid="t-1", platform="linux/arm64",
         state="ready", host="i-1", address="10.0.0.7", provider="fake",
         secret={"host": "u-1@10.0.0.7", "user-dir": "/home/u-1"}, at=NOON,
+    ),
+    "platform": PlatformState(
+        cluster="hub", platform="linux/arm64", attempts={"t-1": 1}, refusals={}, at=NOON,
+        seats=[Seat(uid="t-1", namespace="team-a", name="build-arm64", host="prod-arm64-6b1f", address="10.0.0.7")],
+        machines=[Machine(name="prod-arm64-6b1f", provider="fake", tag="prod-arm64", state="running", holder="t-1",
+                          task_run="team-a:build-arm64", address="10.0.0.7", launched_at=NOON, deadline=NOON)],
     ),
     "dead": DeadLetter(
         service="patcher", original_subject="sluice.admission.hub.a.b", original_sequence=9,
