@@ -69,9 +69,11 @@ EXAMPLES: dict[str, Message] = {
     ),
     "platform": PlatformState(
         cluster="hub", platform="linux/arm64", attempts={"t-1": 1}, refusals={}, at=NOON,
-        seats=[Seat(uid="t-1", namespace="team-a", name="build-arm64", host="prod-arm64-6b1f", address="10.0.0.7")],
-        machines=[Machine(name="prod-arm64-6b1f", provider="fake", tag="prod-arm64", state="running", holder="t-1",
-                          task_run="team-a:build-arm64", address="10.0.0.7", launched_at=NOON, deadline=NOON)],
+        seats=[Seat(uid="t-1", namespace="team-a", name="build-arm64", host="prod-arm64-6b1f",
+                    address="10.0.0.7")],
+        machines=[Machine(name="prod-arm64-6b1f", provider="fake", tag="prod-arm64", state="running",
+                          holder="t-1", task_run="team-a:build-arm64", address="10.0.0.7",
+                          launched_at=NOON, deadline=NOON)],
     ),
     "dead": DeadLetter(
         service="patcher", original_subject="sluice.admission.hub.a.b", original_sequence=9,
