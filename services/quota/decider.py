@@ -119,7 +119,7 @@ class Decider:
 
     def decide(self, now: datetime) -> Iterator[Admission]:
         """Decide what can be decided; yield what must be published, in order."""
-        for decision in self._engine.decide(messages.nanoseconds(now)):
+        for decision in self._engine.decide(translate.nanoseconds(now)):
             ident = (decision.cluster, decision.key)
             if isinstance(decision, Wait):
                 self._wait(ident, decision, now)
@@ -138,7 +138,7 @@ class Decider:
             due = min(at for at, _ in self._waits.values())
             times.append((due - now).total_seconds())
         if (at := self._engine.next_at()) is not None:
-            times.append((at - messages.nanoseconds(now)) / 1e9)
+            times.append((at - translate.nanoseconds(now)) / 1e9)
         return max(0.0, min(times)) if times else None
 
     def waiting_since(self, admission: Admission) -> datetime | None:
@@ -194,7 +194,7 @@ class Decider:
                     namespace=namespace,
                     name=name,
                     uid=uid,
-                    at=messages.nanoseconds(state.created_at),
+                    at=translate.nanoseconds(state.created_at),
                 )
             )
         self._drain(ident)
@@ -236,7 +236,7 @@ class Decider:
         self._refused[_id(state)] = (state.uid, state.generation, text)
         self._changed(state)
         same = {"cluster": state.cluster, "namespace": state.namespace, "name": state.name}
-        at = messages.nanoseconds(outcome.at)
+        at = translate.nanoseconds(outcome.at)
         self._fact(
             EvictionRequested(**same, uid=state.uid, reason=REFUSED, message=outcome.message, at=at)
         )

@@ -15,9 +15,10 @@ from services.quota.engine.facts import (
     Reserve,
     Wait,
 )
-from services.quota.translate import amount, quantity
+from services.quota.translate import nanoseconds
 from shared.contracts.admissions import Admission, AdmissionState, PodSetAssignment
 from shared.contracts.effects import CheckState
+from shared.contracts.quantities import amount, format_amount
 from shared.contracts.workloads import WorkloadState
 
 __all__ = ["adopted", "carried_over", "says_the_same", "to_admission", "to_check_fact", "to_held"]
@@ -173,12 +174,6 @@ def to_check_fact(check: CheckState) -> facts.CheckState:
     )
 
 
-def nanoseconds(at: datetime) -> int:
-    """Since the epoch, exactly."""
-    delta = at - EPOCH
-    return ((delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds) * 1_000
-
-
 def _time(at: int | None) -> datetime | None:
     return None if at is None else EPOCH + timedelta(microseconds=at // 1_000)
 
@@ -204,7 +199,9 @@ def _assignment(assigned: Assigned) -> PodSetAssignment:
         name=assigned.name,
         count=assigned.count,
         flavors=dict(assigned.flavors),
-        usage={resource: quantity(resource, value) for resource, value in assigned.usage.items()},
+        usage={
+            resource: format_amount(resource, value) for resource, value in assigned.usage.items()
+        },
     )
 
 
