@@ -183,10 +183,10 @@ class Decider:
             self._fact(Finished(cluster=cluster, namespace=namespace, name=name, uid=uid))
             return
         self._changed(state)
-        if admission is None and state.admission is not None:
-            # The log was lost, or never had it: what the cluster records is adopted.
-            if (adopted := messages.adopted(state)) is not None:
-                self._fact(adopted)
+        # Where the log was lost, or never had it, what the cluster records is adopted.
+        adopted = messages.adopted(state) if admission is None else None
+        if adopted is not None:
+            self._fact(adopted)
         if state.pods_active:
             self._fact(
                 Running(

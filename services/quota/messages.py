@@ -119,7 +119,7 @@ def to_held(admission: Admission) -> Held:
         uid=admission.uid,
         cluster_queue=admission.cluster_queue,
         pod_sets=tuple(_assigned(pod_set) for pod_set in admission.pod_sets),
-        state=admission.state,  # type: ignore[arg-type] # asserted above
+        state=admission.state,
         at=nanoseconds(admission.decided_at),
         priority=admission.priority,
         queue=admission.queue,
