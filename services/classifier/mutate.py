@@ -118,7 +118,9 @@ def _integration(given: Object) -> Integration | None:
 
 
 def _is_nested(given: Object) -> bool:
-    owners = _object(given, "metadata").get("ownerReferences") or []
+    owners = _object(given, "metadata").get("ownerReferences")
+    if owners is None:
+        return False
     if not isinstance(owners, list) or not all(isinstance(owner, dict) for owner in owners):
         raise RefusedError(BAD_REQUEST, "metadata.ownerReferences: must be a list of objects")
     return is_nested(given)

@@ -134,7 +134,7 @@ def _pipeline(pipeline: Object, path: str) -> Problems:
 
 def _task(task: Object, names: dict[str, None], path: str) -> Problems:
     name = task.get("name", "")
-    if not isinstance(name, str) or len(name) > DNS_LABEL_MAX or not _DNS_LABEL.fullmatch(name):
+    if len(name) > DNS_LABEL_MAX or not _DNS_LABEL.fullmatch(name):
         yield f'invalid value "{name}": {path}.name (a task name must be a valid DNS label)'
     if name in names:
         yield f"expected exactly one, got both: {path}.name"
@@ -210,9 +210,9 @@ def _matrix(task: Object, path: str) -> Problems:
                 yield f"expected exactly one, got both: {path}.matrix[{name}], params[{name}]"
 
 
-def _when(expressions: list[Any], path: str) -> Problems:
+def _when(expressions: list[Object], path: str) -> Problems:
     for place, expression in enumerate(expressions):
-        if not isinstance(expression, dict) or not expression:
+        if not expression:
             yield f"missing field(s): {path}[{place}]"
         elif expression.get("cel"):
             yield f"feature flag enable-cel-in-whenexpression should be set to true: {path}[{place}]"
@@ -353,9 +353,6 @@ def _task_run_spec(task: Object, timeouts: Mapping[str, str], path: str) -> Prob
     text = task.get("timeout")
     if text is None:
         return
-    if not isinstance(text, str):
-        yield f"invalid value: {text} must be a duration like 1h30m: {path}.timeout"
-        return
     limit = parse_duration(text, f"{path}.timeout")
     if limit < 0:
         yield f"invalid value: {format_duration(limit)} should be >= 0: {path}.timeout"
@@ -396,8 +393,8 @@ def _repeated_workspaces(workspaces: list[Object]) -> Problems:
         first[name] = place
 
 
-def _declared_workspaces(workspaces: list[Any], path: str) -> Problems:
-    names = [w.get("name", "") if isinstance(w, dict) else "" for w in workspaces]
+def _declared_workspaces(workspaces: list[Object], path: str) -> Problems:
+    names = [workspace.get("name", "") for workspace in workspaces]
     for place, name in enumerate(names):
         if not name:
             yield f"invalid value: workspace {place} has empty name: {path}[{place}]"

@@ -7,7 +7,7 @@ here is only ever looked at; none of it is written back.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any, Final
 
@@ -86,6 +86,56 @@ _TASK_FIELDS: Final = frozenset(
 _NAMED: Final = ("pipelineRef", "pipelineSpec", "taskRef", "taskSpec", "timeouts")
 """Objects that count as given even when they are empty."""
 
+_TEXTS: Final = frozenset(
+    {
+        "apiVersion",
+        "cel",
+        "description",
+        "image",
+        "input",
+        "kind",
+        "managedBy",
+        "name",
+        "onError",
+        "operator",
+        "pipelineTaskName",
+        "resolver",
+        "script",
+        "serviceAccountName",
+        "status",
+        "type",
+        "workingDir",
+    }
+)
+_LISTS: Final = frozenset(
+    {
+        "enum",
+        "env",
+        "finally",
+        "include",
+        "params",
+        "results",
+        "sidecars",
+        "steps",
+        "taskRunSpecs",
+        "tasks",
+        "when",
+        "workspaces",
+    }
+)
+_LISTS_OF_TEXTS: Final = frozenset({"args", "command", "runAfter", "values"})
+_OBJECTS: Final = frozenset(
+    {
+        "configMap",
+        "csi",
+        "emptyDir",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+        "volumeClaimTemplate",
+    }
+)
+
 
 class InvalidPipelineRunError(ValueError):
     """The PipelineRun is at fault: Tekton would refuse it as well."""
@@ -105,7 +155,7 @@ def decode(pipeline_run: Mapping[str, Any]) -> Object:
     seen: Object = {
         "apiVersion": pipeline_run.get("apiVersion", ""),
         "kind": pipeline_run.get("kind", ""),
-        "metadata": _doubles(_without_empty(metadata)),
+        "metadata": _doubles(_without_empty(metadata, "metadata")),
         "spec": _spec(_mapping(pipeline_run.get("spec"), "spec")),
         "status": _doubles(_mapping(pipeline_run.get("status"), "status")),
     }
@@ -119,7 +169,7 @@ def decode(pipeline_run: Mapping[str, Any]) -> Object:
 
 
 def _spec(raw: Object) -> Object:
-    spec = _known(raw, _SPEC_FIELDS)
+    spec = _known(raw, _SPEC_FIELDS, "")
     if "pipelineRef" in spec:
         spec["pipelineRef"] = _reference(spec["pipelineRef"], "pipelineRef")
     if "pipelineSpec" in spec:
@@ -127,12 +177,20 @@ def _spec(raw: Object) -> Object:
     if "params" in spec:
         spec["params"] = _params(spec["params"], "params")
     for field in ("workspaces", "taskRunSpecs"):
-        for place, item in enumerate(_list(spec.get(field), field)):
-            _mapping(item, f"{field}[{place}]")
+        if field in spec:
+            spec[field] = [
+                _without_empty(item, f"{field}[{place}]", keep=tuple(_OBJECTS))
+                for place, item in _objects(spec[field], field)
+            ]
+    for place, item in enumerate(spec.get("taskRunSpecs", [])):
+        if "timeout" in item:
+            item["timeout"] = _duration(item["timeout"], f"taskRunSpecs[{place}].timeout")
     timeouts = _durations(_mapping(spec.get("timeouts"), "timeouts"), "timeouts")
     timeouts.setdefault("pipeline", format_duration(DEFAULT_TIMEOUT_NANOSECONDS))
     spec["timeouts"] = timeouts
-    template = _without_empty(_mapping(spec.get("taskRunTemplate"), "taskRunTemplate"))
+    template = _without_empty(
+        _mapping(spec.get("taskRunTemplate"), "taskRunTemplate"), "taskRunTemplate"
+    )
     template.setdefault("serviceAccountName", "default")
     spec["taskRunTemplate"] = template
     doubled: Object = _doubles(spec)
@@ -140,20 +198,25 @@ def _spec(raw: Object) -> Object:
 
 
 def _pipeline(raw: Any, path: str) -> Object:
-    pipeline = _known(_mapping(raw, path), _PIPELINE_FIELDS)
+    pipeline = _known(_mapping(raw, path), _PIPELINE_FIELDS, path)
     if "params" in pipeline:
         pipeline["params"] = _param_specs(pipeline["params"], f"{path}.params")
+    if "workspaces" in pipeline:
+        pipeline["workspaces"] = [
+            _without_empty(workspace, f"{path}.workspaces[{place}]")
+            for place, workspace in _objects(pipeline["workspaces"], f"{path}.workspaces")
+        ]
     for field in ("tasks", "finally"):
         if field in pipeline:
-            tasks = _list(pipeline[field], f"{path}.{field}")
             pipeline[field] = [
-                _task(task, f"{path}.{field}[{place}]") for place, task in enumerate(tasks)
+                _task(task, f"{path}.{field}[{place}]")
+                for place, task in enumerate(pipeline[field])
             ]
     return pipeline
 
 
 def _task(raw: Any, path: str) -> Object:
-    task = _known(_mapping(raw, path), _TASK_FIELDS)
+    task = _known(_mapping(raw, path), _TASK_FIELDS, path)
     if "params" in task:
         task["params"] = _params(task["params"], f"{path}.params")
     if "taskRef" in task:
@@ -168,40 +231,46 @@ def _task(raw: Any, path: str) -> Object:
         task["pipelineSpec"] = _pipeline(task["pipelineSpec"], f"{path}.pipelineSpec")
     if "matrix" in task:
         task["matrix"] = _matrix(task["matrix"], f"{path}.matrix")
+    if "when" in task:
+        task["when"] = [
+            _without_empty(expression, f"{path}.when[{place}]")
+            for place, expression in _objects(task["when"], f"{path}.when")
+        ]
     if "timeout" in task:
         task["timeout"] = _duration(task["timeout"], f"{path}.timeout")
     return task
 
 
 def _task_spec(raw: Any, path: str) -> Object:
-    spec = _without_empty(_mapping(raw, path))
+    spec = _without_empty(_mapping(raw, path), path)
     spec["metadata"] = _mapping(spec.get("metadata"), f"{path}.metadata")
     if "params" in spec:
         spec["params"] = _param_specs(spec["params"], f"{path}.params")
     for field in ("steps", "sidecars"):
         if field in spec:
             spec[field] = [
-                {"name": "", "computeResources": {}} | _mapping(step, f"{path}.{field}[{place}]")
-                for place, step in enumerate(_list(spec[field], f"{path}.{field}"))
+                {"name": "", "computeResources": {}}
+                | _without_empty(step, f"{path}.{field}[{place}]")
+                for place, step in _objects(spec[field], f"{path}.{field}")
             ]
     return spec
 
 
 def _matrix(raw: Any, path: str) -> Object:
-    matrix = _without_empty(_mapping(raw, path))
+    matrix = _without_empty(_mapping(raw, path), path)
     if "params" in matrix:
         matrix["params"] = _params(matrix["params"], f"{path}.params")
     if "include" in matrix:
         matrix["include"] = [
-            {**(item := _mapping(entry, f"{path}.include[{place}]"))}
-            | {"params": _params(item.get("params"), f"{path}.include[{place}].params")}
-            for place, entry in enumerate(_list(matrix["include"], f"{path}.include"))
+            _without_empty(entry, f"{path}.include[{place}]")
+            | {"params": _params(entry.get("params"), f"{path}.include[{place}].params")}
+            for place, entry in _objects(matrix["include"], f"{path}.include")
         ]
     return matrix
 
 
 def _reference(raw: Any, path: str) -> Object:
-    reference = _without_empty(_mapping(raw, path))
+    reference = _without_empty(_mapping(raw, path), path)
     if "params" in reference:
         reference["params"] = _params(reference["params"], f"{path}.params")
     return reference
@@ -240,15 +309,16 @@ def _param_value(raw: Any) -> str | list[str] | dict[str, str]:
 def _param_specs(raw: Any, path: str) -> list[Object]:
     specs = []
     for place, item in enumerate(_list(raw, path)):
-        spec = _without_empty(_mapping(item, f"{path}[{place}]"), keep=("default", "properties"))
+        where = f"{path}[{place}]"
+        spec = _without_empty(_mapping(item, where), where, keep=("default", "properties"))
         spec["name"] = spec.get("name", "")
         if spec.get("default") is None:
             spec.pop("default", None)
         else:
             spec["default"] = _param_value(spec["default"])
-        if properties := _mapping(spec.get("properties"), f"{path}[{place}].properties"):
+        if properties := _mapping(spec.get("properties"), f"{where}.properties"):
             spec["properties"] = {
-                key: {"type": "string"} | _without_empty(_mapping(value, key))
+                key: {"type": "string"} | _without_empty(_mapping(value, where), where)
                 for key, value in properties.items()
             }
         spec.setdefault("type", _type_of_spec(spec))
@@ -319,12 +389,30 @@ def _decimal(amount: int, unit: int) -> str:
     return f"{whole}.{rest:0{digits}d}".rstrip("0").rstrip(".") if rest else str(whole)
 
 
-def _known(raw: Object, fields: frozenset[str]) -> Object:
-    return {key: value for key, value in _without_empty(raw, keep=_NAMED).items() if key in fields}
+def _known(raw: Object, fields: frozenset[str], path: str) -> Object:
+    return {k: v for k, v in _without_empty(raw, path, keep=_NAMED).items() if k in fields}
 
 
-def _without_empty(raw: Object, keep: tuple[str, ...] = ()) -> Object:
-    """Drop what Go's `omitempty` drops; an object in `keep` stays even when it is empty."""
+def _without_empty(raw: Object, path: str, keep: tuple[str, ...] = ()) -> Object:
+    """Drop what Go's `omitempty` drops; an object in `keep` stays even when it is empty.
+
+    A field has one type wherever it occurs, so types are checked here by name.
+    """
+    for key, value in raw.items():
+        where = f"{path}.{key}".lstrip(".")
+        if key in _TEXTS and not isinstance(value, str | None):
+            raise InvalidPipelineRunError(f"{where}: must be a string, got {_kind(value)}")
+        if key in _LISTS or key in _LISTS_OF_TEXTS:
+            for place, item in enumerate(_list(value, where)):
+                if key in _LISTS_OF_TEXTS and not isinstance(item, str):
+                    problem = f"{where}[{place}]: must be a string, got {_kind(item)}"
+                    raise InvalidPipelineRunError(problem)
+                if key in _LISTS and key != "enum":
+                    _mapping(item, f"{where}[{place}]")
+        if key in _OBJECTS:
+            _mapping(value, where)
+        if key == "retries" and type(value) is not int and value is not None:
+            raise InvalidPipelineRunError(f"{where}: must be a whole number, got {_kind(value)}")
     return {
         key: value
         for key, value in raw.items()
@@ -347,6 +435,11 @@ def _mapping(raw: Any, path: str) -> Object:
     if not isinstance(raw, dict):
         raise InvalidPipelineRunError(f"{path}: must be an object, got {_kind(raw)}")
     return raw
+
+
+def _objects(raw: Any, path: str) -> Iterator[tuple[int, Object]]:
+    for place, item in enumerate(_list(raw, path)):
+        yield place, _mapping(item, f"{path}[{place}]")
 
 
 def _list(raw: Any, path: str) -> list[Any]:
