@@ -42,9 +42,12 @@ class WorldKube(Kube):
         """As the cluster says, if it can be reached."""
         return await self._call("served", self._inner.served())
 
-    async def list(self, kind: Kind, *, namespace: str | None = None) -> Listing:
+    async def list(
+        self, kind: Kind, *, namespace: str | None = None, labels: str | None = None
+    ) -> Listing:
         """As the cluster says, if it can be reached."""
-        return await self._call(f"list {kind.plural}", self._inner.list(kind, namespace=namespace))
+        listing = self._inner.list(kind, namespace=namespace, labels=labels)
+        return await self._call(f"list {kind.plural}", listing)
 
     def watch(
         self,
