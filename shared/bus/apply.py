@@ -10,9 +10,11 @@ from typing import Any, Final, Literal
 
 import nats
 from nats.aio.client import Client
+from nats.errors import Error as NatsError
 
 from shared.bus.api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, ApiError, call
 from shared.bus.headers import log_sequence
+from shared.bus.port import UnavailableError
 from shared.bus.streams import VIEW_SUFFIX, Catalogue, load, view_of
 
 __all__ = ["Change", "Report", "apply", "apply_at", "check"]
@@ -73,10 +75,13 @@ async def apply(
 
 
 async def apply_at(url: str, *, rebuild: Collection[str] = ()) -> Report:
-    """Connect to `url`, `apply`, disconnect. Raises OSError or nats errors where nobody answers."""
-    nc = await nats.connect(
-        url, allow_reconnect=False, connect_timeout=CONNECT_SECONDS, name="sluice bus apply"
-    )
+    """Connect to `url`, `apply`, disconnect. Raises `UnavailableError` where nobody answers."""
+    try:
+        nc = await nats.connect(
+            url, allow_reconnect=False, connect_timeout=CONNECT_SECONDS, name="sluice bus apply"
+        )
+    except (OSError, NatsError, ValueError) as error:
+        raise UnavailableError(f"cannot connect: {error or type(error).__name__}") from error
     try:
         return await apply(nc, rebuild=rebuild)
     finally:

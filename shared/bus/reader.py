@@ -46,6 +46,9 @@ LAG_SECONDS: Final = 3.0
 
 PAUSE_SECONDS: Final = 0.5
 _POLL_SECONDS: Final = 0.01
+_REQUEST_OVER: Final = ("Batch Completed", "Message Size Exceeds MaxBytes", "Exceeded MaxRequest")
+"""Status 409 with one of these ends a request, with any other the consumer."""
+
 _ACK_TOKENS: Final = 9
 """``$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.<nth>.<time>.<pending>``; newer servers
 put domain and account hash before the stream."""
@@ -311,20 +314,18 @@ class Reader:
         )
 
     async def _on_message(self, message: Msg) -> None:
-        status = message.headers.get("Status") if message.headers else None
+        headers = message.headers or {}
+        status = headers.get("Status")
         if status is None:
             self._buffer.append(message)
         elif status == "100":
             self._idle = True
-        elif status in {"404", "408"} or "MaxBytes" in (message.headers or {}).get(
-            "Description", ""
-        ):
-            # A request ended unfilled; what it still had to deliver is said in the headers.
-            unfilled = int((message.headers or {}).get("Nats-Pending-Messages", BATCH))
-            self._requested = max(0, self._requested - unfilled)
+        elif status in {"404", "408"} or headers.get("Description", "").startswith(_REQUEST_OVER):
+            # A request ended; what it had still to deliver is said in the headers.
+            self._requested = max(0, self._requested - int(headers.get("Nats-Pending-Messages", 0)))
             self._idle = True
         else:
-            self._broken = (message.headers or {}).get("Description", status)
+            self._broken = headers.get("Description", status)
         self._wake.set()
 
     def _on_down(self) -> None:

@@ -63,10 +63,10 @@ async def test_killing_the_server_under_load_loses_nothing_that_was_acknowledged
 
     loading = asyncio.create_task(load())
     for _ in range(3):
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(0.3)
         await server.kill()
-        await asyncio.sleep(0.2)
         await server.start()
+        await eventually(lambda: writer.connected and reader.connected)
     await loading
     await writer.flush()
     for step, result in enumerate(results):

@@ -1,0 +1,144 @@
+"""Measure the bus on this machine: ``python -m shared.bus.bench [messages]``.
+
+Server and client share the machine's cores. One line for each figure.
+"""
+
+import asyncio
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from shared.bus.apply import apply_at
+from shared.bus.embedded import EmbeddedServer
+from shared.bus.nats_bus import NatsBus
+from shared.bus.port import CaughtUp, Entry
+from shared.contracts.workloads import PodSet, WorkloadState
+
+MESSAGES: Final = 20_000
+PROBES: Final = 300
+
+
+def _workload(number: int, made: datetime) -> WorkloadState:
+    return WorkloadState(
+        cluster="hub",
+        namespace=f"team-{number % 50}",
+        name=f"job-{number}",
+        uid=f"uid-{number}",
+        phase="waiting",
+        queue="queue",
+        created_at=made,
+        pod_sets=[PodSet(name="main", count=1, requests={"cpu": "2", "memory": "4Gi"})],
+    )
+
+
+@asynccontextmanager
+async def _server() -> AsyncIterator[EmbeddedServer]:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+        server = await EmbeddedServer(Path(directory)).start()
+        try:
+            await apply_at(server.url)
+            yield server
+        finally:
+            await server.stop()
+
+
+class _Measure:
+    def __init__(self, what: str, count: int) -> None:
+        self._what, self._count = what, count
+
+    def __enter__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        wall = time.perf_counter() - self._wall
+        cpu = (time.process_time() - self._cpu) / self._count * 1e6
+        _say(f"{self._what:<28} {self._count / wall:>9,.0f}/s   {cpu:6.1f} us CPU each")
+
+
+async def _publish(bus: NatsBus, count: int, *, fenced: bool) -> None:
+    messages = [_workload(number, datetime.now(UTC)) for number in range(count)]
+    first = await bus.last_sequence("WORKLOADS")
+    with _Measure("publish, fenced" if fenced else "publish", count):
+        for number, message in enumerate(messages):
+            bus.publish(message, expect_last=first + number if fenced else None)
+            if number % 256 == 0:
+                await asyncio.sleep(0)
+        await bus.flush()
+
+
+async def _list(bus: NatsBus, what: str, count: int) -> None:
+    reading = bus.watch("WORKLOADS") if what == "watch" else bus.replay("WORKLOADS")
+    async with aclosing(reading) as items:
+        with _Measure(f"{what}, to caught up", count):
+            async for item in items:
+                if isinstance(item, CaughtUp):
+                    break
+
+
+async def _latency(bus: NatsBus, made: datetime) -> None:
+    """From the call of `publish` to the entry of a watch of the view."""
+    took: list[float] = []
+    async with aclosing(bus.watch("WORKLOADS")) as items:
+        async for item in items:
+            if isinstance(item, CaughtUp):
+                break
+        for number in range(PROBES):
+            began = time.perf_counter()
+            bus.publish(_workload(number, made))
+            await anext(items)
+            took.append(time.perf_counter() - began)
+    took.sort()
+    _say(
+        f"publish to watch             p50 {took[PROBES // 2] * 1e3:.2f} ms   "
+        f"p99 {took[PROBES * 99 // 100] * 1e3:.2f} ms"
+    )
+
+
+async def _work(url: str, count: int) -> None:
+    bus, done, handled = _bus(url, "worker"), asyncio.Event(), 0
+
+    async def handle(_entry: Entry) -> None:
+        nonlocal handled
+        handled += 1
+        if handled == count:
+            done.set()
+
+    bus.work("WORKLOADS", "bench", handle)
+    with _Measure("durable work", count):
+        await bus.start()
+        await done.wait()
+    await bus.stop()
+
+
+def _bus(url: str, instance: str) -> NatsBus:
+    return NatsBus(url=url, instance=instance, now=lambda: datetime.now(UTC))
+
+
+async def _main(count: int) -> None:
+    async with _server() as server:
+        bus = _bus(server.url, "bench")
+        await bus.start()
+        await _publish(bus, count, fenced=False)
+        await _publish(bus, count, fenced=True)
+        await _list(bus, "watch", count)
+        await _list(bus, "replay", 2 * count)
+        await _latency(bus, datetime.now(UTC))
+        await _work(server.url, count)
+        await bus.stop()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+if __name__ == "__main__":
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    asyncio.run(_main(int(sys.argv[1]) if len(sys.argv) > 1 else MESSAGES))
