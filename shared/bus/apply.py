@@ -81,7 +81,7 @@ async def apply_at(url: str, *, rebuild: Collection[str] = ()) -> Report:
             url, allow_reconnect=False, connect_timeout=CONNECT_SECONDS, name="sluice bus apply"
         )
     except (OSError, NatsError, ValueError) as error:
-        raise UnavailableError(f"cannot connect: {error or type(error).__name__}") from error
+        raise UnavailableError(f"cannot connect: {error!r}") from error
     try:
         return await apply(nc, rebuild=rebuild)
     finally:

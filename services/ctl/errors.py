@@ -1,0 +1,34 @@
+"""What a command says when it cannot do what it was asked, and with which exit status."""
+
+from enum import IntEnum
+
+__all__ = ["CommandError", "Exit"]
+
+
+class Exit(IntEnum):
+    """Exit statuses of `sluice`. Scripts may rely on them; `sluice --help` lists them."""
+
+    OK = 0
+    FAILED = 1
+    """It ran, and the answer is no: a check failed, a service ended by itself."""
+
+    WRONG_INPUT = 2
+    """An option, a file or a manifest is wrong. Trying again will not help."""
+
+    UNREACHABLE = 3
+    """NATS or the cluster does not answer. Trying again may help."""
+
+    INTERRUPTED = 130
+
+
+class CommandError(Exception):
+    """An expected failure: shown as sentences, never as a traceback."""
+
+    def __init__(
+        self, what: str, problem: str, *, hint: str = "", status: Exit = Exit.WRONG_INPUT
+    ) -> None:
+        super().__init__(f"{what}: {problem}")
+        self.hint = hint
+        """What to do about it."""
+
+        self.status = status

@@ -1,0 +1,233 @@
+"""`sluice history`: what happened to one workload, from the streams, with the trace that it left."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from shared.bus.port import Bus, CaughtUp, Entry
+from shared.contracts import subjects
+from shared.contracts.messages import TRACEPARENT
+from shared.telemetry.tracing import trace_id_of
+
+__all__ = ["Event", "history", "history_json", "history_lines"]
+
+Body = dict[str, Any]
+
+CAUSED: Final = ("ADMISSIONS", "CHECKS", "DISPATCHES", "OUTCOMES")
+"""Logs whose subject names the workload in its fifth place."""
+
+_WHAT: Final = {
+    "OBSERVED": "observed",
+    "WORKLOADS": "workload",
+    "ADMISSIONS": "admission",
+    "CHECKS": "check",
+    "DISPATCHES": "dispatch",
+    "OUTCOMES": "outcome",
+    "HOSTS": "host",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One message about the workload."""
+
+    at: datetime
+    log: str
+    sequence: int
+    what: str
+    text: str
+    trace_id: str | None
+    body: Body
+
+
+async def history(bus: Bus, namespace: str, name: str) -> list[Event]:
+    """Everything the logs still hold about a workload or the job behind it, oldest first.
+
+    `name` is either one's. Several lives of one name all appear.
+    """
+    token = subjects.encode(namespace)
+    workloads: dict[str, None] = {}
+    jobs: dict[str, None] = {name: None}
+    events: list[Event] = []
+    async for entry, body in _read(bus, "WORKLOADS", f"sluice.workload.*.{token}.*"):
+        owner = (body.get("owner") or {}).get("name")
+        if name in {body.get("name"), owner}:
+            workloads[body["name"]] = None
+            if owner:
+                jobs[owner] = None
+            events.append(_event("WORKLOADS", entry, body))
+    objects = [*jobs, *(workload for workload in workloads if workload not in jobs)]
+    for each in objects:
+        filter_ = f"sluice.observed.*.{token}.{subjects.encode(each)}.*"
+        async for entry, body in _read(bus, "OBSERVED", filter_):
+            events.append(_event("OBSERVED", entry, body))
+    for log in CAUSED:
+        what = _WHAT[log]
+        for workload in workloads:
+            filter_ = f"sluice.{what}.*.{token}.{subjects.encode(workload)}"
+            async for entry, body in _read(bus, log, filter_ + (".*" if log == "CHECKS" else "")):
+                events.append(_event(log, entry, body))
+    events.extend([event async for event in _hosts(bus, token, tuple(jobs))])
+    return sorted(events, key=lambda event: (event.at, event.log, event.sequence))
+
+
+async def _hosts(bus: Bus, namespace: str, jobs: tuple[str, ...]) -> AsyncIterator[Event]:
+    """Machines of the TaskRuns that belong to the job: those whose observed owner it is."""
+    owned: dict[str, None] = {}
+    filter_ = f"sluice.observed.*.{namespace}.*.taskruns_tekton_dev"
+    async for _, body in _read(bus, "OBSERVED", filter_):
+        metadata = (body.get("object") or {}).get("metadata") or {}
+        owners = metadata.get("ownerReferences") or []
+        if any(owner.get("name") in jobs for owner in owners):
+            owned[body["name"]] = None
+    if not owned:
+        return
+    async for entry, body in _read(bus, "HOSTS", f"sluice.host.*.{namespace}.*"):
+        if body.get("name") in owned:
+            yield _event("HOSTS", entry, body)
+
+
+async def _read(bus: Bus, log: str, filter_: str) -> AsyncIterator[tuple[Entry, Body]]:
+    """What the log has now under `filter_`; it does not wait for more."""
+    async for item in bus.replay(log, filter_):
+        if isinstance(item, CaughtUp):
+            return
+        try:
+            body = json.loads(item.data)
+        except ValueError:
+            body = {"undecodable": item.data[:80].decode(errors="replace")}
+        yield item, body
+
+
+def _event(log: str, entry: Entry, body: Body) -> Event:
+    what = _WHAT[log]
+    return Event(
+        at=entry.time,
+        log=log,
+        sequence=entry.sequence,
+        what=what,
+        text=_TEXTS[what](body),
+        trace_id=trace_id_of(entry.headers.get(TRACEPARENT)),
+        body=body,
+    )
+
+
+def _observed(body: Body) -> str:
+    title = f"{body.get('kind')} {body.get('name')}"
+    if body.get("deleted"):
+        return f"{title} is gone"
+    obj: Body = body.get("object") or {}
+    status = obj.get("status") or {}
+    spec = obj.get("spec") or {}
+    facts = [f"resourceVersion {body.get('resource_version')}"]
+    if spec.get("status"):
+        facts.append(f"spec.status {spec['status']}")
+    if spec.get("suspend") is not None:
+        facts.append("suspended" if spec["suspend"] else "not suspended")
+    facts += [
+        f"{c.get('type')}={c.get('status')}" + (f" ({c['reason']})" if c.get("reason") else "")
+        for c in status.get("conditions") or []
+    ]
+    return f"{title}: {', '.join(facts)}"
+
+
+def _workload(body: Body) -> str:
+    text = f"{body.get('phase')}, priority {body.get('priority')}"
+    if body.get("priority_class"):
+        text += f" ({body['priority_class']})"
+    asked = "; ".join(
+        f"{pod_set.get('count')} x {_pairs(pod_set.get('requests') or {})}"
+        for pod_set in body.get("pod_sets") or []
+    )
+    if asked:
+        text += f", asks {asked}"
+    if body.get("inadmissible"):
+        text += f", inadmissible: {body['inadmissible']}"
+    if finish := body.get("finish"):
+        text += f", {'succeeded' if finish.get('success') else 'failed'}: {finish.get('message')}"
+    return text
+
+
+def _admission(body: Body) -> str:
+    text = str(body.get("state"))
+    if body.get("cluster_queue"):
+        text += f" in {body['cluster_queue']}"
+    given = "; ".join(_pairs(p.get("usage") or {}) for p in body.get("pod_sets") or [])
+    if given:
+        text += f": {given}"
+    if body.get("reason"):
+        text += f", {body['reason']}"
+    if body.get("message"):
+        text += f": {body['message']}"
+    return f"{text} (decision {body.get('term')}.{body.get('number')})"
+
+
+def _check(body: Body) -> str:
+    return _sentence(f"{body.get('check')} {body.get('state')}", body)
+
+
+def _dispatch(body: Body) -> str:
+    return f"{body.get('state')} to {body.get('spoke')}"
+
+
+def _outcome(body: Body) -> str:
+    decision = f"(decision {body.get('term')}.{body.get('number')})"
+    return _sentence(f"{body.get('action')} {body.get('result')} {decision}", body)
+
+
+def _host(body: Body) -> str:
+    text = f"TaskRun {body.get('name')}: {body.get('platform')} {body.get('state')}"
+    if body.get("host"):
+        text += f" on {body['host']} ({body.get('provider')} {body.get('address') or ''})".rstrip()
+    return _sentence(text, body)
+
+
+_TEXTS: Final[dict[str, Callable[[Body], str]]] = {
+    "observed": _observed,
+    "workload": _workload,
+    "admission": _admission,
+    "check": _check,
+    "dispatch": _dispatch,
+    "outcome": _outcome,
+    "host": _host,
+}
+
+
+def _sentence(text: str, body: Body) -> str:
+    return f"{text}: {body['message']}" if body.get("message") else text
+
+
+def _pairs(amounts: Body) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(amounts.items()))
+
+
+def history_lines(events: Iterable[Event]) -> list[str]:
+    """For people: time, place in the log, what; at the end the trace id."""
+    listed = list(events)
+    width = max((len(f"{e.log}:{e.sequence}") for e in listed), default=0)
+    lines = [
+        f"{e.at.isoformat(timespec='milliseconds')}  {f'{e.log}:{e.sequence}':<{width}}  "
+        f"{e.what:<9}  {e.text}"
+        for e in listed
+    ]
+    traces = sorted({e.trace_id for e in listed if e.trace_id})
+    return [*lines, f"trace: {', '.join(traces) or 'none'}"]
+
+
+def history_json(events: Iterable[Event]) -> list[str]:
+    """For programs: one JSON object a line."""
+    return [
+        json.dumps(
+            {
+                "at": e.at.isoformat(),
+                "log": e.log,
+                "sequence": e.sequence,
+                "what": e.what,
+                "trace_id": e.trace_id,
+                "message": e.body,
+            }
+        )
+        for e in events
+    ]

@@ -1,0 +1,245 @@
+"""The `sluice` command. Every import that costs time is made by the command that needs it."""
+
+import sys
+from importlib.metadata import version as distribution_version
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from services.ctl.errors import CommandError, Exit
+from services.ctl.run import Program
+
+__all__ = ["app", "main"]
+
+EPILOG: Final = (
+    "Exit status: 0 done, 1 the answer is no (a check failed, a service ended by itself), "
+    "2 wrong option, file or manifest, 3 NATS or the cluster does not answer, 130 interrupted."
+)
+
+app = typer.Typer(
+    name="sluice",
+    help="Admit work to Kubernetes clusters: run Sluicegate, look at it, try it.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+bus_app = typer.Typer(help="The streams of the bus.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(bus_app, name="bus")
+
+NatsUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--nats-url",
+        envvar=["SLUICE_NATS_URL", "NATS_URL"],
+        help="Where NATS is. Default: the `sluice dev` of this folder, else nats://127.0.0.1:4222.",
+    ),
+]
+Directory = Annotated[
+    Path, typer.Option("--directory", help="Where logs, certificates and broker data are kept.")
+]
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    epilog="Settings: SLUICE_… environment variables; see docs/reference.",
+)
+def run(context: typer.Context, program: Program) -> None:
+    """Run one service as this process, until SIGTERM. The simulator takes options of its own."""
+    from services.ctl.run import run_program  # noqa: PLC0415
+
+    raise typer.Exit(run_program(program, context.args))
+
+
+@app.command()
+def dev(
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="A cluster to work on; without it, one is simulated.")
+    ] = None,
+    manifests: Annotated[
+        list[Path] | None,
+        typer.Option(help="File or folder of manifests to apply first. May be repeated."),
+    ] = None,
+    rules: Annotated[
+        Path | None, typer.Option(help="Folder with the classifier's config.yaml.")
+    ] = None,
+    webhook: Annotated[
+        bool | None,
+        typer.Option(
+            "--webhook/--no-webhook",
+            help="Register the webhook. Default: only in a simulated cluster.",
+        ),
+    ] = None,
+    speed: Annotated[float, typer.Option(min=0.001, help="Of simulated time.")] = 60.0,
+    seed: Annotated[int, typer.Option(help="Of the simulated cluster.")] = 0,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show the services' logs.")] = False,
+    nats_url: Annotated[
+        str | None,
+        typer.Option(
+            envvar=["SLUICE_NATS_URL", "NATS_URL"],
+            help="A NATS server; without it, one is started.",
+        ),
+    ] = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Run the whole system on this machine until Ctrl-C; a service that dies is started again."""
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.dev import EXAMPLE, DevOptions, serve  # noqa: PLC0415
+
+    options = DevOptions(
+        directory=directory,
+        nats_url=nats_url,
+        kubeconfig=kubeconfig,
+        manifests=tuple(manifests or ()) or (() if kubeconfig else (EXAMPLE,)),
+        rules=rules or EXAMPLE / "classifier",
+        webhook=webhook,
+        speed=speed,
+        seed=seed,
+        echo=None if quiet else lambda name, line: print(f"{name:<12}| {line}"),
+    )
+    raise typer.Exit(asyncio.run(serve(options, lambda text: print(f"sluice dev: {text}"))))
+
+
+@app.command()
+def demo(
+    seed: Annotated[int, typer.Option(help="Of the generated load: equal seeds, equal load.")] = 1,
+    runs: Annotated[int, typer.Option(min=0, help="How many PipelineRuns.")] = 600,
+    jobs: Annotated[int, typer.Option(min=0, help="How many Jobs.")] = 100,
+    speed: Annotated[float, typer.Option(min=0.001, help="Of simulated time.")] = 60.0,
+    pipelineruns: Annotated[
+        Path | None,
+        typer.Option(
+            help="Create these instead of a generated load: a file or folder of PipelineRuns, or a "
+            "file of cases with what is expected of each."
+        ),
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave it running at the end.")] = False,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Watch the whole system work on a generated load, then check from its log that it did it right.
+
+    The last line begins with `demo: ok` or `demo: failed`.
+    """
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.demo.app import DemoOptions, demonstrate  # noqa: PLC0415
+
+    options = DemoOptions(
+        seed=seed,
+        runs=runs,
+        jobs=jobs,
+        speed=speed,
+        pipelineruns=pipelineruns,
+        keep=keep,
+        directory=directory,
+    )
+    raise typer.Exit(asyncio.run(demonstrate(options)))
+
+
+@app.command("history")
+def history_command(
+    workload: Annotated[
+        str, typer.Argument(metavar="NAMESPACE/NAME", help="Of the job or of its Workload.")
+    ],
+    output: Annotated[str, typer.Option(help="text or json")] = "text",
+    nats_url: NatsUrl = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Tell what happened to a workload: every message about it, in order, and its trace id."""
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.look import show_history  # noqa: PLC0415
+
+    namespace, slash, name = workload.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise CommandError(workload, "is no NAMESPACE/NAME", hint="for example team-tenant/build-1")
+    if output not in {"text", "json"}:
+        raise CommandError(f"--output {output}", "must be text or json")
+    lines = asyncio.run(
+        show_history(namespace, name, as_json=output == "json", url=nats_url, directory=directory)
+    )
+    print("\n".join(lines))
+
+
+@bus_app.command("apply")
+def bus_apply(
+    rebuild: Annotated[
+        list[str] | None, typer.Option(help="View to make anew from its log. May be repeated.")
+    ] = None,
+    nats_url: NatsUrl = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Make the streams what deploy/nats/streams.yaml says. Applying twice changes nothing."""
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.look import apply_bus  # noqa: PLC0415
+
+    report = asyncio.run(apply_bus(nats_url, directory, rebuild=tuple(rebuild or ())))
+    print(report)
+    if not report.ok:
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command()
+def mutate(
+    pipelinerun_file: Annotated[Path, typer.Option(help="The object, as YAML or JSON.")],
+    config_dir: Annotated[Path, typer.Option(help="Folder with the classifier's config.yaml.")],
+) -> None:
+    """Print what the webhook would make of a PipelineRun or Job. Nothing needs to run."""
+    from services.ctl.mutate import mutated_yaml  # noqa: PLC0415
+
+    print(mutated_yaml(pipelinerun_file, config_dir), end="")
+
+
+@app.command("simulate-world")
+def simulate_world(
+    scenario: Annotated[str, typer.Option(help="Which world.")] = "basic",
+    seeds: Annotated[int, typer.Option(min=1, help="How many worlds, from --first-seed on.")] = 200,
+    first_seed: Annotated[int, typer.Option(help="The first of them.")] = 1,
+) -> None:
+    """Run all services in simulated worlds, with crashes, duplicates and delays, one per seed."""
+    from services.ctl.worlds import run_worlds  # noqa: PLC0415
+
+    raise typer.Exit(run_worlds(scenario, first_seed=first_seed, seeds=seeds))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(f"sluice {distribution_version('sluicegate')}")
+
+
+def main() -> None:
+    """Entry point. Expected failures are shown as sentences; ours are shown with their traceback."""
+    try:
+        app()
+    except CommandError as error:
+        print(f"sluice: {error}", file=sys.stderr)
+        if error.hint:
+            print(f"  {error.hint}", file=sys.stderr)
+        sys.exit(error.status)
+    except ValueError as error:
+        sentences = _settings_error(error)
+        if sentences is None:
+            raise
+        print("\n".join(sentences), file=sys.stderr)
+        sys.exit(Exit.WRONG_INPUT)
+    except KeyboardInterrupt:
+        sys.exit(Exit.INTERRUPTED)
+
+
+def _settings_error(error: ValueError) -> list[str] | None:
+    """A setting that pydantic refused, in the words of the environment."""
+    if type(error).__name__ != "ValidationError" or not hasattr(error, "errors"):
+        return None
+    return [
+        f"sluice: setting SLUICE_{'_'.join(str(part) for part in each['loc']).upper()}: "
+        f"{each['msg']}, got {str(each.get('input'))[:80]!r}"
+        for each in error.errors()
+    ]
+
+
+if __name__ == "__main__":
+    main()

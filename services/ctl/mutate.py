@@ -1,0 +1,44 @@
+"""`sluice mutate`: the webhook's answer without a webhook, for trying rules."""
+
+from pathlib import Path
+
+import yaml
+
+from services.classifier.cel import CelEngine
+from services.classifier.mutate import RefusedError, mutate
+from services.classifier.rules import CONFIGURATION_FILE, Rules, RulesError, parse_rules
+from services.ctl.errors import CommandError, Exit
+from services.ctl.manifests import load_documents
+from shared.contracts.kinds import Object
+
+__all__ = ["load_rules", "mutated_yaml"]
+
+
+def load_rules(folder: Path) -> Rules:
+    """Read and compile `<folder>/config.yaml`. Raises `CommandError`."""
+    path = folder / CONFIGURATION_FILE
+    try:
+        return parse_rules(path.read_text(encoding="utf-8"), CelEngine())
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(str(path), f"cannot be read: {error}") from error
+    except RulesError as error:
+        raise CommandError(str(path), str(error)) from error
+
+
+def mutated_yaml(file: Path, config: Path) -> str:
+    """The object as it would be created. Raises `CommandError`; a refusal is exit status 1."""
+    rules = load_rules(config)
+    documents = load_documents(file)
+    if len(documents) != 1:
+        raise CommandError(str(file), f"must hold one object, has {len(documents)}")
+    source, given = documents[0]
+    if not isinstance(given, dict):
+        raise CommandError(source, "is no object")
+    obj: Object = given
+    try:
+        mutated = mutate(obj, rules)
+    except RefusedError as error:
+        raise CommandError(
+            source, f"refused with {error.code}: {error}", status=Exit.FAILED
+        ) from error
+    return yaml.safe_dump(mutated.object, sort_keys=False, allow_unicode=True)

@@ -1,0 +1,44 @@
+"""`sluice run <service>`: one service as this process."""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+from services.ctl.errors import CommandError, Exit
+
+__all__ = ["SERVICES", "Program", "run_program"]
+
+
+class Program(StrEnum):
+    """What can be run."""
+
+    WATCHER = "watcher"
+    CLASSIFIER = "classifier"
+    QUOTA = "quota"
+    DISPATCHER = "dispatcher"
+    PROVISIONER = "provisioner"
+    PATCHER = "patcher"
+    SIMULATOR = "simulator"
+
+
+SERVICES: Final = tuple(program for program in Program if program is not Program.SIMULATOR)
+"""What a deployment consists of; the simulator only stands in for a cluster."""
+
+
+def run_program(program: Program, arguments: Sequence[str]) -> int:
+    """Import the program's module and call its `main`; return its exit status."""
+    if program is Program.SIMULATOR:
+        # It has options of its own: it is also a program by itself (`python -m services.simulator`).
+        sys.argv = ["sluice run simulator", *arguments]
+        module = importlib.import_module("services.simulator.command")
+    elif arguments:
+        raise CommandError(
+            " ".join(arguments),
+            f"{program} takes no arguments",
+            hint="services read their settings from the environment: SLUICE_…",
+        )
+    else:
+        module = importlib.import_module(f"services.{program.value}.app")
+    return int(module.main() or Exit.OK)
