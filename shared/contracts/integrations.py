@@ -72,6 +72,9 @@ class Integration:
     hold: Callable[[Object], list[Object]]
     """JSON patch that makes a not yet started object wait."""
 
+    carry: Callable[[Object], Object]
+    """The spec that a copy of it on another cluster is created with, waiting as it waits here."""
+
     stop: Callable[[Object], list[Object] | None]
     """JSON patch that takes a running one off the cluster so that it can be started again; None: the
     kind cannot be stopped and resumed."""
@@ -153,6 +156,11 @@ def _run_hold(run: Object) -> list[Object]:
     return [_uid_test(run), {"op": "add", "path": "/spec/status", "value": PENDING}]
 
 
+def _run_carry(run: Object) -> Object:
+    """The copy is the spoke's own business: `managedBy` would keep its Tekton off."""
+    return {key: value for key, value in run["spec"].items() if key != "managedBy"}
+
+
 PIPELINE_RUN: Final = Integration(
     kind=kinds.PIPELINE_RUN,
     held=_run_held,
@@ -163,6 +171,7 @@ PIPELINE_RUN: Final = Integration(
     reclaimable=lambda _run: {},
     release=_run_release,
     hold=_run_hold,
+    carry=_run_carry,
     # A started run can never go back to Pending (`research/tekton.md` 5.1).
     stop=lambda _run: None,
 )
@@ -171,6 +180,12 @@ PIPELINE_RUN: Final = Integration(
 # --- batch/v1 Job: behaviour in `research/kueue.md` 3.1 -------------------------------------------
 
 _MAIN: Final = "main"
+_JOB_OWN_LABELS: Final = frozenset(
+    f"{prefix}{name}"
+    for prefix in ("", "batch.kubernetes.io/")
+    for name in ("controller-uid", "job-name")
+)
+"""Labels that the API server puts on the pods of a Job."""
 
 
 def _job_count(job: Object) -> int:
@@ -259,6 +274,19 @@ def _job_hold(job: Object) -> list[Object]:
     return [_uid_test(job), {"op": "add", "path": "/spec/suspend", "value": True}]
 
 
+def _job_carry(job: Object) -> Object:
+    """Without what the hub's API server made of the hub's uid: the spoke's makes its own."""
+    spec = {key: value for key, value in job["spec"].items() if key != "managedBy"}
+    if spec.get("manualSelector"):
+        return spec
+    spec.pop("selector", None)
+    template = dict(spec.get("template") or {})
+    metadata = dict(template.get("metadata") or {})
+    labels = metadata.get("labels") or {}
+    metadata["labels"] = {k: v for k, v in labels.items() if k not in _JOB_OWN_LABELS}
+    return spec | {"template": template | {"metadata": metadata}}
+
+
 JOB: Final = Integration(
     kind=kinds.JOB,
     held=lambda job: bool((job.get("spec") or {}).get("suspend")),
@@ -269,6 +297,7 @@ JOB: Final = Integration(
     reclaimable=_job_reclaimable,
     release=_job_release,
     hold=_job_hold,
+    carry=_job_carry,
     stop=_job_hold,
 )
 
