@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from services.simulator.app import Simulator
+from services.simulator.manifests import ManifestError, apply_all, read_folder
 
 __all__ = ["main"]
 
@@ -21,7 +22,25 @@ def _arguments() -> Namespace:
     parser.add_argument("--manifests", type=Path, help="apply the YAML files of this folder first")
     parser.add_argument("--tls-certificate", type=Path, help="serve TLS with this certificate")
     parser.add_argument("--tls-key", type=Path, help="its key")
+    parser.add_argument(
+        "--service",
+        action="append",
+        default=[],
+        metavar="NAMESPACE/NAME=URL",
+        help="where a Service is that webhook configurations name; may be repeated",
+    )
     return parser.parse_args()
+
+
+def _services(given: list[str]) -> dict[tuple[str, str], str]:
+    found: dict[tuple[str, str], str] = {}
+    for text in given:
+        name, _, url = text.partition("=")
+        namespace, slash, service = name.partition("/")
+        if not slash or not url:
+            sys.exit(f"simulator: --service {text}: expected NAMESPACE/NAME=URL")
+        found[namespace, service] = url
+    return found
 
 
 async def _run(arguments: Namespace) -> None:
@@ -31,12 +50,15 @@ async def _run(arguments: Namespace) -> None:
         seed=arguments.seed,
         certificate=arguments.tls_certificate,
         key=arguments.tls_key,
+        services=_services(arguments.service),
     )
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await simulator.start()
     try:
+        if arguments.manifests is not None:
+            await apply_all(simulator.api, read_folder(arguments.manifests))
         if arguments.kubeconfig_out is not None:
             arguments.kubeconfig_out.write_text(simulator.kubeconfig(), encoding="utf-8")
         sys.stdout.write(f"simulator: serving {simulator.url}\n")
@@ -49,4 +71,7 @@ async def _run(arguments: Namespace) -> None:
 def main() -> None:
     """Serve until SIGINT or SIGTERM."""
     with suppress(KeyboardInterrupt):
-        asyncio.run(_run(_arguments()))
+        try:
+            asyncio.run(_run(_arguments()))
+        except (ManifestError, OSError) as error:
+            sys.exit(f"simulator: {error}")

@@ -1,0 +1,321 @@
+"""The verdicts. Each is a function of evidence that returns what is wrong, in sentences."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Final
+
+from services.simulator.judge.books import Books, Cell
+from services.simulator.judge.evidence import Evidence, Record
+from shared.contracts.admissions import HOLDING, Admission
+from shared.contracts.integrations import integration_for, queue_of
+from shared.contracts.observed import Observed
+from shared.contracts.workloads import WorkloadState
+
+__all__ = [
+    "ALWAYS",
+    "decided_in_order",
+    "none_admitted_twice",
+    "none_lost",
+    "none_runs_without_leave",
+    "none_started_twice",
+    "nothing_dead",
+    "priorities_respected",
+    "quota_given_back",
+    "quotas_respected",
+    "reasons_given",
+]
+
+BILLION: Final = 10**9
+
+Uid = str
+
+
+def decided_in_order(evidence: Evidence) -> list[str]:
+    """One decider at a time: (term, number) only grows along the log."""
+    wrong: list[str] = []
+    last = (0, 0)
+    places = [(one.sequence, (one.message.term, 0)) for one in evidence.terms]
+    places += [
+        (one.sequence, (one.message.term, one.message.number)) for one in evidence.admissions
+    ]
+    for sequence, place in sorted(places):
+        if place <= last:
+            wrong.append(f"ADMISSIONS {sequence}: decision {place} comes after decision {last}")
+        last = place
+    return wrong
+
+
+def none_admitted_twice(evidence: Evidence) -> list[str]:
+    """While a workload holds quota, it is not given other quota; one job has one holder at a time."""
+    wrong: list[str] = []
+    held: dict[Uid, Admission] = {}
+    by_name: dict[tuple[str, str, str], Uid] = {}
+    for record in evidence.admissions:
+        new = record.message
+        before = held.get(new.uid)
+        if new.state not in HOLDING:
+            held.pop(new.uid, None)
+            continue
+        if before is not None and _places(before) != _places(new):
+            wrong.append(
+                f"ADMISSIONS {record.sequence}: {_name(new)} holds {_places(before)} and is given "
+                f"{_places(new)}"
+            )
+        name = (new.cluster, new.namespace, new.name)
+        other = by_name.get(name)
+        if other is not None and other != new.uid and other in held:
+            wrong.append(
+                f"ADMISSIONS {record.sequence}: {_name(new)} is admitted as {new.uid} while {other} "
+                "of the same name still holds quota"
+            )
+        by_name[name] = new.uid
+        held[new.uid] = new
+    return wrong
+
+
+def quotas_respected(evidence: Evidence) -> list[str]:
+    """Nothing planned is admitted beyond what its queue may use at that place of the log."""
+    wrong: list[str] = []
+    for record, books in _walk(evidence):
+        new = record.message
+        if new.unplanned:
+            continue
+        for cell, amount in books.increase(new).items():
+            free = books.available(new.cluster_queue, cell)
+            if amount > free:
+                wrong.append(
+                    f"ADMISSIONS {record.sequence}: {_name(new)} takes {_amount(cell, amount)} in "
+                    f"{new.cluster_queue}, of which {_amount(cell, free)} is free"
+                )
+    return wrong
+
+
+def priorities_respected(evidence: Evidence) -> list[str]:
+    """At no admission did a waiting workload of higher priority in the same queue fit into what was free.
+
+    Judged by what the decider had taken in (`Admission.inputs`). In doubt it is no inversion.
+    """
+    wrong: list[str] = []
+    line = _Line(evidence.workloads)
+    for record, books in _walk(evidence):
+        new = record.message
+        line.advance(new.inputs.get("WORKLOADS", 0))
+        if books.increase(new) and new.uid not in books.held and not new.unplanned:
+            passed = next(
+                (
+                    one
+                    for one in line.ahead_of(new, books)
+                    if books.fits(one) and line.may_go(one, new.decided_at)
+                ),
+                None,
+            )
+            if passed is not None:
+                wrong.append(
+                    f"ADMISSIONS {record.sequence}: {_name(new)} of priority {new.priority} is "
+                    f"admitted to {new.cluster_queue} although {passed.namespace}/{passed.name} of "
+                    f"priority {passed.priority} waits and fits"
+                )
+        line.decided[new.uid] = new
+    return wrong
+
+
+class _Line:
+    """Who waits, as far as the decider knew."""
+
+    def __init__(self, workloads: Iterable[Record[WorkloadState]]) -> None:
+        self._coming = list(workloads)
+        self._next = 0
+        self._states: dict[tuple[str, str, str], WorkloadState] = {}
+        self.decided: dict[Uid, Admission] = {}
+
+    def advance(self, sequence: int) -> None:
+        while self._next < len(self._coming) and self._coming[self._next].sequence <= sequence:
+            state = self._coming[self._next].message
+            key = (state.cluster, state.namespace, state.name)
+            if state.phase == "waiting":
+                self._states[key] = state
+            else:
+                self._states.pop(key, None)
+            self._next += 1
+
+    def ahead_of(self, new: Admission, books: Books) -> list[WorkloadState]:
+        return [
+            state
+            for state in self._states.values()
+            if state.priority > new.priority
+            and state.cluster == new.cluster
+            and state.uid not in books.held
+            and books.queue_of(state.namespace, state.queue) == new.cluster_queue
+        ]
+
+    def may_go(self, state: WorkloadState, at: datetime) -> bool:
+        """Nothing but quota keeps it: not itself, and no time that it has to wait for."""
+        last = self.decided.get(state.uid)
+        times = [state.requeue_at, None if last is None else last.requeue_at]
+        refused = last is not None and "Refused" in last.message + last.reason
+        return (
+            state.active
+            and state.inadmissible is None
+            and not refused
+            and all(time is None or time <= at for time in times)
+        )
+
+
+def reasons_given(evidence: Evidence) -> list[str]:
+    """Whoever waits was told why, last of all."""
+    last: dict[tuple[str, str, str], Admission] = {}
+    for record in evidence.admissions:
+        one = record.message
+        last[one.cluster, one.namespace, one.name] = one
+    wrong: list[str] = []
+    for state in _latest(evidence.workloads).values():
+        if state.phase != "waiting":
+            continue
+        said = last.get((state.cluster, state.namespace, state.name))
+        if said is None or said.uid != state.uid:
+            wrong.append(f"{_name(state)} waits, and nothing was ever decided about it")
+        elif said.state == "waiting" and not (said.reason and said.message):
+            wrong.append(f"{_name(state)} waits without a reason ({said.reason!r})")
+    return wrong
+
+
+def none_started_twice(evidence: Evidence) -> list[str]:
+    """A job starts once, and once more for each time that it was taken off."""
+    starts: dict[Uid, list[str]] = {}
+    names: dict[Uid, str] = {}
+    for record in evidence.observed:
+        job = record.message
+        if integration_for(group=job.group, kind=job.kind) is None or not job.object:
+            continue
+        started = (job.object.get("status") or {}).get("startTime")
+        if started and started not in starts.setdefault(job.uid, []):
+            starts[job.uid].append(started)
+            names[job.uid] = f"{job.kind} {job.namespace}/{job.name}"
+    taken_off: dict[Uid, int] = {}
+    held: set[Uid] = set()
+    for decision in evidence.admissions:
+        uid, state = decision.message.uid, decision.message.state
+        if state in HOLDING:
+            held.add(uid)
+        elif uid in held:
+            held.discard(uid)
+            taken_off[uid] = taken_off.get(uid, 0) + 1
+    return [
+        f"{names[uid]} started {len(times)} times: {', '.join(times)}"
+        for uid, times in starts.items()
+        if len(times) > 1 + taken_off.get(uid, 0)
+    ]
+
+
+def none_runs_without_leave(evidence: Evidence) -> list[str]:
+    """Whatever was seen to run held quota when it was seen, by the time at which the logs took both."""
+    wrong: list[str] = []
+    held: set[Uid] = set()
+    decisions = list(evidence.admissions)
+    told: set[Uid] = set()
+    index = 0
+    for record in evidence.observed:
+        while index < len(decisions) and decisions[index].time <= record.time:
+            one = decisions[index].message
+            (held.add if one.state in HOLDING else held.discard)(one.uid)
+            index += 1
+        job = record.message
+        if _runs(job) and job.uid not in held and job.uid not in told:
+            told.add(job.uid)
+            wrong.append(
+                f"OBSERVED {record.sequence}: {job.kind} {job.namespace}/{job.name} runs, and holds "
+                "no quota"
+            )
+    return wrong
+
+
+def nothing_dead(evidence: Evidence) -> list[str]:
+    """Nobody gave up on a message."""
+    return [
+        f"dead letter of {one.message.service} for {one.message.original_subject}: "
+        f"{one.message.reason}"
+        for one in evidence.dead
+    ]
+
+
+def none_lost(evidence: Evidence, submitted: Mapping[Uid, str], *, finished: bool) -> list[str]:
+    """Every job that was submitted (uid to name) is known; with `finished`, all ended."""
+    states = {state.uid: state for state in _latest(evidence.workloads).values()}
+    dead = {one.message.original_subject for one in evidence.dead}
+    wrong: list[str] = []
+    for uid, name in submitted.items():
+        state = states.get(uid)
+        if state is None:
+            if not any(name.rpartition("/")[2] in subject for subject in dead):
+                wrong.append(f"{name} was submitted, and no workload is known for it")
+        elif finished and state.phase not in {"finished", "gone"}:
+            wrong.append(f"{name} is {state.phase}, not finished")
+    return wrong
+
+
+def quota_given_back(evidence: Evidence) -> list[str]:
+    """Once all has ended, nobody holds quota."""
+    held: dict[Uid, str] = {}
+    for record in evidence.admissions:
+        one = record.message
+        if one.state in HOLDING:
+            held[one.uid] = f"{_name(one)} still holds quota in {one.cluster_queue}: {one.state}"
+        else:
+            held.pop(one.uid, None)
+    return list(held.values())
+
+
+ALWAYS: Final[tuple[Callable[[Evidence], list[str]], ...]] = (
+    decided_in_order,
+    none_admitted_twice,
+    quotas_respected,
+    priorities_respected,
+    reasons_given,
+    none_started_twice,
+    none_runs_without_leave,
+    nothing_dead,
+)
+"""What must hold for every history in which all jobs came through the gate."""
+
+
+def _walk(evidence: Evidence) -> Iterable[tuple[Record[Admission], Books]]:
+    """Each decision, and the books as they stood before it, with the queues that it knew."""
+    books: dict[str, Books] = {}
+    index = 0
+    for record in evidence.admissions:
+        known = record.message.inputs.get("OBSERVED", 0)
+        while index < len(evidence.observed) and evidence.observed[index].sequence <= known:
+            observed = evidence.observed[index].message
+            books.setdefault(observed.cluster, Books()).observe(observed)
+            index += 1
+        of_cluster = books.setdefault(record.message.cluster, Books())
+        yield record, of_cluster
+        of_cluster.record(record.message)
+
+
+def _latest(
+    workloads: Iterable[Record[WorkloadState]],
+) -> dict[tuple[str, str, str], WorkloadState]:
+    return {
+        (one.message.cluster, one.message.namespace, one.message.name): one.message
+        for one in workloads
+    }
+
+
+def _places(admission: Admission) -> list[tuple[str, int, tuple[tuple[str, str], ...]]]:
+    return [(one.name, one.count, tuple(sorted(one.flavors.items()))) for one in admission.pod_sets]
+
+
+def _runs(job: Observed) -> bool:
+    integration = integration_for(group=job.group, kind=job.kind)
+    if integration is None or job.deleted or not job.object or not queue_of(job.object):
+        return False
+    return not integration.held(job.object) and integration.active(job.object)
+
+
+def _name(of: Admission | WorkloadState) -> str:
+    return f"{of.namespace}/{of.name}"
+
+
+def _amount(cell: Cell, billionths: int) -> str:
+    return f"{billionths / BILLION:g} {cell[1]} of {cell[0]}"

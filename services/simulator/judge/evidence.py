@@ -1,0 +1,71 @@
+"""What a judge looks at: the decoded messages of the logs, each in the order of its log."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Generic, TypeVar
+
+from shared.bus.port import Entry
+from shared.contracts.admissions import Admission, Term
+from shared.contracts.effects import DeadLetter, Outcome
+from shared.contracts.messages import Message
+from shared.contracts.observed import Observed
+from shared.contracts.workloads import WorkloadState
+
+__all__ = ["LOGS", "Evidence", "Record", "gather"]
+
+M = TypeVar("M", bound=Message)
+
+LOGS: Final = ("OBSERVED", "WORKLOADS", "ADMISSIONS", "OUTCOMES", "DEAD")
+"""The logs that are evidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record(Generic[M]):
+    """One message and its place in its log."""
+
+    sequence: int
+    time: datetime
+    """When the log took it."""
+
+    message: M
+
+
+@dataclass(slots=True, kw_only=True)
+class Evidence:
+    """All that was said, log by log."""
+
+    observed: list[Record[Observed]] = field(default_factory=list)
+    workloads: list[Record[WorkloadState]] = field(default_factory=list)
+    admissions: list[Record[Admission]] = field(default_factory=list)
+    terms: list[Record[Term]] = field(default_factory=list)
+    outcomes: list[Record[Outcome]] = field(default_factory=list)
+    dead: list[Record[DeadLetter]] = field(default_factory=list)
+
+
+def gather(entries: Iterable[Entry]) -> Evidence:
+    """Sort entries of the logs, each log's in its order, by what they say.
+
+    Messages of other types are left out. Raises `UndecodableError` for a body that is none.
+    """
+    evidence = Evidence()
+    for entry in entries:
+        type_ = entry.headers.get("ce-type")
+        if type_ == Observed.type:
+            evidence.observed.append(_record(entry, Observed))
+        elif type_ == WorkloadState.type:
+            evidence.workloads.append(_record(entry, WorkloadState))
+        elif type_ == Admission.type:
+            evidence.admissions.append(_record(entry, Admission))
+        elif type_ == Term.type:
+            evidence.terms.append(_record(entry, Term))
+        elif type_ == Outcome.type:
+            evidence.outcomes.append(_record(entry, Outcome))
+        elif type_ == DeadLetter.type:
+            evidence.dead.append(_record(entry, DeadLetter))
+    return evidence
+
+
+def _record(entry: Entry, type_: type[M]) -> Record[M]:
+    message = type_.decode(entry.data, entry.headers)
+    return Record(sequence=entry.sequence, time=entry.time, message=message)

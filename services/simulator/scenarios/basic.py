@@ -1,0 +1,153 @@
+"""The whole system on one cluster: PipelineRuns and Jobs, and everything that can go wrong for a while."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from random import Random
+from typing import Any, Final
+
+from services.simulator.judge import checks
+from services.simulator.scenarios import load
+from services.simulator.scenarios.port import Verdict
+from services.simulator.scenarios.town import Town
+from shared.contracts.integrations import integration_for
+from shared.contracts.kinds import Kind
+from shared.testing.world.loop import DeadlockError, StepBudgetError
+from shared.testing.world.world import Faults, World
+
+__all__ = ["faults_of", "play"]
+
+LOAD_SECONDS: Final = 60.0
+FAULT_SECONDS: Final = 90.0
+END_SECONDS: Final = 600.0
+"""By then all is finished, however unkind the first 90 seconds were."""
+
+SETTLE_SECONDS: Final = 45.0
+"""After the last job ended: quota is given back, statuses are written."""
+
+STARTING_SECONDS: Final = 3.0
+
+_WORST: Final = Faults(
+    crash=0.002,
+    delay=0.03,
+    lost_request=0.004,
+    lost_answer=0.01,
+    duplicate=0.1,
+    conflict=0.05,
+    throttled=0.03,
+    unavailable=0.05,
+    watch_break=0.05,
+    expired=0.2,
+    partition_every_seconds=20.0,
+    bus_restart_every_seconds=30.0,
+    kill_every_seconds=10.0,
+    skew_seconds=0.5,
+)
+
+
+_CHOICES: Final = (
+    "crash",
+    "delay",
+    "lost_request",
+    "lost_answer",
+    "duplicate",
+    "conflict",
+    "throttled",
+    "unavailable",
+    "watch_break",
+    "expired",
+    "partition_every_seconds",
+    "bus_restart_every_seconds",
+    "kill_every_seconds",
+    "skew_seconds",
+)
+
+
+def faults_of(random: Random) -> Faults:
+    """Some of all faults: each world has its own mixture, one in eight none."""
+    if random.random() < 1 / 8:
+        return Faults()
+    off = [name for name in _CHOICES if random.random() < 1 / 2]
+    calmer: dict[str, Any] = dict.fromkeys(off, 0.0)
+    return replace(_WORST, until_seconds=FAULT_SECONDS, **calmer)
+
+
+def play(seed: int) -> Verdict:
+    """Play the world of `seed`."""
+    random = Random(f"basic/{seed}")
+    verdict = Verdict(seed=seed)
+    with World(seed, faults=faults_of(random)) as world:
+        town = Town(world)
+        try:
+            world.run(lambda: _drive(town, random, verdict))
+        except (DeadlockError, StepBudgetError) as error:
+            verdict.problems.append(str(error))
+        verdict.problems += world.failures
+        verdict.log = world.log
+        verdict.seconds, verdict.steps = world.loop.time(), world.loop.steps
+    return verdict
+
+
+async def _drive(town: Town, random: Random, verdict: Verdict) -> None:
+    for kind, obj in load.queues(random):
+        await town.kube.create(kind, obj)
+    for service in ("watcher", "classifier", "quota"):
+        for replica in range(1, random.randint(1, 2) + 1):
+            town.serve(service, replica=replica)
+    town.serve("patcher")
+    town.serve("provisioner")
+    if random.random() < 1 / 2:
+        await asyncio.sleep(STARTING_SECONDS)  # Else the first jobs are there before the services.
+    town.unleash()
+    submitted = await _submit(town, random)
+    ended = await _until_ended(town, submitted)
+    if ended:
+        await asyncio.sleep(SETTLE_SECONDS)
+    evidence = town.evidence()
+    for check in checks.ALWAYS:
+        verdict.problems += check(evidence)
+    names = {uid: f"{namespace}/{name}" for _, namespace, name, uid in submitted}
+    verdict.problems += checks.none_lost(evidence, names, finished=ended)
+    if ended:
+        verdict.problems += checks.quota_given_back(evidence)
+    else:
+        left = [name async for name in _unended(town, submitted)]
+        verdict.problems.append(f"after {END_SECONDS:g} s these have not ended: {', '.join(left)}")
+
+
+Submitted = list[tuple[Kind, str, str, str]]
+
+
+async def _submit(town: Town, random: Random) -> Submitted:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    submitted: Submitted = []
+    coming = load.arrivals(
+        random, runs=random.randint(3, 12), jobs=random.randint(3, 12), seconds=LOAD_SECONDS
+    )
+    for one in coming:
+        await asyncio.sleep(max(0.0, began + one.at - loop.time()))
+        created = await town.kube.create(one.kind, one.job)
+        metadata = created["metadata"]
+        town.world.note(f"submit {one.kind.kind} {metadata['namespace']}/{metadata['name']}")
+        submitted.append((one.kind, metadata["namespace"], metadata["name"], metadata["uid"]))
+    return submitted
+
+
+async def _until_ended(town: Town, submitted: Submitted) -> bool:
+    """Whether all ended in time."""
+    loop = asyncio.get_running_loop()
+    while loop.time() < END_SECONDS:
+        if town.world.calm and not [name async for name in _unended(town, submitted)]:
+            return True
+        await asyncio.sleep(1.0)
+    return False
+
+
+async def _unended(town: Town, submitted: Submitted) -> AsyncIterator[str]:
+    for kind, namespace, name, _ in submitted:
+        integration = integration_for(group=kind.group, kind=kind.kind)
+        assert integration is not None
+        obj = await town.kube.get(kind, namespace, name)
+        if integration.finish(obj) is None:
+            yield f"{kind.kind} {namespace}/{name}"

@@ -1,0 +1,147 @@
+"""Queues and jobs for a scenario, drawn from its seed."""
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from shared.contracts import kinds, names
+from shared.contracts.integrations import TEKTON_SLOT
+from shared.contracts.kinds import Kind, Object
+
+__all__ = ["NAMESPACES", "Arrival", "arrivals", "queues"]
+
+NAMESPACES: Final = ("team-a", "team-b")
+PRIORITIES: Final = {"urgent": 1000, "normal": 100, "idle": 1}
+DURATION: Final = "simulator.sluicegate.dev/duration"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """One job, and when it is submitted."""
+
+    at: float
+    """Seconds after the load began."""
+
+    kind: Kind
+    job: Object
+
+
+def queues(random: Random) -> list[tuple[Kind, Object]]:
+    """Three ClusterQueues, two of them lending to each other, and the LocalQueues of two teams."""
+    objects: list[tuple[Kind, Object]] = [
+        (kinds.NAMESPACE, _object(kinds.NAMESPACE, name)) for name in NAMESPACES
+    ]
+    objects += [
+        (
+            kinds.WORKLOAD_PRIORITY_CLASS,
+            _object(kinds.WORKLOAD_PRIORITY_CLASS, name) | {"value": value},
+        )
+        for name, value in PRIORITIES.items()
+    ]
+    objects += [
+        (kinds.RESOURCE_FLAVOR, _object(kinds.RESOURCE_FLAVOR, name, spec={}))
+        for name in ("machines", "slots")
+    ]
+    for name, cohort in (("team-a", "teams"), ("team-b", "teams"), ("pipelines", "")):
+        objects.append((kinds.CLUSTER_QUEUE, _cluster_queue(name, cohort, random)))
+    for namespace in NAMESPACES:
+        for name, queue in (("jobs-queue", namespace), ("pipelines-queue", "pipelines")):
+            objects.append(
+                (
+                    kinds.LOCAL_QUEUE,
+                    _object(
+                        kinds.LOCAL_QUEUE, name, namespace=namespace, spec={"clusterQueue": queue}
+                    ),
+                )
+            )
+    return objects
+
+
+def arrivals(random: Random, *, runs: int, jobs: int, seconds: float) -> list[Arrival]:
+    """Jobs and PipelineRuns of both teams within `seconds`, in the order in which they come."""
+    coming = [
+        Arrival(at=random.uniform(0, seconds), kind=kinds.PIPELINE_RUN, job=_run(index, random))
+        for index in range(runs)
+    ]
+    coming += [
+        Arrival(at=random.uniform(0, seconds), kind=kinds.JOB, job=_job(index, random))
+        for index in range(jobs)
+    ]
+    return sorted(coming, key=lambda one: one.at)
+
+
+def _object(kind: Kind, name: str, *, namespace: str | None = None, **more: Any) -> Object:
+    metadata: Object = {"name": name}
+    if namespace is not None:
+        metadata["namespace"] = namespace
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **more}
+
+
+def _cluster_queue(name: str, cohort: str, random: Random) -> Object:
+    if name == "pipelines":
+        covered, flavor = [TEKTON_SLOT], "slots"
+        resources = [{"name": TEKTON_SLOT, "nominalQuota": str(random.randint(2, 6))}]
+    else:
+        covered, flavor = ["cpu", "memory"], "machines"
+        resources = [
+            {"name": "cpu", "nominalQuota": str(random.randint(2, 5))},
+            {"name": "memory", "nominalQuota": f"{random.randint(4, 10)}Gi"},
+        ]
+    spec: Object = {
+        "namespaceSelector": {},
+        "queueingStrategy": random.choice(("BestEffortFIFO", "StrictFIFO")),
+        "resourceGroups": [
+            {"coveredResources": covered, "flavors": [{"name": flavor, "resources": resources}]}
+        ],
+    }
+    if cohort:
+        spec["cohortName"] = cohort
+    return _object(kinds.CLUSTER_QUEUE, name, spec=spec)
+
+
+def _labels(queue: str | None, random: Random) -> dict[str, str]:
+    labels = {names.PRIORITY_CLASS_LABEL: random.choice(tuple(PRIORITIES))}
+    return labels if queue is None else labels | {names.QUEUE: queue}
+
+
+def _run(index: int, random: Random) -> Object:
+    # The queue is left to the webhook.
+    run = _object(
+        kinds.PIPELINE_RUN,
+        f"run-{index}",
+        namespace=random.choice(NAMESPACES),
+        spec={
+            "pipelineSpec": {
+                "tasks": [
+                    {
+                        "name": f"task-{number}",
+                        "taskSpec": {"steps": [{"name": "work", "image": "none"}]},
+                    }
+                    for number in range(random.randint(1, 2))
+                ]
+            }
+        },
+    )
+    run["metadata"]["labels"] = _labels(None, random)
+    run["metadata"]["annotations"] = {DURATION: f"{random.randint(3, 40)}s"}
+    return run
+
+
+def _job(index: int, random: Random) -> Object:
+    parallelism = random.randint(1, 2)
+    requests = {"cpu": f"{random.choice((250, 500, 1000))}m", "memory": "512Mi"}
+    template = {
+        "metadata": {"annotations": {DURATION: f"{random.randint(3, 40)}s"}},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [{"name": "work", "image": "none", "resources": {"requests": requests}}],
+        },
+    }
+    job = _object(
+        kinds.JOB,
+        f"job-{index}",
+        namespace=random.choice(NAMESPACES),
+        spec={"parallelism": parallelism, "completions": parallelism, "template": template},
+    )
+    job["metadata"]["labels"] = _labels("jobs-queue", random)
+    return job

@@ -1,0 +1,179 @@
+"""A world with a bus, one cluster, and services as processes: what scenarios are made of."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Final, Protocol
+
+from services.classifier import app as classifier
+from services.classifier.cel import CelEngine
+from services.classifier.mutate import RefusedError, mutate
+from services.classifier.rules import Rules, parse_rules
+from services.patcher import app as patcher
+from services.patcher.settings import PatcherSettings
+from services.provisioner import app as provisioner
+from services.provisioner.settings import ProvisionerSettings
+from services.quota import app as quota
+from services.quota.settings import QuotaSettings
+from services.simulator.behaviour.running import Behaviour
+from services.simulator.cluster.admission import AdmissionRequest
+from services.simulator.cluster.api import Api
+from services.simulator.cluster.errors import forbidden
+from services.simulator.cluster.kinds import Obj
+from services.simulator.judge.evidence import LOGS, Evidence, gather
+from services.simulator.local import LocalKube
+from services.watcher import app as watcher
+from services.watcher.settings import WatcherSettings
+from shared.bus.port import Bus
+from shared.telemetry.tracing import new_traceparent
+from shared.testing.world.kube import WorldKube
+from shared.testing.world.memory_bus import MemoryBus, MemoryServer
+from shared.testing.world.world import Process, ProcessContext, World
+
+__all__ = ["CLUSTER", "SERVICES", "Town"]
+
+CLUSTER: Final = "hub"
+
+RULES: Final = "queueName: pipelines-queue\n"
+
+
+class Runnable(Protocol):
+    """What `assemble` of a service returns."""
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+
+
+Build = Callable[["Town", ProcessContext, Bus], Runnable]
+
+
+class Town:
+    """Everything there is in one world."""
+
+    def __init__(self, world: World, *, rules: str = RULES) -> None:
+        self.world = world
+        self.server = MemoryServer(world=world)
+        random = Random(f"cluster/{world.seed}")
+        self.api = Api(now=world.now, random=random)
+        self.api.admission.plugins.append(_Webhook(parse_rules(rules, CelEngine()), random))
+        self.behaviour = Behaviour(self.api, random=random)
+        self.kube = LocalKube(self.api)
+        """The cluster as its users have it: without faults."""
+
+        world.process(CLUSTER, self._live, mortal=False)
+
+    def serve(self, service: str, *, replica: int = 1) -> Process:
+        """Start a replica of `service` as a process that faults may crash."""
+        build = SERVICES[service]
+
+        async def start(context: ProcessContext) -> None:
+            bus = MemoryBus(self.server, instance=context.instance, random=context.random)
+            running = build(self, context, bus)
+            await bus.start()
+            await running.run()
+
+        return self.world.process(f"{service}-{replica}", start)
+
+    def cluster_for(self, context: ProcessContext) -> WorldKube:
+        """The cluster as a process has it."""
+        return WorldKube(LocalKube(self.api), context.world, cluster=CLUSTER)
+
+    def unleash(self) -> None:
+        """Let faults begin."""
+        world = self.world
+
+        def bus_restart() -> None:
+            self.server.restart(down_seconds=world.between((0.1, 5.0)))
+
+        world.unleash(parties=("bus", CLUSTER), bus_restart=bus_restart)
+
+    def evidence(self) -> Evidence:
+        """What the logs say."""
+        return gather(
+            stored.entry() for log in LOGS for stored in self.server.streams[log].messages.values()
+        )
+
+    async def _live(self, context: ProcessContext) -> None:
+        del context
+        self.behaviour.start()
+        await asyncio.Event().wait()
+
+
+class _Webhook:
+    """The classifier's webhook, asked by the cluster in this process."""
+
+    name = "sluicegate"
+
+    def __init__(self, rules: Rules, random: Random) -> None:
+        self._rules = rules
+        self._random = random
+
+    async def mutate(self, request: AdmissionRequest) -> Obj | None:
+        """Hold and classify what is created."""
+        if request.operation != "CREATE" or request.obj is None or request.subresource:
+            return request.obj
+        try:
+            mutated = mutate(
+                request.obj,
+                self._rules,
+                namespace=request.namespace,
+                new_traceparent=lambda: new_traceparent(self._random),
+            )
+        except RefusedError as error:
+            raise forbidden(request.kind, request.name, str(error)) from error
+        return mutated.object
+
+    async def validate(self, request: AdmissionRequest) -> None:
+        """Refuse nothing that was mutated."""
+
+
+def _watcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
+    return watcher.assemble(
+        settings=WatcherSettings(cluster=CLUSTER, instance=context.instance),
+        bus=bus,
+        kube=town.cluster_for(context),
+        now=context.now,
+        random=context.random,
+    )
+
+
+def _classifier(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
+    del town
+    return classifier.assemble(bus=bus, now=context.now)
+
+
+def _quota(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
+    del town
+    return quota.assemble(
+        settings=QuotaSettings(instance=context.instance), bus=bus, now=context.now
+    )
+
+
+def _patcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
+    return patcher.assemble(
+        settings=PatcherSettings(cluster=CLUSTER, instance=context.instance),
+        bus=bus,
+        kube=town.cluster_for(context),
+        now=context.now,
+    )
+
+
+def _provisioner(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
+    del town
+    return provisioner.assemble(
+        settings=ProvisionerSettings(instance=context.instance),
+        bus=bus,
+        providers={},
+        now=context.now,
+        random=context.random,
+    )
+
+
+SERVICES: Final[Mapping[str, Build]] = {
+    "watcher": _watcher,
+    "classifier": _classifier,
+    "quota": _quota,
+    "patcher": _patcher,
+    "provisioner": _provisioner,
+}
+"""How each service is built in a world."""
