@@ -1,0 +1,228 @@
+"""What becomes of a job on its way to a workload. The projector is pure: observations in, states out."""
+
+from typing import Any
+
+import pytest
+
+from services.classifier.projector import Projector
+from shared.contracts import kinds
+from shared.contracts.kinds import Kind
+from shared.contracts.names import workload_name
+from shared.contracts.observed import Observed
+from shared.contracts.workloads import WorkloadState
+
+Json = dict[str, Any]
+QUEUE = {"kueue.x-k8s.io/queue-name": "main"}
+
+
+def job(name: str = "train", *, uid: str = "u-1", **parts: Any) -> Json:
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+    metadata = {
+        "name": name,
+        "namespace": "team-a",
+        "uid": uid,
+        "resourceVersion": "5",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": dict(parts.pop("labels", QUEUE)),
+        **parts.pop("metadata", {}),
+    }
+    spec = {"suspend": True, "template": template, **parts.pop("spec", {})}
+    return {"metadata": metadata, "spec": spec, "status": parts.pop("status", {})}
+
+
+def seen(kind: Kind, obj: Json, *, deleted: bool = False) -> Observed:
+    metadata = obj["metadata"]
+    return Observed(
+        cluster="hub",
+        group=kind.group,
+        version=kind.version,
+        plural=kind.plural,
+        kind=kind.kind,
+        namespace=metadata.get("namespace"),
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        resource_version=str(metadata.get("resourceVersion", "1")),
+        deleted=deleted,
+        object=None if deleted else obj,
+    )
+
+
+@pytest.fixture
+def projector() -> Projector:
+    return Projector("hub")
+
+
+def states(projector: Projector, *observations: Observed) -> list[WorkloadState]:
+    for observation in observations:
+        projector.take(observation)
+    return list(projector.changes())
+
+
+def test_a_job_with_a_queue_label_becomes_a_workload(projector: Projector) -> None:
+    [state] = states(projector, seen(kinds.JOB, job()))
+    assert state.name == workload_name(kind="Job", group="batch", name="train", uid="u-1")
+    assert (state.queue, state.phase, state.held) == ("main", "waiting", True)
+    assert state.pod_sets[0].requests == {"cpu": "1"}
+
+
+def test_a_job_without_one_is_left_alone(projector: Projector) -> None:
+    assert states(projector, seen(kinds.JOB, job(labels={}))) == []
+
+
+def test_what_another_job_controls_is_left_alone(projector: Projector) -> None:
+    owned = job(metadata={"ownerReferences": [{"kind": "PipelineRun", "controller": True}]})
+    assert states(projector, seen(kinds.JOB, owned)) == []
+
+
+def test_a_repeated_observation_changes_nothing(projector: Projector) -> None:
+    assert len(states(projector, seen(kinds.JOB, job()))) == 1
+    assert states(projector, seen(kinds.JOB, job())) == []
+
+
+def test_what_is_on_the_log_already_is_no_change(projector: Projector) -> None:
+    [state] = states(projector, seen(kinds.JOB, job()))
+    restarted = Projector("hub")
+    restarted.recall(state)
+    assert states(restarted, seen(kinds.JOB, job())) == []
+
+
+def test_asking_for_something_else_is_a_new_generation(projector: Projector) -> None:
+    [first] = states(projector, seen(kinds.JOB, job()))
+    [running] = states(projector, seen(kinds.JOB, job(status={"active": 1})))
+    [moved] = states(projector, seen(kinds.JOB, job(labels={"kueue.x-k8s.io/queue-name": "b"})))
+    assert (first.generation, running.generation, moved.generation) == (0, 0, 1)
+
+
+def test_a_queue_label_that_vanishes_does_not_set_a_job_free(projector: Projector) -> None:
+    states(projector, seen(kinds.JOB, job(status={"active": 1})))
+    [state] = states(projector, seen(kinds.JOB, job(labels={}, status={"active": 1, "ready": 1})))
+    assert state.phase == "running"
+
+
+def test_a_deleted_job_leaves_a_tombstone(projector: Projector) -> None:
+    states(projector, seen(kinds.JOB, job()))
+    [state] = states(projector, seen(kinds.JOB, job(), deleted=True))
+    assert (state.phase, state.pods_active) == ("gone", False)
+    assert states(projector, seen(kinds.JOB, job(), deleted=True)) == []
+
+
+def test_a_late_tombstone_does_not_end_the_next_life(projector: Projector) -> None:
+    states(projector, seen(kinds.JOB, job()))
+    first, second = states(projector, seen(kinds.JOB, job(uid="u-2")))
+    assert {first.phase, second.phase} == {"gone", "waiting"}
+    assert states(projector, seen(kinds.JOB, job(), deleted=True)) == []
+
+
+def test_what_vanished_while_nobody_looked_is_gone(projector: Projector) -> None:
+    [state] = states(projector, seen(kinds.JOB, job()))
+    restarted = Projector("hub")
+    restarted.recall(state)
+    restarted.settle()
+    assert [s.phase for s in restarted.changes()] == ["gone"]
+
+
+def priority_class(value: int) -> Observed:
+    return seen(
+        kinds.WORKLOAD_PRIORITY_CLASS, {"metadata": {"name": "high", "uid": "p"}, "value": value}
+    )
+
+
+def test_a_missing_priority_class_waits_with_a_reason_until_it_is_there(
+    projector: Projector,
+) -> None:
+    labels = {**QUEUE, "kueue.x-k8s.io/priority-class": "high"}
+    [missing] = states(projector, seen(kinds.JOB, job(labels=labels)))
+    assert missing.inadmissible == "WorkloadPriorityClass 'high' not found"
+    [found] = states(projector, priority_class(7))
+    assert (found.inadmissible, found.priority) == (None, 7)
+    [raised] = states(projector, priority_class(9))
+    assert raised.priority == 9
+
+
+def test_a_pod_priority_class_counts_where_no_label_says_otherwise(projector: Projector) -> None:
+    with_class = job()
+    with_class["spec"]["template"]["spec"]["priorityClassName"] = "batch"
+    pod_class = {"metadata": {"name": "batch", "uid": "c"}, "value": 3}
+    [state] = states(projector, seen(kinds.PRIORITY_CLASS, pod_class), seen(kinds.JOB, with_class))
+    assert (state.priority, state.priority_class) == (3, "batch")
+
+
+BAD = {
+    "a quantity that is none": (
+        {"kueue.konflux-ci.dev/requests-cpu": "abc"},
+        "requests[cpu]: 'abc' is no quantity",
+    ),
+    "an annotation without a resource": (
+        {"kueue.konflux-ci.dev/requests-": "1"},
+        "no resource name",
+    ),
+}
+
+
+@pytest.mark.parametrize(("annotations", "problem"), BAD.values(), ids=BAD.keys())
+def test_bad_input_waits_with_the_reason(
+    projector: Projector, annotations: Json, problem: str
+) -> None:
+    run = job()
+    run["metadata"]["annotations"] = annotations
+    run["spec"] = {"status": "PipelineRunPending"}
+    [state] = states(projector, seen(kinds.PIPELINE_RUN, run))
+    assert state.inadmissible is not None
+    assert problem in state.inadmissible
+
+
+def test_a_run_that_its_user_paused_is_on_hold(projector: Projector) -> None:
+    run = job(metadata={"annotations": {"sluicegate.dev/user-pending": "true"}})
+    run["spec"] = {"status": "PipelineRunPending"}
+    [state] = states(projector, seen(kinds.PIPELINE_RUN, run))
+    assert state.on_hold is not None
+
+
+def foreign(**status: Any) -> Json:
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}}
+    return {
+        "metadata": {
+            "name": "theirs",
+            "namespace": "team-a",
+            "uid": "w-1",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "resourceVersion": "3",
+        },
+        "spec": {
+            "queueName": "main",
+            "priority": 5,
+            "podSets": [{"name": "main", "count": 1, "template": template}],
+        },
+        "status": status,
+    }
+
+
+def condition(type_: str, status: str = "True") -> Json:
+    return {"type": type_, "status": status, "lastTransitionTime": "2026-01-01T00:01:00Z"}
+
+
+def test_somebody_elses_workload_is_taken_as_it_is(projector: Projector) -> None:
+    [state] = states(projector, seen(kinds.WORKLOAD, foreign()))
+    assert (state.owner, state.queue, state.priority) == (None, "main", 5)
+    assert state.held
+    admission = {"clusterQueue": "cq"}
+    [reserved] = states(
+        projector,
+        seen(kinds.WORKLOAD, foreign(conditions=[condition("QuotaReserved")], admission=admission)),
+    )
+    assert not reserved.held
+    assert reserved.admission == admission
+    [finished] = states(
+        projector, seen(kinds.WORKLOAD, foreign(conditions=[condition("Finished")]))
+    )
+    assert finished.phase == "finished"
+
+
+def test_the_workload_object_of_a_job_is_no_workload_of_its_own(projector: Projector) -> None:
+    [state] = states(projector, seen(kinds.JOB, job()))
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "uid": "u-1", "controller": True}
+    obj = foreign()
+    obj["metadata"] = {**obj["metadata"], "name": state.name, "ownerReferences": [owner]}
+    obj["spec"]["active"] = False
+    [joined] = states(projector, seen(kinds.WORKLOAD, obj))
+    assert (joined.name, joined.uid, joined.active) == (state.name, "u-1", False)

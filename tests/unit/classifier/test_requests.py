@@ -1,0 +1,152 @@
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from services.classifier.requests import RequestsError, pod_sets_asked
+
+Json = dict[str, Any]
+
+
+def container(cpu: str | None = None, *, limit: str | None = None, **more: Any) -> Json:
+    resources: Json = {}
+    if cpu is not None:
+        resources["requests"] = {"cpu": cpu}
+    if limit is not None:
+        resources["limits"] = {"cpu": limit}
+    return {"name": "c", "resources": resources, **more}
+
+
+SIDECAR = {"restartPolicy": "Always"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    spec: Json
+    asks: str | None
+    ranges: list[Json] = field(default_factory=list)
+    problem: str = ""
+
+
+def limit_range(type_: str = "Container", **item: Any) -> Json:
+    return {"metadata": {"name": "r"}, "spec": {"limits": [{"type": type_, **item}]}}
+
+
+CASES = {
+    "containers add up": Case(
+        spec={"containers": [container("1"), container("500m")]}, asks="1500m"
+    ),
+    "a limit without a request is the request": Case(
+        spec={"containers": [container(limit="2")]}, asks="2"
+    ),
+    "the greediest init container counts if it is greedier than all containers": Case(
+        spec={"containers": [container("1")], "initContainers": [container("3"), container("2")]},
+        asks="3",
+    ),
+    "a sidecar runs beside the containers": Case(
+        spec={"containers": [container("1")], "initContainers": [container("2", **SIDECAR)]},
+        asks="3",
+    ),
+    "an init container after a sidecar runs beside it": Case(
+        spec={
+            "containers": [container("1")],
+            "initContainers": [container("2", **SIDECAR), container("4")],
+        },
+        asks="6",
+    ),
+    "an init container before a sidecar does not": Case(
+        spec={
+            "containers": [container("1")],
+            "initContainers": [container("4"), container("2", **SIDECAR)],
+        },
+        asks="4",
+    ),
+    "overhead of the RuntimeClass is added": Case(
+        spec={"containers": [container("1")], "runtimeClassName": "kata"}, asks="1250m"
+    ),
+    "overhead of the pod itself wins": Case(
+        spec={"containers": [container("1")], "runtimeClassName": "kata", "overhead": {"cpu": "1"}},
+        asks="2",
+    ),
+    "a RuntimeClass that is not there adds nothing": Case(
+        spec={"containers": [container("1")], "runtimeClassName": "gone"}, asks="1"
+    ),
+    "pod-level requests override the sum": Case(
+        spec={"containers": [container("1")], "resources": {"requests": {"cpu": "5"}}}, asks="5"
+    ),
+    "a default request fills in": Case(
+        spec={"containers": [container()]},
+        ranges=[limit_range(defaultRequest={"cpu": "300m"})],
+        asks="300m",
+    ),
+    "a default limit becomes the request": Case(
+        spec={"containers": [container()]}, ranges=[limit_range(default={"cpu": "2"})], asks="2"
+    ),
+    "the first range to give a default wins": Case(
+        spec={"containers": [container()]},
+        ranges=[
+            limit_range(defaultRequest={"cpu": "1"}),
+            limit_range(defaultRequest={"cpu": "2"}),
+        ],
+        asks="1",
+    ),
+    "more than the limit is told": Case(
+        spec={"containers": [container("2", limit="1")]}, asks="2", problem="exceed its limits"
+    ),
+    "more than the range allows is told": Case(
+        spec={"containers": [container("2")]},
+        ranges=[limit_range(max={"cpu": "1"})],
+        asks="2",
+        problem="above the limitRange max",
+    ),
+    "the tightest of several bounds counts": Case(
+        spec={"containers": [container("2")]},
+        ranges=[limit_range(max={"cpu": "3"}), limit_range(max={"cpu": "1"})],
+        asks="2",
+        problem="above the limitRange max",
+    ),
+    "less than the range demands of the pod is told": Case(
+        spec={"containers": [container("1")]},
+        ranges=[limit_range("Pod", min={"cpu": "2"})],
+        asks="1",
+        problem="below the limitRange min",
+    ),
+    "pods is not for users": Case(
+        spec={"containers": [{"name": "c", "resources": {"requests": {"pods": "1"}}}]},
+        asks=None,
+        problem="reserved for internal kueue use",
+    ),
+    "a bad quantity is named with its place": Case(
+        spec={"containers": [container("1_0")]},
+        asks=None,
+        problem=r"containers\[0\]\.resources\.requests\[cpu\]: '1_0' is no quantity",
+    ),
+    "less than nothing is told": Case(
+        spec={"containers": [container("-1")]}, asks="-1", problem="greater than or equal to 0"
+    ),
+}
+
+
+def ask(case: Case) -> str | None:
+    classes = {"kata": {"overhead": {"podFixed": {"cpu": "250m"}}}}
+    raw = [{"name": "main", "count": 2, "template": {"spec": case.spec}}]
+    [pod_set] = pod_sets_asked(raw, limit_ranges=case.ranges, runtime_class=classes.get)
+    return pod_set.requests.get("cpu")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [c for c in CASES.values() if not c.problem],
+    ids=[n for n, c in CASES.items() if not c.problem],
+)
+def test_what_one_pod_asks(case: Case) -> None:
+    assert ask(case) == case.asks
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in CASES.values() if c.problem], ids=[n for n, c in CASES.items() if c.problem]
+)
+def test_a_broken_rule_is_told_with_what_would_be_asked(case: Case) -> None:
+    with pytest.raises(RequestsError, match=case.problem) as caught:
+        ask(case)
+    assert caught.value.pod_sets[0].requests.get("cpu") == case.asks

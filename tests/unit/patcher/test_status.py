@@ -1,0 +1,139 @@
+"""What a Workload's status says after each decision: Kueue's types, reasons and texts."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from services.patcher.status import finished_status, status_for
+from shared.contracts.admissions import Admission, AdmissionState, PodSetAssignment
+from shared.contracts.workloads import Finish
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+Json = dict[str, Any]
+
+
+def decided(state: AdmissionState, *, after_seconds: int = 0, **more: Any) -> Admission:
+    return Admission(
+        cluster="hub", namespace="team-a", name="w", uid="u", state=state, term=1, number=1,
+        decided_at=NOON + timedelta(seconds=after_seconds), cluster_queue="cq", **more,
+    )  # fmt: skip
+
+
+def admitted() -> Admission:
+    pod_set = PodSetAssignment(name="main", count=2, flavors={"cpu": "spot"}, usage={"cpu": "2"})
+    return decided("admitted", pod_sets=[pod_set])
+
+
+def after(*admissions: Admission) -> Json:
+    obj: Json = {"metadata": {"generation": 1}, "status": {}}
+    for admission in admissions:
+        obj = {**obj, "status": status_for(obj, admission)}
+    return obj["status"]  # type: ignore[no-any-return]
+
+
+def conditions(status: Json) -> dict[str, tuple[str, str]]:
+    return {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
+
+
+def test_an_admission_is_written_with_both_conditions_in_one_status() -> None:
+    status = after(admitted())
+    assert conditions(status) == {
+        "QuotaReserved": ("True", "QuotaReserved"),
+        "Admitted": ("True", "Admitted"),
+    }
+    assert status["admission"] == {
+        "clusterQueue": "cq",
+        "podSetAssignments": [
+            {"name": "main", "count": 2, "flavors": {"cpu": "spot"}, "resourceUsage": {"cpu": "2"}}
+        ],
+    }
+
+
+CONDITIONS = {
+    "who waits is told why": (
+        [decided("waiting", reason="WaitingForQuota", message="2 more needed")],
+        {"QuotaReserved": ("False", "WaitingForQuota")},
+    ),
+    "a reservation with pending checks is not admitted": (
+        [decided("reserved", checks=["machines"])],
+        {
+            "QuotaReserved": ("True", "QuotaReserved"),
+            "Admitted": ("False", "UnsatisfiedAdmissionChecks"),
+        },
+    ),
+    "a preempted workload keeps its quota until its pods are gone": (
+        [admitted(), decided("evicted", reason="InClusterQueue", preempted_by="team-b/x")],
+        {
+            "QuotaReserved": ("True", "QuotaReserved"),
+            "Admitted": ("True", "Admitted"),
+            "Evicted": ("True", "Preempted"),
+            "Preempted": ("True", "InClusterQueue"),
+        },
+    ),
+    "then it queues again": (
+        [
+            admitted(),
+            decided("evicted", reason="InClusterQueue", preempted_by="team-b/x"),
+            decided("waiting", reason="PendingEvaluation"),
+        ],
+        {
+            "QuotaReserved": ("False", "PendingEvaluation"),
+            "Admitted": ("False", "NoReservation"),
+            "Evicted": ("True", "Preempted"),
+            "Preempted": ("True", "InClusterQueue"),
+            "Requeued": ("True", "Preempted"),
+        },
+    ),
+    "and a new admission ends the eviction": (
+        [
+            admitted(),
+            decided("evicted", reason="Deactivated", message="The workload is deactivated"),
+            decided("waiting", reason="Deactivated"),
+            admitted(),
+        ],
+        {
+            "QuotaReserved": ("True", "QuotaReserved"),
+            "Admitted": ("True", "Admitted"),
+            "Evicted": ("False", "QuotaReserved"),
+            "Requeued": ("False", "Deactivated"),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize(("decisions", "expected"), CONDITIONS.values(), ids=CONDITIONS.keys())
+def test_conditions_follow_the_decisions(
+    decisions: list[Admission], expected: dict[str, tuple[str, str]]
+) -> None:
+    assert conditions(after(*decisions)) == expected
+
+
+def test_writing_the_same_decision_again_changes_nothing() -> None:
+    assert after(admitted(), admitted()) == after(admitted())
+
+
+def test_the_time_of_a_transition_moves_only_with_the_status() -> None:
+    first = decided("waiting", reason="WaitingForQuota")
+    later = decided("waiting", reason="ExceedsMaxQuota", after_seconds=60)
+    [condition] = after(first, later)["conditions"]
+    assert condition["reason"] == "ExceedsMaxQuota"
+    assert condition["lastTransitionTime"] == "2026-01-01T12:00:00Z"
+
+
+def test_conditions_of_others_are_kept() -> None:
+    theirs = {"type": "PodsReady", "status": "True", "reason": "Started"}
+    obj = {"metadata": {"generation": 1}, "status": {"conditions": [theirs]}}
+    assert theirs in status_for(obj, admitted())["conditions"]
+
+
+def test_an_end_is_written_once_with_how_it_ended() -> None:
+    obj: Json = {"metadata": {"generation": 1}, "status": after(admitted())}
+    finish = Finish(success=False, message="OOM", at=NOON)
+    obj["status"] = finished_status(obj, finish, at=NOON)
+    assert conditions(obj["status"])["Finished"] == ("True", "Failed")
+    assert (
+        finished_status(obj, Finish(success=True, message="late", at=NOON), at=NOON)
+        == obj["status"]
+    )
+    assert "admission" in obj["status"]
