@@ -15,8 +15,8 @@ from nats.js.errors import Error as JetStreamError
 
 from shared.bus.api import ApiError, call
 from shared.bus.broker import Connection
+from shared.bus.filters import prune
 from shared.bus.port import BusError, UnavailableError
-from shared.bus.reader import prune
 from shared.bus.streams import view_of
 from shared.bus.worker import Registration, Worker
 

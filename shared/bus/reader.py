@@ -22,6 +22,7 @@ from nats.errors import Error as NatsError
 from shared.bus import headers as wire
 from shared.bus.api import CONSUMER_NOT_FOUND, MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, ApiError, call
 from shared.bus.broker import Connection
+from shared.bus.filters import prune
 from shared.bus.port import BusError, CaughtUp, Entry, UnavailableError
 from shared.bus.streams import view_of
 
@@ -358,24 +359,3 @@ def _advice(error: ApiError) -> str:
     if error.code == CONSUMER_NOT_FOUND:
         return f"{error}: the server dropped it"
     return str(error)
-
-
-def prune(filters: tuple[str, ...]) -> tuple[str, ...]:
-    """Drop filters that another one covers: the server refuses filters that overlap."""
-    unique = tuple(dict.fromkeys(filters))
-    return tuple(
-        one for one in unique if not any(one != other and covers(other, one) for other in unique)
-    )
-
-
-def covers(wide: str, narrow: str) -> bool:
-    """Whether every subject that matches `narrow` matches `wide`."""
-    wide_tokens, narrow_tokens = wide.split("."), narrow.split(".")
-    for index, wanted in enumerate(wide_tokens):
-        if wanted == ">":
-            return len(narrow_tokens) > index
-        if index >= len(narrow_tokens) or narrow_tokens[index] == ">":
-            return False
-        if wanted not in {"*", narrow_tokens[index]}:
-            return False
-    return len(wide_tokens) == len(narrow_tokens)

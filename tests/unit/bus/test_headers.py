@@ -1,0 +1,86 @@
+"""What travels beside a body."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.bus import headers as wire
+from shared.bus.port import TooLargeError
+from tests.contract.bus.stage import AT, workload
+
+
+@given(st.text(max_size=200), st.text(max_size=200))
+def test_any_id_and_source_become_one_line_of_ascii_and_come_back(
+    identity: str, source: str
+) -> None:
+    built = wire.build(workload(), message_id=identity, source=source, now=AT)
+
+    for value in built.values():
+        assert value.isascii()
+        assert value.isprintable()
+        assert " " not in value
+    assert unquote(built["ce-id"]) == identity
+    assert unquote(built["ce-source"]) == source
+    assert built["Nats-Msg-Id"] == built["ce-id"]
+
+
+def test_plain_values_stay_readable() -> None:
+    built = wire.build(workload(), message_id="admission:3:17", source="quota-0", now=AT)
+
+    assert built["ce-id"] == "admission:3:17"
+    assert built["ce-time"] == "2026-01-02T03:04:05+00:00"
+    assert "traceparent" not in built
+
+
+@pytest.mark.parametrize(
+    ("subject", "data", "headers", "complaint"),
+    [
+        ("s" * 4000, b"", {}, "subject"),
+        ("ünï" * 1000, b"", {}, "subject"),
+        ("s", b"x" * 1000, {}, "body has 1000 bytes"),
+        ("s", b"x" * 900, {"name": "v" * 200}, "body"),
+        ("s", b"", {"name": "v" * 20_000}, "headers"),
+    ],
+)
+def test_what_the_server_would_hang_up_on_is_refused(
+    subject: str, data: bytes, headers: dict[str, str], complaint: str
+) -> None:
+    with pytest.raises(TooLargeError, match=complaint):
+        wire.check_size(subject, data, headers, max_payload=1000)
+
+
+def test_the_sequence_of_the_log_is_the_second_word_of_the_source() -> None:
+    source = {"Nats-Stream-Source": "WORKLOADS 4711 > > sluice.workload.a.b.c"}
+
+    assert wire.source_sequence(source) == 4711
+    assert wire.source_sequence({}) is None
+
+
+STORED = datetime(2027, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        pytest.param({"ce-time": AT.isoformat()}, STORED, id="a log's own time"),
+        pytest.param(
+            {"Nats-Stream-Source": "X 1", "ce-time": AT.isoformat()},
+            AT,
+            id="in a view the publisher's, which a rebuild does not change",
+        ),
+        pytest.param(
+            {"Nats-Stream-Source": "X 1", "ce-time": "2026-01-02T04:04:05+01:00"},
+            AT.astimezone(timezone(timedelta(hours=1))),
+            id="with its zone",
+        ),
+        pytest.param(
+            {"Nats-Stream-Source": "X 1", "ce-time": "yesterday"}, STORED, id="unless it is none"
+        ),
+        pytest.param({"Nats-Stream-Source": "X 1"}, STORED, id="or is not there"),
+    ],
+)
+def test_when_the_log_took_an_entry(headers: dict[str, str], expected: datetime) -> None:
+    assert wire.taken_at(headers, STORED) == expected

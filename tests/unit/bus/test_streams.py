@@ -1,0 +1,179 @@
+"""The streams as data, and making JetStream so."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+import yaml
+from nats.aio.client import Client
+
+from shared.bus.apply import apply, check
+from shared.bus.publisher import RETRY_SECONDS
+from shared.bus.streams import STREAMS_FILE, Catalogue, CatalogueError, load
+from shared.contracts.subjects import SUBJECT_BYTES_MAX
+from shared.testing.nats_server import nats_server
+
+
+def test_the_shipped_catalogue_says_what_the_design_says() -> None:
+    configs = load().configs()
+
+    logs = ["OBSERVED", "WORKLOADS", "ADMISSIONS", "CHECKS", "DISPATCHES", "HOSTS", "OUTCOMES"]
+    assert set(configs) == {
+        *logs,
+        *(f"{log}_NOW" for log in logs),
+        *("DEAD", "DEAD_NOW", "LEASES", "OBJ_objects"),
+    }
+    refusing = {name for name, config in configs.items() if config["discard"] == "new"}
+    assert refusing == {"WORKLOADS", "ADMISSIONS", "OBJ_objects"}
+    for log in (*logs, "DEAD"):
+        view = configs[f"{log}_NOW"]
+        assert view["sources"] == [{"name": log}]
+        assert (view["max_msgs_per_subject"], view["discard"], view["max_age"]) == (1, "old", 0)
+        assert configs[log]["retention"] == "limits"
+        assert configs[log]["max_bytes"] > 0
+        assert configs[log]["duplicate_window"] > RETRY_SECONDS * 1e9
+    assert configs["ADMISSIONS"]["subjects"] == ["sluice.admission.>", "sluice.term.>"]
+    assert SUBJECT_BYTES_MAX < 4000
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        pytest.param({"logs": {}}, "logs", id="no logs"),
+        pytest.param({"surprise": 1}, "surprise", id="an unknown field"),
+        pytest.param(
+            {"defaults": {"max_age_days": 1, "max_gib": "many", "discard": "old"}},
+            "defaults.max_gib",
+            id="a size that is no number",
+        ),
+        pytest.param(
+            {"logs": {"X": {"description": "d", "subjects": ["x"], "discard": "young"}}},
+            "logs.X.discard",
+            id="an unknown policy",
+        ),
+    ],
+)
+def test_a_bad_catalogue_is_refused_with_file_field_and_value(
+    tmp_path: Path, change: dict[str, Any], complaint: str
+) -> None:
+    path = tmp_path / "streams.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(STREAMS_FILE.read_text()) | change))
+
+    with pytest.raises(CatalogueError, match=complaint) as caught:
+        load(path)
+
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["{", "- a", "", "\t"])
+def test_a_file_that_is_no_catalogue_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "streams.yaml"
+    path.write_text(text)
+
+    with pytest.raises(CatalogueError):
+        load(path)
+    with pytest.raises(CatalogueError):
+        load(tmp_path / "missing.yaml")
+
+
+@pytest.fixture
+async def nc() -> AsyncIterator[Client]:
+    async with nats_server(streams=False) as server:
+        client = await nats.connect(server.url)
+        yield client
+        await client.close()
+
+
+async def test_applying_twice_changes_nothing(nc: Client) -> None:
+    first = await apply(nc)
+    assert {change.action for change in first.changes} == {"created"}
+    assert await check(nc) == []
+
+    second = await apply(nc)
+    assert {change.action for change in second.changes} == {"unchanged"}
+    assert second.ok
+    assert "WORKLOADS: unchanged" in str(second)
+
+
+async def test_what_may_be_changed_is_updated(nc: Client) -> None:
+    await apply(nc)
+    data = yaml.safe_load(STREAMS_FILE.read_text())
+    data["logs"]["DEAD"]["max_age_days"] = 7
+    catalogue = Catalogue.model_validate(data)
+
+    assert any("DEAD" in problem for problem in await check(nc, catalogue=catalogue))
+    report = await apply(nc, catalogue=catalogue)
+
+    changed = [change for change in report.changes if change.action != "unchanged"]
+    assert [(change.stream, change.action) for change in changed] == [("DEAD", "updated")]
+    assert "max_age" in changed[0].detail
+    assert await check(nc, catalogue=catalogue) == []
+
+
+async def test_what_an_operator_added_is_left_alone(nc: Client) -> None:
+    await apply(nc)
+    info = json.loads((await nc.request("$JS.API.STREAM.INFO.DEAD")).data)["config"]
+    body = info | {"compression": "s2", "max_age": 0}
+    await nc.request("$JS.API.STREAM.UPDATE.DEAD", json.dumps(body).encode())
+
+    await apply(nc)
+
+    config = json.loads((await nc.request("$JS.API.STREAM.INFO.DEAD")).data)["config"]
+    assert config["compression"] == "s2"
+    assert config["max_age"] > 0
+
+
+async def test_a_missing_stream_is_told_with_what_to_do(nc: Client) -> None:
+    await apply(nc)
+    await nc.jsm().delete_stream("HOSTS")
+
+    assert await check(nc) == ["stream HOSTS is missing: run `sluice bus apply`"]
+
+
+async def test_a_view_is_made_anew_only_on_demand(nc: Client) -> None:
+    await apply(nc)
+    js = nc.jetstream()
+    for body in (b"1", b"2"):
+        await js.publish("sluice.host.a", body)
+    await js.publish("sluice.host.b", b"3")
+    await nc.jsm().delete_stream("HOSTS_NOW")
+
+    refused = await apply(nc)
+    assert not refused.ok
+    assert "HOSTS_NOW: refused (the view is gone; `--rebuild HOSTS_NOW`" in str(refused)
+
+    rebuilt = await apply(nc, rebuild=["HOSTS_NOW"])
+    assert rebuilt.ok
+    assert "HOSTS_NOW: rebuilt" in str(rebuilt)
+    await js.publish("sluice.host.c", b"4")
+    subscription = await js.pull_subscribe("sluice.host.>", stream="HOSTS_NOW")
+    messages = [(await subscription.fetch(1, timeout=2))[0] for _ in range(3)]
+    assert [message.data for message in messages] == [b"2", b"3", b"4"]
+
+
+async def test_a_log_is_never_made_anew(nc: Client) -> None:
+    await apply(nc)
+
+    report = await apply(nc, rebuild=["HOSTS"])
+
+    assert "HOSTS: refused (only views can be rebuilt)" in str(report)
+
+
+async def test_a_view_that_knows_more_than_its_log_is_told(nc: Client) -> None:
+    """A power cut may cost the log its last second, and the view not."""
+    await apply(nc)
+    js = nc.jetstream()
+    for number in range(5):
+        await js.publish("sluice.host.a", str(number).encode())
+    while (await nc.jsm().stream_info("HOSTS_NOW")).state.last_seq < 5:
+        pass
+    await nc.jsm().delete_stream("HOSTS")
+    await apply(nc)
+
+    problems = await check(nc)
+
+    assert len(problems) == 1
+    assert problems[0].startswith("view HOSTS_NOW has sequence 5 of HOSTS, which ends at 0")
