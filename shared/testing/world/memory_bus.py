@@ -5,7 +5,7 @@ retries, acknowledgements, one-at-a-time and dead letters are the code that prod
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from random import Random
 from typing import Any, Final, TypeVar
@@ -209,11 +209,13 @@ class MemoryBus:
         self._wire.check()
         await self._publisher.flush()
 
-    def watch(self, stream: str, *filters: str) -> AsyncIterator[Entry | CaughtUp]:
+    def watch(self, stream: str, *filters: str) -> AsyncGenerator[Entry | CaughtUp, None]:
         """List and watch the view of `stream`."""
         return self._read(stream, filters, view=True, start=1)
 
-    def replay(self, stream: str, *filters: str, start: int = 1) -> AsyncIterator[Entry | CaughtUp]:
+    def replay(
+        self, stream: str, *filters: str, start: int = 1
+    ) -> AsyncGenerator[Entry | CaughtUp, None]:
         """Read the log from `start`, then what comes."""
         return self._read(stream, filters, view=False, start=start)
 
@@ -369,7 +371,7 @@ class MemoryBus:
 
     async def _read(
         self, log_name: str, filters: tuple[str, ...], *, view: bool, start: int
-    ) -> AsyncIterator[Entry | CaughtUp]:
+    ) -> AsyncGenerator[Entry | CaughtUp, None]:
         stream = self._server.stream(view_of(log_name) if view else log_name)
         wake = asyncio.Event()
 

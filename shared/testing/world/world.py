@@ -7,12 +7,15 @@ what happens is a line in `World.log`, and the same seed twice gives the same li
 import asyncio
 import gc
 import random as random_module
+import sys
 import traceback
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Final, Self, TypeVar
+
+import structlog
 
 from shared.testing.world.loop import Group, VirtualLoop
 
@@ -329,14 +332,29 @@ class World:
         gc.disable()
         state = random_module.getstate()
         random_module.seed(self.seed)
+        logging = structlog.get_config()
+        structlog.configure(
+            processors=[self._hear],
+            wrapper_class=structlog.make_filtering_bound_logger("info"),
+            cache_logger_on_first_use=False,
+        )
         try:
             return self.loop.run_until_complete(
                 self.loop.create_task(drive(), name="drive", context=self._outside.copy())
             )
         finally:
+            structlog.configure(**logging)
             random_module.setstate(state)
             if collecting:
                 gc.enable()
+
+    def _hear(self, _logger: object, level: str, event: MutableMapping[str, Any]) -> str:
+        """Services' own log lines belong to the world's log, and nowhere else."""
+        said = event.pop("event", "")
+        error = sys.exc_info()[1] if event.pop("exc_info", None) else None
+        more = "".join(f" {name}={value!r}" for name, value in event.items())
+        self.note(f"{level}: {said}{more}" + (f" {error!r}" if error else ""))
+        raise structlog.DropEvent
 
     def close(self) -> None:
         """End all that is left. Nothing it does on the way out has an effect."""
