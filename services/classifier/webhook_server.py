@@ -1,6 +1,7 @@
 """Serves the webhook over HTTPS, and takes up new rules and certificates while it runs."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -36,23 +37,26 @@ class WebhookServer:
         port: int,
         certificates: CertificateFolder,
         now: Callable[[], datetime],
+        follow_seconds: float = FOLLOW_SECONDS,
     ) -> None:
         self._app = app
         self._host = host
         self._port = port
         self._certificates = certificates
         self._now = now
+        self._follow_seconds = follow_seconds
         self._tasks: list[asyncio.Task[None]] = []
         self._server: uvicorn.Server | None = None
 
     async def start(self) -> int:
-        """Make certificates where none are, listen, and return the port."""
+        """Make certificates where none are, listen, and return the port.
+
+        Raises `OSError` if the port is taken or the certificates cannot be read or made.
+        """
         self._certificates.ensure(self._now())
         tls = ReloadingContext(self._certificates.certificate, self._certificates.key)
         config = uvicorn.Config(
             self._app,
-            host=self._host,
-            port=self._port,
             ssl_context_factory=lambda _config, _default: tls.context,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=STOP_SECONDS,
@@ -61,16 +65,20 @@ class WebhookServer:
             access_log=False,
             server_header=False,
         )
+        # Bound here, because uvicorn ends the process where a port is taken.
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        listening = socket.create_server((self._host, self._port), family=family)
         self._server = server = uvicorn.Server(config)
-        serving = asyncio.create_task(server._serve())  # noqa: SLF001 - `serve` takes the signals
+        # `serve` would take the signals, which are the process's business.
+        serving = asyncio.create_task(server._serve([listening]))  # noqa: SLF001
         self._tasks = [serving, asyncio.create_task(self._follow_certificates(tls))]
         async with asyncio.timeout(START_SECONDS):
             while not server.started:
                 if serving.done():
                     serving.result()
-                    raise RuntimeError(f"the webhook cannot listen on {self._host}:{self._port}")
+                    raise RuntimeError("the webhook ended while it was starting")
                 await asyncio.sleep(0.01)
-        return int(server.servers[0].sockets[0].getsockname()[1])
+        return int(listening.getsockname()[1])
 
     async def stop(self) -> None:
         """Answer what is being asked, then close."""
@@ -85,7 +93,7 @@ class WebhookServer:
     async def _follow_certificates(self, tls: ReloadingContext) -> None:
         told: str | None = None
         while True:
-            await asyncio.sleep(FOLLOW_SECONDS)
+            await asyncio.sleep(self._follow_seconds)
             try:
                 if self._certificates.ensure(self._now()):
                     log.info("renewed the serving certificate")

@@ -1,0 +1,189 @@
+"""AdmissionReview in, AdmissionReview out."""
+
+import base64
+from typing import Any
+
+import orjson
+import pytest
+
+from services.classifier.cel import CelEngine
+from services.classifier.review import REVIEW_BYTES_MAX, Outcome, Reply, answer_review
+from services.classifier.rules import parse_rules
+from shared.contracts import kinds, names
+
+RULES = parse_rules(
+    "queueName: q\ncel: {expressions: [\"resource('a', 1)\", \"priority('p')\"]}", CelEngine()
+)
+
+
+def run(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "tekton.dev/v1",
+        "kind": "PipelineRun",
+        "metadata": {"generateName": "p-"},
+        "spec": {"pipelineRef": {"name": "b"}} | spec,
+    }
+
+
+def review(given: Any, **request: Any) -> bytes:
+    return orjson.dumps(
+        {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {"uid": "u-1", "operation": "CREATE", "namespace": "ns", "object": given}
+            | request,
+        }
+    )
+
+
+def response(reply: Reply) -> dict[str, Any]:
+    document = orjson.loads(reply.body)
+    assert reply.status == 200
+    assert document["apiVersion"] == "admission.k8s.io/v1"
+    assert document["kind"] == "AdmissionReview"
+    assert document["response"]["uid"] == "u-1"
+    found: dict[str, Any] = document["response"]
+    return found
+
+
+def patch(found: dict[str, Any]) -> list[dict[str, Any]]:
+    assert found["patchType"] == "JSONPatch"
+    operations: list[dict[str, Any]] = orjson.loads(base64.b64decode(found["patch"]))
+    return operations
+
+
+def test_a_run_is_allowed_with_a_patch() -> None:
+    reply = answer_review(review(run()), RULES)
+
+    found = response(reply)
+    assert found["allowed"] is True
+    assert {"op": "add", "path": "/spec/status", "value": "PipelineRunPending"} in patch(found)
+    assert reply.outcome is Outcome.MUTATED
+
+
+@pytest.mark.parametrize(
+    "request_fields",
+    [
+        pytest.param({"operation": "UPDATE"}, id="an update"),
+        pytest.param({"operation": "DELETE", "object": None}, id="a deletion"),
+        pytest.param({"subResource": "status"}, id="a subresource"),
+        pytest.param(
+            {"object": {"apiVersion": "v1", "kind": "Pod", "metadata": {}}}, id="another kind"
+        ),
+    ],
+)
+def test_what_is_not_ours_is_allowed_without_patch_and_patch_type(
+    request_fields: dict[str, Any],
+) -> None:
+    reply = answer_review(review(run(), **request_fields), RULES)
+
+    assert response(reply) == {"uid": "u-1", "allowed": True}
+    assert reply.outcome is Outcome.UNCHANGED
+
+
+def test_a_run_at_fault_is_denied_with_400() -> None:
+    reply = answer_review(review(run(pipelineRef=None)), RULES)
+
+    status = response(reply)["status"]
+    assert (status["code"], status["reason"]) == (400, "BadRequest")
+    assert status["message"].startswith("pipelinerun validation failed: invalid pipelinerun: ")
+    assert reply.outcome is Outcome.REFUSED
+
+
+def test_an_expression_that_fails_denies_with_500() -> None:
+    given = run()
+    given["metadata"]["annotations"] = {f"{names.REQUESTS_PREFIX}a": "500m"}
+
+    reply = answer_review(review(given), RULES)
+
+    status = response(reply)["status"]
+    assert (status["code"], status["reason"]) == (500, "InternalError")
+    assert status["message"].startswith("Internal error occurred: CEL evaluation failed: ")
+    assert reply.outcome is Outcome.FAILED
+
+
+def test_another_kind_at_the_path_of_one_kind_is_denied() -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {}}
+
+    reply = answer_review(review(pod), RULES, kind=kinds.PIPELINE_RUN)
+
+    assert response(reply)["status"]["message"] == "expected a PipelineRun object but got 'Pod'"
+
+
+@pytest.mark.parametrize("given", [None, [], "x"])
+def test_no_object_is_denied(given: Any) -> None:
+    reply = answer_review(review(given), RULES)
+
+    assert response(reply)["status"]["message"] == "request.object: must be an object"
+
+
+MALFORMED = {
+    "nothing": (b"", "body: not JSON"),
+    "half a review": (review(run())[:-5], "body: not JSON"),
+    "a list": (b"[]", "body: must be an AdmissionReview object"),
+    "an old review": (
+        b'{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview"}',
+        "must be admission.k8s.io/v1 AdmissionReview, got admission.k8s.io/v1beta1",
+    ),
+    "another kind": (
+        b'{"apiVersion": "admission.k8s.io/v1", "kind": "ConversionReview"}',
+        "got admission.k8s.io/v1 ConversionReview",
+    ),
+    "no request": (
+        b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}',
+        "request: must be an object",
+    ),
+    "no uid": (review(run(), uid=None), "request.uid: must be a string, got None"),
+}
+
+
+@pytest.mark.parametrize(("body", "problem"), MALFORMED.values(), ids=MALFORMED.keys())
+def test_what_is_no_review_is_a_bad_request(body: bytes, problem: str) -> None:
+    reply = answer_review(body, RULES)
+
+    assert reply.status == 400
+    assert problem in reply.body.decode()
+    assert reply.outcome is Outcome.MALFORMED
+
+
+def test_a_trace_begins_with_an_admission_but_not_with_a_dry_run() -> None:
+    begun: list[str] = []
+
+    def begin() -> str:
+        begun.append("00-trace")
+        return begun[-1]
+
+    dry = response(answer_review(review(run(), dryRun=True), RULES, new_traceparent=begin))
+    assert begun == []
+    real = response(answer_review(review(run()), RULES, new_traceparent=begin))
+    assert begun == ["00-trace"]
+
+    assert names.TRACEPARENT_ANNOTATION in str(patch(real))
+    assert names.TRACEPARENT_ANNOTATION not in str(patch(dry))
+
+
+def test_a_review_as_large_as_may_be_is_answered() -> None:
+    tasks = [
+        {"name": f"t{n}", "taskRef": {"name": "x"}, "params": [{"name": "p", "value": "v" * 800}]}
+        for n in range(3000)
+    ]
+    body = review(run(pipelineRef=None, pipelineSpec={"tasks": tasks}))
+    assert 0.8 * REVIEW_BYTES_MAX < len(body) < REVIEW_BYTES_MAX
+
+    assert response(answer_review(body, RULES))["allowed"] is True
+
+
+def test_an_object_nested_without_end_is_denied() -> None:
+    shallow = review(run(taskRunTemplate={"podTemplate": "deep"}))
+    body = shallow.replace(b'"deep"', b"[" * 1000 + b"]" * 1000)
+
+    reply = answer_review(body, RULES)
+
+    assert response(reply)["status"]["message"] == "object: nested too deeply"
+
+
+@pytest.mark.parametrize("name", ["a" * 253, "*", ">", "é", "a.b.c"])
+def test_odd_names_are_the_api_servers_business(name: str) -> None:
+    given = run() | {"metadata": {"name": name, "labels": {"l" * 63: "v" * 63}}}
+
+    assert response(answer_review(review(given), RULES))["allowed"] is True

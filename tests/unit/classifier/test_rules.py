@@ -1,0 +1,160 @@
+"""The configuration: what is read, what is refused, and that the last good one stays in force."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from services.classifier.cel import CelEngine
+from services.classifier.rules import Rules, RulesError, RulesHolder, parse_rules
+from services.classifier.webhook_server import follow_rules
+
+GOOD = "queueName: q\ncel:\n  expressions:\n  - priority('a')\n"
+ENGINE = CelEngine()
+
+
+def in_force(holder: RulesHolder) -> Rules:
+    assert holder.current is not None
+    return holder.current
+
+
+def test_a_configuration_is_read() -> None:
+    rules = parse_rules(GOOD + "multiKueueOverride: true\n", ENGINE)
+
+    assert (rules.queue_name, rules.multi_kueue_override, len(rules.programs)) == ("q", True, 1)
+    assert rules.ignored == ()
+
+
+def test_only_the_queue_is_required() -> None:
+    rules = parse_rules("queueName: q\ncel:\n", ENGINE)
+
+    assert (rules.multi_kueue_override, len(rules.programs)) == (False, 0)
+
+
+def test_fields_that_the_format_does_not_have_are_ignored_and_named() -> None:
+    rules = parse_rules("queueName: q\nqueue: x\ncel: {expressions: [], limit: 3}\n", ENGINE)
+
+    assert rules.ignored == ("queue", "cel.limit")
+
+
+REFUSED = {
+    "nothing": ("", "queueName: is not set"),
+    "no queue": ("multiKueueOverride: true", "queueName: is not set"),
+    "an empty queue": ("queueName: ''", "queueName: is not set"),
+    "a queue that is a number": ("queueName: 7", "queueName: must be a string, got 7; quote it"),
+    "a queue that YAML takes for false": (
+        "queueName: off",
+        "must be a string, got False; quote it",
+    ),
+    "a queue that is no label value": (
+        "queueName: a b",
+        "queueName: 'a b' cannot be a label value",
+    ),
+    "a list": ("- a", "configuration: must be an object"),
+    "no YAML": ("queueName: [", "configuration: not YAML"),
+    "an object of Python": (
+        "queueName: !!python/object/apply:os.system [ls]",
+        "configuration: not YAML: could not determine a constructor",
+    ),
+    "an override that is text": (
+        "queueName: q\nmultiKueueOverride: 'yes'",
+        "multiKueueOverride: must be true or false, got 'yes'",
+    ),
+    "cel as a list": ("queueName: q\ncel: []", "cel: must be an object, got '[]'"),
+    "expressions as text": (
+        "queueName: q\ncel: {expressions: priority('a')}",
+        "cel.expressions: must be a list, got str",
+    ),
+    "an expression that is no text": (
+        "queueName: q\ncel: {expressions: [{a: b}]}",
+        "cel.expressions[0]: must be a string",
+    ),
+    "an empty expression": (
+        "queueName: q\ncel: {expressions: ['']}",
+        "cel.expressions[0] (''): the expression is empty",
+    ),
+    "an expression that does not compile": (
+        "queueName: q\ncel: {expressions: [priority('a'), nofn('x')]}",
+        "cel.expressions[1] (\"nofn('x')\"): line 1, column 5: undeclared reference to 'nofn'",
+    ),
+    "more than a ConfigMap holds": ("#" * (1024 * 1024 + 1), "larger than 1048576 bytes"),
+}
+
+
+@pytest.mark.parametrize(("text", "problem"), REFUSED.values(), ids=REFUSED.keys())
+def test_is_refused_and_the_last_good_one_stays_in_force(text: str, problem: str) -> None:
+    holder = RulesHolder(ENGINE)
+    assert holder.offer(GOOD)
+    good = in_force(holder)
+
+    assert not holder.offer(text)
+
+    assert problem in (holder.error or "")
+    assert holder.current is good
+    with pytest.raises(RulesError):
+        parse_rules(text, ENGINE)
+
+
+def test_a_good_one_replaces_the_last_and_clears_the_error() -> None:
+    holder = RulesHolder(ENGINE)
+    holder.offer("queueName: ''")
+
+    assert holder.offer(GOOD)
+    assert holder.offer(GOOD.replace(": q", ": other"))
+
+    assert in_force(holder).queue_name == "other"
+    assert holder.error is None
+
+
+def test_the_last_good_one_survives_a_restart(tmp_path: Path) -> None:
+    kept = tmp_path / "last-good.yaml"
+    RulesHolder(ENGINE, last_good=kept).offer(GOOD)
+    RulesHolder(ENGINE, last_good=kept).offer("queueName: ''")
+
+    restarted = RulesHolder(ENGINE, last_good=kept)
+
+    assert restarted.current is None
+    assert restarted.restore()
+    assert in_force(restarted).queue_name == "q"
+
+
+def test_without_anything_kept_nothing_is_restored(tmp_path: Path) -> None:
+    assert not RulesHolder(ENGINE).restore()
+    assert not RulesHolder(ENGINE, last_good=tmp_path / "nothing").restore()
+
+
+def test_a_file_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
+    holder = RulesHolder(ENGINE)
+    holder.offer(GOOD)
+
+    assert not holder.offer_file(tmp_path / "nothing.yaml")
+
+    assert "nothing.yaml" in (holder.error or "")
+    assert in_force(holder).queue_name == "q"
+
+
+async def test_a_file_is_followed_from_before_it_is_there(tmp_path: Path) -> None:
+    path, holder = tmp_path / "config.yaml", RulesHolder(ENGINE)
+    following = asyncio.create_task(follow_rules(holder, path, every_seconds=0.01))
+
+    async def until(queue: str, *, error: bool) -> None:
+        async with asyncio.timeout(5):
+            while True:
+                current = holder.current
+                found = current is not None and current.queue_name == queue
+                if found and (holder.error is not None) == error:
+                    return
+                await asyncio.sleep(0.01)
+
+    await asyncio.sleep(0.03)
+    assert holder.current is None
+    path.write_text(GOOD)
+    await until("q", error=False)
+    path.write_text("queueName: [")
+    await until("q", error=True)
+    # As a mounted ConfigMap changes: another file takes the name.
+    (tmp_path / "new").write_text(GOOD.replace(": q", ": r"))
+    (tmp_path / "new").replace(path)
+    await until("r", error=False)
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)

@@ -1,0 +1,222 @@
+"""The webhook over real HTTPS: what an API server sees of it."""
+
+import asyncio
+import base64
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from services.classifier.cel import CelEngine
+from services.classifier.certificates import RENEW_DAYS, SERVING_DAYS, CertificateFolder
+from services.classifier.review import REVIEW_BYTES_MAX
+from services.classifier.rules import RulesHolder
+from services.classifier.webhook import JOB_PATH, MUTATE_PATH, PIPELINE_RUN_PATH, webhook_app
+from services.classifier.webhook_server import WebhookServer
+
+GOOD = "queueName: q\ncel: {expressions: [\"priority('p')\"]}\n"
+
+
+def real_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Service:
+    """A webhook that listens, and a client that trusts it."""
+
+    def __init__(self, rules: RulesHolder, folder: CertificateFolder, port: int) -> None:
+        self.rules = rules
+        self.folder = folder
+        self.url = f"https://127.0.0.1:{port}"
+        self.tls = ssl.create_default_context(cadata=folder.ca_bundle().decode())
+        self.client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self.tls))
+
+    async def review(self, given: dict[str, Any], path: str = MUTATE_PATH) -> dict[str, Any]:
+        """Send a review; return the response part of the answer."""
+        request = {"uid": "u", "operation": "CREATE", "namespace": "ns", "object": given}
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+        body = orjson.dumps({**review, "request": request})
+        async with self.client.post(self.url + path, data=body) as answer:
+            assert answer.status == 200, await answer.text()
+            found: dict[str, Any] = (await answer.json())["response"]
+            return found
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with self.client.get(self.url + path) as answer:
+            return answer.status, await answer.text()
+
+
+@asynccontextmanager
+async def service(
+    path: Path, *, configuration: str | None = GOOD, now: Callable[[], datetime] = real_now
+) -> AsyncIterator[Service]:
+    rules = RulesHolder(CelEngine())
+    if configuration is not None:
+        rules.offer(configuration)
+    folder = CertificateFolder(path, ["127.0.0.1"])
+    server = WebhookServer(
+        webhook_app(rules),
+        host="127.0.0.1",
+        port=0,
+        certificates=folder,
+        now=now,
+        follow_seconds=0.02,
+    )
+    port = await server.start()
+    running = Service(rules, folder, port)
+    try:
+        yield running
+    finally:
+        await running.client.close()
+        await server.stop()
+
+
+def run() -> dict[str, Any]:
+    return {
+        "apiVersion": "tekton.dev/v1",
+        "kind": "PipelineRun",
+        "metadata": {"name": "p"},
+        "spec": {"pipelineRef": {"name": "b"}},
+    }
+
+
+@pytest.mark.parametrize("path", [MUTATE_PATH, PIPELINE_RUN_PATH])
+async def test_a_pipeline_run_is_held_and_classified(tmp_path: Path, path: str) -> None:
+    async with service(tmp_path) as webhook:
+        found = await webhook.review(run(), path)
+
+    operations = orjson.loads(base64.b64decode(found["patch"]))
+    values = {operation["path"]: operation["value"] for operation in operations}
+    assert values["/spec/status"] == "PipelineRunPending"
+    assert values["/metadata/labels"] == {
+        "kueue.x-k8s.io/queue-name": "q",
+        "kueue.x-k8s.io/priority-class": "p",
+    }
+
+
+async def test_a_job_is_suspended_and_another_kind_at_its_path_is_denied(tmp_path: Path) -> None:
+    queued = {"name": "j", "labels": {"kueue.x-k8s.io/queue-name": "q"}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": queued, "spec": {}}
+    async with service(tmp_path) as webhook:
+        allowed = await webhook.review(job, JOB_PATH)
+        denied = await webhook.review(run(), JOB_PATH)
+
+    assert b"/spec/suspend" in base64.b64decode(allowed["patch"])
+    assert denied["status"]["code"] == 400
+
+
+async def test_until_a_configuration_is_loaded_nothing_is_admitted(tmp_path: Path) -> None:
+    async with service(tmp_path, configuration=None) as webhook:
+        status, text = await webhook.get("/readyz")
+        assert (status, text) == (503, "no configuration is loaded: none was given yet\n")
+        async with webhook.client.post(webhook.url + MUTATE_PATH, data=b"{}") as answer:
+            assert answer.status == 503
+
+        webhook.rules.offer("queueName: ''")
+        assert "queueName: is not set" in (await webhook.get("/readyz"))[1]
+
+        webhook.rules.offer(GOOD)
+        assert (await webhook.get("/readyz"))[0] == 200
+        assert (await webhook.review(run()))["allowed"]
+        assert (await webhook.get("/healthz"))[0] == 200
+
+
+async def test_a_new_configuration_holds_from_the_next_request_and_a_bad_one_never(
+    tmp_path: Path,
+) -> None:
+    async with service(tmp_path) as webhook:
+
+        async def queue() -> bytes:
+            return base64.b64decode((await webhook.review(run()))["patch"])
+
+        webhook.rules.offer(GOOD.replace(": q", ": other"))
+        assert b'"other"' in await queue()
+        webhook.rules.offer("queueName: third\ncel: {expressions: [nofn()]}")
+        assert b'"other"' in await queue()
+
+
+async def test_a_body_up_to_the_limit_is_read_and_a_larger_one_refused(tmp_path: Path) -> None:
+    async with service(tmp_path) as webhook:
+        url = webhook.url + MUTATE_PATH
+        async with webhook.client.post(url, data=BytesIO(b" " * REVIEW_BYTES_MAX)) as answer:
+            assert answer.status == 400, "read, and found not to be JSON"
+        async with webhook.client.post(url, data=BytesIO(b" " * (REVIEW_BYTES_MAX + 1))) as answer:
+            assert answer.status == 413
+        assert (await webhook.review(run()))["allowed"]
+
+
+async def test_what_is_no_review_is_a_bad_request_in_words(tmp_path: Path) -> None:
+    async with service(tmp_path) as webhook:
+        async with webhook.client.post(webhook.url + MUTATE_PATH, data=b"{") as answer:
+            assert answer.status == 400
+            assert "body: not JSON" in await answer.text()
+        assert (await webhook.get("/elsewhere"))[0] == 404
+
+
+async def test_a_client_that_does_not_trust_our_authority_is_not_served(tmp_path: Path) -> None:
+    async with service(tmp_path) as webhook, aiohttp.ClientSession() as stranger:
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await stranger.get(webhook.url + "/healthz")
+
+
+async def test_the_certificate_is_renewed_under_load_and_no_request_fails(tmp_path: Path) -> None:
+    # Issued so long ago that it is due for renewal today; until then the clock stands still.
+    clock = [real_now() - timedelta(days=SERVING_DAYS - RENEW_DAYS + 1)]
+    async with service(tmp_path, now=lambda: clock[0]) as webhook:
+        answered: list[int] = []
+        stop = asyncio.Event()
+
+        async def ask(*, fresh: bool) -> None:
+            connector = aiohttp.TCPConnector(ssl=webhook.tls, force_close=fresh)
+            async with aiohttp.ClientSession(connector=connector) as client:
+                while not stop.is_set():
+                    async with client.get(webhook.url + "/readyz") as answer:
+                        answered.append(answer.status)
+
+        before = await serial(webhook)
+        async with asyncio.TaskGroup() as group:
+            for fresh in (True, True, False):
+                group.create_task(ask(fresh=fresh))
+            await asyncio.sleep(0.1)
+            clock[0] = real_now()
+            async with asyncio.timeout(10):
+                while True:
+                    if await serial(webhook) != before:
+                        break
+                    await asyncio.sleep(0.02)
+            asked = len(answered)
+            await asyncio.sleep(0.1)
+            stop.set()
+
+    assert len(answered) > asked > 0
+    assert set(answered) == {200}
+
+
+async def serial(webhook: Service) -> str:
+    """Of the certificate that a new connection is shown."""
+    port = int(webhook.url.rpartition(":")[2])
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=webhook.tls)
+    shown = writer.get_extra_info("ssl_object").getpeercert()
+    writer.close()
+    await writer.wait_closed()
+    return str(shown["serialNumber"])
+
+
+async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    async with service(tmp_path) as webhook:
+        second = WebhookServer(
+            webhook_app(webhook.rules),
+            host="127.0.0.1",
+            port=int(webhook.url.rpartition(":")[2]),
+            certificates=webhook.folder,
+            now=real_now,
+        )
+        with pytest.raises(OSError, match="Address already in use"):
+            await second.start()
