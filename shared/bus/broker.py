@@ -35,10 +35,15 @@ PENDING_BYTES: Final = 64 << 20
 Hook = Callable[[], Awaitable[None]]
 
 
-def make_broker(url: str = "nats://127.0.0.1:4222", **callbacks: Hook | None) -> NatsBroker:
+def make_broker(
+    url: str = "nats://127.0.0.1:4222",
+    *,
+    credentials: str | None = None,
+    **callbacks: Hook | None,
+) -> NatsBroker:
     """Build a broker with the policy for everyone: explicit acks, endless reconnection, no log.
 
-    Opens no connection.
+    Opens no connection. `credentials` is the path of a credentials file.
     """
     return NatsBroker(
         [part.strip() for part in url.split(",")],
@@ -49,6 +54,7 @@ def make_broker(url: str = "nats://127.0.0.1:4222", **callbacks: Hook | None) ->
         ping_interval=PING_SECONDS,
         pending_size=PENDING_BYTES,
         graceful_timeout=GRACEFUL_SECONDS,
+        user_credentials=credentials,
         logger=None,
         # Handlers take the raw delivery: nothing to inject, nothing to convert.
         apply_types=False,
@@ -65,11 +71,12 @@ class Connection:
     `epoch` counts the times that it was lost: whoever saw another value then must ask anew.
     """
 
-    def __init__(self, *, url: str, name: str) -> None:
+    def __init__(self, *, url: str, name: str, credentials: str | None = None) -> None:
         self.url = url
         self.name = name
         self.broker = make_broker(
             url,
+            credentials=credentials,
             error_cb=self._on_error,  # type: ignore[arg-type]  # takes the error
             disconnected_cb=self._on_disconnected,
             reconnected_cb=self._on_reconnected,

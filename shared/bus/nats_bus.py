@@ -58,13 +58,14 @@ class NatsBus:
         instance: str,
         now: Callable[[], datetime],
         service: str | None = None,
+        credentials: str | None = None,
         rng: Random | None = None,
         retry_seconds: float = RETRY_SECONDS,
         ack_wait_seconds: float = ACK_WAIT_SECONDS,
     ) -> None:
         self._instance = instance
         self._now = now
-        self._connection = Connection(url=url, name=instance)
+        self._connection = Connection(url=url, name=instance, credentials=credentials)
         self._publisher = Publisher(self._connection, retry_seconds=retry_seconds)
         self._worker = Worker(
             service=service or instance,

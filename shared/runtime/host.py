@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
 import structlog
@@ -68,7 +69,13 @@ async def _host(
 ) -> int:
     instance = f"{name}-{settings.instance}"
     tracing = _tracing(name, instance, settings)
-    bus = NatsBus(settings.nats_url, instance=instance, credentials=settings.nats_credentials)
+    bus = NatsBus(
+        url=settings.nats_url,
+        instance=instance,
+        service=name,
+        credentials=settings.nats_credentials,
+        now=lambda: datetime.now(UTC),
+    )
     closers: list[Callable[[], Awaitable[None]]] = []
     companions: list[Callable[[], Awaitable[None]]] = []
     service = build(
