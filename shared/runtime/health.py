@@ -23,7 +23,13 @@ class HealthServer:
     def __init__(self, *, host: str, port: int, ready: Callable[[], str | None]) -> None:
         self._ready = ready
         config = uvicorn.Config(
-            self._answer, host=host, port=port, log_config=None, lifespan="off", access_log=False
+            self._answer,
+            host=host,
+            port=port,
+            interface="asgi3",  # Of a bound method uvicorn would guess version 2.
+            lifespan="off",
+            log_config=None,
+            access_log=False,
         )
         self._server = uvicorn.Server(config)
         self._task: asyncio.Task[None] | None = None
