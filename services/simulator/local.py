@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from typing_extensions import override
@@ -12,27 +12,18 @@ from services.simulator.cluster.api import Api, DeleteOptions
 from services.simulator.cluster.errors import ApiError, not_found
 from services.simulator.cluster.kinds import Kind as ServedKind
 from services.simulator.cluster.selectors import select
-from services.simulator.cluster.stored import Stored
 from services.simulator.cluster.watching import Watch
 from shared.contracts.kinds import Kind, Object
+from shared.kube.answers import error_from_status
 from shared.kube.port import (
-    AlreadyExistsError,
-    ConflictError,
-    ExpiredError,
     Kube,
-    KubeError,
     Listing,
     NotFoundError,
     Patch,
-    RefusedError,
-    ThrottledError,
-    UnavailableError,
     WatchEvent,
 )
 
 __all__ = ["LocalKube"]
-
-RETRY_AFTER_SECONDS: Final = 1.0
 
 
 class LocalKube(Kube):
@@ -67,7 +58,7 @@ class LocalKube(Kube):
             selector = select(served, labels or "")
         if selector is not None:
             found = [stored for stored in found if selector(stored.obj)]
-        items = [_entry(stored, kind) for stored in found]
+        items = [stored.copy(kind.version) for stored in found]
         return Listing(items=items, resource_version=str(store.version))
 
     @override
@@ -134,7 +125,8 @@ class LocalKube(Kube):
         subresource: str | None = None,
     ) -> Object:
         served = self._served(kind)
-        with _translated():
+        tests = isinstance(patch, list) and any(step.get("op") == "test" for step in patch)
+        with _translated(tests=tests):
             if subresource == "status" and not served.has_status:
                 raise not_found(served, name)
             stored = await self._api.patch(
@@ -190,40 +182,10 @@ def _own(value: Any) -> Any:
     return orjson.loads(orjson.dumps(value))
 
 
-def _entry(stored: Stored, kind: Kind) -> Object:
-    obj = stored.copy(kind.version)
-    if not stored.kind.custom:
-        # As a typed API server lists them.
-        del obj["apiVersion"], obj["kind"]
-    return obj
-
-
 @contextmanager
-def _translated() -> Iterator[None]:
-    """Raise the port's errors for the server's."""
+def _translated(*, tests: bool = False) -> Iterator[None]:
+    """Raise the port's errors for the server's, as a client over HTTP does."""
     try:
         yield
     except ApiError as error:
-        raise _kube_error(error) from error
-
-
-def _kube_error(error: ApiError) -> KubeError:
-    match error.code:
-        case 404:
-            kind: type[KubeError] = NotFoundError
-        case 409 if error.reason == "AlreadyExists":
-            kind = AlreadyExistsError
-        case 409:
-            kind = ConflictError
-        case 410:
-            kind = ExpiredError
-        case 422 if error.test_failed:
-            kind = ConflictError
-        case 429:
-            seconds = error.retry_after_seconds or RETRY_AFTER_SECONDS
-            return ThrottledError(error.message, retry_after_seconds=seconds)
-        case code if code >= 500:
-            kind = UnavailableError
-        case _:
-            kind = RefusedError
-    return kind(error.message, status=error.code, reason=error.reason)
+        raise error_from_status(error.status(), what="cluster", tests=tests) from error

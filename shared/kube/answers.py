@@ -27,8 +27,9 @@ _SERVER_ERROR: Final = 500
 _PASSING: Final = frozenset({408, 425})
 """Client errors by number that are none: a request that came too slowly or too early."""
 
-_TEST_FAILED: Final = ("test failed", "error in test for path")
-"""How the API server words a `test` operation that did not hold; the reason is only Invalid."""
+_INAPPLICABLE: Final = "the server rejected our request due to an error in our request"
+"""All that a real API server (1.36) says about a JSON patch that it could not apply: not whether a
+`test` failed or another operation. With a `test` among them, that is the likely one."""
 
 _UID_MISMATCH: Final = "metadata.uid"
 
@@ -97,7 +98,7 @@ def error_from_status(
     elif status == 410 or reason in {"Expired", "Gone"}:
         kind = ExpiredError
     elif status == 422 and (
-        (tests and any(mark in text for mark in _TEST_FAILED))
+        (tests and words[0].startswith(_INAPPLICABLE))
         or any(cause.get("field") == _UID_MISMATCH for cause in causes)
     ):
         kind = ConflictError

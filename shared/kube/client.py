@@ -90,7 +90,7 @@ class HttpKube:
         return cls(plain(server))
 
     @classmethod
-    def from_settings(cls, kubeconfig: str | None, context: str | None = None) -> Self:
+    def from_kubeconfig(cls, kubeconfig: str | None, context: str | None = None) -> Self:
         """The cluster of a kubeconfig file, or the one that the pod is in."""
         return cls(from_settings(kubeconfig, context))
 

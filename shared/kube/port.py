@@ -46,7 +46,11 @@ class NotFoundError(KubeError):
 
 
 class ConflictError(KubeError):
-    """409, or a `test` of a JSON patch that failed: it changed meanwhile. Read and decide again."""
+    """It changed meanwhile: read and decide again.
+
+    409, a uid that is another one's, or a JSON patch with a `test` that could not be applied: API
+    servers do not tell a `test` that failed from an operation without its place.
+    """
 
 
 class AlreadyExistsError(ConflictError):
@@ -99,7 +103,7 @@ class Kube(Protocol):
     async def list(
         self, kind: Kind, *, namespace: str | None = None, labels: str | None = None
     ) -> Listing:
-        """Return all objects of `kind`, page by page but as one.
+        """Return all objects of `kind`, with their `apiVersion` and `kind`, page by page but as one.
 
         `labels` is a label selector. Of Secrets only the metadata can be counted on.
         """

@@ -33,8 +33,10 @@ STEADY_SECONDS: Final = 5.0
 """A watch that lasted so long was a good one: the next begins at once."""
 
 FRUITLESS_WATCHES_MAX: Final = 5
-"""After so many in a row that brought nothing it lists again: the version may be one that this
-server never had, as after a restore of its store from a backup."""
+SILENT_WATCHES_MAX: Final = 2
+"""After so many in a row that brought nothing, not even a bookmark, it lists again; silent ones lasted
+to their end. The version may be one that this server never had, as after a restore of its store from
+a backup: an API server then says nothing at all until it gets there."""
 
 UNSERVED_RECHECK_SECONDS: Final = 15.0
 """How soon a kind is noticed whose definition is installed later."""
@@ -166,14 +168,15 @@ class Reflector:
     async def _changes(self, version: str) -> AsyncGenerator[Changed | Deleted]:
         """What happens after `version`, over as many watches as it takes; ends to list again."""
         loop = asyncio.get_running_loop()
-        fruitless = 0
-        while fruitless < FRUITLESS_WATCHES_MAX:
+        fruitless = silent = 0
+        while fruitless < FRUITLESS_WATCHES_MAX and silent < SILENT_WATCHES_MAX:
             began = loop.time()
             error: KubeError | None = None
-            before = version
+            heard = False
             try:
                 async with self._watch(version) as events:
                     async for event in events:
+                        heard = True
                         version = event.object["metadata"]["resourceVersion"]
                         self._trouble = None
                         match event.type:
@@ -186,9 +189,10 @@ class Reflector:
             except KubeError as caught:
                 error = caught
             steady = loop.time() - began >= STEADY_SECONDS
-            if fruitful := steady or version != before:
+            if heard or steady:
                 self._backoff.succeeded()
-            fruitless = 0 if fruitful else fruitless + 1
+            fruitless = 0 if heard or steady else fruitless + 1
+            silent = 0 if heard else silent + int(steady and error is None)
             if error is not None:
                 # Also before listing: a server that forgets at once would be listed in a hot loop.
                 await self._wait_after(error, "watch_failed")
@@ -196,7 +200,7 @@ class Reflector:
                     return
             elif not steady:
                 await asyncio.sleep(self._backoff.failed())
-        self._log.warning("watch_fruitless", watches=fruitless)
+        self._log.warning("watch_fruitless", fruitless=fruitless, silent=silent)
 
     @asynccontextmanager
     async def _watch(self, version: str) -> AsyncIterator[AsyncIterator[WatchEvent]]:

@@ -1,0 +1,179 @@
+"""A real kube-apiserver with its etcd on loopback, from the folder that KUBEBUILDER_ASSETS names.
+
+Where the folder also holds a kube-controller-manager, its garbage collector runs too.
+"""
+
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import trustme
+import yaml
+
+START_SECONDS: Final = 90.0
+STOP_SECONDS: Final = 10.0
+LOG_BYTES: Final = 4000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiServer:
+    kubeconfig: Path
+    url: str
+    collects_garbage: bool
+
+
+@contextmanager
+def api_server(assets: Path, folder: Path) -> Iterator[ApiServer]:
+    """Run the servers for as long as the context lasts; everything they write is under `folder`."""
+    authority = trustme.CA()
+    ca, server, key = (folder / name for name in ("ca.pem", "server.pem", "server.key"))
+    authority.cert_pem.write_to_path(ca)
+    ours = authority.issue_cert("127.0.0.1", "localhost")
+    ours.cert_chain_pems[0].write_to_path(server)
+    ours.private_key_pem.write_to_path(key)
+    etcd, peer, secure, manager = free_ports(4)
+    url = f"https://127.0.0.1:{secure}"
+    kubeconfig = write_kubeconfig(authority, folder, ca, url)
+    with ExitStack() as stack:
+        stack.enter_context(running(etcd_command(assets, folder, etcd, peer), folder, "etcd"))
+        command = [
+            str(assets / "kube-apiserver"),
+            f"--etcd-servers=http://127.0.0.1:{etcd}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={secure}",
+            f"--tls-cert-file={server}",
+            f"--tls-private-key-file={key}",
+            f"--client-ca-file={ca}",
+            f"--service-account-issuer={url}",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--disable-admission-plugins=ServiceAccount",
+            "--authorization-mode=RBAC",
+            "--endpoint-reconciler-type=none",
+        ]
+        process = stack.enter_context(running(command, folder, "kube-apiserver"))
+        context = ssl.create_default_context(cafile=str(ca))
+        context.load_cert_chain(folder / "client.pem", folder / "client.key")
+        wait_ready(f"{url}/readyz", context, process, folder / "kube-apiserver.log")
+        collects = (assets / "kube-controller-manager").exists()
+        if collects:
+            stack.enter_context(
+                running(
+                    [
+                        str(assets / "kube-controller-manager"),
+                        f"--kubeconfig={kubeconfig}",
+                        "--controllers=garbage-collector-controller",
+                        "--leader-elect=false",
+                        "--bind-address=127.0.0.1",
+                        f"--secure-port={manager}",
+                        f"--cert-dir={folder}",
+                    ],
+                    folder,
+                    "kube-controller-manager",
+                )
+            )
+        yield ApiServer(kubeconfig=kubeconfig, url=url, collects_garbage=collects)
+
+
+def etcd_command(assets: Path, folder: Path, client: int, peer: int) -> list[str]:
+    return [
+        str(assets / "etcd"),
+        f"--data-dir={folder / 'etcd'}",
+        f"--listen-client-urls=http://127.0.0.1:{client}",
+        f"--advertise-client-urls=http://127.0.0.1:{client}",
+        f"--listen-peer-urls=http://127.0.0.1:{peer}",
+        f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
+        f"--initial-cluster=default=http://127.0.0.1:{peer}",
+        "--unsafe-no-fsync=true",
+    ]
+
+
+def write_kubeconfig(authority: trustme.CA, folder: Path, ca: Path, url: str) -> Path:
+    """Whoever belongs to system:masters may do everything."""
+    client = authority.issue_cert(
+        "admin@example.test", common_name="admin", organization_name="system:masters"
+    )
+    client.cert_chain_pems[0].write_to_path(folder / "client.pem")
+    client.private_key_pem.write_to_path(folder / "client.key")
+    path = folder / "kubeconfig"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [
+                    {"name": "c", "cluster": {"server": url, "certificate-authority": str(ca)}}
+                ],
+                "users": [
+                    {
+                        "name": "u",
+                        "user": {"client-certificate": "client.pem", "client-key": "client.key"},
+                    }
+                ],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+        )
+    )
+    return path
+
+
+@contextmanager
+def running(command: list[str], folder: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
+    with (folder / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def wait_ready(
+    url: str, context: ssl.SSLContext, process: subprocess.Popen[bytes], log: Path
+) -> None:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            break
+        try:
+            with urllib.request.urlopen(url, context=context, timeout=5) as answer:
+                if answer.status == 200:
+                    return
+        except (urllib.error.URLError, OSError):
+            pass  # Not there yet: that is what is being waited for.
+        time.sleep(0.2)
+    raise RuntimeError(f"no API server: {log.read_bytes()[-LOG_BYTES:].decode(errors='replace')}")
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(closing(socket.socket())) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+def found(assets: str | None) -> Path | None:
+    """The folder, where it holds what is needed."""
+    if not assets:
+        return None
+    folder = Path(assets)
+    missing = [name for name in ("kube-apiserver", "etcd") if not shutil.which(name, path=folder)]
+    assert not missing, f"KUBEBUILDER_ASSETS={assets} lacks {', '.join(missing)}"
+    return folder
