@@ -1,0 +1,97 @@
+"""Builds the dispatcher. The only module that knows all of its parts."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from random import Random
+from typing import Final
+
+import structlog
+
+from services.dispatcher.handlers import Session
+from services.dispatcher.settings import DispatcherSettings
+from shared.bus.port import Bus, BusError, Lease
+from shared.runtime.host import Parts, run_service
+
+__all__ = ["Dispatcher", "assemble", "main"]
+
+log = structlog.get_logger(__name__)
+
+PAUSE_SECONDS: Final = 1.0
+"""At most, between two sessions: two that quarrel about a record must not do it in step."""
+
+
+class Dispatcher:
+    """Sends workloads to spokes whenever the lease is its own."""
+
+    def __init__(
+        self,
+        *,
+        settings: DispatcherSettings,
+        bus: Bus,
+        now: Callable[[], datetime],
+        random: Random,
+    ) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._now = now
+        self._random = random
+        self._session: Session | None = None
+
+    async def run(self) -> None:
+        """One session after another, until cancelled."""
+        while True:
+            lease = await self._bus.lease(f"dispatcher-{self._settings.cluster}")
+            try:
+                await self._serve(lease)
+            finally:
+                self._session = None
+                await lease.release()
+            await asyncio.sleep(self._random.uniform(0, PAUSE_SECONDS))
+
+    def ready(self) -> str | None:
+        """Ready also while another replica is the one: standing by is its work."""
+        return self._session.not_ready() if self._session is not None else None
+
+    async def _serve(self, lease: Lease) -> None:
+        self._session = Session(settings=self._settings, bus=self._bus, now=self._now)
+        working = asyncio.create_task(self._session.run())
+        losing = asyncio.create_task(lease.lost())
+        try:
+            await asyncio.wait({working, losing}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            working.cancel()
+            losing.cancel()
+            await asyncio.gather(working, losing, return_exceptions=True)
+        if working.cancelled():
+            log.warning("the lease is lost; somebody else goes on")
+            return
+        try:
+            working.result()
+        except* BusError as errors:
+            # Something was written by somebody else, or could not be written: read all again.
+            log.warning("session ended", because=[str(error) for error in errors.exceptions])
+
+
+def assemble(
+    *,
+    settings: DispatcherSettings,
+    bus: Bus,
+    now: Callable[[], datetime],
+    random: Random,
+) -> Dispatcher:
+    """Wire the parts. Opens nothing."""
+    return Dispatcher(settings=settings, bus=bus, now=now, random=random)
+
+
+def main() -> int:
+    """Entry point of `sluice run dispatcher`."""
+    settings = DispatcherSettings()
+
+    def now() -> datetime:
+        return datetime.now(UTC)
+
+    def build(parts: Parts) -> Dispatcher:
+        return assemble(settings=settings, bus=parts.bus, now=now, random=Random())
+
+    return run_service("dispatcher", settings, build)
