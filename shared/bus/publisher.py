@@ -5,9 +5,9 @@ trip for each message is twelve times slower.
 """
 
 import asyncio
-import contextlib
 import json
 from collections import deque
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from shared.bus.port import (
     UnavailableError,
 )
 
-__all__ = ["RETRY_SECONDS", "Publisher"]
+__all__ = ["RETRY_SECONDS", "Publisher", "Receipt"]
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +44,7 @@ ACK_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.2
 """Before sending again what the server could not take."""
 
+FAILED_MAX: Final = 1000
 _TICK_SECONDS: Final = 0.25
 
 # `err_code` of nats-server's errors.json.
@@ -52,6 +53,30 @@ _FULL: Final = frozenset({10023, 10047, 10077})
 _TOO_LARGE: Final = frozenset({10054, 10097})
 _PASSING: Final = frozenset({10004, 10005, 10006, 10008, 10009, 10164})
 """No leader or no peers just now, or a conflict with one that is on the way."""
+
+
+class Receipt(asyncio.Future[int]):
+    """The result of one publish; it knows whether anybody has asked for it."""
+
+    seen = False
+
+    def __await__(self) -> Generator[Any, None, int]:
+        self.seen = True
+        return super().__await__()
+
+    def result(self) -> int:
+        """Return the sequence in the log, or raise."""
+        self.seen = True
+        return super().result()
+
+    def exception(self) -> BaseException | None:
+        """Return what it ended with."""
+        self.seen = True
+        return super().exception()
+
+    def unseen(self) -> BaseException | None:
+        """Return the error that nobody has asked for yet."""
+        return None if self.seen or self.cancelled() else super().exception()
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -65,7 +90,7 @@ class _Letter:
     headers: dict[str, str]
     fenced: bool
     give_up_at: float
-    done: asyncio.Future[int]
+    done: Receipt
     sent_at: float = 0.0
     trouble: str = field(default="not sent yet")
 
@@ -90,7 +115,9 @@ class Publisher:
         self._token = 0
         self._wake = asyncio.Event()
         self._open = False
-        self._failed: dict[int, BusError] = {}
+        self._failed: list[Receipt] = []
+        """Errors for `flush`, first to fail first, bounded by `FAILED_MAX`."""
+
         self._setbacks: dict[int, str] = {}
         """Letters of the window that the server could not take just now."""
 
@@ -127,7 +154,7 @@ class Publisher:
         *,
         stream: str,
         fenced: bool = False,
-    ) -> asyncio.Future[int]:
+    ) -> Receipt:
         """Put it behind what was published before; the result is its sequence, or a `BusError`."""
         loop = asyncio.get_running_loop()
         self._token += 1
@@ -139,10 +166,8 @@ class Publisher:
             headers=headers,
             fenced=fenced,
             give_up_at=loop.time() + self._retry_seconds,
-            done=loop.create_future(),
+            done=Receipt(loop=loop),
         )
-        # Nobody may look at the result before `flush` does; asyncio would complain.
-        letter.done.add_done_callback(_look)
         limit = self._nc.max_payload if self._nc is not None else wire.PAYLOAD_BYTES_DEFAULT
         try:
             wire.check_size(subject, data, headers, max_payload=limit)
@@ -154,17 +179,14 @@ class Publisher:
         return letter.done
 
     async def flush(self) -> None:
-        """Wait for all that was published before; raise the first error since the last flush."""
-        until = self._token
+        """Wait for all that was published before; raise the first error that nobody has seen."""
         waiting = [x.done for x in (*self._window.values(), *self._queue) if not x.done.done()]
         if waiting:
             await asyncio.wait(waiting)
-        failed = sorted(token for token in self._failed if token <= until)
-        if failed:
-            error = self._failed[failed[0]]
-            for token in failed:
-                del self._failed[token]
-            raise error
+        failed, self._failed = self._failed, []
+        errors = [error for done in failed if (error := done.unseen()) is not None]
+        if errors:
+            raise errors[0]
 
     async def _attach(self) -> None:
         nc = self._connection.nc
@@ -274,7 +296,10 @@ class Publisher:
     def _fail(self, letter: _Letter, error: BusError) -> None:
         if not letter.done.done():
             letter.done.set_exception(error)
-            self._failed[letter.token] = error
+            # Looking keeps asyncio from complaining about results that only `flush` is told of.
+            letter.done.unseen()
+            if len(self._failed) < FAILED_MAX:
+                self._failed.append(letter.done)
 
     def _fail_fenced_behind(self, letter: _Letter) -> None:
         """What was to follow a fenced letter that failed must not come without it.
@@ -340,8 +365,3 @@ class Publisher:
             ),
         )
         self._fail_fenced_behind(letter)
-
-
-def _look(done: asyncio.Future[int]) -> None:
-    with contextlib.suppress(asyncio.CancelledError):
-        done.exception()

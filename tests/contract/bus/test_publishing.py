@@ -49,6 +49,16 @@ async def test_flush_raises_the_first_error_once(bus_factory: Stage) -> None:
     await bus.flush()
 
 
+async def test_flush_does_not_repeat_an_error_that_somebody_has_seen(bus_factory: Stage) -> None:
+    bus = bus_factory.bus()
+    await bus.start()
+    await bus.publish(workload())
+
+    assert isinstance(await error_of(bus.publish(workload(step=1), expect_last=17)), FencedError)
+
+    await bus.flush()
+
+
 async def test_the_same_message_id_is_stored_once(bus_factory: Stage) -> None:
     one, other = bus_factory.bus("one"), bus_factory.bus("other")
     await one.start()

@@ -1,0 +1,272 @@
+"""The publisher against a server that fails in every way; each answer is the test's."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from shared.bus import publisher as module
+from shared.bus.port import BusError, FencedError, StreamFullError, TooLargeError, UnavailableError
+from shared.bus.publisher import Publisher
+
+
+@dataclass
+class Sent:
+    subject: str
+    reply: str
+
+
+@dataclass
+class Reply:
+    subject: str
+    data: bytes
+
+
+@dataclass
+class FakeClient:
+    """What nats-py's client is to the publisher."""
+
+    sent: list[Sent] = field(default_factory=list)
+    answer: Callable[[Reply], Awaitable[None]] | None = None
+    max_payload: int = 1 << 20
+
+    def new_inbox(self) -> str:
+        return "_INBOX.x"
+
+    async def subscribe(
+        self, _subject: str, *, cb: Callable[[Reply], Awaitable[None]], **_: int
+    ) -> None:
+        self.answer = cb
+
+    async def publish(
+        self, subject: str, _data: bytes, reply: str, _headers: dict[str, str]
+    ) -> None:
+        self.sent.append(Sent(subject, reply))
+
+
+class FakeConnection:
+    """What `shared.bus.broker.Connection` is to the publisher."""
+
+    def __init__(self) -> None:
+        self.nc = FakeClient()
+        self.up: list[Callable[[], None]] = []
+        self.down: list[Callable[[], None]] = []
+        self.refused: str | None = None
+
+    def lose(self) -> None:
+        for listener in self.down:
+            listener()
+
+    def regain(self) -> None:
+        for listener in self.up:
+            listener()
+
+
+class Table:
+    """A publisher, and the server's side of it."""
+
+    def __init__(self) -> None:
+        self.connection = FakeConnection()
+        fake: Any = self.connection
+        self.publisher = Publisher(fake, retry_seconds=2.0)
+
+    def publish(self, subject: str, *, fenced: bool = False) -> asyncio.Future[int]:
+        return self.publisher.publish(subject, b"", {}, stream="S", fenced=fenced)
+
+    @property
+    def subjects(self) -> list[str]:
+        return [sent.subject for sent in self.connection.nc.sent]
+
+    async def sent(self, count: int) -> None:
+        async with asyncio.timeout(3):
+            while len(self.connection.nc.sent) < count:  # noqa: ASYNC110  # a fake tells nobody
+                await asyncio.sleep(0.005)
+
+    async def take(self, nth: int, sequence: int) -> None:
+        await self._answer(nth, json.dumps({"stream": "S", "seq": sequence}).encode())
+
+    async def refuse(self, nth: int, code: int) -> None:
+        body = {"error": {"code": 400, "err_code": code, "description": "no"}}
+        await self._answer(nth, json.dumps(body).encode())
+
+    async def nobody(self, nth: int) -> None:
+        await self._answer(nth, b"")
+
+    async def _answer(self, nth: int, data: bytes) -> None:
+        assert self.connection.nc.answer is not None
+        await self.connection.nc.answer(Reply(self.connection.nc.sent[nth].reply, data))
+
+
+@pytest.fixture
+async def table(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Table]:
+    monkeypatch.setattr(module, "ACK_SECONDS", 0.3)
+    monkeypatch.setattr(module, "PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(module, "_TICK_SECONDS", 0.02)
+    table = Table()
+    await table.publisher.start()
+    yield table
+    await table.publisher.stop()
+
+
+async def test_results_belong_to_their_messages_whatever_the_order_of_answers(
+    table: Table,
+) -> None:
+    first, second = table.publish("a"), table.publish("b")
+    await table.sent(2)
+
+    await table.take(1, 2)
+    await table.take(0, 1)
+
+    assert (await first, await second) == (1, 2)
+
+
+async def test_after_a_lost_connection_all_that_is_unanswered_goes_again_in_order(
+    table: Table,
+) -> None:
+    results = [table.publish(name) for name in "abcd"]
+    await table.sent(4)
+    await table.take(1, 2)
+
+    table.connection.lose()
+    later = table.publish("e")
+    await asyncio.sleep(0.1)
+    assert len(table.subjects) == 4, "nothing is sent while nobody is there"
+    table.connection.regain()
+    await table.sent(8)
+
+    assert table.subjects[4:] == ["a", "c", "d", "e"]
+    replies = [sent.reply for sent in table.connection.nc.sent]
+    assert replies[4:7] == [replies[0], replies[2], replies[3]], "the same messages, not new ones"
+    for nth, sequence in ((4, 1), (5, 3), (6, 4), (7, 5)):
+        await table.take(nth, sequence)
+    assert [await result for result in results] == [1, 2, 3, 4]
+    assert await later == 5
+
+
+async def test_what_nobody_took_goes_again_before_what_follows(table: Table) -> None:
+    first, second = table.publish("a"), table.publish("b")
+    await table.sent(2)
+
+    await table.nobody(0)
+    third = table.publish("c")
+    await asyncio.sleep(0.05)
+    assert table.subjects == ["a", "b"], "the rest waits until all on the way are answered"
+    await table.take(1, 1)
+    await table.sent(4)
+
+    assert table.subjects[2:] == ["a", "c"]
+    await table.take(2, 2)
+    await table.take(3, 3)
+    assert (await first, await second, await third) == (2, 1, 3)
+
+
+async def test_an_older_state_is_never_put_on_top_of_a_newer_one(table: Table) -> None:
+    """The first state of `a` failed, the second came through: the first is not sent again."""
+    old, new = table.publish("a"), table.publish("a")
+    await table.sent(2)
+
+    await table.nobody(0)
+    await table.take(1, 7)
+
+    assert await new == 7
+    assert await old == 7, "whoever waits learns where the newer state is"
+    await asyncio.sleep(0.15)
+    assert len(table.subjects) == 2
+
+
+async def test_an_answer_that_never_comes_counts_as_lost(table: Table) -> None:
+    result = table.publish("a")
+    await table.sent(2)
+
+    await table.take(1, 1)
+
+    assert await result == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        pytest.param(10071, FencedError, id="somebody else has written since"),
+        pytest.param(10077, StreamFullError, id="the log is full"),
+        pytest.param(10047, StreamFullError, id="the disk is full"),
+        pytest.param(10054, TooLargeError, id="above the stream's own limit"),
+        pytest.param(10052, BusError, id="anything else is final too"),
+    ],
+)
+async def test_refusals_are_told_apart(table: Table, code: int, kind: type[BusError]) -> None:
+    result = table.publish("a")
+    await table.sent(1)
+
+    await table.refuse(0, code)
+
+    with pytest.raises(kind, match=str(code)):
+        await result
+    assert len(table.subjects) == 1
+
+
+async def test_a_cluster_without_a_leader_is_asked_again(table: Table) -> None:
+    result = table.publish("a")
+    await table.sent(1)
+
+    await table.refuse(0, 10008)
+    await table.sent(2)
+    await table.take(1, 1)
+
+    assert await result == 1
+
+
+async def test_a_fenced_message_that_fails_takes_its_followers_along(table: Table) -> None:
+    table.connection.lose()
+    first = table.publish("a", fenced=True)
+    follower, unfenced = table.publish("b", fenced=True), table.publish("c")
+    other = table.publisher.publish("d", b"", {}, stream="ANOTHER", fenced=True)
+    await asyncio.sleep(2.3)  # the whole retry time of all of them
+    table.connection.regain()
+
+    with pytest.raises(UnavailableError):
+        await first
+    with pytest.raises(FencedError, match="one before it failed"):
+        await follower
+    for result in (unfenced, other):
+        with pytest.raises(UnavailableError):
+            await result
+
+
+async def test_after_the_retry_time_it_says_why(table: Table) -> None:
+    result = table.publish("a")
+    table.connection.refused = "Permissions Violation for Publish to 'a'"
+
+    with pytest.raises(UnavailableError, match=r"a: not acknowledged.*Permissions Violation"):
+        await result
+
+
+async def test_an_answer_to_something_long_given_up_is_ignored(table: Table) -> None:
+    result = table.publish("a")
+    await table.sent(1)
+    await table.take(0, 1)
+    await table.take(0, 1)
+
+    assert await result == 1
+
+
+async def test_whoever_stops_waiting_does_not_stop_the_message(table: Table) -> None:
+    table.connection.lose()
+    result = table.publish("a")
+    result.cancel()
+    table.connection.regain()
+
+    await table.sent(1)
+    await table.take(0, 1)
+    await table.publisher.flush()
+
+
+async def test_stopping_fails_what_is_unanswered(table: Table) -> None:
+    sent = table.publish("a")
+    await table.sent(1)
+    await table.publisher.stop()
+
+    with pytest.raises(UnavailableError, match="stopped"):
+        await sent
