@@ -26,6 +26,7 @@ from shared.contracts.admissions import Admission, Term
 from shared.contracts.effects import CheckState, DeadLetter, Dispatch, HostState, Outcome
 from shared.contracts.messages import Message
 from shared.contracts.observed import Observed, Synced, observed_filter
+from shared.contracts.queues import QueueStatus
 from shared.contracts.workloads import WorkloadState
 from shared.settings.base import ServiceSettings
 
@@ -99,7 +100,7 @@ def pages() -> tuple[Page, ...]:
                 ("CHECKS", ()),
                 ("OUTCOMES", ()),
             ),
-            publishes=(Admission, Term),
+            publishes=(Admission, Term, QueueStatus),
         ),
         Page(
             name="dispatcher",
@@ -128,7 +129,7 @@ def pages() -> tuple[Page, ...]:
 
 def _patcher_works() -> tuple[Registration, ...]:
     recorder: Any = _Recorder()
-    parts: dict[str, Any] = dict.fromkeys(("mirror", "reconciler", "machines", "spokes"))
+    parts: dict[str, Any] = dict.fromkeys(("mirror", "reconciler", "machines", "spokes", "queues"))
     PatcherHandlers(cluster="hub", **parts).register(recorder)
     return tuple(recorder.registrations)
 

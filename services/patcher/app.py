@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from services.patcher.handlers import Handlers
 from services.patcher.machines import Machines
 from services.patcher.mirror import Mirror
+from services.patcher.queues import Queues
 from services.patcher.reconcile import Reconciler
 from services.patcher.settings import PatcherSettings
 from services.patcher.spokes import Spokes
@@ -60,6 +61,7 @@ def assemble(
         reconciler=reconciler,
         machines=Machines(kube=kube),
         spokes=Spokes(kube=kube),
+        queues=Queues(kube=kube, mirror=mirror, now=now),
     )
     handlers.register(bus)
     return Patcher(mirror)

@@ -86,7 +86,13 @@ class Mirror:
 
     async def run_observed(self) -> None:
         """Follow what is observed, until cancelled."""
-        followed = (kinds.WORKLOAD, kinds.RESOURCE_FLAVOR, *(i.kind for i in INTEGRATIONS))
+        followed = (
+            kinds.WORKLOAD,
+            kinds.RESOURCE_FLAVOR,
+            kinds.CLUSTER_QUEUE,
+            kinds.LOCAL_QUEUE,
+            *(i.kind for i in INTEGRATIONS),
+        )
         filters = [observed_filter(kind, self._cluster) for kind in followed]
         await self._follow("OBSERVED", filters, self._take_observed)
 

@@ -19,6 +19,7 @@ from shared.contracts.effects import (
 )
 from shared.contracts.messages import Message, UndecodableError
 from shared.contracts.observed import Observed, Synced
+from shared.contracts.queues import FlavorUsage, QueueStatus, ResourceUsage
 from shared.contracts.workloads import Finish, OwnerReference, PodSet, WorkloadState
 
 WIRE = Path(__file__).parent / "wire"
@@ -74,6 +75,15 @@ EXAMPLES: dict[str, Message] = {
         machines=[Machine(name="prod-arm64-6b1f", provider="fake", tag="prod-arm64", state="running",
                           holder="t-1", task_run="team-a:build-arm64", address="10.0.0.7",
                           launched_at=NOON, deadline=NOON)],
+    ),
+    "queue": QueueStatus(
+        cluster="hub", kind="ClusterQueue", name="team", pending=3, reserving=2, admitted=1,
+        reservation=[
+            FlavorUsage(
+                name="spot", resources=[ResourceUsage(name="cpu", total="12", borrowed="2")]
+            )
+        ],
+        active=True, reason="Ready", message="Can admit new workloads", at=NOON,
     ),
     "dead": DeadLetter(
         service="patcher", original_subject="sluice.admission.hub.a.b", original_sequence=9,
