@@ -68,12 +68,19 @@ def _scaled(text: str, digits: int, places: int, suffix: str, exponent: str | No
     """`digits · 10^-places · suffix` in billionths, rounded up."""
     if suffix in _BINARY:
         numerator = digits * NANO << _BINARY[suffix]
-        return -(-numerator // 10**places)
+        return _ceil(numerator, places)
     power = int(exponent) if exponent is not None else _DECIMAL[suffix]
     if abs(power) > EXPONENT_MAX:
         raise QuantityError(text, f"exponent beyond ±{EXPONENT_MAX}")
     shift = 9 + power - places
-    return digits * 10**shift if shift >= 0 else -(-digits // 10**-shift)
+    return _ceil(digits, -shift)
+
+
+def _ceil(value: int, places: int) -> int:
+    """`value / 10^places`, rounded up; a negative number of places multiplies."""
+    if places <= 0:
+        return value * int(10**-places)
+    return -(-value // int(10**places))
 
 
 def amount(resource: str, text: str) -> int:
