@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
 import yaml
 
 from services.classifier.cel import CelEngine, CompileError, Programs
@@ -24,6 +25,8 @@ __all__ = [
     "RulesHolder",
     "parse_rules",
 ]
+
+log = structlog.get_logger(__name__)
 
 CONFIGURATION_FILE: Final = "config.yaml"
 """The name of the file in a folder, and of the key in a ConfigMap."""
@@ -149,9 +152,9 @@ class RulesHolder:
 
     def restore(self) -> bool:
         """Use what was good before a restart, until something newer is offered."""
-        if self.current is not None or self._last_good is None or not self._last_good.is_file():
-            return self.current is not None
-        return self.offer(self._last_good.read_text())
+        if self.current is None and self._last_good is not None and self._last_good.is_file():
+            self.offer_file(self._last_good)
+        return self.current is not None
 
     def offer_file(self, path: Path) -> bool:
         """Put the configuration in a file in force. A file that cannot be read changes nothing."""
@@ -167,5 +170,10 @@ class RulesHolder:
             return
         # Written beside and renamed: a crash leaves the old text or the new one, never half.
         beside = self._last_good.with_suffix(".new")
-        beside.write_text(text)
-        beside.replace(self._last_good)
+        try:
+            self._last_good.parent.mkdir(parents=True, exist_ok=True)
+            beside.write_text(text)
+            beside.replace(self._last_good)
+        except OSError as error:
+            # The rules are in force all the same; only a restart would miss them.
+            log.warning("cannot keep the configuration", path=str(beside), error=str(error))

@@ -18,6 +18,16 @@ ANNOTATION_VALUE_BYTES_MAX: Final = 256 * 1024
 NAME_MAX: Final = 63
 PREFIX_MAX: Final = 253
 
+_LETTERS: Final = "consist of alphanumeric characters, '-', '_' or '.'"
+_ENDS: Final = "must start and end with an alphanumeric character"
+_NAME_RULE: Final = f"must {_LETTERS}, and {_ENDS} (e.g. 'MyName', 'my.name' or '123-abc')"
+_VALUE_RULE: Final = f"{_LETTERS}, and {_ENDS} (e.g. 'MyValue', 'my_value' or '12345')"
+_SUBDOMAIN_RULE: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "
+    f"'-' or '.', and {_ENDS} (e.g. 'example.com')"
+)
+"""The API server's own sentences, so that people find what they know."""
+
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -55,41 +65,36 @@ Mutation = SetLabel | SetAnnotation | AddRequest
 def explain_qualified_name(key: str) -> str | None:
     """Say what is wrong with a label or annotation key, or None: Kubernetes' qualified name."""
     prefix, slash, name = key.rpartition("/")
-    if slash:
-        if "/" in prefix:
-            return (
-                "a qualified name must consist of alphanumeric characters, '-', '_' or '.', "
-                "with at most one optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            )
-        if not prefix:
-            return "prefix part must be non-empty"
-        if len(prefix) > PREFIX_MAX:
-            return f"prefix part must be no more than {PREFIX_MAX} characters"
-        if not _SUBDOMAIN.fullmatch(prefix):
-            return "prefix part must be a lowercase RFC 1123 subdomain (e.g. 'example.com')"
-    if not name:
-        return "name part must be non-empty"
-    if len(name) > NAME_MAX:
-        return f"name part must be no more than {NAME_MAX} characters"
-    if not _NAME.fullmatch(name):
+    if "/" in prefix:
         return (
-            "name part must consist of alphanumeric characters, '-', '_' or '.', and must start "
-            "and end with an alphanumeric character (e.g. 'MyName', or 'my.name', or '123-abc')"
+            f"a qualified name {_NAME_RULE} with an optional DNS subdomain prefix and '/' "
+            "(e.g. 'example.com/MyName')"
         )
-    return None
+    problems = []
+    if slash and not prefix:
+        problems.append("prefix part must be non-empty")
+    elif slash:
+        if len(prefix.encode()) > PREFIX_MAX:
+            problems.append(f"prefix part must be no more than {PREFIX_MAX} bytes")
+        if not _SUBDOMAIN.fullmatch(prefix):
+            problems.append(f"prefix part {_SUBDOMAIN_RULE}")
+    if not name:
+        problems.append("name part must be non-empty")
+    elif len(name.encode()) > NAME_MAX:
+        problems.append(f"name part must be no more than {NAME_MAX} bytes")
+    if not _NAME.fullmatch(name):
+        problems.append(f"name part {_NAME_RULE}")
+    return ", ".join(problems) or None
 
 
 def explain_label_value(value: str) -> str | None:
     """Say what is wrong with a label value, or None. The empty value is allowed."""
-    if len(value) > NAME_MAX:
-        return f"must be no more than {NAME_MAX} characters"
+    problems = []
+    if len(value.encode()) > NAME_MAX:
+        problems.append(f"must be no more than {NAME_MAX} bytes")
     if value and not _NAME.fullmatch(value):
-        return (
-            "a valid label must be an empty string or consist of alphanumeric characters, "
-            "'-', '_' or '.', and must start and end with an alphanumeric character "
-            "(e.g. 'MyValue', or 'my_value', or '12345')"
-        )
-    return None
+        problems.append(f"a valid label must be an empty string or {_VALUE_RULE}")
+    return ", ".join(problems) or None
 
 
 def explain_annotation_value(value: str) -> str | None:

@@ -123,6 +123,15 @@ def test_without_anything_kept_nothing_is_restored(tmp_path: Path) -> None:
     assert not RulesHolder(ENGINE, last_good=tmp_path / "nothing").restore()
 
 
+def test_rules_that_cannot_be_kept_are_in_force_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    holder = RulesHolder(ENGINE, last_good=tmp_path / "file" / "last-good.yaml")
+
+    assert holder.offer(GOOD)
+
+    assert in_force(holder).queue_name == "q"
+
+
 def test_a_file_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
     holder = RulesHolder(ENGINE)
     holder.offer(GOOD)
