@@ -1,0 +1,57 @@
+"""Amounts of quota: exact integers, with a value for "no limit", and how they are shown.
+
+`cpu` counts in thousandths, everything else in whole units, as Kueue counts (`kueue.md` 2.0).
+Python's integers do not overflow, so the reference's saturation is needed only for its largest
+value, which means unlimited there and here.
+"""
+
+from functools import cache
+from typing import Final
+
+__all__ = ["INT64_MAX", "UNLIMITED", "resource_order", "show", "unlimited_from"]
+
+INT64_MAX: Final = 2**63 - 1
+"""What the reference reads as unlimited."""
+
+UNLIMITED: Final = 1 << 100
+"""So large that no sum or difference of real amounts leaves its neighbourhood."""
+
+_UNLIMITED_FROM: Final = 1 << 99
+_FNV_OFFSET: Final = 0xCBF29CE484222325
+_FNV_PRIME: Final = 0x100000001B3
+_MASK: Final = (1 << 64) - 1
+_BINARY: Final = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL: Final = ("k", "M", "G", "T", "P", "E")
+_IN_BINARY: Final = ("memory", "ephemeral-storage", "hugepages-")
+
+
+def unlimited_from(amount: int) -> int:
+    """A quota as the engine wants it: what does not fit 63 bits is no limit at all."""
+    return UNLIMITED if amount >= INT64_MAX else amount
+
+
+@cache
+def resource_order(resource: str) -> tuple[int, str]:
+    """Sort key of resource names: FNV-1a as the reference, so that scans go the same way."""
+    digest = _FNV_OFFSET
+    for byte in resource.encode():
+        digest = ((digest ^ byte) * _FNV_PRIME) & _MASK
+    return digest, resource
+
+
+def show(resource: str, amount: int) -> str:
+    """An amount as Kubernetes writes it: ``1500m``, ``3``, ``2Gi``; `unlimited` where it is."""
+    if amount >= _UNLIMITED_FROM:
+        return "unlimited"
+    if resource == "cpu":
+        if amount % 1000:
+            return f"{amount}m"
+        amount //= 1000
+    step, suffixes = (1024, _BINARY) if resource.startswith(_IN_BINARY) else (1000, _DECIMAL)
+    suffix = ""
+    for larger in suffixes:
+        if amount == 0 or amount % step:
+            break
+        amount //= step
+        suffix = larger
+    return f"{amount}{suffix}"

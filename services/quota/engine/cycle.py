@@ -1,0 +1,564 @@
+"""One round of admission in one tree (`kueue.md` 2.1).
+
+Every ClusterQueue gives its head; all heads are weighed against the same usage; then they are
+taken in order, and each one sees what those before it took. What an entry takes for this round
+only (a preemptor's place, a reservation) is taken back at the end.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+from services.quota.engine import flavors as fl
+from services.quota.engine.facts import Assigned, Decision, Key, Preempt, Reserve
+from services.quota.engine.fair_sharing import tournament
+from services.quota.engine.flavors import DEFERRED, FIT, NO_FIT, PREEMPT, Assignment, Plan
+from services.quota.engine.preemption.candidates import Attempt, Target, give_back, take_away
+from services.quota.engine.preemption.classical import classical_targets
+from services.quota.engine.preemption.fair import STRATEGIES, Strategy, fair_targets
+from services.quota.engine.queues import (
+    head,
+    leave,
+    namespace_matches,
+    park,
+    park_class,
+    set_claiming,
+)
+from services.quota.engine.state import (
+    Claim,
+    ClusterQueue,
+    Place,
+    Scan,
+    Shape,
+    Shard,
+    Verdict,
+    Workload,
+)
+from services.quota.engine.tree import (
+    FlavorResource,
+    Node,
+    Pairs,
+    Tree,
+    add,
+    available,
+    height_that_fits,
+    remove,
+)
+
+__all__ = ["Entry", "Policy", "Round"]
+
+HUMAN: Final = {
+    "InClusterQueue": "prioritization in the ClusterQueue",
+    "InCohortReclamation": "reclamation within the cohort",
+    "InCohortFairSharing": "Fair Sharing within the cohort",
+    "InCohortReclaimWhileBorrowing": "reclamation within the cohort while borrowing",
+}
+OVERLAP: Final = "Workload has overlapping preemption targets with another workload"
+OVERTAKEN: Final = "Workload no longer fits after processing another workload"
+CIRCLE: Final = (
+    "Preempting again would only go round in a circle: the same workloads held quota before, since"
+    " anything else changed"
+)
+
+
+class Back(Enum):
+    """How a workload goes back to its queue."""
+
+    GENERIC = auto()
+    NO_FIT = auto()
+    NO_CANDIDATES = auto()
+    NAMESPACE = auto()
+    RETRY = auto()
+    """At once: it lost only to what else happened in this round."""
+
+    PENDING = auto()
+    """Its victims, or another's, are on their way out."""
+
+    CIRCLE = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What is configured for the whole engine."""
+
+    fair_sharing: bool = False
+    strategies: tuple[Strategy, ...] = STRATEGIES
+    """Fair sharing's preemption strategies, in order."""
+
+    resource_weights: "dict[str, float] | None" = None
+    """Admission fair sharing: weight by resource (1 if absent); None: off."""
+
+    half_life: int = 0
+    """Nanoseconds in which a LocalQueue's past usage counts half."""
+
+    sampling_interval: int = 300_000_000_000
+    """Nanoseconds between two samples of usage."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Entry:
+    """A head that may be admitted in this round."""
+
+    workload: Workload
+    cq: ClusterQueue
+    node: Node
+    assignment: Assignment
+    targets: list[Target]
+    pairs: Pairs
+    back: Back = Back.GENERIC
+    admitted: bool = False
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Round:
+    """One round in one tree; `run` says whether anything changed."""
+
+    shard: Shard
+    tree: Tree
+    policy: Policy
+    now: int
+    decisions: list[Decision]
+    fair_usage: dict[Key, float] | None = None
+    """Usage by LocalQueue, where admission fair sharing is on."""
+
+    taken: list[tuple[Node, Pairs]] = field(default_factory=list)
+    """Usage that is to be given back at the end of the round."""
+
+    victims: dict[Key, Workload] = field(default_factory=dict)
+    """Whoever is on the way out for somebody else of this round, or by an older claim."""
+
+    changed: bool = False
+    retry: bool = False
+    """Somebody has flavors left to try, so the next round may differ though nothing changed."""
+
+    def run(self) -> None:
+        """Take one head of every queue, and decide about each."""
+        self.tree.cycle += 1
+        entries = self._nominate()
+        claims = sorted(
+            (w for w in self._claimers()), key=lambda w: (w.priority, -w.queued_at, w.uid)
+        )
+        if self.policy.fair_sharing and self.tree.root.queue is None:
+            left = {e.node: e for e in entries}
+            while left:
+                entry = tournament(self.tree.root, left)
+                del left[entry.node]
+                self._claims_before(claims, entry)
+                self._process(entry)
+        else:
+            entries.sort(key=_classical_order)
+            for entry in entries:
+                self._claims_before(claims, entry)
+                self._process(entry)
+        self._claims_before(claims, None)
+        for node, pairs in self.taken:
+            remove(node, pairs)
+        self.taken.clear()
+        for entry in entries:
+            if not entry.admitted:
+                self._requeue(entry)
+
+    # Claims ----------------------------------------------------------------------------------
+
+    def _claimers(self) -> list[Workload]:
+        return [
+            w
+            for w in self.shard.claims.values()
+            if w.queue is not None and w.queue.node.tree is self.tree
+        ]
+
+    def _claims_before(self, claims: list[Workload], entry: Entry | None) -> None:
+        """Let the claims that `entry` does not outrank take their place before it.
+
+        A claim whose workload fits already, because its victims or others went, is fulfilled.
+        """
+        while claims and (entry is None or claims[-1].priority >= entry.workload.priority):
+            w = claims.pop()
+            claim, cq = w.claim, w.queue
+            assert claim is not None, w.key
+            assert cq is not None, w.key
+            if cq.inactive is None and _fits(cq.node, claim.pairs):
+                self._reserve(w, cq, claim.assigned, claim.usage)
+                continue
+            add(cq.node, claim.pairs)
+            self.taken.append((cq.node, claim.pairs))
+            self.victims |= claim.victims
+
+    # Nomination ------------------------------------------------------------------------------
+
+    def _nominate(self) -> list[Entry]:
+        entries = []
+        for node in self.tree.queues:
+            cq = node.queue
+            assert cq is not None, node.name
+            if cq.inactive is not None or not cq.waiting:
+                continue
+            w = head(cq, self.fair_usage)
+            if w is None or not self._admissible(cq, w):
+                continue
+            entries.append(self._entry(cq, w))
+        return entries
+
+    def _admissible(self, cq: ClusterQueue, w: Workload) -> bool:
+        assert w.fact is not None, w.key
+        if not namespace_matches(self.shard, cq, w.namespace):
+            text = "workload namespace doesn't match ClusterQueue selector"
+            self._set_aside(cq, w, Verdict("Misconfigured", text), always=True)
+            return False
+        if w.fact.inadmissible is not None:
+            self._set_aside(cq, w, Verdict("Misconfigured", w.fact.inadmissible), always=False)
+            return False
+        return True
+
+    def _set_aside(self, cq: ClusterQueue, w: Workload, verdict: Verdict, *, always: bool) -> None:
+        """Out of the way until something wakes it; a strict queue keeps it as its head."""
+        self._say(w, verdict)
+        if always or not cq.strict:
+            park(cq, w)
+            self.changed = True
+
+    def _entry(self, cq: ClusterQueue, w: Workload) -> Entry:
+        scan = w.scan
+        if scan is not None and (
+            scan.shape is not w.shape
+            or (self.tree.cycle - scan.cycle > 1 and cq.generation > scan.generation)
+        ):
+            scan = w.scan = None
+        assignment, targets = self._assign(cq, w, scan, None)
+        w.scan = Scan(assignment.tried, cq.generation, self.tree.cycle, _shape(w))
+        return Entry(
+            workload=w,
+            cq=cq,
+            node=cq.node,
+            assignment=assignment,
+            targets=targets,
+            pairs=assignment.pairs,
+        )
+
+    def _assign(
+        self, cq: ClusterQueue, w: Workload, scan: Scan | None, pinned: fl.Pinned | None
+    ) -> tuple[Assignment, list[Target]]:
+        """Flavors and victims: for all pods, else for as many as will fit."""
+        shape = _shape(w)
+        full = self._weigh(cq, w, fl.plan_for(cq, shape, self.shard.flavors), scan, pinned)
+        if full.mode == FIT:
+            return full, []
+        if full.mode == PREEMPT and (targets := self._targets(cq, w, full)):
+            return full, targets
+        if shape.partial:
+            found = self._partial(cq, w, scan, pinned)
+            if found is not None:
+                return found
+        return full, []
+
+    def _weigh(
+        self, cq: ClusterQueue, w: Workload, plan: Plan, scan: Scan | None, pinned: fl.Pinned | None
+    ) -> Assignment:
+        rules = cq.fact.preemption
+        return fl.assign(
+            cq,
+            plan,
+            scan=scan,
+            oracle=lambda index, amount: self._oracle(cq, w, index, amount),
+            may_preempt_borrowing=rules.borrow != "Never"
+            or (self.policy.fair_sharing and rules.reclaim != "Never"),
+            pinned=pinned,
+        )
+
+    def _partial(
+        self, cq: ClusterQueue, w: Workload, scan: Scan | None, pinned: fl.Pinned | None
+    ) -> tuple[Assignment, list[Target]] | None:
+        """The largest counts that fit, by bisection between all pods and the minimum."""
+        shape = _shape(w)
+        full = [ps.count for ps in shape.pod_sets]
+        deltas = [0 if ps.min_count is None else ps.count - ps.min_count for ps in shape.pod_sets]
+        total = sum(deltas)
+        low, high = 0, total + 1
+        best: tuple[Assignment, list[Target]] | None = None
+        best_at = -1
+        while low < high:
+            at = (low + high) // 2
+            counts = tuple(c - d * at // total for c, d in zip(full, deltas, strict=True))
+            plan = fl.plan_for(cq, shape, self.shard.flavors, counts)
+            assignment = self._weigh(cq, w, plan, scan, pinned)
+            targets: list[Target] = []
+            good = assignment.mode == FIT
+            if assignment.mode == PREEMPT:
+                targets = self._targets(cq, w, assignment)
+                good = bool(targets)
+            if good:
+                best, best_at = (assignment, targets), at
+                high = at
+            else:
+                low = at + 1
+        return best if best_at == low else None
+
+    # Preemption ------------------------------------------------------------------------------
+
+    def _search(
+        self, cq: ClusterQueue, w: Workload, asks: Pairs, contested: tuple[int, ...]
+    ) -> list[Target]:
+        usage = self.fair_usage if cq.fact.usage_based else None
+        attempt = Attempt(workload=w, cq=cq, asks=asks, contested=contested, fair_usage=usage)
+        if self.policy.fair_sharing:
+            return fair_targets(attempt, self.policy.strategies)
+        return classical_targets(attempt)
+
+    def _targets(self, cq: ClusterQueue, w: Workload, assignment: Assignment) -> list[Target]:
+        asks = tuple((i, v) for i, v in assignment.usage.items() if v)
+        return self._search(cq, w, asks, assignment.contested())
+
+    def _oracle(self, cq: ClusterQueue, w: Workload, index: int, amount: int) -> tuple[int, int]:
+        """Whether preemption could make room for this alone, and how it would borrow then."""
+        targets = self._search(cq, w, ((index, amount),), (index,))
+        if not targets:
+            return 1, height_that_fits(cq.node, index, amount)[0]
+        for victim, _ in targets:
+            take_away(victim)
+        borrow = height_that_fits(cq.node, index, amount)[0]
+        for victim, _ in targets:
+            give_back(victim)
+        own = any(victim.holder is cq.node for victim, _ in targets)
+        return (2 if own else 3), borrow
+
+    # Processing ------------------------------------------------------------------------------
+
+    def _process(self, e: Entry) -> None:
+        fits = self._refresh(e) if e.targets or e.assignment.mode == FIT else False
+        mode = e.assignment.mode
+        if mode == NO_FIT:
+            e.back = Back.NO_FIT
+            e.reason = fl.no_fit_reason(e.assignment, e.cq)
+        elif mode == PREEMPT and not e.targets:
+            e.back = Back.NO_CANDIDATES
+            e.reason = "WaitingForQuota"
+            if e.cq.fact.preemption.reclaim != "Any":
+                self._take(e, _to_reserve(e))
+        elif mode == DEFERRED:
+            e.back = Back.PENDING
+            e.reason = "WaitingForPreemptedWorkloads"
+            e.message = f"{OVERLAP}, but will fit after these preemptions complete"
+            e.workload.scan = None
+            self._take(e, e.pairs)
+        elif any(w.key in self.victims for w, _ in e.targets):
+            e.back = Back.RETRY
+            e.reason, e.message = "WaitingForQuota", OVERLAP
+        elif not fits:
+            e.back = Back.RETRY
+            e.reason, e.message = "WaitingForQuota", OVERTAKEN
+        elif mode == PREEMPT:
+            self._preempt(e)
+        else:
+            e.admitted = True
+            usage = {self.tree.frs[i]: v for i, v in e.pairs}
+            self._reserve(e.workload, e.cq, _assigned(e.assignment), usage)
+
+    def _refresh(self, e: Entry) -> bool:
+        """Whether it fits beside those before it; looks anew if they chose the same victims."""
+        if not any(w.key in self.victims for w, _ in e.targets):
+            return self._fits_without_victims(e)
+        others = list(self.victims.values())
+        for w in others:
+            take_away(w)
+        e.workload.scan = None
+        e.assignment, e.targets = self._assign(e.cq, e.workload, None, e.assignment.pinned())
+        for w in others:
+            give_back(w)
+        e.pairs = e.assignment.pairs
+        e.workload.scan = Scan(
+            e.assignment.tried, e.cq.generation, self.tree.cycle, _shape(e.workload)
+        )
+        if e.assignment.mode == FIT:
+            e.assignment.mode = DEFERRED
+        return self._fits_without_victims(e)
+
+    def _fits_without_victims(self, e: Entry) -> bool:
+        if not self.victims and not e.targets:
+            return _fits(e.node, e.pairs)
+        gone = dict(self.victims)
+        gone.update((w.key, w) for w, _ in e.targets)
+        for w in gone.values():
+            take_away(w)
+        result = _fits(e.node, e.pairs)
+        for w in gone.values():
+            give_back(w)
+        return result
+
+    def _take(self, e: Entry, pairs: Pairs) -> None:
+        add(e.node, pairs)
+        self.taken.append((e.node, pairs))
+
+    def _preempt(self, e: Entry) -> None:
+        w = e.workload
+        e.back = Back.PENDING
+        e.reason = "WaitingForPreemptedWorkloads"
+        e.message = (
+            f"{fl.message(e.assignment)}. Pending the preemption of {len(e.targets)} workload(s)"
+        )
+        self.victims |= {victim.key: victim for victim, _ in e.targets}
+        self._take(e, e.pairs)
+        w.scan = None
+        w.claim = Claim(
+            assigned=_assigned(e.assignment),
+            usage={self.tree.frs[i]: v for i, v in e.pairs},
+            victims={victim.key: victim for victim, _ in e.targets},
+        )
+        w.claim.pairs = e.pairs
+        self.changed = True
+        for victim, reason in e.targets:
+            if victim.evicted:
+                continue
+            assert victim.holder is not None, victim.key
+            victim.evicted = True
+            victim.evicted_at = self.now
+            victim.evict_reason = "Preempted"
+            victim.preempted_by = w.key
+            self.decisions.append(
+                Preempt(
+                    cluster=self.shard.name,
+                    key=victim.key,
+                    uid=victim.uid,
+                    cluster_queue=victim.held_by,
+                    reason=reason,
+                    preemptor=w.key,
+                    preemptor_uid=w.uid,
+                    message=(
+                        f"Preempted to accommodate a workload (UID: {w.uid}, JobUID: UNKNOWN)"
+                        f" due to {HUMAN[reason]}; preemptor path: {_path(e.node)};"
+                        f" preemptee path: {_path(victim.holder)}"
+                    ),
+                )
+            )
+
+    def _reserve(
+        self,
+        w: Workload,
+        cq: ClusterQueue,
+        assigned: tuple[Assigned, ...],
+        usage: dict[FlavorResource, int],
+    ) -> None:
+        """Give it the quota."""
+        assert w.fact is not None, w.key
+        leave(w)
+        self.shard.claims.pop(w.key, None)
+        w.claim = None
+        w.place = Place.HOLDING
+        w.holder = cq.node
+        w.held_by = cq.name
+        w.assigned = assigned
+        w.usage = usage
+        w.pairs = self.tree.pairs(usage)
+        w.reserved_at = self.now
+        w.scan = None
+        w.verdict = None
+        w.said = ""
+        w.checks.clear()
+        cq.holders[w.key] = w
+        add(cq.node, w.pairs)
+        checks = required_checks(cq, assigned)
+        w.admitted = not checks
+        self.changed = True
+        self.decisions.append(
+            Reserve(
+                cluster=self.shard.name,
+                key=w.key,
+                uid=w.uid,
+                cluster_queue=cq.name,
+                pod_sets=assigned,
+                checks=checks,
+                generation=w.fact.generation,
+            )
+        )
+
+    # Going back ------------------------------------------------------------------------------
+
+    def _requeue(self, e: Entry) -> None:
+        w, cq = e.workload, e.cq
+        cls = w.cls
+        if cls is None:
+            return
+        self._say(w, Verdict(e.reason, e.message, e.assignment))
+        if w.claim is not None:
+            if not cq.strict:
+                cq.sticky = w
+            set_claiming(cq, w)
+            self.shard.claims[w.key] = w
+            return
+        if e.back is Back.PENDING and not cq.strict:
+            cq.sticky = w
+        if e.back in {Back.RETRY, Back.PENDING}:
+            return
+        if w.scan is not None and w.scan.pending:
+            self.retry = True
+            return
+        if cq.strict:
+            return
+        self.changed = True
+        if e.back in {Back.NO_FIT, Back.NO_CANDIDATES}:
+            cls.verdict = w.verdict
+            park_class(cq, cls)
+        else:
+            park(cq, w)
+
+    def _say(self, w: Workload, verdict: Verdict) -> None:
+        w.verdict = verdict
+        if w.said != verdict.reason:
+            self.shard.touched[w.key] = w
+
+
+def required_checks(cq: ClusterQueue, assigned: tuple[Assigned, ...]) -> tuple[str, ...]:
+    """The checks that apply to a workload with these flavors."""
+    if not cq.fact.checks:
+        return ()
+    used = {flavor for a in assigned for flavor in a.flavors.values()}
+    return tuple(
+        rule.name for rule in cq.fact.checks if not rule.on_flavors or rule.on_flavors & used
+    )
+
+
+def _classical_order(e: Entry) -> tuple[int, int, int, str]:
+    w = e.workload
+    return e.assignment.borrowing, -w.priority, w.queued_at, w.uid
+
+
+def _shape(w: Workload) -> Shape:
+    assert w.shape is not None, w.key
+    return w.shape
+
+
+def _fits(node: Node, pairs: Pairs) -> bool:
+    return all(amount <= 0 or amount <= available(node, i) for i, amount in pairs)
+
+
+def _to_reserve(e: Entry) -> Pairs:
+    """What a preemptor without victims keeps from the others in this round (`kueue.md` 2.1.2)."""
+    node = e.node
+    reserved = []
+    for i, amount in e.pairs:
+        limit = node.limit[i]
+        if e.assignment.borrowing == 0:
+            kept = max(0, min(amount, node.nominal[i] - node.usage[i]))
+        elif limit is None:
+            kept = amount
+        else:
+            kept = max(0, min(amount, node.nominal[i] + limit - node.usage[i]))
+        reserved.append((i, kept))
+    return tuple(reserved)
+
+
+def _assigned(assignment: Assignment) -> tuple[Assigned, ...]:
+    return tuple(
+        Assigned(
+            name=pod_set.name,
+            count=pod_set.count,
+            flavors={resource: c.flavor for resource, c in chosen.items()},
+            usage={resource: pod_set.amounts[resource] for resource in chosen},
+        )
+        for pod_set, chosen in zip(assignment.plan.pod_sets, assignment.chosen, strict=True)
+    )
+
+
+def _path(node: Node) -> str:
+    return "/" + "/".join(n.name for n in (*reversed(node.path), node))

@@ -1,0 +1,561 @@
+"""Which flavors a workload would get (`kueue.md` 2.4).
+
+Pod sets in order, resource groups in order, flavors in order. What can be known without usage
+(which flavors match at all, in which order resources are looked at) is a plan, made once per shape
+and queue; `assign` weighs a plan against the present usage.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from services.quota.engine.amounts import resource_order, show
+from services.quota.engine.facts import (
+    FlavorChanged,
+    Fungibility,
+    PodSet,
+    Requirement,
+    Taint,
+    Toleration,
+)
+from services.quota.engine.state import PODS, ClusterQueue, Scan, Shape
+from services.quota.engine.tree import FlavorResource, Node, Pairs, available, height_that_fits
+
+__all__ = [
+    "DEFERRED",
+    "FIT",
+    "NO_FIT",
+    "PREEMPT",
+    "Assignment",
+    "Oracle",
+    "Pinned",
+    "Plan",
+    "assign",
+    "matches",
+    "plan_for",
+]
+
+NO_FIT: Final = 0
+PREEMPT: Final = 1
+DEFERRED: Final = 2
+FIT: Final = 3
+
+# What one flavor offers one resource, from worst to best.
+_NO_FIT: Final = 0
+_NO_CANDIDATES: Final = 1
+_PREEMPT: Final = 2
+_RECLAIM: Final = 3
+_FIT: Final = 4
+_MODE: Final = (NO_FIT, PREEMPT, PREEMPT, PREEMPT, FIT)
+_WORST: Final = (_NO_FIT, 1 << 60)
+
+Oracle: TypeAlias = Callable[[int, int], tuple[int, int]]
+"""(flavor and resource, amount) to (mode 1 to 3, borrowing height after preemption)."""
+
+Pinned: TypeAlias = list[dict[str, str]]
+"""Per pod set, resource to the only flavor to be considered."""
+
+Refusal: TypeAlias = tuple[object, ...]
+"""Why a flavor is not assigned as it is: a token of the kind, then what its message needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlavorPlan:
+    """One flavor for one pod set."""
+
+    name: str
+    mismatch: str | None
+    """Why it can never be used, in words."""
+
+    asks: tuple[tuple[str, int, int], ...]
+    """(resource, index, amount)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPlan:
+    """One resource group for one pod set."""
+
+    resource: str
+    """The resource that led to the group; flavor scans are recorded under each of them."""
+
+    flavors: tuple[FlavorPlan, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSetPlan:
+    """One pod set."""
+
+    name: str
+    count: int
+    groups: tuple[GroupPlan, ...]
+    missing: str | None
+    """A resource that the queue does not offer; groups after it are not looked at."""
+
+    asks: bool
+    """It requests something at all."""
+
+    amounts: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One shape in one queue, with full or reduced counts."""
+
+    pod_sets: tuple[PodSetPlan, ...]
+
+
+class Chosen:
+    """The flavor that one resource of one pod set got."""
+
+    __slots__ = ("borrow", "flavor", "index", "mode", "tried")
+
+    def __init__(self, flavor: str, index: int, mode: int, borrow: int) -> None:
+        self.flavor = flavor
+        self.index = index
+        self.mode = mode
+        self.borrow = borrow
+        self.tried = -1
+
+
+class Assignment:
+    """What a workload would get, and what stands in its way."""
+
+    __slots__ = (
+        "borrowing",
+        "chosen",
+        "frs",
+        "mode",
+        "no_fit",
+        "plan",
+        "refusals",
+        "tried",
+        "usage",
+    )
+
+    def __init__(self, plan: Plan, frs: Sequence[FlavorResource]) -> None:
+        self.plan = plan
+        self.frs = frs
+        self.mode = NO_FIT
+        self.borrowing = 0
+        """The height at which it borrows; 0: not at all."""
+        self.chosen: list[dict[str, Chosen]] = []
+        self.usage: dict[int, int] = {}
+        self.refusals: list[tuple[str, list[Refusal]]] = []
+        """(pod set, why) where something stands in the way."""
+        self.tried: list[dict[str, int]] = []
+        self.no_fit = ""
+
+    @property
+    def pairs(self) -> Pairs:
+        """Usage as the tree takes it."""
+        return tuple(self.usage.items())
+
+    def contested(self) -> tuple[int, ...]:
+        """What cannot be had without preemption."""
+        return tuple(
+            dict.fromkeys(
+                c.index for chosen in self.chosen for c in chosen.values() if c.mode == PREEMPT
+            )
+        )
+
+    def message(self) -> str:
+        """What stands in the way, in the reference's words."""
+        return message(self)
+
+    def pinned(self) -> Pinned:
+        """The flavors of this assignment, to be kept when it is computed again."""
+        return [{r: c.flavor for r, c in chosen.items()} for chosen in self.chosen]
+
+
+# Plans ---------------------------------------------------------------------------------------
+
+
+def plan_for(
+    cq: ClusterQueue,
+    shape: Shape,
+    flavors: Mapping[str, FlavorChanged],
+    counts: tuple[int, ...] | None = None,
+) -> Plan:
+    """The plan of `shape` in `cq`; `counts` reduces the pod sets (partial admission)."""
+    key = (shape.number, counts)
+    known = cq.plans.get(key)
+    if known is None:
+        known = _plan(cq, shape, flavors, counts)
+        cq.plans[key] = known
+    assert isinstance(known, Plan)
+    return known
+
+
+def _plan(
+    cq: ClusterQueue,
+    shape: Shape,
+    flavors: Mapping[str, FlavorChanged],
+    counts: tuple[int, ...] | None,
+) -> Plan:
+    plans = []
+    for n, (ps, (count, per_pod)) in enumerate(zip(shape.pod_sets, shape.totals, strict=True)):
+        scaled = counts[n] if counts is not None and count else count
+        amounts = {resource: each * scaled for resource, each in per_pod}
+        if PODS in cq.group_of:
+            amounts[PODS] = scaled
+            amounts = dict(sorted(amounts.items(), key=lambda item: resource_order(item[0])))
+        plans.append(_plan_pod_set(cq, ps, scaled, amounts, flavors))
+    return Plan(pod_sets=tuple(plans))
+
+
+def _plan_pod_set(
+    cq: ClusterQueue,
+    ps: PodSet,
+    count: int,
+    amounts: dict[str, int],
+    flavors: Mapping[str, FlavorChanged],
+) -> PodSetPlan:
+    groups: dict[int, GroupPlan] = {}
+    missing = None
+    for resource, amount in amounts.items():
+        number = cq.group_of.get(resource)
+        if number is None:
+            if amount == 0:
+                continue
+            missing = resource
+            break
+        if number in groups:
+            continue
+        group = cq.fact.groups[number]
+        covered = [(r, a) for r, a in amounts.items() if cq.group_of.get(r) == number]
+        index = cq.node.tree.index
+        groups[number] = GroupPlan(
+            resource=resource,
+            flavors=tuple(
+                FlavorPlan(
+                    name=flavor.name,
+                    mismatch=matches(ps, flavor.name, flavors),
+                    asks=tuple((r, index[flavor.name, r], a) for r, a in covered),
+                )
+                for flavor in group.flavors
+            ),
+        )
+    return PodSetPlan(
+        name=ps.name,
+        count=count,
+        groups=tuple(groups.values()),
+        missing=missing,
+        asks=bool(amounts),
+        amounts=amounts,
+    )
+
+
+def matches(ps: PodSet, name: str, flavors: Mapping[str, FlavorChanged]) -> str | None:
+    """Why pods of this set can never run on that flavor's nodes; None: they can."""
+    flavor = flavors.get(name)
+    if flavor is None:
+        return f"flavor {name} not found"
+    for taint in flavor.node_taints:
+        if taint.effect in {"NoSchedule", "NoExecute"} and not any(
+            _tolerates(t, taint) for t in (*ps.tolerations, *flavor.tolerations)
+        ):
+            shown = f"{taint.key}={taint.value}" if taint.value else taint.key
+            return f"untolerated taint {shown}:{taint.effect} in flavor {name}"
+    if not _selected(ps, flavor.node_labels):
+        return f"flavor {name} doesn't match node affinity"
+    return None
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator:
+        case "Exists":
+            return True
+        case "" | "Equal":
+            return bool(toleration.key) and toleration.value == taint.value
+        case "Lt" | "Gt":
+            return bool(toleration.key) and _compare(
+                taint.value, toleration.operator, toleration.value
+            )
+    return False
+
+
+def _compare(label: str, operator: str, value: str) -> bool:
+    """Whether `label` is greater (less) than `value`; both must be integers."""
+    try:
+        left, right = int(label), int(value)
+    except ValueError:
+        return False
+    return left > right if operator == "Gt" else left < right
+
+
+def _selected(ps: PodSet, labels: Mapping[str, str]) -> bool:
+    """Node selector and affinity, of which only keys that the flavor has are looked at."""
+    if any(labels[k] != v for k, v in ps.node_selector.items() if k in labels):
+        return False
+    terms = []
+    for term in ps.affinity:
+        known = [r for r in term if r.key in labels]
+        if not known:
+            return True
+        terms.append(known)
+    return not terms or any(all(requirement_holds(r, labels) for r in term) for term in terms)
+
+
+def requirement_holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    """One term of a selector against a set of labels."""
+    label = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return label in requirement.values
+        case "NotIn":
+            return label is None or label not in requirement.values
+        case "Exists":
+            return label is not None
+        case "DoesNotExist":
+            return label is None
+        case "Gt" | "Lt":
+            return (
+                label is not None
+                and len(requirement.values) == 1
+                and _compare(label, requirement.operator, requirement.values[0])
+            )
+
+
+# Weighing ------------------------------------------------------------------------------------
+
+
+def assign(
+    cq: ClusterQueue,
+    plan: Plan,
+    *,
+    scan: Scan | None,
+    oracle: Oracle,
+    may_preempt_borrowing: bool,
+    pinned: Pinned | None = None,
+) -> Assignment:
+    """Find flavors for all pod sets, each seeing what those before it would use."""
+    result = Assignment(plan, cq.node.tree.frs)
+    usage = result.usage
+    mode = FIT
+    for n, pod_set in enumerate(plan.pod_sets):
+        chosen: dict[str, Chosen] = {}
+        why: list[Refusal] = []
+        failed = False
+        for group in pod_set.groups:
+            start = 0
+            if scan is not None and n < len(scan.tried):
+                start = scan.tried[n].get(group.resource, -1) + 1
+            mine: list[Refusal] = []
+            found = _find_flavor(
+                cq,
+                group,
+                start,
+                usage,
+                mine,
+                oracle=oracle,
+                may_preempt_borrowing=may_preempt_borrowing,
+                pinned=None if pinned is None else pinned[n].get(group.resource, ""),
+            )
+            if found is None:
+                failed = True
+                why = mine
+                break
+            why += mine
+            chosen |= found
+        if not failed and pod_set.missing is not None:
+            failed = True
+            why = [("missing", pod_set.missing)]
+        if failed:
+            result.refusals.append((pod_set.name, why))
+            result.mode = NO_FIT
+            result.chosen.append({})
+            result.tried.append({})
+            return result
+        for resource, c in chosen.items():
+            usage[c.index] = usage.get(c.index, 0) + pod_set.amounts[resource]
+            result.borrowing = max(result.borrowing, c.borrow)
+            mode = min(mode, c.mode)
+        if why:
+            result.refusals.append((pod_set.name, why))
+        result.chosen.append(chosen)
+        result.tried.append({resource: c.tried for resource, c in chosen.items()})
+    result.mode = mode if plan.pod_sets else NO_FIT
+    return result
+
+
+def _find_flavor(
+    cq: ClusterQueue,
+    group: GroupPlan,
+    start: int,
+    usage: dict[int, int],
+    why: list[Refusal],
+    *,
+    oracle: Oracle,
+    may_preempt_borrowing: bool,
+    pinned: str | None,
+) -> dict[str, Chosen] | None:
+    """The first flavor good enough to stop at, else the best; adds to `why` unless it just fits."""
+    node = cq.node
+    fungibility = cq.fact.fungibility
+    best: list[tuple[str, Chosen]] | None = None
+    best_mode = _WORST
+    attempted = -1
+    refusals: list[Refusal] = []
+    for at in range(start, len(group.flavors)):
+        flavor = group.flavors[at]
+        attempted = at
+        if pinned is not None and flavor.name != pinned:
+            continue
+        if flavor.mismatch is not None:
+            refusals.append(("mismatch", flavor.name, flavor.mismatch))
+            continue
+        mode = (_FIT, 0)
+        picks: list[tuple[str, Chosen]] = []
+        for resource, index, amount in flavor.asks:
+            kind, borrow = _fits(
+                node,
+                index,
+                usage.get(index, 0),
+                amount,
+                oracle=oracle,
+                may_preempt_borrowing=may_preempt_borrowing,
+                refusals=refusals,
+            )
+            this = (kind, borrow)
+            if _preferred(mode, this, fungibility):
+                mode = this
+            if mode[0] == _NO_FIT:
+                break
+            picks.append((resource, Chosen(flavor.name, index, _MODE[kind], borrow)))
+        if not _try_next(mode, fungibility):
+            best, best_mode = picks, mode
+            break
+        if _preferred(mode, best_mode, fungibility):
+            best, best_mode = picks, mode
+    if best_mode[0] != _FIT:
+        why.extend(refusals)
+    if best is None:
+        return None
+    tried = -1 if attempted == len(group.flavors) - 1 else attempted
+    for _, chosen in best:
+        chosen.tried = tried
+    return dict(best)
+
+
+def _fits(
+    node: Node,
+    index: int,
+    assumed: int,
+    amount: int,
+    *,
+    oracle: Oracle,
+    may_preempt_borrowing: bool,
+    refusals: list[Refusal],
+) -> tuple[int, int]:
+    """How one resource could be had from one flavor: (mode, height of borrowing)."""
+    value = assumed + amount
+    if value > node.potential[index]:
+        refusals.append(("exceeds", index, assumed, amount, node.potential[index]))
+        return _NO_FIT, 0
+    borrow, may_reclaim = height_that_fits(node, index, value)
+    free = max(0, available(node, index))
+    if value <= free:
+        return _FIT, borrow
+    if node.nominal[index] >= value or may_reclaim or may_preempt_borrowing:
+        refusals.append(("unused", index, value - free, True))
+        return oracle(index, value)
+    refusals.append(("unused", index, value - free, False))
+    return _NO_FIT, borrow
+
+
+def _preferred(a: tuple[int, int], b: tuple[int, int], fungibility: Fungibility) -> bool:
+    """Whether `a` is strictly better than `b`."""
+    if a[0] == _NO_FIT:
+        return False
+    if b[0] == _NO_FIT:
+        return True
+    if (a[0] == _NO_CANDIDATES) != (b[0] == _NO_CANDIDATES):
+        return b[0] == _NO_CANDIDATES
+    if fungibility.preference == "PreemptionOverBorrowing":
+        return a[1] < b[1] if a[1] != b[1] else a[0] > b[0]
+    return a[0] > b[0] if a[0] != b[0] else a[1] < b[1]
+
+
+def _try_next(mode: tuple[int, int], fungibility: Fungibility) -> bool:
+    kind, borrow = mode
+    if kind <= _NO_CANDIDATES:
+        return True
+    if kind < _FIT and fungibility.when_can_preempt == "TryNextFlavor":
+        return True
+    return borrow > 0 and fungibility.when_can_borrow == "TryNextFlavor"
+
+
+# Words ---------------------------------------------------------------------------------------
+
+
+def message(assignment: Assignment) -> str:
+    """What stands in the way, in the reference's words (`kueue.md` 1.8)."""
+    parts = []
+    for pod_set, refusals in assignment.refusals:
+        reasons = ", ".join(sorted(_say(r, assignment.frs) for r in refusals))
+        parts.append(f"couldn't assign flavors to pod set {pod_set}: {reasons}")
+    return "; ".join(parts)
+
+
+def _say(refusal: Refusal, frs: Sequence[FlavorResource]) -> str:
+    match refusal:
+        case ("missing", resource):
+            return f"resource {resource} unavailable in ClusterQueue"
+        case ("mismatch", _, str(text)):
+            return text
+        case ("exceeds", int(index), int(assumed), int(amount), int(most)):
+            flavor, resource = frs[index]
+            return (
+                f"insufficient quota for {resource} in flavor {flavor}, previously considered"
+                f" podsets requests ({show(resource, assumed)}) + current podset request"
+                f" ({show(resource, amount)}) > maximum capacity ({show(resource, most)})"
+            )
+        case ("unused", int(index), int(more), _):
+            flavor, resource = frs[index]
+            return (
+                f"insufficient unused quota for {resource} in flavor {flavor},"
+                f" {show(resource, more)} more needed"
+            )
+    raise AssertionError(refusal)
+
+
+_SEVERITY: Final = {"WaitingForQuota": 2, "ExceedsMaxQuota": 3, "NoMatchingFlavor": 4}
+
+
+def no_fit_reason(assignment: Assignment, cq: ClusterQueue) -> str:
+    """The token: least severe over a group's flavors, most severe over groups and pod sets."""
+    worst = ""
+    for _, refusals in assignment.refusals:
+        groups: dict[int, str] = {}
+        flavors: dict[str, str] = {}
+        if any(r[0] == "missing" for r in refusals):
+            return "NoMatchingFlavor"
+        for refusal in refusals:
+            token, flavor = _token(refusal, cq.node)
+            if token and _SEVERITY[token] > _SEVERITY.get(flavors.get(flavor, ""), 0):
+                flavors[flavor] = token
+        for flavor, token in flavors.items():
+            for number, group in enumerate(cq.fact.groups):
+                if any(f.name == flavor for f in group.flavors) and _SEVERITY[
+                    token
+                ] < _SEVERITY.get(groups.get(number, ""), 9):
+                    groups[number] = token
+        for token in groups.values():
+            if _SEVERITY[token] > _SEVERITY.get(worst, 0):
+                worst = token
+    return worst or "WaitingForQuota"
+
+
+def _token(refusal: Refusal, node: Node) -> tuple[str, str]:
+    match refusal:
+        case ("mismatch", str(flavor), _):
+            return "NoMatchingFlavor", flavor
+        case ("exceeds", int(index), *_):
+            return "ExceedsMaxQuota", node.tree.frs[index][0]
+        case ("unused", int(index), _, preemptable):
+            return ("" if preemptable else "WaitingForQuota"), node.tree.frs[index][0]
+    return "NoMatchingFlavor", ""

@@ -1,0 +1,282 @@
+"""From reserved to released: who holds quota, who must give it back, and when it is free."""
+
+from collections.abc import Iterable
+
+from services.quota.engine.cycle import required_checks
+from services.quota.engine.facts import (
+    Admit,
+    Assigned,
+    CheckState,
+    Decision,
+    Evict,
+    Held,
+    Release,
+    Reserve,
+)
+from services.quota.engine.flavors import matches
+from services.quota.engine.queues import enqueue, leave, wake_tree
+from services.quota.engine.state import PODS, ClusterQueue, Place, Shard, Workload
+from services.quota.engine.topology import attach, tree_of
+from services.quota.engine.tree import FlavorResource, remove
+
+__all__ = [
+    "adopt",
+    "drop_claim",
+    "evict",
+    "free",
+    "hold_unplanned",
+    "recount",
+    "weigh_checks",
+]
+
+SECOND = 1_000_000_000
+
+
+def usage_of(assigned: Iterable[Assigned], w: Workload) -> dict[FlavorResource, int]:
+    """What is held now: what was assigned, less the pods that finished since."""
+    usage: dict[FlavorResource, int] = {}
+    left = {}
+    if w.fact is not None:
+        left = {ps.name: max(0, ps.count - ps.reclaimable) for ps in w.fact.pod_sets}
+    for a in assigned:
+        count = min(a.count, left.get(a.name, a.count))
+        for resource, flavor in a.flavors.items():
+            amount = max(0, a.usage.get(resource, 0))
+            if count < a.count:
+                amount = amount // a.count * count
+            usage[flavor, resource] = usage.get((flavor, resource), 0) + amount
+    return usage
+
+
+def adopt(shard: Shard, w: Workload, fact: Held) -> None:
+    """Count an admission that was decided before."""
+    drop_claim(shard, w)
+    leave(w)
+    _detach(shard, w)
+    w.lq = f"{w.namespace}/{fact.queue}" if fact.queue else w.lq
+    if w.fact is None:
+        w.priority = fact.priority
+    w.place = Place.HOLDING
+    w.held_by = fact.cluster_queue
+    w.assigned = fact.pod_sets
+    w.usage = usage_of(fact.pod_sets, w)
+    w.reserved_at = fact.at
+    w.admitted = fact.state == "admitted"
+    w.evicted = fact.state == "evicted"
+    w.evict_reason = fact.reason
+    w.preempted_by = fact.preempted_by
+    w.unplanned = fact.unplanned
+    _count(shard, w)
+
+
+def _count(shard: Shard, w: Workload) -> None:
+    cq = shard.queues.get(w.held_by)
+    if cq is None:
+        shard.orphans.setdefault(w.held_by, {})[w.key] = w
+        return
+    cq.holders[w.key] = w
+    if shard.stale:
+        return
+    if all(fr in tree_of(cq).index for fr in w.usage):
+        attach(cq, w)
+        shard.dirty[tree_of(cq).key] = None
+    else:
+        shard.stale = True
+
+
+def recount(shard: Shard, w: Workload, now: int) -> None:
+    """Pods finished, so less is held."""
+    usage = usage_of(w.assigned, w)
+    if usage == w.usage:
+        return
+    cq = shard.queues.get(w.held_by)
+    if cq is not None and not shard.stale and w.holder is not None:
+        remove(w.holder, w.pairs)
+        w.usage = usage
+        attach(cq, w)
+        _woken(shard, cq, now)
+    else:
+        w.usage = usage
+        if cq is not None:
+            shard.to_wake[cq.name] = None
+
+
+def _woken(shard: Shard, cq: ClusterQueue, now: int) -> None:
+    if shard.stale:
+        shard.to_wake[cq.name] = None
+        return
+    cq.generation += 1
+    tree = tree_of(cq)
+    wake_tree(shard, tree, now)
+    shard.dirty[tree.key] = None
+
+
+def _detach(shard: Shard, w: Workload) -> ClusterQueue | None:
+    """Stop counting it."""
+    if w.place is not Place.HOLDING:
+        return None
+    if (orphans := shard.orphans.get(w.held_by)) is not None:
+        orphans.pop(w.key, None)
+        if not orphans:
+            del shard.orphans[w.held_by]
+    cq = shard.queues.get(w.held_by)
+    if cq is not None and cq.holders.pop(w.key, None) is not None:
+        if w.holder is not None and not shard.stale:
+            remove(w.holder, w.pairs)
+    else:
+        cq = None
+    w.holder = None
+    w.place = Place.OUT
+    return cq
+
+
+def free(shard: Shard, w: Workload, reason: str, now: int, decisions: list[Decision]) -> None:
+    """It holds no more. Whoever waits for it may go on."""
+    if w.place is not Place.HOLDING:
+        return
+    held_by = w.held_by
+    cq = _detach(shard, w)
+    decisions.append(
+        Release(cluster=shard.name, key=w.key, uid=w.uid, cluster_queue=held_by, reason=reason)
+    )
+    w.held_by = ""
+    w.assigned = ()
+    w.usage = {}
+    w.pairs = ()
+    w.admitted = w.evicted = w.unplanned = False
+    w.evict_reason = ""
+    w.checks.clear()
+    claimer = shard.claims.get(w.preempted_by) if w.preempted_by else None
+    w.preempted_by = None
+    if claimer is not None:
+        _victim_gone(shard, claimer, w)
+    for other in list(shard.claims.values()):
+        _victim_gone(shard, other, w)
+    if cq is not None:
+        _woken(shard, cq, now)
+
+
+def _victim_gone(shard: Shard, claimer: Workload, victim: Workload) -> None:
+    """When the last one is gone, the preemptor takes its turn, before all others of its queue."""
+    claim, cq = claimer.claim, claimer.queue
+    if claim is None or cq is None:
+        return
+    claim.victims.pop(victim.key, None)
+    if not claim.victims:
+        claimer.claim = None
+        shard.claims.pop(claimer.key, None)
+        enqueue(cq, claimer)
+
+
+def drop_claim(shard: Shard, w: Workload) -> None:
+    """Its preemptor's place is given up; the victims go all the same."""
+    w.claim = None
+    shard.claims.pop(w.key, None)
+
+
+def evict(
+    shard: Shard,
+    w: Workload,
+    reason: str,
+    message: str,
+    decisions: list[Decision],
+    *,
+    now: int,
+    requeue_at: int | None = None,
+    deactivate: bool = False,
+) -> None:
+    """Tell it to stop; until it is drained it holds."""
+    if w.place is not Place.HOLDING or (w.evicted and w.evict_reason == reason):
+        return
+    w.evicted = True
+    w.evicted_at = now
+    w.evict_reason = reason
+    w.admitted = False
+    w.checks.clear()
+    decisions.append(
+        Evict(
+            cluster=shard.name,
+            key=w.key,
+            uid=w.uid,
+            cluster_queue=w.held_by,
+            reason=reason,
+            message=message,
+            requeue_at=requeue_at,
+            deactivate=deactivate,
+        )
+    )
+
+
+def hold_unplanned(shard: Shard, w: Workload, at: int, decisions: list[Decision]) -> None:
+    """It runs though nobody admitted it: it counts, on the first flavors that match."""
+    fact = w.fact
+    if fact is None or w.place is Place.HOLDING:
+        return
+    lq = shard.local_queues.get(w.lq)
+    name = lq.fact.cluster_queue if lq is not None and lq.fact is not None else ""
+    cq = shard.queues.get(name)
+    assigned = [] if cq is None else _first_match(shard, cq, w)
+    drop_claim(shard, w)
+    leave(w)
+    w.place = Place.HOLDING
+    w.held_by = name
+    w.assigned = tuple(assigned)
+    w.usage = usage_of(assigned, w)
+    w.reserved_at = at
+    w.admitted = True
+    w.unplanned = True
+    _count(shard, w)
+    decisions.append(
+        Reserve(
+            cluster=shard.name,
+            key=w.key,
+            uid=w.uid,
+            cluster_queue=name,
+            pod_sets=w.assigned,
+            generation=fact.generation,
+            unplanned=True,
+        )
+    )
+
+
+def _first_match(shard: Shard, cq: ClusterQueue, w: Workload) -> list[Assigned]:
+    assert w.fact is not None, w.key
+    result = []
+    for ps in w.fact.pod_sets:
+        chosen: dict[str, str] = {}
+        amounts = {r: max(0, v) * ps.count for r, v in ps.requests.items()}
+        if PODS in cq.group_of:
+            amounts[PODS] = ps.count
+        for group in cq.fact.groups:
+            fitting = [f for f in group.flavors if matches(ps, f.name, shard.flavors) is None]
+            for flavor in (*fitting, *group.flavors)[:1]:
+                chosen.update((r, flavor.name) for r in group.covered if r in amounts)
+        usage = {r: amounts[r] for r in chosen}
+        result.append(Assigned(name=ps.name, count=ps.count, flavors=chosen, usage=usage))
+    return result
+
+
+def weigh_checks(shard: Shard, w: Workload, now: int, decisions: list[Decision]) -> None:
+    """Admit when all checks are ready; evict when one says retry or no (`kueue.md` 1.3)."""
+    cq = shard.queues.get(w.held_by)
+    if w.place is not Place.HOLDING or w.evicted or cq is None or w.unplanned:
+        return
+    needed = required_checks(cq, w.assigned)
+    states = [w.checks[name] for name in needed if name in w.checks]
+    if rejected := [s for s in states if s.state == "Rejected"]:
+        text = _check_text("Rejected", rejected)
+        evict(shard, w, "AdmissionCheck", text, decisions, now=now, deactivate=True)
+    elif retries := [s for s in states if s.state == "Retry"]:
+        at = max(s.at + s.retry_after for s in retries)
+        w.requeue_at = at if at > now else None
+        w.queued_at = now
+        text = _check_text("Retry", retries)
+        evict(shard, w, "AdmissionCheck", text, decisions, now=now, requeue_at=w.requeue_at)
+    elif not w.admitted and len(states) == len(needed) and all(s.state == "Ready" for s in states):
+        w.admitted = True
+        decisions.append(Admit(cluster=shard.name, key=w.key, uid=w.uid, cluster_queue=cq.name))
+
+
+def _check_text(state: str, checks: list[CheckState]) -> str:
+    shown = ", ".join(f'"{c.check}" ({c.message})' if c.message else f'"{c.check}"' for c in checks)
+    return f"Evicted due to AdmissionCheck in {state} state: {shown}"

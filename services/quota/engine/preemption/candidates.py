@@ -1,0 +1,122 @@
+"""Who may be preempted at all, and in which order (`kueue.md` 2.7)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from services.quota.engine.facts import PreemptionPolicy
+from services.quota.engine.state import ClusterQueue, Workload
+from services.quota.engine.tree import Node, Pairs, add, available, remove
+
+__all__ = [
+    "Attempt",
+    "Target",
+    "fill_back",
+    "fits",
+    "restore",
+    "satisfies",
+    "sort_key",
+    "take_away",
+    "uses",
+]
+
+Target: TypeAlias = tuple[Workload, str]
+"""A victim and the reason token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A workload looks for victims."""
+
+    workload: Workload
+    cq: ClusterQueue
+    asks: Pairs
+    """All that it will use."""
+
+    contested: tuple[int, ...]
+    """What of it cannot be had without preemption."""
+
+    fair_usage: dict[str, float] | None = None
+    """Admission fair sharing: usage by LocalQueue of the preemptor's cluster; None: off."""
+
+    @property
+    def node(self) -> Node:
+        """The preemptor's queue in the tree."""
+        return self.cq.node
+
+
+def satisfies(preemptor: Workload, candidate: Workload, policy: PreemptionPolicy) -> bool:
+    """Whether the policy lets `preemptor` take the place of `candidate`."""
+    if policy == "Any":
+        return True
+    if policy == "Never":
+        return False
+    if preemptor.priority > candidate.priority:
+        return True
+    return (
+        policy == "LowerOrNewerEqualPriority"
+        and preemptor.priority == candidate.priority
+        and preemptor.queued_at < candidate.queued_at
+    )
+
+
+def uses(candidate: Workload, contested: Iterable[int]) -> bool:
+    """Whether it holds anything of what is contested."""
+    return any(i in contested for i, _ in candidate.pairs)
+
+
+def sort_key(attempt: Attempt, w: Workload) -> tuple[object, ...]:
+    """Evicted ones first, other queues before one's own, low priority, late reservation."""
+    share = 0.0
+    if attempt.fair_usage is not None and w.holder is attempt.node:
+        # Only comparable inside one queue; who used more goes first.
+        share = -attempt.fair_usage.get(w.lq, 0.0)
+    return (
+        not w.evicted,
+        w.holder is attempt.node,
+        share,
+        w.priority,
+        -w.reserved_at,
+        w.uid,
+    )
+
+
+def fits(attempt: Attempt, *, borrowing: bool) -> bool:
+    """Whether the preemptor fits into the tree as it is now."""
+    node = attempt.node
+    for i, amount in attempt.asks:
+        if not borrowing and node.usage[i] + amount > node.nominal[i]:
+            return False
+        if amount > 0 and amount > available(node, i):
+            return False
+    return True
+
+
+def take_away(w: Workload) -> None:
+    """Try without it."""
+    assert w.holder is not None, w.key
+    remove(w.holder, w.pairs)
+
+
+def give_back(w: Workload) -> None:
+    """Undo `take_away`."""
+    assert w.holder is not None, w.key
+    add(w.holder, w.pairs)
+
+
+def restore(targets: Iterable[Target]) -> None:
+    """Undo a whole trial."""
+    for w, _ in targets:
+        give_back(w)
+
+
+def fill_back(attempt: Attempt, targets: list[Target], *, borrowing: bool) -> None:
+    """Spare those without whom it fits as well, latest chosen first; the last one always goes."""
+    for i in range(len(targets) - 2, -1, -1):
+        w, _ = targets[i]
+        give_back(w)
+        if fits(attempt, borrowing=borrowing):
+            targets[i] = targets[-1]
+            targets.pop()
+        else:
+            take_away(w)

@@ -1,0 +1,179 @@
+"""Preemption by priority and place in the hierarchy (`kueue.md` 2.7)."""
+
+from typing import Final, TypeAlias
+
+from services.quota.engine.preemption.candidates import (
+    Attempt,
+    Target,
+    fill_back,
+    fits,
+    restore,
+    satisfies,
+    sort_key,
+    take_away,
+    uses,
+)
+from services.quota.engine.state import Workload
+from services.quota.engine.tree import Node, quantities_fit, within_nominal
+
+__all__ = ["classical_targets"]
+
+# In which way a candidate may be preempted.
+_WITHIN_QUEUE: Final = 0
+_HIERARCHICAL: Final = 1
+_NOT_BORROWING: Final = 2
+_BORROWING: Final = 3
+
+_REASON: Final = (
+    "InClusterQueue",
+    "InCohortReclamation",
+    "InCohortReclamation",
+    "InCohortReclaimWhileBorrowing",
+)
+
+_Candidate: TypeAlias = tuple[Workload, Node | None, int]
+"""(workload, lowest common ancestor, way)."""
+
+
+def classical_targets(attempt: Attempt) -> list[Target]:
+    """A small set of victims without whom the preemptor fits; empty: there is none."""
+    own = _in_queue(attempt, attempt.node, None, advantage=False)
+    hierarchy, priority = _in_cohort(attempt)
+    candidates = _ordered(attempt, hierarchy, priority, own)
+    if not candidates:
+        return []
+    forbidden = attempt.cq.fact.preemption.borrow == "Never"
+    if (not hierarchy and not priority) or (forbidden and not _under_nominal(attempt)):
+        tries: tuple[bool, ...] = (True,)
+    elif forbidden and not hierarchy:
+        tries = (False, True)
+    else:
+        tries = (True, False)
+    for borrowing in tries:
+        targets: list[Target] = []
+        for w, lca, way in candidates:
+            if not _valid(attempt, w, lca, way, borrowing=borrowing):
+                continue
+            take_away(w)
+            targets.append((w, _REASON[way]))
+            if fits(attempt, borrowing=borrowing):
+                fill_back(attempt, targets, borrowing=borrowing)
+                restore(targets)
+                return targets
+        restore(targets)
+    return []
+
+
+def _ordered(
+    attempt: Attempt,
+    hierarchy: list[_Candidate],
+    priority: list[_Candidate],
+    own: list[_Candidate],
+) -> list[_Candidate]:
+    """Those already evicted first, then by kind; each kind in candidates' order."""
+    lists = [
+        sorted(candidates, key=lambda c: sort_key(attempt, c[0]))
+        for candidates in (hierarchy, priority, own)
+    ]
+    return [c for cs in lists for c in cs if c[0].evicted] + [
+        c for cs in lists for c in cs if not c[0].evicted
+    ]
+
+
+def _under_nominal(attempt: Attempt) -> bool:
+    node = attempt.node
+    return all(node.nominal[i] > node.usage[i] for i in attempt.contested)
+
+
+def _in_queue(
+    attempt: Attempt, node: Node, lca: Node | None, *, advantage: bool
+) -> list[_Candidate]:
+    cq = node.queue
+    assert cq is not None, node.name
+    rules = attempt.cq.fact.preemption
+    own = node is attempt.node
+    policy = rules.within if own else rules.reclaim
+    if policy == "Never":
+        return []
+    preemptor = attempt.workload
+    found: list[_Candidate] = []
+    for w in cq.holders.values():
+        if not satisfies(preemptor, w, policy) or not uses(w, attempt.contested):
+            continue
+        if own:
+            way = _WITHIN_QUEUE
+        elif advantage:
+            way = _HIERARCHICAL
+        elif rules.borrow == "Never" or _above_threshold(attempt, w):
+            way = _NOT_BORROWING
+        else:
+            way = _BORROWING
+        found.append((w, lca, way))
+    return found
+
+
+def _above_threshold(attempt: Attempt, w: Workload) -> bool:
+    threshold = attempt.cq.fact.preemption.borrow_threshold
+    if w.priority >= attempt.workload.priority:
+        return True
+    return threshold is not None and w.priority > threshold
+
+
+def _in_cohort(attempt: Attempt) -> tuple[list[_Candidate], list[_Candidate]]:
+    """Candidates over which the preemptor has the older right, and those it outranks."""
+    hierarchy: list[_Candidate] = []
+    priority: list[_Candidate] = []
+    node = attempt.node
+    if not node.path or attempt.cq.fact.preemption.reclaim == "Never":
+        return hierarchy, priority
+    advantage, rest = quantities_fit(node, attempt.asks)
+    below: Node | None = None
+    for ancestor in node.path:
+        _in_subtree(
+            attempt,
+            ancestor,
+            ancestor,
+            below,
+            hierarchy if advantage else priority,
+            advantage=advantage,
+        )
+        fit, rest = quantities_fit(ancestor, rest)
+        advantage = advantage or fit
+        below = ancestor
+    return hierarchy, priority
+
+
+def _in_subtree(
+    attempt: Attempt,
+    at: Node,
+    lca: Node,
+    skip: Node | None,
+    found: list[_Candidate],
+    *,
+    advantage: bool,
+) -> None:
+    """Only below nodes that use more than they own."""
+    for cohort in at.cohorts:
+        if cohort is not skip and not within_nominal(cohort, attempt.contested):
+            _in_subtree(attempt, cohort, lca, skip, found, advantage=advantage)
+    for queue in at.queues:
+        if queue is not attempt.node and not within_nominal(queue, attempt.contested):
+            found.extend(_in_queue(attempt, queue, lca, advantage=advantage))
+
+
+def _valid(attempt: Attempt, w: Workload, lca: Node | None, way: int, *, borrowing: bool) -> bool:
+    """Whether it is still right to take `w`, after those that were taken before it."""
+    node = w.holder
+    assert node is not None, w.key
+    if node is attempt.node:
+        return True
+    if borrowing and way == _NOT_BORROWING:
+        return False
+    if within_nominal(node, attempt.contested):
+        return False
+    for above in node.path:
+        if above is lca:
+            break
+        if within_nominal(above, attempt.contested):
+            return False
+    return True

@@ -1,0 +1,216 @@
+"""Preemption that evens out shares (`kueue.md` 2.8)."""
+
+from collections.abc import Iterator
+from typing import Final, Literal, TypeAlias
+
+from services.quota.engine.fair_sharing import NEGATIVE, Share, compare, share_of
+from services.quota.engine.preemption.candidates import (
+    Attempt,
+    Target,
+    fill_back,
+    fits,
+    restore,
+    satisfies,
+    sort_key,
+    take_away,
+    uses,
+)
+from services.quota.engine.state import Workload
+from services.quota.engine.tree import Node, add, remove
+
+__all__ = ["STRATEGIES", "Strategy", "fair_targets"]
+
+Strategy: TypeAlias = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
+
+STRATEGIES: Final[tuple[Strategy, ...]] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
+"""Both, in the reference's default order."""
+
+
+def fair_targets(attempt: Attempt, strategies: tuple[Strategy, ...]) -> list[Target]:
+    """Victims whose shares stay above the preemptor's; empty: there are none."""
+    candidates = _candidates(attempt)
+    if not candidates:
+        return []
+    candidates.sort(key=lambda w: sort_key(attempt, w))
+    # Shares are compared as if the preemptor were in already.
+    add(attempt.node, attempt.asks)
+    done, targets, retry = _first(attempt, candidates, strategies[0])
+    if not done and len(strategies) > 1:
+        done = _second(attempt, retry, targets)
+    remove(attempt.node, attempt.asks)
+    if not done:
+        restore(targets)
+        return []
+    fill_back(attempt, targets, borrowing=True)
+    restore(targets)
+    return targets
+
+
+def _candidates(attempt: Attempt) -> list[Workload]:
+    rules = attempt.cq.fact.preemption
+    node, contested = attempt.node, attempt.contested
+    found = []
+    if rules.within != "Never":
+        found += [
+            w
+            for w in attempt.cq.holders.values()
+            if satisfies(attempt.workload, w, rules.within) and uses(w, contested)
+        ]
+    if node.path and rules.reclaim != "Never":
+        for other in node.tree.queues:
+            if other is node or not any(other.usage[i] > other.nominal[i] for i in contested):
+                continue
+            assert other.queue is not None, other.name
+            found += [
+                w
+                for w in other.queue.holders.values()
+                if satisfies(attempt.workload, w, rules.reclaim) and uses(w, contested)
+            ]
+    return found
+
+
+def _fits(attempt: Attempt) -> bool:
+    remove(attempt.node, attempt.asks)
+    result = fits(attempt, borrowing=True)
+    add(attempt.node, attempt.asks)
+    return result
+
+
+class _Order:
+    """Gives the queue to take from next: down from the root, always to the highest share.
+
+    Whoever asks must take a candidate or drop the queue before asking again.
+    """
+
+    def __init__(self, attempt: Attempt, candidates: list[Workload]) -> None:
+        self.attempt = attempt
+        self.left: dict[Node, list[Workload]] = {}
+        for w in reversed(candidates):
+            assert w.holder is not None, w.key
+            self.left.setdefault(w.holder, []).append(w)
+        self.pruned: set[Node] = set()
+        self.ancestors = frozenset(attempt.node.path)
+
+    def queues(self) -> Iterator[Node]:
+        node = self.attempt.node
+        if not node.path:
+            while node not in self.pruned and self.left.get(node):
+                yield node
+            return
+        root = node.path[-1]
+        while root not in self.pruned:
+            if (target := self._next(root)) is not None:
+                yield target
+
+    def pop(self, queue: Node) -> Workload:
+        return self.left[queue].pop()
+
+    def drop(self, queue: Node) -> None:
+        self.pruned.add(queue)
+
+    def shares(self, queue: Node) -> tuple[Share, Share]:
+        """Of the two nodes just below the lowest common ancestor: preemptor's and `queue`'s."""
+        lca = next(n for n in queue.path if n in self.ancestors)
+        return share_of(_below(self.attempt.node, lca)), share_of(_below(queue, lca))
+
+    def _next(self, cohort: Node) -> Node | None:
+        best, best_share = self._best_queue(cohort)
+        high: Node | None = None
+        high_share = NEGATIVE
+        for child in cohort.cohorts:
+            if child in self.pruned:
+                continue
+            share = share_of(child)
+            if not share.borrowed and child not in self.ancestors:
+                self.pruned.add(child)
+            elif compare(share, high_share) >= 0:
+                high, high_share = child, share
+        if high is None and best is None:
+            self.pruned.add(cohort)
+            return None
+        if high is not None and compare(high_share, best_share) >= 0:
+            return self._next(high)
+        return best
+
+    def _best_queue(self, cohort: Node) -> tuple[Node | None, Share]:
+        best: Node | None = None
+        best_share = NEGATIVE
+        for queue in cohort.queues:
+            if queue in self.pruned:
+                continue
+            share = share_of(queue)
+            if (not share.borrowed and queue is not self.attempt.node) or not self.left.get(queue):
+                self.pruned.add(queue)
+                continue
+            order = compare(share, best_share)
+            if order > 0:
+                best, best_share = queue, share
+            elif order == 0 and best is not None:
+                mine, other = self.left[queue][-1], self.left[best][-1]
+                if sort_key(self.attempt, mine) < sort_key(self.attempt, other):
+                    best = queue
+        return best, best_share
+
+
+def _below(node: Node, lca: Node) -> Node:
+    at = node
+    for above in node.path:
+        if above is lca:
+            return at
+        at = above
+    raise AssertionError(node.name)
+
+
+def _first(
+    attempt: Attempt, candidates: list[Workload], strategy: Strategy
+) -> tuple[bool, list[Target], list[Workload]]:
+    """(done, victims, candidates to try again with the second strategy)."""
+    order = _Order(attempt, candidates)
+    targets: list[Target] = []
+    retry: list[Workload] = []
+    node = attempt.node
+    within = all(node.usage[i] <= node.nominal[i] for i in attempt.contested)
+    for queue in order.queues():
+        if queue is node or within:
+            reason = "InClusterQueue" if queue is node else "InCohortReclamation"
+            w = order.pop(queue)
+            take_away(w)
+            targets.append((w, reason))
+            if _fits(attempt):
+                return True, targets, []
+            continue
+        mine, theirs = order.shares(queue)
+        if mine.infinite and not theirs.infinite:
+            retry.extend(reversed(order.left[queue]))
+            order.left[queue].clear()
+            continue
+        while order.left[queue]:
+            w = order.pop(queue)
+            take_away(w)
+            if strategy == "LessThanInitialShare":
+                passed = compare(mine, theirs) < 0
+            else:
+                passed = compare(mine, order.shares(queue)[1]) <= 0
+            if passed:
+                targets.append((w, "InCohortFairSharing"))
+                if _fits(attempt):
+                    return True, targets, []
+                break
+            add(queue, w.pairs)
+            retry.append(w)
+    return False, targets, retry
+
+
+def _second(attempt: Attempt, retry: list[Workload], targets: list[Target]) -> bool:
+    """Take one from each queue that has more now than the preemptor would have."""
+    order = _Order(attempt, retry)
+    for queue in order.queues():
+        mine, theirs = order.shares(queue)
+        w = order.pop(queue)
+        if compare(mine, theirs) < 0:
+            take_away(w)
+            targets.append((w, "InCohortFairSharing"))
+            if _fits(attempt):
+                return True
+        order.drop(queue)
+    return False
