@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from services.quota import messages, translate
-from services.quota.engine.engine import QuotaEngine
+from services.quota.engine import Policy, QuotaEngine
 from services.quota.engine.facts import (
     Drained,
     EvictionRequested,
@@ -54,7 +54,7 @@ class Decider:
 
     def __init__(self, settings: QuotaSettings) -> None:
         self._settings = settings
-        self._engine = QuotaEngine(translate.engine_config(settings))
+        self._engine = QuotaEngine(_policy(settings))
         self._states: dict[_Id, WorkloadState] = {}
         self._admissions: dict[_Id, Admission] = {}
         self._stopped: dict[_Id, str] = {}
@@ -137,7 +137,7 @@ class Decider:
         if self._waits:
             due = min(at for at, _ in self._waits.values())
             times.append((due - now).total_seconds())
-        if (at := self._engine.next_at()) is not None:
+        if (at := self._engine.next_wakeup()) is not None:
             times.append((at - translate.nanoseconds(now)) / 1e9)
         return max(0.0, min(times)) if times else None
 
@@ -305,6 +305,12 @@ class Decider:
         if admission.state == "released" and ident not in self._states:
             del self._admissions[ident]
         return admission
+
+
+def _policy(settings: QuotaSettings) -> Policy:
+    if not settings.fair_sharing:
+        return Policy()
+    return Policy(fair_sharing=True, strategies=settings.fair_sharing)
 
 
 def _id(message: WorkloadState | Admission | Outcome) -> _Id:
