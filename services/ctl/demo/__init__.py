@@ -1,0 +1,1 @@
+"""`sluice demo`: a generated load, live progress, a summary, and the judgement of the log."""

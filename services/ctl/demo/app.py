@@ -1,0 +1,164 @@
+"""Runs the demo: the system, the load, the summary, the judgement. The demo's only clock."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from services.ctl.demo.cases import load_cases, run_cases
+from services.ctl.demo.check import judge
+from services.ctl.demo.create import create_all
+from services.ctl.demo.load import make_load
+from services.ctl.demo.progress import Board, follow, show
+from services.ctl.demo.story import tell
+from services.ctl.demo.summary import print_summary
+from services.ctl.dev import EXAMPLE, DevOptions, Running, running, until_signalled, whereabouts
+from services.ctl.errors import CommandError, Exit
+from services.ctl.look import connected
+
+__all__ = ["DemoOptions", "demonstrate"]
+
+STUCK_SECONDS: Final = 60.0
+"""Without any progress for so long, it will not end by itself."""
+
+POLL_SECONDS: Final = 0.1
+LEFT_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """What to show."""
+
+    seed: int = 1
+    runs: int = 600
+    jobs: int = 100
+    speed: float = 60.0
+    pipelineruns: Path | None = None
+    keep: bool = False
+    directory: Path = Path(".sluice")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+async def demonstrate(options: DemoOptions) -> int:
+    """Show everything; the last line says how it went, and so does the exit status."""
+    console = Console(soft_wrap=False)
+    return await until_signalled(_Demo(options, console).run(), otherwise=Exit.INTERRUPTED)
+
+
+class _Demo:
+    def __init__(self, options: DemoOptions, console: Console) -> None:
+        self._options = options
+        self._console = console
+        self._began = asyncio.get_running_loop().time()
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    async def run(self) -> int:
+        options = self._options
+        cases = None if options.pipelineruns is None else load_cases(options.pipelineruns)
+        self._say("demo: starting NATS, a simulated cluster and all services")
+        dev = DevOptions(
+            directory=options.directory,
+            manifests=(EXAMPLE,),
+            speed=options.speed,
+            seed=options.seed,
+        )
+        verdict = "demo: failed: interrupted"
+        try:
+            async with running(dev, lambda text: self._say(f"demo: {text}")) as system:
+                for line in whereabouts(system)[:-1]:
+                    self._say(f"demo: {line}")
+                try:
+                    wrong = (
+                        await self._load(system)
+                        if cases is None
+                        else await run_cases(system, cases, now=_now, say=self._say)
+                    )
+                except CommandError as error:
+                    wrong = [str(error)]
+                verdict = self._verdict(wrong)
+                if options.keep:
+                    self._say(verdict)
+                    self._say("demo: left running; Ctrl-C stops it")
+                    await asyncio.Event().wait()
+        except CommandError as error:
+            verdict = f"demo: failed: {error}"
+            self._say(error.hint)
+        except asyncio.CancelledError:
+            if not options.keep:
+                verdict = "demo: failed: interrupted"
+        self._say(verdict)
+        return Exit.OK if verdict.startswith("demo: ok") else Exit.FAILED
+
+    def _verdict(self, wrong: list[str]) -> str:
+        seconds = asyncio.get_running_loop().time() - self._began
+        if wrong:
+            return f"demo: failed: {'; '.join(wrong)} ({seconds:.0f} s)"
+        return f"demo: ok: all checks passed ({seconds:.0f} s)"
+
+    async def _load(self, system: Running) -> list[str]:
+        """Run the generated load; return the names of the checks that failed."""
+        options = self._options
+        arrivals = make_load(seed=options.seed, runs=options.runs, jobs=options.jobs)
+        self._say(
+            f"demo: creating {options.runs} PipelineRuns and {options.jobs} Jobs, seed "
+            f"{options.seed}; simulated time runs {options.speed:g} times as fast"
+        )
+        board = Board(len(arrivals))
+        async with connected(system.nats_url) as bus:
+            async with _background(follow(bus, board), show(board, self._console)):
+                kube = system.kube()
+                try:
+                    await create_all(kube, arrivals, now=_now, on_submitted=board.submit)
+                finally:
+                    await kube.close()
+                stuck = await _until_complete(board)
+            story = await tell(bus, board.submitted, tuple(board.refused))
+        if stuck:
+            self._say(f"no progress for {STUCK_SECONDS:g} s; not ended:")
+            for uid in board.unfinished()[:LEFT_MAX]:
+                name, reason = board.submitted[uid].name, board.reasons.get(uid, "no decision")
+                self._say(f"  {name}: {board.stage(uid)}: {reason}")
+        print_summary(story, self._console)
+        self._say("checks, from the log alone:")
+        verdicts = judge(story)
+        for verdict in verdicts:
+            for line in verdict.lines():
+                self._say(line)
+        return [verdict.name for verdict in verdicts if verdict.wrong]
+
+
+async def _until_complete(board: Board) -> bool:
+    """Wait until all have ended; True: they do not get on."""
+    loop = asyncio.get_running_loop()
+    seen, since = board.progress, loop.time()
+    while not board.complete:
+        await asyncio.sleep(POLL_SECONDS)
+        if board.progress != seen:
+            seen, since = board.progress, loop.time()
+        elif loop.time() - since > STUCK_SECONDS:
+            return True
+    return False
+
+
+@asynccontextmanager
+async def _background(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Run `work` beside the body, and end it with the body."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome

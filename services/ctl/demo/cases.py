@@ -1,0 +1,362 @@
+"""`sluice demo --pipelineruns`: given PipelineRuns instead of a generated load, each with its result."""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from services.classifier.mutate import RefusedError as MutationRefusedError
+from services.classifier.mutate import mutate
+from services.classifier.rules import Rules
+from services.ctl.demo.check import judge
+from services.ctl.demo.create import Submitted, create_patiently
+from services.ctl.demo.load import Arrival
+from services.ctl.demo.story import tell
+from services.ctl.dev import EXAMPLE, Running
+from services.ctl.errors import CommandError
+from services.ctl.look import connected
+from services.ctl.manifests import load_documents, load_manifests
+from services.ctl.mutate import load_rules
+from shared.contracts import kinds, names
+from shared.contracts.integrations import PIPELINE_RUN, TEKTON_SLOT, queue_of
+from shared.contracts.kinds import Object
+from shared.contracts.quantities import QuantityError, parse_quantity
+from shared.kube.port import AlreadyExistsError, Kube, NotFoundError, RefusedError
+
+__all__ = ["GivenCase", "Result", "load_cases", "run_cases", "verdict_of"]
+
+NAMESPACE: Final = "default"
+"""Where a run is created whose manifest names no namespace."""
+
+CLUSTER_QUEUE: Final = "cluster-pipeline-queue"
+EXTRA_FLAVOR: Final = "as-asked"
+EXTRA_QUOTA: Final = "1k"
+WAIT_SECONDS: Final = 120.0
+POLL_SECONDS: Final = 0.5
+TEKTON: Final = "tekton.dev/pipeline"
+_NAME_MAX: Final = 50
+_NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenCase:
+    """One PipelineRun and, if the file says so, what is expected of it."""
+
+    name: str
+    run: Object
+    expected: Mapping[str, Any] | None = None
+    unsure: bool = False
+    """The file's author knows what the webhook makes of it, not what becomes of it then."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Result:
+    """What became of one case."""
+
+    case: GivenCase
+    submitted: Submitted
+    workload: Object | None = None
+    run: Object | None = None
+    """As last seen."""
+
+    note: str = ""
+
+    @property
+    def priority_class(self) -> str:
+        """Of the Workload object; of the run's label where there is none."""
+        spec = (self.workload or {}).get("spec") or {}
+        reference = (spec.get("priorityClassRef") or {}).get("name")
+        labels = ((self.run or {}).get("metadata") or {}).get("labels") or {}
+        return str(
+            reference or spec.get("priorityClassName") or labels.get(names.PRIORITY_CLASS_LABEL, "")
+        )
+
+    @property
+    def requests(self) -> dict[str, str]:
+        """Of the Workload object, less the slot that every run takes."""
+        found: dict[str, str] = {}
+        if self.workload is None:
+            annotations = ((self.run or {}).get("metadata") or {}).get("annotations") or {}
+            return {
+                key.removeprefix(names.REQUESTS_PREFIX): value
+                for key, value in sorted(annotations.items())
+                if key.startswith(names.REQUESTS_PREFIX)
+            }
+        for pod_set in self.workload["spec"].get("podSets") or []:
+            for container in pod_set["template"]["spec"]["containers"]:
+                found |= (container.get("resources") or {}).get("requests") or {}
+        found.pop(TEKTON_SLOT, None)
+        return dict(sorted(found.items()))
+
+    @property
+    def ended(self) -> bool:
+        """It ran to its end."""
+        return self.run is not None and PIPELINE_RUN.finish(self.run) is not None
+
+
+def load_cases(path: Path) -> list[GivenCase]:
+    """Read a file of cases, or the PipelineRuns of a file or folder. Raises `CommandError`."""
+    if path.is_file():
+        documents = load_documents(path)
+        if len(documents) == 1 and isinstance(documents[0][1], dict) and "cases" in documents[0][1]:
+            return [_case(str(path), index, c) for index, c in enumerate(documents[0][1]["cases"])]
+    found = [
+        GivenCase(name=manifest.title.partition(" ")[2], run=manifest.object)
+        for manifest in load_manifests([path])
+        if manifest.kind.kind == kinds.PIPELINE_RUN.kind
+    ]
+    if not found:
+        raise CommandError(str(path), "holds no PipelineRun")
+    return found
+
+
+def _case(source: str, index: int, case: Any) -> GivenCase:
+    where = f"{source} cases[{index}]"
+    if not isinstance(case, dict) or not isinstance(case.get("pipelineRun"), dict):
+        raise CommandError(where, "pipelineRun: must be an object")
+    expected = case.get("expected")
+    if expected is not None and not isinstance(expected, dict):
+        raise CommandError(where, f"expected: must be an object, got {expected!r}")
+    return GivenCase(
+        name=str(case.get("name", index)),
+        run=case["pipelineRun"],
+        expected=expected,
+        unsure=bool(case.get("unsure")),
+    )
+
+
+async def run_cases(
+    system: Running,
+    cases: Sequence[GivenCase],
+    *,
+    now: Callable[[], datetime],
+    say: Callable[[str], None],
+) -> list[str]:
+    """Create each, wait for the end, report each; return what is not as it should be."""
+    rules = load_rules(EXAMPLE / "classifier")
+    kube = system.kube()
+    try:
+        await _prepare_queues(kube, cases, rules.queue_name)
+        say(f"demo: creating {len(cases)} PipelineRuns")
+        results = [await _create(kube, case, index, now) for index, case in enumerate(cases)]
+        extra = await _cover(kube, results)
+        if extra:
+            say(
+                f"demo: no group of {CLUSTER_QUEUE} covers {', '.join(extra)}: added, with "
+                f"{EXTRA_QUOTA} of each, so that everything can run"
+            )
+        await _wait(kube, results)
+    finally:
+        await kube.close()
+    wrong: list[str] = []
+    for result in results:
+        problem = verdict_of(result, rules)
+        say(f"  {'ok    ' if not problem else 'FAILED'}  {_told(result)}")
+        if problem:
+            say(f"          {problem}")
+            wrong.append(f"{result.case.name}: {problem}")
+    denied = sum(result.submitted.object is None for result in results)
+    ended = sum(result.ended for result in results)
+    say(f"{len(results)} created: {ended} ran to the end, {denied} were denied")
+    faults = [f"{len(wrong)} of {len(results)} are not as expected"] if wrong else []
+    return faults + await _judged(system, results, say)
+
+
+async def _judged(
+    system: Running, results: Iterable[Result], say: Callable[[str], None]
+) -> list[str]:
+    submitted = {r.submitted.uid: r.submitted for r in results if r.ended}
+    async with connected(system.nats_url) as bus:
+        story = await tell(bus, submitted)
+    say("checks, from the log alone:")
+    verdicts = judge(story, load=False)
+    for verdict in verdicts:
+        for line in verdict.lines():
+            say(line)
+    return [verdict.name for verdict in verdicts if verdict.wrong]
+
+
+async def _prepare_queues(kube: Kube, cases: Iterable[GivenCase], queue_name: str) -> None:
+    """Namespaces and LocalQueues that the runs name and that the example does not have."""
+    wanted: dict[tuple[str, str], None] = {}
+    for case in cases:
+        namespace = case.run.get("metadata", {}).get("namespace") or NAMESPACE
+        wanted[namespace, queue_of(case.run) or queue_name] = None
+    for namespace, queue in wanted:
+        local: Object = {
+            "apiVersion": kinds.LOCAL_QUEUE.api_version,
+            "kind": kinds.LOCAL_QUEUE.kind,
+            "metadata": {"namespace": namespace, "name": queue},
+            "spec": {"clusterQueue": CLUSTER_QUEUE},
+        }
+        space: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        for kind, obj in ((kinds.NAMESPACE, space), (kinds.LOCAL_QUEUE, local)):
+            try:
+                await kube.create(kind, obj)
+            except AlreadyExistsError:
+                continue
+
+
+async def _create(kube: Kube, case: GivenCase, index: int, now: Callable[[], datetime]) -> Result:
+    metadata = dict(case.run.get("metadata") or {})
+    metadata.pop("generateName", None)
+    slug = _NOT_IN_NAMES.sub("-", case.name.lower()).strip("-")[:_NAME_MAX]
+    metadata |= {
+        "name": f"{slug}-{index:03d}",
+        "namespace": metadata.get("namespace") or NAMESPACE,
+    }
+    run = {**case.run, "metadata": metadata}
+    arrival = Arrival(after_seconds=0.0, kind=kinds.PIPELINE_RUN, object=run, tier="")
+    try:
+        stored = await create_patiently(kube, kinds.PIPELINE_RUN, run)
+    except RefusedError as error:
+        denied = Submitted(arrival=arrival, at=now(), object=None, refusal=str(error))
+        return Result(case=case, submitted=denied)
+    return Result(
+        case=case, submitted=Submitted(arrival=arrival, at=now(), object=stored), run=stored
+    )
+
+
+async def _cover(kube: Kube, results: Iterable[Result]) -> list[str]:
+    """Give quota to resources that no group covers: real clusters have such runs wait for ever."""
+    queue = await kube.get(kinds.CLUSTER_QUEUE, None, CLUSTER_QUEUE)
+    groups = queue["spec"].get("resourceGroups") or []
+    covered = {resource for group in groups for resource in group["coveredResources"]}
+    asked = {resource for result in results for resource in result.requests}
+    extra = sorted(asked - covered)
+    if not extra:
+        return []
+    flavor: Object = {
+        "apiVersion": kinds.RESOURCE_FLAVOR.api_version,
+        "kind": kinds.RESOURCE_FLAVOR.kind,
+        "metadata": {"name": EXTRA_FLAVOR},
+        "spec": {},
+    }
+    await kube.create(kinds.RESOURCE_FLAVOR, flavor)
+    resources = [{"name": name, "nominalQuota": EXTRA_QUOTA} for name in extra]
+    group = {
+        "coveredResources": extra,
+        "flavors": [{"name": EXTRA_FLAVOR, "resources": resources}],
+    }
+    patch: list[Object] = [{"op": "add", "path": "/spec/resourceGroups/-", "value": group}]
+    await kube.patch(kinds.CLUSTER_QUEUE, None, CLUSTER_QUEUE, patch)
+    return extra
+
+
+async def _wait(kube: Kube, results: Sequence[Result]) -> None:
+    """Look again and again until all that can end have ended."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + WAIT_SECONDS
+    created = [result for result in results if result.submitted.object is not None]
+    while loop.time() < until:
+        await _look(kube, created)
+        if all(result.ended or result.case.unsure for result in created):
+            return
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _look(kube: Kube, results: Sequence[Result]) -> None:
+    runs = {r["metadata"]["uid"]: r for r in (await kube.list(kinds.PIPELINE_RUN)).items}
+    workloads: dict[str, Object] = {}
+    for workload in (await kube.list(kinds.WORKLOAD)).items:
+        for owner in workload["metadata"].get("ownerReferences") or []:
+            workloads[owner["uid"]] = workload
+    for result in results:
+        result.run = runs.get(result.submitted.uid, result.run)
+        result.workload = workloads.get(result.submitted.uid, result.workload)
+        await _manage(kube, result)
+
+
+async def _manage(kube: Kube, result: Result) -> None:
+    """Play the manager of a run that is not Tekton's: end it when it was released."""
+    run = result.run
+    if run is None or result.ended or PIPELINE_RUN.held(run):
+        return
+    manager = run["spec"].get("managedBy") or TEKTON
+    if manager == TEKTON:
+        return
+    ended = {"type": "Succeeded", "status": "True", "reason": "Succeeded", "message": "by demo"}
+    result.note = f"managed by {manager}: Tekton leaves it alone, the demo ended it in its place"
+    metadata = run["metadata"]
+    try:
+        await kube.patch(
+            kinds.PIPELINE_RUN,
+            metadata["namespace"],
+            metadata["name"],
+            {"status": {"conditions": [ended]}},
+            subresource="status",
+        )
+    except NotFoundError:
+        return
+
+
+def verdict_of(result: Result, rules: Rules) -> str:
+    """What is not as it should be; empty: all is well."""
+    expected, denied = result.case.expected, result.submitted.object is None
+    error = (expected or {}).get("error")
+    if error is not None:
+        if not denied:
+            return f"was expected to be denied with {error.get('contains')!r}"
+        wanted = str(error.get("contains", ""))
+        told = result.submitted.refusal
+        return "" if wanted in told else f"was denied, but not with {wanted!r}"
+    if denied:
+        return "" if result.case.unsure else f"was denied: {result.submitted.refusal}"
+    if not result.ended and not result.case.unsure:
+        return "did not run to the end"
+    if expected is None:
+        return ""
+    class_, requests = result.priority_class, result.requests
+    if not (result.case.run.get("metadata") or {}).get("namespace"):
+        # An API server always names a namespace; what is expected without one, `sluice mutate` says.
+        class_, requests = _without_namespace(result.case.run, rules)
+        result.note = f"without a namespace, as `sluice mutate` takes it: {class_ or 'no class'}"
+    return "; ".join(_differences(expected, class_, requests, result))
+
+
+def _without_namespace(run: Object, rules: Rules) -> tuple[str, dict[str, str]]:
+    try:
+        metadata = mutate(run, rules).object["metadata"]
+    except MutationRefusedError as error:
+        return f"refused: {error}", {}
+    requests = {
+        key.removeprefix(names.REQUESTS_PREFIX): value
+        for key, value in metadata["annotations"].items()
+        if key.startswith(names.REQUESTS_PREFIX)
+    }
+    return metadata["labels"].get(names.PRIORITY_CLASS_LABEL, ""), requests
+
+
+def _differences(
+    expected: Mapping[str, Any], class_: str, requests: Mapping[str, str], result: Result
+) -> list[str]:
+    found: list[str] = []
+    if class_ != expected.get("priorityClass", ""):
+        found.append(f"class {class_ or 'none'}, expected {expected.get('priorityClass')}")
+    wanted = {name: str(value) for name, value in (expected.get("requests") or {}).items()}
+    if not _equal(wanted, requests):
+        found.append(f"requests {dict(requests)}, expected {wanted}")
+    queue = expected.get("queueName")
+    if queue is not None and result.run is not None and queue_of(result.run) != queue:
+        found.append(f"queue {queue_of(result.run)}, expected {queue}")
+    return found
+
+
+def _equal(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    try:
+        amounts = [{k: parse_quantity(v) for k, v in each.items()} for each in (one, other)]
+    except QuantityError:
+        return dict(one) == dict(other)
+    return amounts[0] == amounts[1]
+
+
+def _told(result: Result) -> str:
+    if result.submitted.object is None:
+        return f"{result.case.name}: denied: {result.submitted.refusal}"
+    requests = ", ".join(f"{name}={value}" for name, value in result.requests.items()) or "a slot"
+    end = "ran to the end" if result.ended else "did not end"
+    note = f" ({result.note})" if result.note else ""
+    return f"{result.case.name}: {result.priority_class}, {requests}, {end}{note}"

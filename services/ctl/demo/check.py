@@ -1,0 +1,113 @@
+"""The demo's judgement of itself, from the logs alone and not from what the engine believes."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from services.ctl.demo.story import Case, Story
+from services.simulator.judge import checks
+
+__all__ = ["Verdict", "judge", "queues_formed", "waits_fall_with_priority"]
+
+MEMBERS_MIN: Final = 12
+"""Workloads of one shape and priority, for their mean to say anything."""
+
+NOISE_SECONDS: Final = 0.5
+"""Means closer than this are equal: an admission is decided within some tenths of a second."""
+
+WAITED_SECONDS: Final = 1.0
+WAITED_SHARE_MIN: Final = 0.2
+WRONG_MAX: Final = 5
+"""So many faults of one check are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One check and what it found wrong."""
+
+    name: str
+    wrong: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """For people."""
+        if not self.wrong:
+            return [f"  ok      {self.name}"]
+        rest = len(self.wrong) - WRONG_MAX
+        return [
+            f"  FAILED  {self.name}",
+            *(f"            {sentence}" for sentence in self.wrong[:WRONG_MAX]),
+            *([f"            and {rest} more"] if rest > 0 else []),
+        ]
+
+
+def judge(story: Story, *, load: bool = True) -> list[Verdict]:
+    """All checks. `load`: it was meant to make queues, so waits can be compared."""
+    evidence = story.evidence
+    found = {
+        "nothing lost: everything submitted was seen, and ran to its end": [
+            *(
+                f"{each.name} was refused: {each.refusal}"
+                for each in (story.refused if load else ())
+            ),
+            *checks.none_lost(evidence, story.names, finished=True),
+            *checks.nothing_dead(evidence),
+        ],
+        "nothing admitted twice, nothing started twice, one decider at a time": [
+            *checks.none_admitted_twice(evidence),
+            *checks.none_started_twice(evidence),
+            *checks.decided_in_order(evidence),
+        ],
+        "no quota exceeded at any position of the log": checks.quotas_respected(evidence),
+        "nothing ran without quota, and all quota was given back": [
+            *checks.none_runs_without_leave(evidence),
+            *checks.quota_given_back(evidence),
+        ],
+        "no priority inversion: nobody more important waited who would have fitted": (
+            checks.priorities_respected(evidence)
+        ),
+    }
+    if load:
+        found["queues formed"] = queues_formed(story.cases)
+        found["mean wait falls with priority among workloads of equal shape"] = (
+            waits_fall_with_priority(story.cases)
+        )
+    return [Verdict(name=name, wrong=tuple(wrong)) for name, wrong in found.items()]
+
+
+def queues_formed(cases: Iterable[Case]) -> list[str]:
+    """A load that never waited would prove nothing about priorities."""
+    waits = [case.wait_seconds for case in cases if case.wait_seconds is not None]
+    waited = sum(wait > WAITED_SECONDS for wait in waits)
+    if waited >= WAITED_SHARE_MIN * len(waits):
+        return []
+    return [f"only {waited} of {len(waits)} waited longer than {WAITED_SECONDS:g} s"]
+
+
+def waits_fall_with_priority(cases: Iterable[Case]) -> list[str]:
+    """Among workloads that ask for the same of the same queue, the more important wait less."""
+    groups: dict[str, dict[int, list[float]]] = {}
+    for case in cases:
+        wait = case.wait_seconds
+        if case.state is not None and wait is not None:
+            by_priority = groups.setdefault(case.shape, {})
+            by_priority.setdefault(case.state.priority, []).append(wait)
+    return [
+        sentence for shape, by_priority in groups.items() for sentence in _rises(shape, by_priority)
+    ]
+
+
+def _rises(shape: str, by_priority: dict[int, list[float]]) -> Iterator[str]:
+    means = [
+        (priority, sum(waits) / len(waits))
+        for priority, waits in sorted(by_priority.items(), reverse=True)
+        if len(waits) >= MEMBERS_MIN
+    ]
+    for (higher, wait), (lower, longer) in pairwise(means):
+        if wait > longer + NOISE_SECONDS:
+            yield (
+                f"{shape}: priority {higher} waited {wait:.1f} s on average, {lower} only "
+                f"{longer:.1f} s"
+            )
+    if len(means) > 1 and means[0][1] >= means[-1][1] > NOISE_SECONDS:
+        yield f"{shape}: the most important waited no less than the least important"

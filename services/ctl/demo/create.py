@@ -1,0 +1,100 @@
+"""Creates a load over HTTP, as its users would: each object when it is due, again if need be."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from services.ctl.demo.load import Arrival
+from shared.contracts.kinds import Kind, Object
+from shared.kube.port import (
+    AlreadyExistsError,
+    ConflictError,
+    Kube,
+    RefusedError,
+    ThrottledError,
+    UnavailableError,
+)
+
+__all__ = ["Submitted", "create_all", "create_patiently"]
+
+CONCURRENT_MAX: Final = 8
+RETRY_SECONDS: Final = 0.5
+PATIENCE_SECONDS: Final = 60.0
+"""For how long a server, or the webhook behind it, may fail to answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """One object that the API server took, or refused."""
+
+    arrival: Arrival
+    at: datetime
+    """When the server had answered."""
+
+    object: Object | None
+    """As stored; None if it was refused."""
+
+    refusal: str = ""
+
+    @property
+    def uid(self) -> str:
+        """Of the object; empty if it was refused."""
+        return "" if self.object is None else str(self.object["metadata"]["uid"])
+
+    @property
+    def name(self) -> str:
+        """``<namespace>/<name>``."""
+        metadata = (self.object or self.arrival.object)["metadata"]
+        return f"{metadata.get('namespace')}/{metadata.get('name')}"
+
+
+async def create_all(
+    kube: Kube,
+    arrivals: Sequence[Arrival],
+    *,
+    now: Callable[[], datetime],
+    on_submitted: Callable[[Submitted], None],
+) -> None:
+    """Create every object when it is due, a few at a time. Raises `UnavailableError` in the end."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    queue = iter(arrivals)
+
+    async def work() -> None:
+        for arrival in queue:
+            await asyncio.sleep(max(0.0, began + arrival.after_seconds - loop.time()))
+            try:
+                stored = await create_patiently(kube, arrival.kind, arrival.object)
+            except RefusedError as error:
+                on_submitted(Submitted(arrival=arrival, at=now(), object=None, refusal=str(error)))
+            else:
+                on_submitted(Submitted(arrival=arrival, at=now(), object=stored))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CONCURRENT_MAX):
+            group.create_task(work())
+
+
+async def create_patiently(kube: Kube, kind: Kind, obj: Object) -> Object:
+    """Create `obj`; where there is no answer, look whether it was created, and try again.
+
+    Raises `RefusedError`, or `UnavailableError` when the patience is at its end.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + PATIENCE_SECONDS
+    metadata = obj["metadata"]
+    tried = False
+    while True:
+        try:
+            return await kube.create(kind, obj)
+        except AlreadyExistsError:
+            if not tried:
+                raise
+            return await kube.get(kind, metadata["namespace"], metadata["name"])
+        except (ConflictError, ThrottledError, UnavailableError):
+            if loop.time() > until:
+                raise
+            tried = True
+            await asyncio.sleep(RETRY_SECONDS)

@@ -1,0 +1,228 @@
+"""The demo's load: PipelineRuns of all eight tiers and Jobs, the same for the same seed.
+
+None carries Pending, `suspend`, a queue or a class: the webhook turns labels into all that. Jobs name
+their queue and class, because for them nobody else does (`research/kueue.md` 3.1).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from shared.contracts import kinds, names
+from shared.contracts.kinds import Kind, Object
+
+__all__ = ["JOB_CLASSES", "TIERS", "Arrival", "make_load"]
+
+PREFIX: Final = "konflux-"
+TIERS: Final = (
+    "konflux-release",
+    "konflux-tenant-release",
+    "konflux-post-merge-test",
+    "konflux-post-merge-build",
+    "konflux-pre-merge-test",
+    "konflux-pre-merge-build",
+    "konflux-default",
+    "konflux-dependency-update",
+)
+"""The example's priority classes, most important first."""
+
+JOB_CLASSES: Final = ("konflux-post-merge-test", "konflux-default", "konflux-dependency-update")
+
+ARRIVAL_SECONDS: Final = 15.0
+"""All arrive within this wall-clock time if the API server keeps up: faster than they can run."""
+
+RUN_MINUTES: Final = (8.0, 16.0)
+"""Of simulated time, at random between these: as builds and tests take."""
+
+JOB_MINUTES: Final = (4.0, 8.0)
+DURATION: Final = "simulator.sluicegate.dev/duration"
+"""What the simulator takes for the running time of an object."""
+
+TENANTS: Final = ("team-tenant", "alpha-tenant", "beta-tenant", "gamma-tenant")
+RELEASE_TENANT: Final = "releng-tenant"
+MINTMAKER: Final = "mintmaker"
+BATCH_QUEUE: Final = "batch-queue"
+
+_SERVICE: Final = "appstudio.openshift.io/service"
+_RELEASE_TYPE: Final = "pipelines.appstudio.openshift.io/type"
+_RELEASE_NAMESPACE: Final = "release.appstudio.openshift.io/namespace"
+_PAC: Final = "pipelinesascode.tekton.dev/event-type"
+_TEST: Final = "pac.test.appstudio.openshift.io/event-type"
+_BUILD_TYPE: Final = "build.appstudio.openshift.io/type"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """One object that a user creates."""
+
+    after_seconds: float
+    """Since the load began."""
+
+    kind: Kind
+    object: Object
+    tier: str
+    """The priority class that it must come out with."""
+
+
+def make_load(*, seed: int, runs: int, jobs: int) -> list[Arrival]:
+    """Build the load, in the order of arrival.
+
+    Tiers arrive mixed but evenly: each block of eight holds every tier once, so that chance does not
+    give a tier the empty cluster at the beginning.
+    """
+    dice = Random(seed)
+    arrivals = [*_spread(list(_runs(dice, runs))), *_spread(list(_jobs(dice, jobs)))]
+    return sorted(arrivals, key=lambda arrival: arrival.after_seconds)
+
+
+def _spread(made: list[Arrival]) -> Iterator[Arrival]:
+    for index, arrival in enumerate(made):
+        yield Arrival(
+            after_seconds=ARRIVAL_SECONDS * index / len(made),
+            kind=arrival.kind,
+            object=arrival.object,
+            tier=arrival.tier,
+        )
+
+
+def _runs(dice: Random, count: int) -> Iterator[Arrival]:
+    for index in range(count):
+        place = index % len(TIERS)
+        if place == 0:
+            block = dice.sample(TIERS, len(TIERS))
+        yield _run(dice, block[place], index)
+
+
+def _run(dice: Random, tier: str, index: int) -> Arrival:
+    namespace, labels = _labels(dice, tier, index)
+    obj: Object = {
+        "apiVersion": kinds.PIPELINE_RUN.api_version,
+        "kind": kinds.PIPELINE_RUN.kind,
+        "metadata": {
+            "namespace": namespace,
+            "name": f"{tier.removeprefix(PREFIX)}-{index:04d}",
+            "labels": labels,
+            "annotations": {DURATION: _minutes(dice, RUN_MINUTES)},
+        },
+        "spec": _SHAPES[_shape(dice, tier)](),
+    }
+    return Arrival(after_seconds=0.0, kind=kinds.PIPELINE_RUN, object=obj, tier=tier)
+
+
+def _labels(dice: Random, tier: str, index: int) -> tuple[str, dict[str, str]]:
+    """Where a run of `tier` is created, and by which labels it is recognised."""
+    tenant = dice.choice(TENANTS)
+    match tier.removeprefix(PREFIX):
+        case "release":
+            return RELEASE_TENANT, {_SERVICE: "release", _RELEASE_TYPE: "managed"}
+        case "tenant-release":
+            return tenant, {_SERVICE: "release", _RELEASE_NAMESPACE: tenant}
+        case "post-merge-test":
+            return tenant, {_TEST: "push"}
+        case "post-merge-build":
+            return tenant, {_PAC: "push"}
+        case "pre-merge-test":
+            return tenant, {_TEST: "pull_request"}
+        case "pre-merge-build":
+            return tenant, {_PAC: dice.choice(("pull_request", "retest-comment"))}
+        case "dependency-update":
+            # Half of them by a nudge, half by MintMaker, which has a limit of its own.
+            return (MINTMAKER, {}) if index % 16 >= 8 else (tenant, {_BUILD_TYPE: "nudge"})
+        case _:
+            return tenant, {}
+
+
+def _shape(dice: Random, tier: str) -> str:
+    """Which machines a run of `tier` builds on."""
+    if not tier.endswith("-build"):
+        return "two-tasks" if dice.random() < 0.2 else "plain"
+    shapes = ("plain", "two-machines", "four-machines", "old-style", "own-pod")
+    return dice.choices(shapes, weights=(45, 25, 10, 10, 10))[0]
+
+
+def _platforms(*platforms: str) -> Callable[[], Object]:
+    """As builds name their platforms today: one parameter, one build for each."""
+
+    def spec() -> Object:
+        return {
+            "pipelineRef": {"name": "docker-build-multi-platform"},
+            "params": [{"name": "build-platforms", "value": list(platforms)}],
+        }
+
+    return spec
+
+
+def _plain() -> Object:
+    return {"pipelineRef": {"name": "docker-build"}}
+
+
+def _two_tasks() -> Object:
+    first: Object = {"name": "init", "taskRef": {"name": "init"}}
+    second: Object = {"name": "test", "taskRef": {"name": "test"}, "runAfter": ["init"]}
+    return {"pipelineSpec": {"tasks": [first, second]}}
+
+
+def _old_style() -> Object:
+    """As builds named their platforms before: a parameter of each task."""
+    tasks = [
+        {
+            "name": f"build-{platform.partition('/')[2]}",
+            "taskRef": {"name": "buildah-remote"},
+            "params": [{"name": "PLATFORM", "value": platform}],
+        }
+        for platform in ("linux/arm64", "linux/ppc64le")
+    ]
+    return {"pipelineSpec": {"tasks": tasks}}
+
+
+_SHAPES: Final[dict[str, Callable[[], Object]]] = {
+    "plain": _plain,
+    "two-tasks": _two_tasks,
+    "two-machines": _platforms("linux/arm64", "linux/amd64"),
+    "four-machines": _platforms("linux/arm64", "linux/amd64", "linux/s390x", "linux/ppc64le"),
+    "old-style": _old_style,
+    "own-pod": _platforms("linux/x86_64", "linux/arm64"),
+}
+
+
+def _jobs(dice: Random, count: int) -> Iterator[Arrival]:
+    shapes = ((1, "1", "1Gi"), (2, "1", "2Gi"), (4, "1", "1Gi"), (2, "2", "4Gi"))
+    for index in range(count):
+        place = index % len(JOB_CLASSES)
+        if place == 0:
+            # One shape for each class in turn: what differs in wait is the class.
+            classes = dice.sample(JOB_CLASSES, len(JOB_CLASSES))
+            shape = dice.choice(shapes)
+        yield _job(dice, classes[place], index, *shape)
+
+
+def _job(dice: Random, class_: str, index: int, parallelism: int, cpu: str, memory: str) -> Arrival:
+    wish = {DURATION: _minutes(dice, JOB_MINUTES)}
+    container: Object = {
+        "name": "work",
+        "image": "registry.example/batch:1",
+        "resources": {"requests": {"cpu": cpu, "memory": memory}},
+    }
+    obj: Object = {
+        "apiVersion": kinds.JOB.api_version,
+        "kind": kinds.JOB.kind,
+        "metadata": {
+            "namespace": dice.choice(TENANTS),
+            "name": f"batch-{index:04d}",
+            "labels": {names.QUEUE: BATCH_QUEUE, names.PRIORITY_CLASS_LABEL: class_},
+        },
+        "spec": {
+            "parallelism": parallelism,
+            "completions": parallelism,
+            "template": {
+                "metadata": {"annotations": wish},
+                "spec": {"restartPolicy": "Never", "containers": [container]},
+            },
+        },
+    }
+    return Arrival(after_seconds=0.0, kind=kinds.JOB, object=obj, tier=class_)
+
+
+def _minutes(dice: Random, bounds: tuple[float, float]) -> str:
+    return f"{dice.uniform(*bounds) * 60:.0f}s"

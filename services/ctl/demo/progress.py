@@ -1,0 +1,167 @@
+"""What the demo shows while it runs: a table on a terminal, a line now and then elsewhere."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from services.ctl.demo.create import Submitted
+from services.ctl.demo.load import TIERS
+from shared.bus.port import Bus, CaughtUp
+from shared.contracts.admissions import HOLDING, Admission, AdmissionState
+from shared.contracts.workloads import WorkloadState
+
+__all__ = ["Board", "follow", "show"]
+
+TERMINAL_SECONDS: Final = 0.25
+LINE_SECONDS: Final = 3.0
+
+_ENDED: Final = frozenset({"finished", "gone"})
+
+
+@dataclass(slots=True, kw_only=True)
+class _Row:
+    """How many of one tier are where."""
+
+    submitted: int = 0
+    waiting: int = 0
+    admitted: int = 0
+    finished: int = 0
+
+
+class Board:
+    """Who was submitted, and how far each is, from what the views say."""
+
+    def __init__(self, expected: int) -> None:
+        self.expected = expected
+        self.submitted: dict[str, Submitted] = {}
+        self.refused: list[Submitted] = []
+        self._phases: dict[str, str] = {}
+        self._states: dict[str, AdmissionState] = {}
+        self.reasons: dict[str, str] = {}
+        """uid to why it waits."""
+
+    def submit(self, submitted: Submitted) -> None:
+        """The API server has answered."""
+        if submitted.object is None:
+            self.refused.append(submitted)
+        else:
+            self.submitted[submitted.uid] = submitted
+
+    def take_workload(self, state: WorkloadState) -> None:
+        """A workload changed."""
+        self._phases[state.uid] = state.phase
+
+    def take_admission(self, admission: Admission) -> None:
+        """A decision was made."""
+        self._states[admission.uid] = admission.state
+        self.reasons[admission.uid] = f"{admission.reason} {admission.message}".strip()
+
+    def stage(self, uid: str) -> str:
+        """Where one is: waiting, admitted or finished."""
+        if self._phases.get(uid) in _ENDED:
+            # Its end counts when its quota was given back.
+            return "admitted" if self._states.get(uid) in HOLDING else "finished"
+        return "admitted" if self._states.get(uid) in HOLDING else "waiting"
+
+    @property
+    def complete(self) -> bool:
+        """All that was to come has come, and has ended."""
+        answered = len(self.submitted) + len(self.refused)
+        return answered >= self.expected and not self.unfinished()
+
+    @property
+    def progress(self) -> tuple[int, int, int]:
+        """Changes with every step that anybody makes."""
+        stages = [self.stage(uid) for uid in self.submitted]
+        return len(stages), stages.count("admitted"), stages.count("finished")
+
+    def unfinished(self) -> list[str]:
+        """The uids of those that have not ended."""
+        return [uid for uid in self.submitted if self.stage(uid) != "finished"]
+
+    def rows(self) -> dict[str, _Row]:
+        """Tier by tier, the most important first."""
+        rows = {tier: _Row() for tier in TIERS}
+        for uid, submitted in self.submitted.items():
+            row = rows.setdefault(submitted.arrival.tier, _Row())
+            row.submitted += 1
+            match self.stage(uid):
+                case "finished":
+                    row.finished += 1
+                case "admitted":
+                    row.admitted += 1
+                case _:
+                    row.waiting += 1
+        return rows
+
+
+async def follow(bus: Bus, board: Board) -> None:
+    """Keep `board` up to date until cancelled."""
+
+    async def workloads() -> None:
+        async for entry in bus.watch("WORKLOADS"):
+            if not isinstance(entry, CaughtUp):
+                board.take_workload(WorkloadState.decode(entry.data))
+
+    async def admissions() -> None:
+        async for entry in bus.watch("ADMISSIONS"):
+            if not isinstance(entry, CaughtUp) and entry.headers.get("ce-type") == Admission.type:
+                board.take_admission(Admission.decode(entry.data))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(workloads())
+        group.create_task(admissions())
+
+
+async def show(board: Board, console: Console) -> None:
+    """Show progress until cancelled."""
+    if not console.is_terminal:
+        await _lines(board, console.print)
+        return
+    began = asyncio.get_running_loop().time()
+    with Live(console=console, auto_refresh=False) as live:
+        try:
+            while True:
+                live.update(_table(board, asyncio.get_running_loop().time() - began), refresh=True)
+                await asyncio.sleep(TERMINAL_SECONDS)
+        finally:
+            live.update(_table(board, asyncio.get_running_loop().time() - began), refresh=True)
+
+
+async def _lines(board: Board, say: Callable[[str], None]) -> None:
+    began = asyncio.get_running_loop().time()
+    while True:
+        say(_line(board, asyncio.get_running_loop().time() - began))
+        await asyncio.sleep(LINE_SECONDS)
+
+
+def _line(board: Board, seconds: float) -> str:
+    rows = board.rows().values()
+    return (
+        f"{seconds:5.0f} s  submitted {sum(r.submitted for r in rows)} of {board.expected}, "
+        f"waiting {sum(r.waiting for r in rows)}, admitted {sum(r.admitted for r in rows)}, "
+        f"finished {sum(r.finished for r in rows)}"
+    )
+
+
+def _table(board: Board, seconds: float) -> Table:
+    table = Table(title=f"{seconds:.0f} s", title_justify="left")
+    table.add_column("tier")
+    for name in ("submitted", "waiting", "admitted", "finished"):
+        table.add_column(name, justify="right")
+    total = _Row()
+    for tier, row in board.rows().items():
+        table.add_row(tier, *map(str, (row.submitted, row.waiting, row.admitted, row.finished)))
+        total.submitted += row.submitted
+        total.waiting += row.waiting
+        total.admitted += row.admitted
+        total.finished += row.finished
+    table.add_section()
+    cells = (total.submitted, total.waiting, total.admitted, total.finished)
+    table.add_row(f"of {board.expected}", *map(str, cells))
+    return table

@@ -1,0 +1,113 @@
+"""What the logs say about the demo's load, put together once for summary and checks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from services.ctl.demo.create import Submitted
+from services.simulator.judge.evidence import LOGS, Evidence, gather
+from shared.bus.port import Bus, CaughtUp, Entry
+from shared.contracts.admissions import Admission
+from shared.contracts.effects import HostState
+from shared.contracts.workloads import WorkloadState
+
+__all__ = ["Case", "Story", "tell"]
+
+ADMITTED: Final = "admitted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One job of the load, from its submission to its end."""
+
+    submitted: Submitted
+    state: WorkloadState | None
+    """The last that was said about its workload; None: nothing."""
+
+    admission: Admission | None
+    """The first by which it was admitted."""
+
+    last: Admission | None
+    """The last decision about it."""
+
+    @property
+    def wait_seconds(self) -> float | None:
+        """From the API server's answer to the admission; None: not admitted."""
+        if self.admission is None:
+            return None
+        return max(0.0, (self.admission.decided_at - self.submitted.at).total_seconds())
+
+    @property
+    def finished(self) -> bool:
+        """Whether it ran to its end."""
+        return self.state is not None and self.state.phase in {"finished", "gone"}
+
+    @property
+    def shape(self) -> str:
+        """Equal for workloads that ask for the same from the same queue."""
+        if self.state is None:
+            return ""
+        queue = self.admission.cluster_queue if self.admission is not None else ""
+        asked = "; ".join(
+            f"{p.count} x " + ", ".join(f"{k}={v}" for k, v in sorted(p.requests.items()))
+            for p in self.state.pod_sets
+        )
+        return f"{queue}: {asked}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """Everything that is known when it is over."""
+
+    evidence: Evidence
+    cases: tuple[Case, ...]
+    refused: tuple[Submitted, ...] = ()
+    hosts: tuple[HostState, ...] = ()
+    """Every state of every machine, in the order of the log."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    """uid to ``<namespace>/<name>`` of all that was submitted."""
+
+
+async def tell(
+    bus: Bus, submitted: Mapping[str, Submitted], refused: tuple[Submitted, ...] = ()
+) -> Story:
+    """Read the logs from their beginning to their present end."""
+    entries = [entry for log in LOGS for entry in await _read(bus, log)]
+    evidence = gather(entries)
+    hosts = [
+        HostState.decode(entry.data)
+        for entry in await _read(bus, "HOSTS")
+        if entry.headers.get("ce-type") == HostState.type
+    ]
+    states = {record.message.uid: record.message for record in evidence.workloads}
+    first: dict[str, Admission] = {}
+    last: dict[str, Admission] = {}
+    for record in evidence.admissions:
+        last[record.message.uid] = record.message
+        if record.message.state == ADMITTED:
+            first.setdefault(record.message.uid, record.message)
+    return Story(
+        evidence=evidence,
+        cases=tuple(
+            Case(
+                submitted=each,
+                state=states.get(uid),
+                admission=first.get(uid),
+                last=last.get(uid),
+            )
+            for uid, each in submitted.items()
+        ),
+        refused=refused,
+        hosts=tuple(hosts),
+        names={uid: each.name for uid, each in submitted.items()},
+    )
+
+
+async def _read(bus: Bus, log: str) -> list[Entry]:
+    entries: list[Entry] = []
+    async for item in bus.replay(log):
+        if isinstance(item, CaughtUp):
+            break
+        entries.append(item)
+    return entries

@@ -1,0 +1,193 @@
+"""The demo's summary: waits by tier, peak use against quota, machines. Computed from the logs."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from services.ctl.demo.load import TIERS
+from services.ctl.demo.story import Case, Story
+from services.simulator.judge.books import Cell, usage_of
+from shared.contracts import kinds
+from shared.contracts.admissions import HOLDING
+from shared.contracts.quantities import format_quantity, parse_quantity
+
+__all__ = ["Machines", "Peak", "TierRow", "machines", "peaks", "print_summary", "tier_rows"]
+
+_P95: Final = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierRow:
+    """How one tier of one kind fared."""
+
+    kind: str
+    tier: str
+    submitted: int
+    admitted: int
+    finished: int
+    mean_wait_seconds: float
+    p95_wait_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """The most of one resource that was held at any place of the log."""
+
+    queue: str
+    flavor: str
+    resource: str
+    used: str
+    quota: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """How one platform's builds got their machines."""
+
+    platform: str
+    provider: str
+    builds: int
+    launched: int
+
+    @property
+    def reused(self) -> int:
+        """Builds that found a machine which was there already."""
+        return self.builds - self.launched
+
+
+def tier_rows(cases: Iterable[Case]) -> list[TierRow]:
+    """One row for each kind and tier that was submitted, the most important tier first."""
+    groups: dict[tuple[str, str], list[Case]] = {}
+    for case in cases:
+        arrival = case.submitted.arrival
+        groups.setdefault((arrival.kind.kind, arrival.tier), []).append(case)
+
+    def rank(key: tuple[str, str]) -> tuple[bool, int, str]:
+        kind, tier = key
+        return (
+            kind != kinds.PIPELINE_RUN.kind,
+            TIERS.index(tier) if tier in TIERS else len(TIERS),
+            tier,
+        )
+
+    return [_row(*key, groups[key]) for key in sorted(groups, key=rank)]
+
+
+def _row(kind: str, tier: str, cases: Sequence[Case]) -> TierRow:
+    waits = sorted(case.wait_seconds for case in cases if case.wait_seconds is not None)
+    return TierRow(
+        kind=kind,
+        tier=tier,
+        submitted=len(cases),
+        admitted=len(waits),
+        finished=sum(case.finished for case in cases),
+        mean_wait_seconds=sum(waits) / len(waits) if waits else 0.0,
+        p95_wait_seconds=waits[math.ceil(_P95 * len(waits)) - 1] if waits else 0.0,
+    )
+
+
+def peaks(story: Story) -> list[Peak]:
+    """The peak of every resource with a quota, recomputed from the decisions alone."""
+    held: dict[str, tuple[str, dict[Cell, int]]] = {}
+    now: dict[tuple[str, Cell], int] = {}
+    most: dict[tuple[str, Cell], int] = {}
+    for record in story.evidence.admissions:
+        one = record.message
+        before = held.pop(one.uid, None)
+        if before is not None:
+            for cell, amount in before[1].items():
+                now[before[0], cell] -= amount
+        if one.state in HOLDING:
+            usage = usage_of(one)
+            held[one.uid] = (one.cluster_queue, usage)
+            for cell, amount in usage.items():
+                key = (one.cluster_queue, cell)
+                now[key] = now.get(key, 0) + amount
+                most[key] = max(most.get(key, 0), now[key])
+    found: list[Peak] = []
+    for key, quota in _quotas(story).items():
+        queue, (flavor, resource) = key
+        used = most.get(key, 0)
+        found.append(
+            Peak(
+                queue=queue,
+                flavor=flavor,
+                resource=resource,
+                used=format_quantity(used),
+                quota=format_quantity(quota),
+                share=used / quota if quota else 0.0,
+            )
+        )
+    return found
+
+
+def _quotas(story: Story) -> dict[tuple[str, Cell], int]:
+    quotas: dict[tuple[str, Cell], int] = {}
+    for record in story.evidence.observed:
+        observed = record.message
+        if observed.plural != kinds.CLUSTER_QUEUE.plural or observed.object is None:
+            continue
+        for group in observed.object.get("spec", {}).get("resourceGroups") or []:
+            for flavor in group.get("flavors") or []:
+                for resource in flavor.get("resources") or []:
+                    key = (observed.name, (flavor["name"], resource["name"]))
+                    quotas[key] = parse_quantity(str(resource.get("nominalQuota", "0")))
+    return quotas
+
+
+def machines(story: Story) -> list[Machines]:
+    """Builds and launches by platform; local platforms launch nothing."""
+    builds: dict[tuple[str, str], set[str]] = {}
+    hosts: dict[tuple[str, str], set[str]] = {}
+    for state in story.hosts:
+        if state.state != "ready":
+            continue
+        key = (state.platform, state.provider)
+        builds.setdefault(key, set()).add(state.uid)
+        if state.provider:
+            hosts.setdefault(key, set()).add(state.host)
+    return [
+        Machines(
+            platform=platform,
+            provider=provider or "local",
+            builds=len(builds[platform, provider]),
+            launched=len(hosts.get((platform, provider), ())),
+        )
+        for platform, provider in sorted(builds)
+    ]
+
+
+def print_summary(story: Story, console: Console) -> None:
+    """Write the three tables."""
+    table = _table("Waits", "kind", "tier", "submitted", "admitted", "finished", "mean", "p95")
+    for row in tier_rows(story.cases):
+        numbers = (row.submitted, row.admitted, row.finished)
+        waits = (f"{row.mean_wait_seconds:.1f} s", f"{row.p95_wait_seconds:.1f} s")
+        table.add_row(row.kind, row.tier, *map(str, numbers), *waits)
+    console.print(table)
+    table = _table("Peak use", "queue", "resource", "peak", "quota", "share")
+    for peak in peaks(story):
+        if peak.share:
+            share = f"{peak.share:.0%}"
+            table.add_row(peak.queue, peak.resource, peak.used, peak.quota, share)
+    console.print(table)
+    served = machines(story)
+    if served:
+        title = "Machines (type fake: they exist in memory only)"
+        table = _table(title, "platform", "provider", "builds", "launched", "reused", text=2)
+        for each in served:
+            numbers = (each.builds, each.launched, each.reused if each.launched else 0)
+            table.add_row(each.platform, each.provider, *map(str, numbers))
+        console.print(table)
+
+
+def _table(title: str, *columns: str, text: int = 2) -> Table:
+    table = Table(title=title, title_justify="left")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index < text else "right")
+    return table
