@@ -176,6 +176,8 @@ def _docstrings(settings: type[ServiceSettings]) -> dict[str, str]:
                     ast.Expr(value=ast.Constant(value=str(text))),
                 ):
                     texts.setdefault(name, " ".join(text.split()))
+                case _:
+                    pass
     return texts
 
 
