@@ -1,0 +1,234 @@
+"""The reflector against servers that misbehave: no gap, nothing twice, no hot loop, no hang."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from random import Random
+
+import pytest
+
+from shared.kube.client import HttpKube
+from shared.kube.config import plain
+from shared.kube.reflector import Changed, Deleted, Listed, Reflector, Unserved
+from tests.contract.kubernetes.faults import (
+    LIST_FAULTS,
+    WATCH_FAULTS,
+    WIDGET,
+    Fault,
+    FaultyServer,
+    faulty_server,
+)
+from tests.contract.kubernetes.stage import until
+
+REPEATS = 3
+"""How often in a row a server misbehaves before it is well again."""
+
+CONNECTS_IN_A_SECOND_MAX = 5
+
+
+class Follower:
+    """Applies what a reflector says, and counts."""
+
+    def __init__(self, server: FaultyServer) -> None:
+        # The silence of a dead peer is three hundred seconds in production.
+        self.kube = HttpKube(plain(server.url), page_items=2, silence_seconds=0.3)
+        self.reflector = Reflector(kube=self.kube, kind=WIDGET, random=Random(1))
+        self.view: dict[str, str] = {}
+        self.told: Counter[tuple[str, str]] = Counter()
+        self.lists = 0
+        self.unserved: list[bool] = []
+        self._task = asyncio.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        async with aclosing(self.reflector.run()) as reflections:
+            async for reflection in reflections:
+                match reflection:
+                    case Listed():
+                        self.lists += 1
+                        self.view = {name_of(item): uid_of(item) for item in reflection.items}
+                    case Changed():
+                        self.view[name_of(reflection.object)] = uid_of(reflection.object)
+                        self.told[type_and_version(reflection)] += 1
+                    case Deleted():
+                        del self.view[name_of(reflection.object)]
+                        self.told[type_and_version(reflection)] += 1
+                    case Unserved():
+                        self.unserved.append(reflection.certain)
+
+    async def close(self) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        await self.kube.close()
+
+
+def name_of(obj: dict[str, dict[str, str]]) -> str:
+    return obj["metadata"]["name"]
+
+
+def uid_of(obj: dict[str, dict[str, str]]) -> str:
+    return obj["metadata"]["uid"]
+
+
+def type_and_version(said: Changed | Deleted) -> tuple[str, str]:
+    return type(said).__name__, said.object["metadata"]["resourceVersion"]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FaultyServer]:
+    async with faulty_server() as server:
+        for number in range(3):
+            await server.put(f"old-{number}")
+        yield server
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.kube.reflector.FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("shared.kube.reflector.MOST_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr("shared.kube.reflector.UNSERVED_RECHECK_SECONDS", 0.02)
+    monkeypatch.setattr("shared.kube.reflector.GONE_AFTER_SECONDS", 0.2)
+
+
+def agrees(follower: Follower, server: FaultyServer) -> bool:
+    return follower.view == {name: uid_of(obj) for name, obj in server.objects.items()}
+
+
+async def seen(follower: Follower, server: FaultyServer) -> None:
+    async def there() -> bool:
+        return agrees(follower, server)
+
+    await until(there)
+
+
+async def churn(server: FaultyServer) -> None:
+    """Every kind of change, also a life that nobody sees and a name that comes back."""
+    await server.put("new")
+    await asyncio.sleep(0.01)
+    await server.delete("old-0")
+    await server.put("old-1")
+    await server.put("brief")
+    await server.delete("brief")
+    await asyncio.sleep(0.01)
+    await server.delete("old-2")
+    await server.put("old-2")
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("fault", WATCH_FAULTS.values(), ids=WATCH_FAULTS.keys())
+async def test_nothing_is_missed_or_told_twice_when_a_watch(
+    server: FaultyServer, fault: Fault
+) -> None:
+    server.watch_faults.extend([fault] * REPEATS)
+    follower = Follower(server)
+    await seen(follower, server)
+
+    async def misbehaved() -> bool:
+        return not server.watch_faults or server.watches > 0
+
+    await until(misbehaved)
+    await churn(server)
+    await seen(follower, server)
+    await server.put("last")
+    await seen(follower, server)
+    await follower.close()
+    assert set(follower.told.values()) <= {1}
+    assert server.watches <= REPEATS + 2
+    assert server.lists <= 2 * (REPEATS + 1), "each list has two pages"
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("fault", LIST_FAULTS.values(), ids=LIST_FAULTS.keys())
+async def test_a_list_comes_in_the_end_when_the_server_first(
+    server: FaultyServer, fault: Fault
+) -> None:
+    server.list_faults.extend([fault] * REPEATS)
+    follower = Follower(server)
+    await seen(follower, server)
+    await churn(server)
+    await seen(follower, server)
+    await follower.close()
+    assert follower.unserved == []
+    assert set(follower.told.values()) <= {1}
+
+
+@pytest.mark.usefixtures("fast")
+async def test_a_list_whose_pages_expire_is_asked_for_in_one_piece(server: FaultyServer) -> None:
+    async def first_page(server: FaultyServer, request: object) -> object:
+        answer = await server.list(request)  # type: ignore[arg-type]
+        server.list_faults.append(LIST_FAULTS["answers 410"])
+        return answer
+
+    server.list_faults.append(first_page)  # type: ignore[arg-type]
+    follower = Follower(server)
+    await seen(follower, server)
+    await follower.close()
+    assert (follower.lists, server.lists) == (1, 3)
+
+
+@pytest.mark.usefixtures("fast")
+async def test_what_vanished_while_versions_expired_is_gone_after_the_next_list(
+    server: FaultyServer,
+) -> None:
+    server.watch_faults.append(WATCH_FAULTS["falls silent after an event, connection open"])
+    follower = Follower(server)
+    await seen(follower, server)
+    await server.put("new")
+    await asyncio.sleep(0.05)
+    await server.delete("old-0")
+    server.forget()
+    await server.put("newer")
+    await seen(follower, server)
+    await follower.close()
+    assert (follower.lists, server.watches) == (2, 3)
+
+
+@pytest.mark.usefixtures("fast")
+async def test_a_kind_that_is_installed_later_is_noticed_and_one_that_goes_is_told_when_certain(
+    server: FaultyServer,
+) -> None:
+    server.served = False
+    follower = Follower(server)
+
+    async def told() -> bool:
+        return follower.unserved == [False, True]
+
+    await until(told)
+    server.served = True
+    await seen(follower, server)
+    assert follower.reflector.trouble is None
+    server.served = False
+    server.always = WATCH_FAULTS["closes at once"]
+
+    async def told_again() -> bool:
+        return follower.unserved == [False, True, False, True]
+
+    await until(told_again)
+    await follower.close()
+
+
+async def test_no_misbehaviour_makes_a_hot_loop() -> None:
+    """All of them at once, each for a second, with the waits of production."""
+
+    async def connects(name: str, fault: Fault, *, lists: bool) -> tuple[str, int]:
+        async with faulty_server() as server:
+            await server.put("a")
+            if lists:
+                server.always = fault
+            else:
+                server.watch_faults.extend([fault] * 1000)
+            follower = Follower(server)
+            for number in range(10):
+                await asyncio.sleep(0.1)
+                await server.put(f"more-{number}")
+            await follower.close()
+            return name, server.watches + server.lists
+
+    counts = await asyncio.gather(
+        *(connects(f"watch {name}", fault, lists=False) for name, fault in WATCH_FAULTS.items()),
+        *(connects(f"list {name}", fault, lists=True) for name, fault in LIST_FAULTS.items()),
+    )
+    # A page of the list more or less: a kind with ten objects has up to six.
+    limit = CONNECTS_IN_A_SECOND_MAX + 6
+    assert {name: count for name, count in counts if count > limit} == {}

@@ -1,0 +1,215 @@
+"""The simulator under a stock ``kubectl``. Skipped where that is not on the PATH."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from services.simulator.app import Simulator
+
+KUBECTL = shutil.which("kubectl")
+pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on the PATH")
+
+MANIFEST = """
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: main}
+spec: {cohort: all, namespaceSelector: {}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: team, namespace: default}
+spec: {clusterQueue: main}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: sleep, namespace: default, annotations: {team: red}}
+spec:
+  suspend: true
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: busybox}]
+---
+apiVersion: tekton.dev/v1
+kind: PipelineRun
+metadata: {name: build, namespace: default}
+spec: {status: PipelineRunPending, pipelineSpec: {tasks: [{name: a}]}}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    code: int
+    out: str
+    err: str
+
+
+class Kubectl:
+    """Runs kubectl against one simulator, with a cache of its own."""
+
+    def __init__(self, folder: Path, simulator: Simulator) -> None:
+        self.folder = folder
+        self.simulator = simulator
+        self._kubeconfig = folder / "kubeconfig"
+        self._kubeconfig.write_text(simulator.kubeconfig(), encoding="utf-8")
+
+    async def start(self, *arguments: str, stdin: str = "") -> asyncio.subprocess.Process:
+        assert KUBECTL is not None
+        process = await asyncio.create_subprocess_exec(
+            KUBECTL,
+            f"--kubeconfig={self._kubeconfig}",
+            f"--cache-dir={self.folder}/cache",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        process.stdin.write(stdin.encode())
+        process.stdin.close()
+        return process
+
+    async def ask(self, *arguments: str, stdin: str = "") -> Said:
+        """Run to the end, whatever that is."""
+        process = await self.start(*arguments, stdin=stdin)
+        out, err = await process.communicate()
+        return Said(code=process.returncode or 0, out=out.decode(), err=err.decode())
+
+    async def run(self, *arguments: str, stdin: str = "") -> str:
+        """Run what must succeed; return what it printed."""
+        said = await self.ask(*arguments, stdin=stdin)
+        assert said.code == 0, said.err
+        return said.out
+
+    async def get(self, *arguments: str) -> Any:
+        return orjson.loads(await self.run("get", *arguments, "-o", "json"))
+
+
+@pytest.fixture
+async def kubectl(tmp_path: Path) -> AsyncIterator[Kubectl]:
+    simulator = Simulator(speed=60)
+    await simulator.start()
+    yield Kubectl(tmp_path, simulator)
+    await simulator.stop()
+
+
+def rows(table: str) -> list[list[str]]:
+    return [line.split() for line in table.splitlines() if line]
+
+
+async def test_manifests_are_applied_changed_and_applied_again(kubectl: Kubectl) -> None:
+    created = await kubectl.run("apply", "-f", "-", stdin=MANIFEST)
+    again = await kubectl.run("apply", "-f", "-", stdin=MANIFEST)
+    changed = await kubectl.run("apply", "-f", "-", stdin=MANIFEST.replace("red", "blue"))
+
+    assert created.count(" created") == 4
+    assert again.count(" unchanged") == 4
+    assert "job.batch/sleep configured" in changed
+    assert (await kubectl.get("job", "sleep"))["metadata"]["annotations"]["team"] == "blue"
+
+
+async def test_short_names_lead_to_tables_with_kueues_columns(kubectl: Kubectl) -> None:
+    await kubectl.run("apply", "-f", "-", stdin=MANIFEST)
+
+    queues = rows(await kubectl.run("get", "cq"))
+    wide = rows(await kubectl.run("get", "cq", "-o", "wide"))
+    local = rows(await kubectl.run("get", "lq", "-A"))
+
+    assert queues == [["NAME", "COHORT", "PENDING", "WORKLOADS"], ["main", "all"]]
+    assert wide[0][2] == "STRATEGY"
+    assert local[1][:3] == ["default", "team", "main"]
+    assert rows(await kubectl.run("get", "workloads"))[0:1] == []
+
+
+async def test_objects_are_described(kubectl: Kubectl) -> None:
+    await kubectl.run("apply", "-f", "-", stdin=MANIFEST)
+
+    assert "Suspend:          true" in await kubectl.run("describe", "job", "sleep")
+    assert "Cohort Name:  all" in await kubectl.run("describe", "cq", "main")
+
+
+async def test_patches_of_all_kinds(kubectl: Kubectl) -> None:
+    await kubectl.run("apply", "-f", "-", stdin=MANIFEST)
+    labels = '{"metadata":{"labels":{"a":"b"}}}'
+    remove = '[{"op":"test","path":"/metadata/labels/a","value":"b"},{"op":"remove","path":"/metadata/labels/a"}]'
+
+    await kubectl.run("patch", "job", "sleep", "-p", labels)
+    await kubectl.run("patch", "pipelinerun", "build", "--type=merge", "-p", labels)
+    await kubectl.run("patch", "pipelinerun", "build", "--type=json", "-p", remove)
+    refused = await kubectl.ask("patch", "pr", "build", "--type=json", "-p", remove)
+
+    assert (await kubectl.get("job", "sleep"))["metadata"]["labels"] == {"a": "b"}
+    assert "labels" not in (await kubectl.get("pipelinerun", "build"))["metadata"]
+    assert refused.code == 1
+    assert "the server rejected our request due to an error in our request" in refused.err
+
+
+async def test_labels_annotations_and_selectors(kubectl: Kubectl) -> None:
+    await kubectl.run("apply", "-f", "-", stdin=MANIFEST)
+    await kubectl.run("label", "job", "sleep", "tier=gold")
+    await kubectl.run("annotate", "pipelinerun", "build", "note=hello")
+
+    assert "sleep" in await kubectl.run("get", "jobs", "-l", "tier=gold")
+    assert "sleep" not in await kubectl.run("get", "jobs", "-l", "tier!=gold")
+    assert (await kubectl.get("pr", "build"))["metadata"]["annotations"]["note"] == "hello"
+
+
+async def test_a_released_run_can_be_waited_for_and_deleted(kubectl: Kubectl) -> None:
+    await kubectl.run("apply", "-f", "-", stdin=MANIFEST)
+    release = '[{"op":"remove","path":"/spec/status"}]'
+    await kubectl.run("patch", "pr", "build", "--type=json", "-p", release)
+
+    await kubectl.run("wait", "pr/build", "--for=condition=Succeeded", "--timeout=20s")
+    assert "Succeeded" in await kubectl.run("get", "pr")
+    await kubectl.run("delete", "pr", "build", "--timeout=10s")
+    assert (await kubectl.ask("get", "pr", "build")).err.startswith("Error from server (NotFound)")
+
+
+async def test_a_namespace_with_its_content_is_deleted(kubectl: Kubectl) -> None:
+    await kubectl.run("create", "namespace", "team")
+    await kubectl.run("create", "configmap", "c", "-n", "team", "--from-literal=k=v")
+    await kubectl.run("create", "secret", "generic", "s", "-n", "team", "--from-literal=k=v")
+    assert (await kubectl.get("secret", "s", "-n", "team"))["data"] == {"k": "dg=="}
+
+    await kubectl.run("delete", "namespace", "team", "--timeout=10s")
+
+    assert (await kubectl.ask("get", "configmaps", "-n", "team")).out == ""
+    assert (await kubectl.ask("get", "ns", "team")).code == 1
+
+
+async def test_what_the_server_refuses_is_shown(kubectl: Kubectl) -> None:
+    bad = MANIFEST.replace("name: main}", "name: Main}", 1)
+    neither = MANIFEST.replace(", pipelineSpec: {tasks: [{name: a}]}", "")
+
+    assert 'Invalid value: "Main"' in (await kubectl.ask("apply", "-f", "-", stdin=bad)).err
+    said = (await kubectl.ask("apply", "-f", "-", stdin=neither)).err
+    assert "expected exactly one, got neither" in said
+
+
+async def test_a_watch_shows_rows_as_they_change(kubectl: Kubectl) -> None:
+    process = await kubectl.start("get", "jobs", "--watch-only", "--request-timeout=20s")
+    assert process.stdout is not None
+    async with asyncio.timeout(20):
+        await asyncio.sleep(1)
+        await kubectl.run("apply", "-f", "-", stdin=MANIFEST)
+        header = (await process.stdout.readline()).split()
+        row = (await process.stdout.readline()).split()
+    process.terminate()
+    await process.communicate()
+
+    assert header[:2] == [b"NAME", b"SUSPENDED"]
+    assert row[:2] == [b"sleep", b"true"]
+
+
+async def test_resources_are_listed_and_explained_by_name(kubectl: Kubectl) -> None:
+    listed = await kubectl.run("api-resources", "--api-group=kueue.x-k8s.io", "-o", "name")
+
+    assert "clusterqueues.kueue.x-k8s.io" in listed.split()
+    assert "KIND:       ClusterQueue" in await kubectl.run("explain", "clusterqueues")
+    assert "Server Version: v1.33.0" in await kubectl.run("version")
