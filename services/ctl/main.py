@@ -198,11 +198,12 @@ def simulate_world(
     scenario: Annotated[str, typer.Option(help="Which world.")] = "basic",
     seeds: Annotated[int, typer.Option(min=1, help="How many worlds, from --first-seed on.")] = 200,
     first_seed: Annotated[int, typer.Option(help="The first of them.")] = 1,
+    log: Annotated[bool, typer.Option("--log", help="Print what happened in each.")] = False,
 ) -> None:
     """Run all services in simulated worlds, with crashes, duplicates and delays, one per seed."""
     from services.ctl.worlds import run_worlds  # noqa: PLC0415
 
-    raise typer.Exit(run_worlds(scenario, first_seed=first_seed, seeds=seeds))
+    raise typer.Exit(run_worlds(scenario, first_seed=first_seed, seeds=seeds, show_log=log))
 
 
 @app.command()
