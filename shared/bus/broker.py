@@ -6,6 +6,7 @@ of ours is made here; `tests/architecture` fails where one is not.
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -72,7 +73,9 @@ class Connection:
     """
 
     def __init__(self, *, url: str, name: str, credentials: str | None = None) -> None:
-        self.url = url
+        self.url = without_secrets(url)
+        """For people: without user and password."""
+
         self.name = name
         self.broker = make_broker(
             url,
@@ -204,3 +207,8 @@ class Connection:
             log.debug("while closing", error=repr(error))
             self.broker._connection = None  # noqa: SLF001  # else it would never connect again
             self.broker.config.disconnect()
+
+
+def without_secrets(url: str) -> str:
+    """The servers of `url` without what stands before an ``@``."""
+    return re.sub(r"(?<=//)[^/@]*@|^[^/@]*@", "", url)

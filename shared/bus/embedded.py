@@ -20,18 +20,20 @@ START_SECONDS: Final = 20.0
 STOP_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.01
 
-SERVER_ENVIRONMENT: Final = {"NATS_SERVER_NAME": "sluicegate"}
-"""What `server.conf` takes from the environment."""
+SERVER_ENVIRONMENT: Final[dict[str, str]] = {}
+"""What the server is given of the environment: nothing, it takes all from its configuration."""
 
 
-def server_command(directory: Path, *, port: int) -> tuple[str, ...]:
+def server_command(
+    directory: Path, *, port: int, config: Path = DATA / "server.conf"
+) -> tuple[str, ...]:
     """The command line of a server on 127.0.0.1 with its data in `directory`; port -1: a free one.
 
     It needs `SERVER_ENVIRONMENT`. Raises `EmbeddedServerError` where no nats-server is installed.
     """
     return (
         str(_binary()),
-        *("--config", str(DATA / "server.conf"), "--addr", "127.0.0.1", "--port", str(port)),
+        *("--config", str(config), "--addr", "127.0.0.1", "--port", str(port)),
         *("--store_dir", str(directory / "jetstream")),
     )
 
@@ -47,8 +49,11 @@ class EmbeddedServer:
     find it again after `kill`.
     """
 
-    def __init__(self, directory: Path, *, port: int | None = None) -> None:
+    def __init__(
+        self, directory: Path, *, port: int | None = None, config: Path = DATA / "server.conf"
+    ) -> None:
         self._directory = directory
+        self._config = config
         self._port = port
         self._process: asyncio.subprocess.Process | None = None
 
@@ -81,7 +86,7 @@ class EmbeddedServer:
         shutil.rmtree(ports, ignore_errors=True)
         ports.mkdir(parents=True)
         self._process = await asyncio.create_subprocess_exec(
-            *server_command(self._directory, port=self._port or -1),
+            *server_command(self._directory, port=self._port or -1, config=self._config),
             *("--ports_file_dir", str(ports), "--log", str(self._directory / "server.log")),
             env=SERVER_ENVIRONMENT,
             stdout=asyncio.subprocess.DEVNULL,

@@ -86,7 +86,11 @@ def source_sequence(headers: Mapping[str, str]) -> int | None:
     `Nats-Stream-Source` is a list: log, sequence, filter, destination, subject.
     """
     source = headers.get(SOURCE)
-    return None if source is None else int(source.split(" ", 2)[1])
+    if source is None:
+        return None
+    sequence = source.split(" ", 2)[1:2]
+    # Somebody may have written a header of that name into the log itself.
+    return int(sequence[0]) if sequence and sequence[0].isdecimal() else None
 
 
 def log_sequence(stored: Mapping[str, Any]) -> int:

@@ -21,9 +21,9 @@ from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from shared.bus import headers as wire
-from shared.bus.api import MESSAGE_NOT_FOUND, ApiError, call
+from shared.bus.api import MESSAGE_NOT_FOUND, WRONG_LAST_SEQUENCE, ApiError, call
 from shared.bus.broker import Connection
-from shared.bus.port import BusError
+from shared.bus.port import BusError, FencedError
 from shared.bus.streams import LEASES
 from shared.contracts import subjects
 
@@ -92,7 +92,7 @@ class NatsLease:
                 try:
                     self._sequence = await self._write_or_find()
                     self._until = began + LEASE_SECONDS
-                except ApiError as error:
+                except FencedError as error:
                     log.warning("lease lost", subject=self._subject, because=str(error))
                     return
                 except (BusError, NatsError) as error:
@@ -104,7 +104,7 @@ class NatsLease:
         body = self._holder.encode()
         try:
             return await _write(self._connection, self._subject, body, self._sequence)
-        except ApiError:
+        except FencedError:
             # Our last renewal may have been stored though its answer was lost.
             seen = await _look(self._connection, self._subject)
             if seen.holder != self._holder:
@@ -181,5 +181,8 @@ async def _write(connection: Connection, subject: str, body: bytes, expected: in
         raise BusError(f"{subject}: no answer within {ANSWER_SECONDS:g} s") from error
     answer: dict[str, Any] = json.loads(reply.data)
     if (problem := answer.get("error")) is not None:
-        raise ApiError(subject, problem.get("err_code", 0), problem.get("description", ""))
+        code, description = problem.get("err_code", 0), problem.get("description", "refused")
+        if code == WRONG_LAST_SEQUENCE:
+            raise FencedError(f"{subject}: {description}")
+        raise ApiError(subject, code, description)
     return int(answer["seq"])

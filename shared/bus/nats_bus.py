@@ -28,6 +28,7 @@ from shared.bus.port import (
     Entry,
     Handler,
     Lease,
+    TooLargeError,
     UnavailableError,
 )
 from shared.bus.publisher import RETRY_SECONDS, Publisher
@@ -121,14 +122,15 @@ class NatsBus:
         await self._worker.stop(seconds=GRACEFUL_SECONDS)
         for task in tuple(self._answering):
             task.cancel()
-        for lease in self._leases:
-            await lease.release()
         if self._connection.ready:
             try:
                 async with asyncio.timeout(GRACEFUL_SECONDS):
                     await self._publisher.flush()
             except (BusError, TimeoutError) as error:
                 log.warning("not everything was published", error=str(error))
+        for lease in self._leases:
+            # Only now: whoever has it next finds all that we have published.
+            await lease.release()
         await self._publisher.stop()
         await self._connection.close()
 
@@ -225,6 +227,8 @@ class NatsBus:
 
     async def request(self, subject: str, data: bytes, *, timeout_seconds: float) -> bytes:
         """Ask whoever answers `subject`."""
+        if len(data) > self._connection.nc.max_payload:
+            raise TooLargeError(f"{subject}: request of {len(data)} bytes")
         try:
             reply = await self._connection.nc.request(subject, data, timeout=timeout_seconds)
         except NoRespondersError as error:
@@ -266,8 +270,6 @@ class NatsBus:
         try:
             answer = await self._answers[subject](message.data)
             await message.respond(answer)
-        except NatsError as error:
-            log.warning("answer not sent", subject=subject, error=repr(error))
         except Exception as error:  # whoever asked must not wait in vain
             log.exception("no answer", subject=subject)
             with contextlib.suppress(NatsError):

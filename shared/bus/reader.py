@@ -244,9 +244,22 @@ class Reader:
             if taken >= target:
                 return mark
             if loop.time() > patience:
-                raise _TroubleError(f"the view has taken in {taken} of {target}: waiting")
+                return await self._doubt_the_view(taken, target)
             await asyncio.sleep(_POLL_SECONDS)
         return 0
+
+    async def _doubt_the_view(self, taken: int, target: int) -> int:
+        """Return the view's end if the view says that nothing is missing, else `_TroubleError`.
+
+        Somebody may have purged its last message by hand: then nothing tells how far it is.
+        """
+        info = await call(self._connection.nc, f"STREAM.INFO.{self._stream}")
+        source = info.get("sources", [{}])[0]
+        active = 0 <= source.get("active", -1) < LAG_SECONDS * 1e9
+        if not active or source.get("lag", 1) > 0:
+            raise _TroubleError(f"the view has taken in {taken} of {target}: waiting")
+        log.warning("the end of the view was purged", stream=self._stream, taken_in=taken)
+        return int(info["state"]["last_seq"])
 
     async def _view_end(self) -> tuple[int, int]:
         try:

@@ -255,3 +255,128 @@ async def test_stop_does_not_wait_for_a_server_that_is_gone(server: EmbeddedServ
     async with asyncio.timeout(5):
         await bus.stop()
     assert not lease.held
+
+
+async def test_a_bus_can_be_stopped_while_it_waits_for_its_server(tmp_path: Path) -> None:
+    server = await EmbeddedServer(tmp_path).start()
+    await server.stop()
+    bus = make(server)
+
+    starting = asyncio.create_task(bus.start())
+    await asyncio.sleep(0.3)
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+
+    async with asyncio.timeout(5):
+        await bus.stop()
+
+
+async def test_a_denied_permission_is_told_at_once_and_in_the_error(tmp_path: Path) -> None:
+    config = tmp_path / "nats.conf"
+    config.write_text(
+        """
+        jetstream { }
+        max_payload: 4MB
+        authorization { users = [
+          { user: admin, password: a }
+          { user: watcher, password: w, permissions: {
+              publish: ["$JS.>", "sluice.observed.>", "_INBOX.>"], subscribe: ["_INBOX.>"] } }
+        ] }
+        """
+    )
+    server = await EmbeddedServer(tmp_path, config=config).start()
+    await apply_at(server.url.replace("//", "//admin:a@"))
+    bus = NatsBus(
+        url=server.url.replace("//", "//watcher:w@"),
+        instance="watcher",
+        now=lambda: datetime.now(UTC),
+        retry_seconds=1.0,
+    )
+    await bus.start()
+
+    with capture_logs() as logs:
+        error = await error_of(bus.publish(workload()))
+
+    assert isinstance(error, UnavailableError)
+    assert "permissions violation" in str(error).lower()
+    assert [one["event"] for one in logs].count("NATS denies permission") >= 1
+    await bus.stop()
+    await server.kill()
+
+
+async def test_a_wrong_password_is_told_and_tried_again(tmp_path: Path) -> None:
+    config = tmp_path / "nats.conf"
+    config.write_text("jetstream { }\nauthorization { user: u, password: right }\n")
+    server = await EmbeddedServer(tmp_path, config=config).start()
+    bus = NatsBus(
+        url=server.url.replace("//", "//u:wrong@"), instance="x", now=lambda: datetime.now(UTC)
+    )
+
+    with capture_logs() as logs:
+        starting = asyncio.create_task(bus.start())
+        await eventually(lambda: bool(logs))
+        await asyncio.sleep(1.5)
+
+    assert not starting.done()
+    assert "authorization violation" in str(logs[0]["error"]).lower()
+    assert "wrong" not in str(logs), "no password in the logs"
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    await bus.stop()
+    await server.kill()
+
+
+async def test_a_view_whose_end_was_purged_by_hand_can_still_be_read(
+    server: EmbeddedServer,
+) -> None:
+    bus = make(server)
+    await bus.start()
+    await bus.publish(workload("a"))
+    await bus.publish(workload("b"))
+    await Reading(bus.watch("WORKLOADS")).until_caught_up()
+    nc = await nats.connect(server.url)
+    await nc.jsm().purge_stream("WORKLOADS_NOW", subject=workload("b").subject)
+    await nc.close()
+
+    watch = Reading(bus.watch("WORKLOADS"))
+    assert isinstance(await watch.next(seconds=10), Entry)
+    assert await watch.next() == CaughtUp(sequence=2)
+    await bus.stop()
+
+
+async def test_the_last_message_of_a_view_is_purged_only_after_another_came(
+    server: EmbeddedServer,
+) -> None:
+    """It alone tells how far the view is; see `NatsBus.purge`."""
+    bus = make(server)
+    await bus.start()
+    end = await bus.publish(workload("dead"))
+    await Reading(bus.watch("WORKLOADS")).until_caught_up()
+
+    async def listed() -> list[str]:
+        entries, _ = await Reading(bus.watch("WORKLOADS")).until_caught_up()
+        return [step_of(entry)[0] for entry in entries]
+
+    await bus.purge("WORKLOADS", workload("dead").subject, up_to=end)
+    assert await listed() == ["dead"]
+
+    await bus.publish(workload("alive"))
+    await listed()
+    await bus.purge("WORKLOADS", workload("another").subject, up_to=end)
+    assert await listed() == ["alive"]
+    await bus.stop()
+
+
+async def test_a_long_replay_needs_one_consumer(server: EmbeddedServer) -> None:
+    bus = make(server)
+    await bus.start()
+    for step in range(5000):
+        bus.publish(workload(step=step))
+    await bus.flush()
+
+    with capture_logs() as logs:
+        entries, _ = await Reading(bus.replay("WORKLOADS")).until_caught_up()
+
+    assert len(entries) == 5000
+    assert not logs
+    await bus.stop()

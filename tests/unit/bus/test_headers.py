@@ -57,6 +57,8 @@ def test_the_sequence_of_the_log_is_the_second_word_of_the_source() -> None:
 
     assert wire.source_sequence(source) == 4711
     assert wire.source_sequence({}) is None
+    for forged in ("", "x", "x y z", "x -1"):
+        assert wire.source_sequence({"Nats-Stream-Source": forged}) is None
 
 
 STORED = datetime(2027, 1, 1, tzinfo=UTC)

@@ -1,0 +1,18 @@
+"""The connection's words."""
+
+import pytest
+
+from shared.bus.broker import without_secrets
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("nats://127.0.0.1:4222", "nats://127.0.0.1:4222"),
+        ("nats://user:secret@host:4222", "nats://host:4222"),
+        ("nats://token@a:1,tls://u:p@b:2", "nats://a:1,tls://b:2"),
+        ("user:secret@host", "host"),
+    ],
+)
+def test_a_url_is_shown_without_its_secrets(url: str, expected: str) -> None:
+    assert without_secrets(url) == expected
