@@ -1,0 +1,191 @@
+"""A world with one dispatcher, and hands that play the hub's services and the spokes."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Self, TypeVar
+
+from services.dispatcher.app import assemble
+from services.dispatcher.settings import DispatcherSettings
+from shared.contracts import kinds
+from shared.contracts.admissions import Admission, AdmissionState
+from shared.contracts.effects import CheckState, Dispatch
+from shared.contracts.kinds import Kind, Object
+from shared.contracts.observed import Observed, Synced
+from shared.contracts.workloads import OwnerReference, WorkloadState
+from shared.testing.world.memory_bus import MemoryBus, MemoryServer
+from shared.testing.world.world import CALM, EPOCH, Faults, ProcessContext, World
+
+T = TypeVar("T")
+
+CHECK = "multikueue"
+NAMESPACE = "team-a"
+
+
+def job(name: str = "train", *, uid: str | None = None, **spec: Any) -> Object:
+    """A job of the hub, waiting."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "uid": uid or f"uid-{name}",
+            "resourceVersion": "7",
+            "labels": {"kueue.x-k8s.io/queue-name": "main"},
+            "annotations": {"sluicegate.dev/traceparent": "00-1-2-01"},
+        },
+        "spec": {"suspend": True, "parallelism": 2, **spec},
+        "status": {},
+    }
+
+
+class Stage:
+    """Use it as a context manager."""
+
+    def __init__(
+        self, *, spokes: Sequence[str] = ("east", "west"), faults: Faults = CALM, seed: int = 1
+    ) -> None:
+        self.world = World(seed, faults=faults)
+        self.server = MemoryServer(world=self.world)
+        self.spokes = tuple(spokes)
+        self.bus: MemoryBus
+        self._version = 0
+        self._number = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.world.close()
+
+    async def _serve(self, context: ProcessContext) -> None:
+        bus = MemoryBus(self.server, instance=context.instance)
+        dispatcher = assemble(
+            settings=DispatcherSettings(cluster="hub"),
+            bus=bus,
+            now=context.now,
+            random=context.random,
+        )
+        await bus.start()
+        await dispatcher.run()
+
+    def play(self, drive: Callable[[], Coroutine[Any, Any, T]], *, configured: bool = True) -> T:
+        """Run `drive` beside a dispatcher whose hub has been listed."""
+
+        async def play() -> T:
+            self.bus = MemoryBus(self.server, instance="others")
+            await self.bus.start()
+            if configured:
+                await self.configure(self.spokes)
+            for cluster in ("hub", *self.spokes):
+                await self.sync(cluster)
+            self.world.process("dispatcher", self._serve)
+            return await drive()
+
+        result = self.world.run(play)
+        assert not self.world.failures, self.world.failures
+        return result
+
+    async def sync(self, cluster: str) -> None:
+        """A watcher has listed `cluster`."""
+        await self.bus.publish(Synced(cluster=cluster, epoch="1", kinds=[], at=self.world.now()))
+
+    async def configure(self, spokes: Sequence[str]) -> None:
+        """The hub's MultiKueue objects."""
+        parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"}
+        check = {"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters}
+        for kind, name, spec in (
+            (kinds.ADMISSION_CHECK, CHECK, check),
+            (kinds.MULTIKUEUE_CONFIG, "all", {"clusters": list(spokes)}),
+            *((kinds.MULTIKUEUE_CLUSTER, spoke, {}) for spoke in spokes),
+        ):
+            await self.see(kind, {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": spec})
+
+    async def see(
+        self, kind: Kind, obj: Object, *, cluster: str = "hub", deleted: bool = False
+    ) -> None:
+        """Let the watcher of `cluster` observe `obj`."""
+        self._version += 1
+        metadata = obj["metadata"]
+        await self.bus.publish(
+            Observed(
+                cluster=cluster, group=kind.group, version=kind.version, plural=kind.plural, kind=kind.kind,
+                namespace=metadata.get("namespace"), name=metadata["name"], uid=metadata["uid"],
+                resource_version=str(self._version), deleted=deleted, object=obj,
+            )
+        )  # fmt: skip
+
+    async def submit(self, obj: Object) -> None:
+        """A job is seen at the hub, and projected to a workload."""
+        metadata = obj["metadata"]
+        await self.see(kinds.JOB, obj)
+        await self.bus.publish(
+            WorkloadState(
+                cluster="hub", namespace=NAMESPACE, name=f"job-{metadata['name']}", uid=metadata["uid"],
+                phase="waiting", created_at=EPOCH,
+                owner=OwnerReference(api_version="batch/v1", kind="Job", plural="jobs",
+                                     name=metadata["name"], uid=metadata["uid"]),
+            )
+        )  # fmt: skip
+
+    async def decide(self, obj: Object, state: AdmissionState, *checks: str) -> None:
+        """Quota decides about the job's workload."""
+        self._number += 1
+        metadata = obj["metadata"]
+        await self.bus.publish(
+            Admission(
+                cluster="hub", namespace=NAMESPACE, name=f"job-{metadata['name']}", uid=metadata["uid"],
+                state=state, term=1, number=self._number, decided_at=self.world.now(),
+                checks=list(checks or (CHECK,)),
+            )
+        )  # fmt: skip
+
+    async def show_copy(
+        self, spoke: str, dispatch: Dispatch, *, deleted: bool = False, **status: Any
+    ) -> None:
+        """The spoke's patcher made the copy, and its watcher sees it."""
+        assert dispatch.job is not None
+        metadata = {**dispatch.job["metadata"], "uid": f"{spoke}-{dispatch.name}"}
+        obj = {**dispatch.job, "metadata": metadata, "status": status}
+        await self.see(kinds.JOB, obj, cluster=spoke, deleted=deleted)
+
+    async def show_quota(self, spoke: str, dispatch: Dispatch, *, reserved: bool = True) -> None:
+        """The copy's Workload on the spoke gets quota."""
+        metadata = {
+            "name": dispatch.name,
+            "namespace": NAMESPACE,
+            "uid": f"{spoke}-{dispatch.name}-wl",
+        }
+        conditions = [{"type": "QuotaReserved", "status": str(reserved)}]
+        workload = {"metadata": metadata, "status": {"conditions": conditions}}
+        await self.see(kinds.WORKLOAD, workload, cluster=spoke)
+
+    async def dispatch(self, spoke: str, name: str = "train") -> Dispatch | None:
+        """What a spoke was last told."""
+        entry = await self.bus.latest(
+            "DISPATCHES", f"sluice.dispatch.{spoke}.{NAMESPACE}.job-{name}"
+        )
+        return Dispatch.decode(entry.data) if entry else None
+
+    async def check(self, name: str = "train") -> CheckState | None:
+        """What the check says."""
+        entry = await self.bus.latest("CHECKS", f"sluice.check.hub.{NAMESPACE}.job-{name}.{CHECK}")
+        return CheckState.decode(entry.data) if entry else None
+
+    async def until_dispatch(self, spoke: str, state: str, name: str = "train") -> Dispatch:
+        """Wait until a spoke was told `state`."""
+        async with asyncio.timeout(60):
+            while True:
+                found = await self.dispatch(spoke, name)
+                if found is not None and found.state == state:
+                    return found
+                await asyncio.sleep(0.05)
+
+    async def until_check(self, state: str, name: str = "train", *, after: int = 0) -> CheckState:
+        """Wait until the check says `state` about a reservation younger than `after`."""
+        async with asyncio.timeout(60):
+            while True:
+                found = await self.check(name)
+                if found is not None and found.state == state and found.attempt > after:
+                    return found
+                await asyncio.sleep(0.05)
