@@ -498,7 +498,7 @@ class Round:
         self.changed = True
         if e.back in {Back.NO_FIT, Back.NO_CANDIDATES}:
             cls.verdict = w.verdict
-            park_class(cq, cls)
+            park_class(cls)
         else:
             park(cq, w)
 

@@ -134,7 +134,11 @@ class QuotaEngine:
         """Another round could decide something without any new fact."""
         return any(shard.dirty or shard.stale for shard in self._shards.values())
 
-    def next_wakeup(self) -> int | None:
+    def shards(self) -> list[Shard]:
+        """All state, for invariants and views. Not to be changed."""
+        return list(self._shards.values())
+
+    def next_at(self) -> int | None:
         """When `decide` should be called even if no fact comes: a back-off ends."""
         times = [shard.timers[0][0] for shard in self._shards.values() if shard.timers]
         return min(times, default=None)

@@ -44,7 +44,8 @@ def _activate(cq: ClusterQueue, cls: WaitingClass) -> None:
     first = cls.head()
     if first is None:
         return
-    cls.stamp += 1
+    cq.stamps += 1
+    cls.stamp = cq.stamps
     heappush(cq.heads, (-cls.shape.priority, first.queued_at, first.uid, cls.stamp, cls))
 
 
@@ -62,7 +63,7 @@ def leave(w: Workload) -> None:
         w.cls.count -= 1
         if w.cls.count == 0 and not w.cls.parked:
             cq.classes.pop((w.cls.shape.number, w.cls.lq), None)
-            w.cls.stamp += 1
+            w.cls.stamp = 0
     w.cls = None
     w.queue = None
     w.ticket += 1
@@ -134,10 +135,10 @@ def _least_used(cq: ClusterQueue, usage: dict[Key, float]) -> Workload | None:
     return best
 
 
-def park_class(cq: ClusterQueue, cls: WaitingClass) -> None:
+def park_class(cls: WaitingClass) -> None:
     """Set all alike aside: none of them can be admitted until something changes."""
     cls.parked = True
-    cls.stamp += 1
+    cls.stamp = 0
 
 
 def set_claiming(cq: ClusterQueue, w: Workload) -> None:
@@ -168,7 +169,7 @@ def wake(shard: Shard, cq: ClusterQueue, now: int) -> bool:
             cls.parked = False
             if cls.head() is None:
                 del cq.classes[key]
-                cls.stamp += 1
+                cls.stamp = 0
                 continue
             _activate(cq, cls)
             moved = True

@@ -300,6 +300,7 @@ class ClusterQueue:
         "node",
         "parked",
         "plans",
+        "stamps",
         "sticky",
         "waiting",
     )
@@ -315,6 +316,8 @@ class ClusterQueue:
         self.classes: dict[tuple[int, Key], WaitingClass] = {}
         self.heads: list[tuple[int, int, str, int, WaitingClass]] = []
         """Active classes by the order of their heads; entries with an old stamp are void."""
+        self.stamps = 0
+        """Counts activations of classes; 0 is the stamp of none."""
         self.parked: dict[Key, Workload] = {}
         self.waiting: dict[Key, Workload] = {}
         """Everybody who waits for quota here, in any place."""
