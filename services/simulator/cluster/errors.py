@@ -6,12 +6,11 @@ people match on them.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from services.simulator.cluster.kinds import Kind
 
 __all__ = [
-    "TEST_FAILED",
     "ApiError",
     "Cause",
     "already_exists",
@@ -28,10 +27,6 @@ __all__ = [
     "unprocessable_patch",
     "unsupported_media_type",
 ]
-
-
-TEST_FAILED: Final = "failed: test failed"
-"""How the sentence about a JSON patch ends whose ``test`` found something else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +64,6 @@ class ApiError(Exception):
         self.name = name
         self.causes = tuple(causes)
         self.retry_after_seconds = retry_after_seconds
-
-    @property
-    def test_failed(self) -> bool:
-        """Whether this is a JSON patch whose ``test`` operation found something else."""
-        return self.code == 422 and any(
-            cause.message.endswith(TEST_FAILED) for cause in self.causes
-        )
 
     def status(self) -> dict[str, Any]:
         """Return the ``metav1.Status`` that tells the client."""

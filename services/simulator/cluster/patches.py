@@ -6,7 +6,7 @@ None of them changes what it is given: parts that stay are shared between old an
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from services.simulator.cluster.errors import TEST_FAILED, bad_request, unprocessable_patch
+from services.simulator.cluster.errors import bad_request, unprocessable_patch
 
 __all__ = ["json_patch", "merge_patch", "strategic_merge_patch"]
 
@@ -188,7 +188,7 @@ def _apply(document: Any, operation: Mapping[str, Any]) -> Any:
             return _set(document, parts, None, op, path)
         case "test":
             if not _same(_found(document, parts, path), operation["value"]):
-                raise unprocessable_patch(f"testing value {path} {TEST_FAILED}")
+                raise unprocessable_patch(f"testing value {path} failed: test failed")
             return document
         case "move" | "copy":
             source = _pointer(operation.get("from"))

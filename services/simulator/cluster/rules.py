@@ -66,11 +66,7 @@ class Rules:
                 f"the API version in the data ({said[0]}, {said[1]}) does not match the expected "
                 f"API version ({api_version}, {kind.kind})"
             )
-        metadata = body.get("metadata")
-        if not isinstance(metadata, dict | None):
-            raise bad_request("the object provided is unrecognized: metadata must be an object")
-        metadata = {key: value for key, value in (metadata or {}).items() if value is not None}
-        _check_types(metadata)
+        metadata = _tidy(body.get("metadata") or {})
         if kind.namespaced:
             if metadata.setdefault("namespace", namespace) != namespace:
                 raise bad_request(
@@ -86,7 +82,7 @@ class Rules:
 
     def prepare_create(self, kind: Kind, obj: Obj) -> Obj:
         """Fill in what the server sets on a new object, and validate its metadata."""
-        metadata = dict(obj["metadata"])
+        metadata = _tidy(obj["metadata"])
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = self._generated(str(metadata["generateName"]))
         for field in (
@@ -113,7 +109,7 @@ class Rules:
 
     def prepare_update(self, kind: Kind, old: Stored, obj: Obj, subresource: str) -> Obj:
         """Put a client's new state over the stored one, as far as it may be changed there."""
-        before, metadata = old.obj["metadata"], dict(obj["metadata"])
+        before, metadata = old.obj["metadata"], _tidy(obj["metadata"])
         self._check_identity(kind, old, metadata)
         for field in SYSTEM_METADATA:
             if field in before:
@@ -202,6 +198,18 @@ def _intent(obj: Obj) -> Obj:
         for key, value in obj.items()
         if key not in {"apiVersion", "kind", "metadata", "status"}
     }
+
+
+def _tidy(metadata: Any) -> Obj:
+    """Return metadata of our own without what is empty, as typed metadata leaves it out.
+
+    400 for a part of the wrong type; a patch (a client's or a webhook's) may have put it there.
+    """
+    if not isinstance(metadata, dict):
+        raise bad_request("the object provided is unrecognized: metadata must be an object")
+    kept = {key: value for key, value in metadata.items() if value or value in (0, False)}
+    _check_types(kept)
+    return kept
 
 
 def _check_types(metadata: Obj) -> None:

@@ -23,6 +23,7 @@ from services.simulator.cluster.selectors import select
 from services.simulator.cluster.stored import Stored
 from services.simulator.cluster.tables import table
 from services.simulator.http import discovery, watches
+from services.simulator.http.protobuf import PROTOBUF, decode_protobuf
 from services.simulator.http.requests import (
     Query,
     Shape,
@@ -42,6 +43,9 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 BODY_BYTES_MAX: Final = 3 * 1024 * 1024
 """The API server's limit for a request body."""
+
+BODY_BYTES_DRAINED_MAX: Final = 32 * 1024 * 1024
+"""A body that is too large is read to its end, so that its client hears why; but not beyond this."""
 
 VERSION: Final = {
     "major": "1",
@@ -92,18 +96,23 @@ class _Request:
 
     async def body(self) -> bytes:
         """Read the body; 413 if it is larger than the server takes."""
-        parts, size = [], 0
+        parts: list[bytes] = []
+        size = 0
         while True:
             message = await self.receive()
             if message["type"] == "http.disconnect":
                 raise bad_request("the client went away before its request was complete")
             part = message.get("body", b"")
-            parts.append(part)
             size += len(part)
-            if size > BODY_BYTES_MAX:
-                raise too_large(f"Request entity too large: limit is {BODY_BYTES_MAX}")
+            if size <= BODY_BYTES_MAX:
+                parts.append(part)
+            elif size > BODY_BYTES_DRAINED_MAX:
+                break
             if not message.get("more_body", False):
-                return b"".join(parts)
+                break
+        if size > BODY_BYTES_MAX:
+            raise too_large(f"Request entity too large: limit is {BODY_BYTES_MAX}")
+        return b"".join(parts)
 
     @property
     def media_type(self) -> str:
@@ -389,6 +398,8 @@ def _decode(raw: bytes, media_type: str) -> Any:
             return yaml.load(raw, yaml.CSafeLoader)
         except yaml.YAMLError as error:
             raise bad_request(f"error converting YAML to JSON: {error}") from error
+    if media_type == PROTOBUF:
+        return decode_protobuf(raw)
     raise unsupported_media_type(MEDIA_TYPES + "application/json, application/yaml")
 
 

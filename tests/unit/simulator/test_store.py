@@ -311,8 +311,8 @@ async def test_an_object_that_is_being_deleted_takes_no_new_finalizer() -> None:
     await create(cluster, MAPS, config_map(finalizers=["a.example/x"]))
     await delete(cluster, MAPS, "a")
 
+    patch = {"metadata": {"finalizers": ["a.example/x", "a.example/z"]}}
     with pytest.raises(ApiError, match="no new finalizers can be added") as refused:
-        patch = {"metadata": {"finalizers": ["a.example/x", "a.example/z"]}}
         await merge(cluster, MAPS, "a", patch)
 
     assert refused.value.code == 422
@@ -393,7 +393,7 @@ def watch(cluster: Api, since: int, labels: dict[str, str] | None = None) -> Wat
     wanted = labels
 
     def selects(obj: Obj) -> bool:
-        return obj["metadata"].get("labels") == wanted
+        return bool(obj["metadata"].get("labels") == wanted)
 
     return Watch(
         cluster.store,

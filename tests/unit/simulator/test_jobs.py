@@ -1,0 +1,255 @@
+"""Jobs, their pods, nodes, and namespaces."""
+
+from services.simulator.cluster.api import DeleteOptions
+from services.simulator.cluster.catalogue import JOBS, NAMESPACES, NODES, PODS
+from services.simulator.cluster.kinds import Obj
+from tests.unit.simulator.builders import Cluster, in_cluster, job, verdict
+
+
+def pods(cluster: Cluster) -> list[Obj]:
+    return [stored.obj for stored in cluster.api.store.objects(PODS)]
+
+
+def phases(cluster: Cluster) -> list[str]:
+    return sorted(pod["status"]["phase"] for pod in pods(cluster))
+
+
+def test_a_job_runs_its_pods_to_its_end() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(JOBS, job(parallelism=2, completions=3))
+        await cluster.after(5)
+        status = cluster.job()["status"]
+        assert (status["active"], status["ready"]) == (2, 2)
+        assert status["startTime"]
+
+        await cluster.after(10)
+        status = cluster.job()["status"]
+        assert (status["active"], status["succeeded"]) == (1, 2)
+
+        await cluster.after(10)
+        status = cluster.job()["status"]
+        assert verdict(cluster.job(), "Complete") == ("True", "CompletionsReached")
+        assert verdict(cluster.job(), "SuccessCriteriaMet") == ("True", "CompletionsReached")
+        assert status["succeeded"] == 3
+        assert "active" not in status
+        assert status["completionTime"] == "2026-03-04T05:06:27Z"
+        assert phases(cluster) == ["Succeeded"] * 3
+
+    in_cluster(story)
+
+
+def test_pods_carry_their_jobs_labels_and_name_it_as_owner() -> None:
+    async def story(cluster: Cluster) -> None:
+        stored = await cluster.create(JOBS, job())
+        await cluster.after(1)
+
+        metadata = pods(cluster)[0]["metadata"]
+        assert metadata["labels"]["batch.kubernetes.io/job-name"] == "j"
+        assert metadata["labels"]["batch.kubernetes.io/controller-uid"] == stored.uid
+        assert metadata["ownerReferences"][0]["uid"] == stored.uid
+        assert pods(cluster)[0]["spec"]["nodeName"].startswith("node-")
+
+    in_cluster(story)
+
+
+def test_a_suspended_job_makes_no_pods_until_it_is_resumed() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(JOBS, job(suspend=True))
+        await cluster.after(100)
+        assert verdict(cluster.job(), "Suspended") == ("True", "JobSuspended")
+        assert "startTime" not in cluster.job()["status"]
+        assert pods(cluster) == []
+
+        await cluster.merge(JOBS, "j", {"spec": {"suspend": False}})
+        await cluster.after(1)
+        assert verdict(cluster.job(), "Suspended") == ("False", "JobResumed")
+        assert cluster.job()["status"]["startTime"] == "2026-03-04T05:07:47Z"
+
+        await cluster.after(10)
+        assert verdict(cluster.job(), "Complete")[0] == "True"
+
+    in_cluster(story)
+
+
+def test_suspending_a_running_job_ends_its_pods_and_its_time_begins_anew() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(JOBS, job(parallelism=2, completions=2))
+        await cluster.after(4)
+        await cluster.merge(JOBS, "j", {"spec": {"suspend": True}})
+        await cluster.after(0.5)
+        status = cluster.job()["status"]
+        assert status["terminating"] == 2, "pods take a moment to end"
+        assert "active" not in status
+
+        await cluster.after(2)
+        assert pods(cluster) == []
+        status = cluster.job()["status"]
+        assert status["terminating"] == 0
+        assert "startTime" not in status
+
+        await cluster.merge(JOBS, "j", {"spec": {"suspend": False}})
+        await cluster.after(9)
+        assert verdict(cluster.job(), "Complete")[0] == "", "nothing was kept of the first run"
+        await cluster.after(2)
+        assert verdict(cluster.job(), "Complete")[0] == "True"
+
+    in_cluster(story)
+
+
+def test_a_job_fails_when_its_pods_failed_too_often() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(JOBS, job(seconds=1, fail=True, backoffLimit=2))
+        await cluster.after(5)
+        assert cluster.job()["status"]["failed"] == 1, "the second try waits ten seconds"
+        await cluster.after(100)
+
+        assert verdict(cluster.job(), "FailureTarget") == ("True", "BackoffLimitExceeded")
+        assert verdict(cluster.job(), "Failed") == ("True", "BackoffLimitExceeded")
+        assert cluster.job()["status"]["failed"] == 3
+
+    in_cluster(story)
+
+
+def test_a_job_fails_when_its_time_is_over() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(JOBS, job(seconds=100, activeDeadlineSeconds=30))
+        await cluster.after(33)
+
+        assert verdict(cluster.job(), "Failed") == ("True", "DeadlineExceeded")
+        assert pods(cluster) == []
+
+    in_cluster(story)
+
+
+def test_an_indexed_job_runs_each_index_once() -> None:
+    async def story(cluster: Cluster) -> None:
+        body = job(completionMode="Indexed", completions=3, parallelism=2)
+        await cluster.create(JOBS, body)
+        await cluster.after(25)
+
+        key = "batch.kubernetes.io/job-completion-index"
+        assert sorted(pod["metadata"]["annotations"][key] for pod in pods(cluster)) == list("012")
+        assert verdict(cluster.job(), "Complete")[0] == "True"
+
+    in_cluster(story)
+
+
+def test_parallelism_may_change_while_a_job_runs() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(JOBS, job(seconds=100, parallelism=1, completions=5))
+        await cluster.after(1)
+        for parallelism in (3, 2):
+            await cluster.merge(JOBS, "j", {"spec": {"parallelism": parallelism}})
+            await cluster.after(5)
+            assert cluster.job()["status"]["active"] == parallelism
+
+    in_cluster(story)
+
+
+def test_a_deleted_pod_is_replaced() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(JOBS, job(seconds=50))
+        await cluster.after(1)
+        (first,) = cluster.api.store.objects(PODS)
+        cluster.api.delete_now(first)
+        await cluster.after(5)
+
+        (second,) = cluster.api.store.objects(PODS)
+        assert second.uid != first.uid
+        assert cluster.job()["status"]["active"] == 1
+
+    in_cluster(story)
+
+
+def test_a_finished_job_goes_when_its_time_to_live_is_over() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(JOBS, job(ttlSecondsAfterFinished=30))
+        await cluster.after(39)
+        assert cluster.api.store.count(JOBS) == 1
+        await cluster.after(5)
+
+        assert cluster.api.store.count(JOBS) == 0
+        assert pods(cluster) == []
+
+    in_cluster(story)
+
+
+def test_a_job_managed_by_somebody_else_is_left_alone() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.create(JOBS, job(managedBy="kueue.x-k8s.io/multikueue"))
+        await cluster.after(100)
+
+        assert "status" not in cluster.job()
+        assert pods(cluster) == []
+
+    in_cluster(story)
+
+
+def test_a_node_with_the_labels_that_a_pod_wants_is_brought() -> None:
+    async def story(cluster: Cluster) -> None:
+        body = job()
+        body["spec"]["template"]["spec"]["nodeSelector"] = {"pool": "spot"}
+        await cluster.create(JOBS, body)
+        await cluster.after(1)
+
+        name = pods(cluster)[0]["spec"]["nodeName"]
+        node = cluster.api.get(NODES, "", name).obj
+        assert node["metadata"]["labels"]["pool"] == "spot"
+
+    in_cluster(story)
+
+
+def test_a_pod_that_fits_nowhere_says_so_and_waits() -> None:
+    async def story(cluster: Cluster) -> None:
+        for stored in cluster.api.store.objects(NODES):
+            patch = {"spec": {"taints": [{"key": "no", "effect": "NoSchedule"}]}}
+            await cluster.api.patch(NODES, "v1", "", stored.name, patch, "merge")
+        await cluster.create(JOBS, job())
+        tolerant = job("tolerant")
+        tolerant["spec"]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
+        await cluster.create(JOBS, tolerant)
+        await cluster.after(5)
+
+        found = {pod["metadata"]["name"].split("-")[0]: pod for pod in pods(cluster)}
+        assert verdict(found["j"], "PodScheduled") == ("False", "Unschedulable")
+        assert found["tolerant"]["status"]["phase"] == "Running"
+
+    in_cluster(story)
+
+
+def test_a_deleted_namespace_is_emptied_and_then_gone() -> None:
+    async def story(cluster: Cluster) -> None:
+        space = await cluster.create(NAMESPACES, {"metadata": {"name": "team"}})
+        body = job(seconds=100)
+        body["metadata"]["namespace"] = "team"
+        await cluster.api.create(JOBS, "v1", "team", body)
+        await cluster.after(1)
+        _, gone = await cluster.api.delete(NAMESPACES, "", "team", DeleteOptions())
+        assert not gone
+        assert cluster.api.get(NAMESPACES, "", "team").obj["status"]["phase"] == "Terminating"
+        await cluster.after(5)
+
+        assert cluster.api.store.get(NAMESPACES, "", "team") is None
+        assert cluster.api.store.by_uid(space.uid) is None
+        assert cluster.api.store.count(JOBS) == cluster.api.store.count(PODS) == 0
+
+    in_cluster(story)
+
+
+def test_the_same_seed_gives_the_same_history() -> None:
+    def history(seed: int) -> list[bytes]:
+        lines: list[bytes] = []
+
+        async def story(cluster: Cluster) -> None:
+            cluster.api.store.subscribe(None, lambda event: lines.append(event.line(event.type)))
+            for number in range(5):
+                await cluster.create(JOBS, job(f"j{number}", seconds=None))
+            await cluster.after(600)
+
+        in_cluster(story, seed)
+        return lines
+
+    first = history(1)
+    assert len(first) > 30
+    assert first == history(1)
+    assert first != history(2)
