@@ -41,7 +41,10 @@ def _one_object(path: Path) -> dict[str, Any]:
     if len(documents) != 1 or not isinstance(documents[0], dict):
         raise ValueError(f"{path}: expected one object, got {len(documents)} documents")
     # Through JSON, as it would come from an API server: dates become text, keys are strings.
-    plain = orjson.dumps(documents[0], option=orjson.OPT_NON_STR_KEYS, default=str)
+    try:
+        plain = orjson.dumps(documents[0], option=orjson.OPT_NON_STR_KEYS, default=str)
+    except TypeError as error:
+        raise ValueError(f"{path}: cannot be JSON: {error}") from error
     loaded: dict[str, Any] = orjson.loads(plain)
     return loaded
 

@@ -27,6 +27,9 @@ SECOND: Final = 1_000_000_000
 DEFAULT_TIMEOUT_NANOSECONDS: Final = 3_600 * SECOND
 INT64_MAX: Final = 2**63 - 1
 
+NESTING_MAX: Final = 100
+"""Levels of lists and objects in one another. Real pipelines have about fifteen."""
+
 _UNITS: Final = {
     "ns": 1,
     "us": 1_000,
@@ -303,7 +306,7 @@ def _param_value(raw: Any) -> str | list[str] | dict[str, str]:
         case dict() if all(item is None or isinstance(item, str) for item in raw.values()):
             return {key: item or "" for key, item in raw.items()}
         case _:
-            return orjson.dumps(raw).decode()
+            return _json(raw)
 
 
 def _param_specs(raw: Any, path: str) -> list[Object]:
@@ -420,13 +423,22 @@ def _without_empty(raw: Object, path: str, keep: tuple[str, ...] = ()) -> Object
     }
 
 
-def _doubles(value: Any) -> Any:
+def _doubles(value: Any, depth: int = 0) -> Any:
     """Copy `value` with every integer as a double."""
+    if depth > NESTING_MAX:
+        raise InvalidPipelineRunError(f"nested more than {NESTING_MAX} levels deep")
     if isinstance(value, dict):
-        return {key: _doubles(item) for key, item in value.items()}
+        return {key: _doubles(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [_doubles(item) for item in value]
+        return [_doubles(item, depth + 1) for item in value]
     return float(value) if type(value) is int else value
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError as error:  # orjson's own limit, 254 levels
+        raise InvalidPipelineRunError(f"nested more than {NESTING_MAX} levels deep") from error
 
 
 def _mapping(raw: Any, path: str) -> Object:
@@ -452,4 +464,4 @@ def _list(raw: Any, path: str) -> list[Any]:
 
 def _kind(value: Any) -> str:
     names = {dict: "object", list: "list", str: "string", bool: "boolean", type(None): "null"}
-    return f"{names.get(type(value), 'number')} {orjson.dumps(value).decode()[:60]}"
+    return f"{names.get(type(value), 'number')} {_json(value)[:60]}"
