@@ -43,7 +43,11 @@ def configure_logging(*, service: str, level: str, format_: str) -> None:
     )
     structlog.contextvars.bind_contextvars(service=service)
     formatter = structlog.stdlib.ProcessorFormatter(
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
         foreign_pre_chain=shared,
     )
     handler = logging.StreamHandler(sys.stderr)
