@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 from faststream import AckPolicy
 from faststream.nats import NatsBroker
+from faststream.nats.security import NatsCredentials
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
@@ -55,7 +56,7 @@ def make_broker(
         ping_interval=PING_SECONDS,
         pending_size=PENDING_BYTES,
         graceful_timeout=GRACEFUL_SECONDS,
-        user_credentials=credentials,
+        security=None if credentials is None else NatsCredentials(credentials),
         logger=None,
         # Handlers take the raw delivery: nothing to inject, nothing to convert.
         apply_types=False,
@@ -124,7 +125,7 @@ class Connection:
                 self._nc = await self.broker.connect()
                 break
             except (NatsError, OSError, TimeoutError) as error:
-                # What FastStream takes for final (a wrong password): somebody may mend it.
+                # Not what nats-py tries again by itself: a name that means nothing, a bad file.
                 self._complain(error)
                 await asyncio.sleep(pause)
         log.info("connected to NATS", url=self.url)
@@ -163,6 +164,10 @@ class Connection:
             log.error("NATS denies permission", error=str(error), user=self.name)
         else:
             self._complain(error)
+        if self._nc is None and isinstance(error, NatsError):
+            # FastStream compares the words: it takes some errors of the first connection for
+            # final, and leaves the socket open. A wrong password is mended more often than not.
+            error.args = (f"{error}; trying again",)
 
     def _complain(self, error: Exception) -> None:
         now = asyncio.get_running_loop().time()

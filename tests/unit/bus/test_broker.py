@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.bus.broker import without_secrets
+from shared.bus.broker import make_broker, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -16,3 +16,7 @@ from shared.bus.broker import without_secrets
 )
 def test_a_url_is_shown_without_its_secrets(url: str, expected: str) -> None:
     assert without_secrets(url) == expected
+
+
+def test_a_broker_with_credentials_is_made_without_a_warning() -> None:
+    make_broker("nats://nowhere", credentials="/etc/sluicegate/watcher.creds")
