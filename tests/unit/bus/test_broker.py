@@ -19,4 +19,6 @@ def test_a_url_is_shown_without_its_secrets(url: str, expected: str) -> None:
 
 
 def test_a_broker_with_credentials_is_made_without_a_warning() -> None:
+    pytest.importorskip("nkeys", reason="comes with nats-py[nkeys]")
+
     make_broker("nats://nowhere", credentials="/etc/sluicegate/watcher.creds")
