@@ -23,7 +23,9 @@ _URL_LIKE = re.compile(r"[\w-]+://")
 _VARIABLE = re.compile(r"\$\(([^()$]+)\)")
 _RESULT = re.compile(r"(tasks|finally)\.[^.]+\.results\.\S+")
 _TASK_RESULT = re.compile(r"tasks\.([^.]+)\.results\.\S+")
-_PARAM = re.compile(r"params(?:\.([^\[]+)|\[\s*[\"'](.+?)[\"']\s*\])")
+_PARAM = re.compile(
+    r"params(?:\.([_a-zA-Z][-.\w]*)|\[\s*[\"']([-.\w]+)[\"']\s*\])(?:\[[^\]]*\])?", re.ASCII
+)
 _PARAM_TYPES: Final = ("string", "array", "object")
 _STATUSES: Final = ("Cancelled", "CancelledRunFinally", "StoppedRunFinally", "PipelineRunPending")
 _VOLUME_SOURCES: Final = (
@@ -183,7 +185,8 @@ def _task_kind(task: Object, path: str) -> Problems:
             yield f"missing field(s): {path}.taskSpec.steps"
         else:
             yield from _param_specs(given.get("params", []), f"{path}.taskSpec.params")
-            yield from _steps(given["steps"], f"{path}.taskSpec.steps")
+            if not given.get("stepTemplate"):  # a template may fill in what a step lacks
+                yield from _steps(given["steps"], f"{path}.taskSpec.steps")
 
 
 def _steps(steps: list[Object], path: str) -> Problems:
@@ -323,7 +326,7 @@ def _propagated(spec: Object, pipeline: Object) -> Problems:
 
 def _unknown(value: Any, known: set[str], path: str) -> Problems:
     for variable in _variables(value):
-        match = _PARAM.match(variable)
+        match = _PARAM.fullmatch(variable)
         if match is None:
             continue
         name = match[1] or match[2]

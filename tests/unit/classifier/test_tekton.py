@@ -153,9 +153,20 @@ ACCEPTED = {
         **{"finally": [task("z", params=[{"name": "x", "value": "$(tasks.a.results.r)"}])]},
     ),
     "parameters that the run declares": inline(
-        task(params=[{"name": "x", "value": "$(params.y) $(params['y']) $(params.y[*])"}]),
+        task(
+            params=[
+                {"name": "x", "value": "$(params.y) $(params['y']) $(params.y[*]) $(params.y[0])"}
+            ]
+        ),
         params=[{"name": "y"}],
     ),
+    "a shell's own substitutions": inline(
+        {"name": "a", "taskSpec": {"steps": [{"image": "i", "script": "$(params.sh | x) $(ls)"}]}}
+    ),
+    "a step that its template completes": inline(
+        {"name": "a", "taskSpec": {"stepTemplate": {"image": "i"}, "steps": [{"script": "x"}]}}
+    ),
+    "a step action": inline({"name": "a", "taskSpec": {"steps": [{"ref": {"name": "s"}}]}}),
     "a custom task": inline({"name": "c", "taskRef": {"apiVersion": "a.b/v1", "kind": "Wait"}}),
     "no timeout at all": run(timeouts={"pipeline": "0", "tasks": "0s"}),
     "timeouts that fit": run(timeouts={"pipeline": "3h", "tasks": "2h", "finally": "1h"}),
@@ -216,6 +227,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a parameter that nobody declares": (
         inline(task(params=[{"name": "x", "value": "$(params.nope)"}])),
         'non-existent variable `nope` in "$(params.nope)": pipelineSpec.tasks[0].params[x]',
+    ),
+    "a step without an image": (
+        inline({"name": "a", "taskSpec": {"steps": [{"script": "x"}]}}),
+        "missing field(s): pipelineSpec.tasks[0].taskSpec.steps[0].image",
     ),
     "a step that uses a parameter nobody declares": (
         inline({"name": "a", "taskSpec": STEPS}),
