@@ -1,0 +1,291 @@
+"""Each rule of the ConfigMap, one case each (`research/tekton.md` 2.4 and 2.5)."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from services.provisioner.host_config import (
+    DynamicPlatform,
+    HostConfig,
+    LocalPlatform,
+    PoolPlatform,
+    StaticPlatform,
+    parse_host_config,
+)
+from services.provisioner.instance_tags import check_instance_tag
+
+GOOD = {
+    "local-platforms": "linux/x86_64, local ,localhost,",
+    "dynamic-platforms": "linux/arm64",
+    "instance-tag": "prod",
+    "dynamic.linux-arm64.type": "fake",
+    "dynamic.linux-arm64.max-instances": "10",
+    "dynamic-pool-platforms": "linux/s390x",
+    "dynamic.linux-s390x.type": "fake",
+    "dynamic.linux-s390x.max-instances": "3",
+    "dynamic.linux-s390x.concurrency": "4",
+    "dynamic.linux-s390x.max-age": "60",
+    "host.power.example.com.address": "10.0.0.1",
+    "host.power.example.com.platform": "linux/ppc64le",
+    "host.power.example.com.user": "root",
+    "host.power.example.com.secret": "power-keys",
+    "host.power.example.com.concurrency": "8",
+}
+
+TYPES = frozenset({"aws", "ibmz", "ibmp", "fake"})
+
+
+def parse(data: dict[str, str], *, last_good: dict[str, str] | None = None) -> HostConfig:
+    before = parse_host_config(last_good or {}, available=TYPES)
+    return parse_host_config(data, available=TYPES, last_good=before)
+
+
+def changed(**changes: str | None) -> dict[str, str]:
+    """GOOD with other values; None takes a key away. `linux_arm64__type` is `dynamic.linux-arm64.type`."""
+    data: dict[str, str | None] = dict(GOOD)
+    for name, value in changes.items():
+        platform, _, key = name.replace("_", "-").partition("--")
+        data[f"dynamic.{platform}.{key}" if key else platform] = value
+    return {key: value for key, value in data.items() if value is not None}
+
+
+def test_a_good_configuration_names_each_platform_once() -> None:
+    config = parse(GOOD)
+    assert config.errors == {}
+    assert {name: type(platform) for name, platform in config.platforms.items()} == {
+        "linux/x86_64": LocalPlatform,
+        "local": LocalPlatform,
+        "localhost": LocalPlatform,
+        "linux/arm64": DynamicPlatform,
+        "linux/s390x": PoolPlatform,
+        "linux/ppc64le": StaticPlatform,
+    }
+
+
+def test_what_is_not_said_has_its_default() -> None:
+    arm = parse(GOOD).platforms["linux/arm64"]
+    assert isinstance(arm, DynamicPlatform)
+    assert arm.machines.allocation_timeout_seconds == 600
+    assert arm.machines.check_interval_seconds == 60
+    assert arm.machines.tag == "prod"
+
+
+def test_a_host_s_name_may_contain_dots() -> None:
+    power = parse(GOOD).platforms["linux/ppc64le"]
+    assert isinstance(power, StaticPlatform)
+    assert [(host.name, host.concurrency) for host in power.hosts] == [("power.example.com", 8)]
+
+
+def test_the_first_list_that_names_a_platform_decides() -> None:
+    data = GOOD | {
+        "local-platforms": "linux/arm64,linux/ppc64le",
+        "dynamic-pool-platforms": "linux/arm64",
+    }
+    config = parse(data)
+    assert isinstance(config.platforms["linux/arm64"], LocalPlatform)
+    assert isinstance(config.platforms["linux/ppc64le"], LocalPlatform)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bad:
+    data: dict[str, str]
+    what: str
+    error: str
+    still: list[str] = field(default_factory=lambda: ["linux/x86_64", "linux/ppc64le"])
+
+
+def numbers(platform: str, key: str, values: list[str], rule: str) -> dict[str, Bad]:
+    prefix = f"dynamic.{platform.replace('/', '-')}.{key}"
+    return {
+        f"{key} of {platform} must not be {value!r}": Bad(
+            data=GOOD | {prefix: value},
+            what=platform,
+            error=f"{prefix}: invalid value '{value.strip()}': must be {rule}",
+        )
+        for value in values
+    }
+
+
+NO_NUMBERS = ["0", "-1", "x", "", "1.5", "1e3", "0x10", "1_000", "\u0661", "9" * 30]
+
+BAD = {
+    **numbers("linux/arm64", "max-instances", NO_NUMBERS, "greater than or equal to 1"),
+    **numbers("linux/arm64", "allocation-timeout", ["0", "soon"], "greater than or equal to 1"),
+    **numbers("linux/arm64", "check-interval", ["0", "-5"], "greater than or equal to 1"),
+    **numbers("linux/s390x", "concurrency", ["0", "9"], "between 1 and 8"),
+    **numbers("linux/s390x", "max-age", ["0", "1441"], "between 1 and 1440"),
+    "a dynamic platform needs a type": Bad(
+        data=changed(linux_arm64__type=None), what="linux/arm64",
+        error="dynamic.linux-arm64.type: invalid type: expect 'aws', 'ibmz', or 'ibmp', got ''",
+    ),
+    "an unknown type is refused": Bad(
+        data=changed(linux_arm64__type="azure"), what="linux/arm64",
+        error="dynamic.linux-arm64.type: invalid type: expect 'aws', 'ibmz', or 'ibmp', got 'azure'",
+    ),
+    "a dynamic platform needs max-instances": Bad(
+        data=changed(linux_arm64__max_instances=None), what="linux/arm64",
+        error="dynamic.linux-arm64.max-instances: required",
+    ),
+    "a pool needs a concurrency": Bad(
+        data=changed(linux_s390x__concurrency=None), what="linux/s390x",
+        error="dynamic.linux-s390x.concurrency: required", still=["linux/arm64"],
+    ),
+    "a pool needs an age": Bad(
+        data=changed(linux_s390x__max_age=None), what="linux/s390x",
+        error="dynamic.linux-s390x.max-age: required", still=["linux/arm64"],
+    ),
+    "a cloud needs a secret": Bad(
+        data=changed(linux_arm64__type="aws"), what="linux/arm64",
+        error="dynamic.linux-arm64.ssh-secret: required",
+    ),
+    "IBM's secret must be for the architecture of the platform": Bad(
+        data=changed(linux_s390x__type="ibmz", linux_s390x__ssh_secret="ppc64le-key"), what="linux/s390x",
+        error="dynamic.linux-s390x.ssh-secret: 'ppc64le-key' and 'linux/s390x' must both contain "
+        "s390x or ppc64le",
+    ),
+    "a tag must be for the platform": Bad(
+        data=changed(linux_arm64__instance_tag="prod-amd64"), what="linux/arm64",
+        error="dynamic.linux-arm64.instance-tag: platform mismatch: key has 'arm64', value has 'amd64'",
+    ),
+    "an empty platform in the middle of a list is told": Bad(
+        data=GOOD | {"dynamic-platforms": "linux/arm64,,linux/arm64"}, what="dynamic-platforms",
+        error="invalid dynamic platform '': empty platform in middle of list", still=["linux/arm64"],
+    ),
+    "a platform that is none is told": Bad(
+        data=GOOD | {"dynamic-pool-platforms": "linux/S390x"}, what="linux/S390x",
+        error="invalid dynamic pool platform 'linux/S390x': platform must be in format 'label/label' "
+        "where each label follows Kubernetes RFC 1035 label name format",
+    ),
+    "a host's address must be one": Bad(
+        data=GOOD | {"host.power.example.com.address": "power"}, what="linux/ppc64le",
+        error="host.power.example.com.address: 'power' is no IP address", still=["linux/arm64"],
+    ),
+    "a host needs a platform": Bad(
+        data=GOOD | {"host.b.address": "10.0.0.2"}, what="host.b",
+        error="host.b.platform: platform must be in format 'label/label' where each label follows "
+        "Kubernetes RFC 1035 label name format",
+    ),
+    "a host's concurrency has a limit": Bad(
+        data=GOOD | {"host.power.example.com.concurrency": "9"}, what="host.power.example.com",
+        error="host.power.example.com.concurrency: invalid value '9': must be between 1 and 8",
+        still=["linux/arm64"],
+    ),
+    "an unknown key of a host is told": Bad(
+        data=GOOD | {"host.power.example.com.concurency": "1"}, what="host.power.example.com",
+        error="host.power.example.com.concurency: unknown key", still=["linux/arm64"],
+    ),
+    "a host without a name is told": Bad(
+        data=GOOD | {"host.address": "10.0.0.1"}, what="host.",
+        error="host.address: the name of the host is missing",
+    ),
+    "a tag that is no pair is told": Bad(
+        data=GOOD | {"additional-instance-tags": "team=a,oops"}, what="additional-instance-tags",
+        error="'oops' is no key=value", still=["linux/arm64"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD.values(), ids=BAD.keys())
+def test_a_mistake_is_told_and_breaks_no_neighbour(case: Bad) -> None:
+    config = parse(case.data)
+    assert config.errors[case.what] == case.error
+    assert set(case.still) <= config.platforms.keys()
+    if case.what in {"linux/arm64", "linux/s390x", "linux/ppc64le"}:
+        assert case.what not in config.platforms
+        assert config.resolve(case.what) == f"failed to read host config: {case.error}"
+
+
+@pytest.mark.parametrize("case", BAD.values(), ids=BAD.keys())
+def test_where_there_was_a_good_version_it_stays(case: Bad) -> None:
+    before, after = parse(GOOD), parse(case.data, last_good=GOOD)
+    assert case.error in after.errors.values()
+    listed = before.platforms.keys() - {"linux/s390x" if case.what == "linux/S390x" else ""}
+    assert listed <= after.platforms.keys()
+    if case.what in listed:
+        assert after.platforms[case.what] == before.platforms[case.what]
+
+
+def test_a_platform_that_left_the_lists_is_gone_though_it_was_good() -> None:
+    config = parse(GOOD | {"dynamic-platforms": ""}, last_good=GOOD)
+    assert "linux/arm64" not in config.platforms
+    text = "Error allocating host: no hosts configured for platform linux/arm64"
+    assert config.resolve("linux/arm64") == text
+
+
+def test_one_broken_host_of_a_platform_leaves_the_other() -> None:
+    extra = {
+        "host.b.address": "10.0.0.2",
+        "host.b.platform": "linux/ppc64le",
+        "host.b.concurrency": "x",
+    }
+    power = parse(GOOD | extra).platforms["linux/ppc64le"]
+    assert isinstance(power, StaticPlatform)
+    assert [host.name for host in power.hosts] == ["power.example.com"]
+
+
+def test_a_host_without_concurrency_is_never_used() -> None:
+    config = parse({"host.a.address": "10.0.0.1", "host.a.platform": "linux/ppc64le"})
+    text = "Error allocating host: no hosts configured for platform linux/ppc64le"
+    assert config.resolve("linux/ppc64le") == text
+
+
+def test_without_any_host_an_unknown_platform_is_told_so() -> None:
+    assert parse({}).resolve("linux/riscv64") == "Error allocating host: no hosts configured"
+
+
+def test_a_type_that_this_installation_lacks_is_refused() -> None:
+    config = parse_host_config(
+        changed(linux_arm64__type="aws", linux_arm64__ssh_secret="keys"),
+        available=frozenset({"fake"}),
+    )
+    assert config.errors == {
+        "linux/arm64": "dynamic.linux-arm64.type: this installation has no provider 'aws'"
+    }
+
+
+def test_of_an_additional_tag_only_the_text_up_to_a_second_sign_counts() -> None:
+    arm = parse(GOOD | {"additional-instance-tags": "team=a, cost=b=c ,"}).platforms["linux/arm64"]
+    assert isinstance(arm, DynamicPlatform)
+    assert arm.machines.extra_tags == (("team", "a"), ("cost", "b"))
+
+
+TAGS = {
+    "the architecture alone": ("linux-arm64", "prod-arm64", None),
+    "the type follows the architecture": ("linux-mlarge-arm64", "prod-arm64-mlarge", None),
+    "parts of the type in any order": ("linux-d160-m2xlarge-arm64", "prod-arm64-m2xlarge-d160", None),
+    "another architecture": (
+        "linux-arm64", "prod-amd64", "platform mismatch: key has 'arm64', value has 'amd64'",
+    ),
+    "another type": (
+        "linux-mlarge-arm64", "prod-arm64-m2xlarge",
+        "instance type mismatch: key has 'mlarge', value has 'm2xlarge'",
+    ),
+    "no type where the platform has one": (
+        "linux-mlarge-arm64", "prod-arm64", "instance type mismatch: key has 'mlarge', value has ''",
+    ),
+    "no architecture": (
+        "linux-arm64", "prod", "'prod' must be '<prefix>-<architecture>[-<instance type>]'",
+    ),
+    "29 characters are the most for ppc64le": ("linux-ppc64le", f"{'p' * 21}-ppc64le", None),
+    "30 are too many for ppc64le": (
+        "linux-ppc64le", f"{'p' * 22}-ppc64le",
+        "instance tag too long for ppc64le: 30 characters (max 29)",
+    ),
+    "46 are too many for s390x": (
+        "linux-s390x", f"{'p' * 40}-s390x", "instance tag too long for s390x: 46 characters (max 45)",
+    ),
+    "others may be long": ("linux-arm64", f"{'p' * 90}-arm64", None),
+    "a platform without a dash": ("local", "prod-arm64", "platform 'local' names no architecture"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "tag", "error"), TAGS.values(), ids=TAGS.keys())
+def test_an_instance_tag_says_the_same_machine_as_its_platform(
+    key: str, tag: str, error: str | None
+) -> None:
+    if error is None:
+        check_instance_tag(key, tag)
+    else:
+        with pytest.raises(ValueError) as raised:  # noqa: PT011 - the text is compared below
+            check_instance_tag(key, tag)
+        assert str(raised.value) == error

@@ -1,0 +1,148 @@
+"""Which TaskRuns ask for a machine, what they are called to, and when they stop asking."""
+
+from typing import Any
+
+import pytest
+
+from services.provisioner.platforms import PlatformFormatError, check_platform, is_platform, key_of
+from services.provisioner.ssh_secret import error_secret, local_secret, remote_secret
+from services.provisioner.task_runs import has_ended, to_request
+from shared.contracts.kinds import Object
+from tests.unit.provisioner.stage import done, task_run
+
+
+def with_(path: str, value: Any) -> Object:
+    """A TaskRun that asks, with one thing changed."""
+    obj = task_run("build")
+    *parents, last = path.split(".")
+    inner = obj
+    for parent in parents:
+        inner = inner.setdefault(parent, {})
+    inner[last] = value
+    return obj
+
+
+VOLUME = {"name": "ssh", "secret": {"secretName": "multi-platform-ssh-build"}}
+
+ASK = {
+    "a resolved task with the volume and the parameter": (task_run("build"), "linux/arm64"),
+    "the first PLATFORM wins": (
+        with_("spec.params", [{"name": "PLATFORM", "value": "a/b"}, {"name": "PLATFORM", "value": "c/d"}]),
+        "a/b",
+    ),
+    "a PLATFORM that is a list reads as nothing": (
+        with_("spec.params", [{"name": "PLATFORM", "value": ["linux/arm64"]}]), "",
+    ),
+    "the volume may be one of many": (
+        with_("status.taskSpec.volumes", [{"name": "a", "emptyDir": {}}, {"secret": {}}, VOLUME]),
+        "linux/arm64",
+    ),
+}  # fmt: skip
+
+DO_NOT_ASK = {
+    "a task that is not resolved yet": with_("status", {}),
+    "a task without a status": with_("status", None),
+    "a task without volumes": with_("status.taskSpec", {"volumes": None}),
+    "a test task that only has a parameter of that name": with_("status.taskSpec.volumes", []),
+    "a volume of another secret": with_(
+        "status.taskSpec.volumes", [{"name": "ssh", "secret": {"secretName": "ssh-keys"}}]
+    ),
+    "a volume in the spec, which Tekton has not taken yet": {
+        **task_run("build"), "status": {}, "spec": {**task_run("build")["spec"], "volumes": [VOLUME]},
+    },
+    "no parameters": with_("spec", {}),
+    "another parameter": with_("spec.params", [{"name": "ARCH", "value": "arm64"}]),
+    "the helpers' own tasks": with_("metadata.labels", {"build.appstudio.redhat.com/task-type": "provision"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("obj", "platform"), ASK.values(), ids=ASK.keys())
+def test_it_asks(obj: Object, platform: str) -> None:
+    request = to_request(obj)
+    assert request is not None
+    assert (request.platform, request.uid, request.name) == (platform, "uid-build", "build")
+
+
+@pytest.mark.parametrize("obj", DO_NOT_ASK.values(), ids=DO_NOT_ASK.keys())
+def test_it_does_not_ask(obj: Object) -> None:
+    assert to_request(obj) is None
+
+
+def test_it_names_the_hosts_that_failed_for_it() -> None:
+    annotations = {"build.appstudio.redhat.com/failed-hosts": "b, a,,b"}
+    request = to_request(task_run("build", annotations=annotations))
+    assert request is not None
+    assert request.failed_hosts == ("a", "b")
+
+
+def test_it_carries_the_trace_of_its_workload() -> None:
+    request = to_request(task_run("build", annotations={"sluicegate.dev/traceparent": "00-1-2-01"}))
+    assert request is not None
+    assert request.traceparent == "00-1-2-01"
+
+
+ENDED = {
+    "it runs": (task_run("build"), False),
+    "it succeeded": (done(task_run("build")), True),
+    "it failed": (with_("status.conditions", [{"type": "Succeeded", "status": "False"}]), True),
+    "it is not known yet": (
+        with_("status.conditions", [{"type": "Succeeded", "status": "Unknown"}]),
+        False,
+    ),
+    "somebody deletes it": (task_run("build", deletionTimestamp="2026-01-01T00:00:00Z"), True),
+}
+
+
+@pytest.mark.parametrize(("obj", "ended"), ENDED.values(), ids=ENDED.keys())
+def test_when_it_has_ended(obj: Object, ended: bool) -> None:
+    assert has_ended(obj) is ended
+
+
+@pytest.mark.parametrize(
+    "platform",
+    [
+        "local",
+        "localhost",
+        "linux/x86_64",
+        "linux/arm64",
+        "linux-mlarge/amd64",
+        "a/b",
+        f"{'a' * 63}/b",
+    ],
+)
+def test_these_are_platforms(platform: str) -> None:
+    assert check_platform(platform) == platform
+
+
+@pytest.mark.parametrize(
+    "platform",
+    ["", "/", "linux", "linux/", "/arm64", "linux/arm64/v8", "Linux/arm64", "linux/arm_64", "linux/1arm",
+     "linux/arm64-", " linux/arm64", "linux/arm64\n", f"{'a' * 64}/b", "linux/x86_64x"],
+)  # fmt: skip
+def test_these_are_none(platform: str) -> None:
+    assert not is_platform(platform)
+    with pytest.raises(PlatformFormatError, match="must be in format 'label/label'"):
+        check_platform(platform)
+
+
+def test_a_platform_inside_of_a_key_has_dashes() -> None:
+    assert key_of("linux/arm64") == "linux-arm64"
+
+
+def test_the_secret_of_a_remote_host_names_user_and_home() -> None:
+    # md5 of "build", "team-a" and a line feed, 28 digits: as the provisioning script computes it.
+    user = "u-b4de4c6dcae1e1499596fd77b398"
+    assert remote_secret(namespace="team-a", name="build", address="10.0.0.7") == {
+        "host": f"{user}@10.0.0.7",
+        "user-dir": f"/home/{user}",
+    }
+
+
+def test_the_secret_of_a_local_build_names_localhost_only() -> None:
+    assert local_secret() == {"host": "localhost"}
+
+
+def test_the_secret_of_a_failure_has_the_error_only() -> None:
+    assert error_secret(message="no hosts configured", platform="") == {
+        "error": "no hosts configured\n\nContext info:\nPlatform: [UNKNOWN]\n"
+    }
