@@ -12,8 +12,18 @@ from tests.conformance.classification import compare_expressions, compare_pipeli
 ROOT = Path(__file__).parents[3]
 SAMPLES = ROOT / "tests" / "conformance" / "samples" / "classification"
 WHOLE = ROOT.parent / "shared" / "conformance" / "classification"
+SEEDS = ROOT.parent / "shared" / "seeds"
 CASES = WHOLE if WHOLE.is_dir() else SAMPLES
 CONFIGURATION = ROOT / "deploy" / "examples" / "konflux" / "classifier"
+
+
+@pytest.mark.skipif(not SEEDS.is_dir(), reason="the seed documents are not at hand")
+def test_the_shipped_expressions_are_those_of_the_seed_unchanged() -> None:
+    document = next(SEEDS.glob("000_*.txt")).read_text()
+    quoted = document[document.index("queueName: pipelines-queue\ncel:") :]
+    seed = yaml.safe_load(quoted[: quoted.index("What this configuration does")])
+
+    assert yaml.safe_load((CONFIGURATION / "config.yaml").read_text()) == seed
 
 
 def test_every_pipeline_run_gets_the_class_and_requests_of_the_reference() -> None:
