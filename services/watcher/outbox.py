@@ -168,16 +168,17 @@ class Outbox:
         if entry is None:  # The log keeps less than we remember.
             self._sequences.pop(subject, None)
             return message
-        self._sequences[subject] = entry.sequence
         try:
             theirs = Observed.decode(entry.data, entry.headers)
         except UndecodableError as error:
             log.warning("undecodable_observed", subject=subject, error=str(error))
-            return message
-        if not _newer(theirs, message):
-            return message
-        log.info("already_said", subject=subject, resource_version=theirs.resource_version)
-        return None
+        else:
+            if _newer(theirs, message):
+                # The fence stays as it was: what we say next may be older than theirs, too.
+                log.info("already_said", subject=subject, version=theirs.resource_version)
+                return None
+        self._sequences[subject] = entry.sequence
+        return message
 
     def _later(self, message: Observed, error: BusError) -> Observed:
         log.warning("bus_refused", subject=message.subject, error=str(error))

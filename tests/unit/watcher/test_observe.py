@@ -1,0 +1,106 @@
+"""What of an object travels, and what never does."""
+
+import pytest
+
+from services.watcher.observe import TRUNCATED, observed, shortened, tombstone
+from shared.contracts.kinds import JOB, NODE, SECRET, Object
+
+APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def an_object(**fields: object) -> Object:
+    metadata = {"namespace": "n", "name": "a", "uid": "u", "resourceVersion": "7"}
+    return {"apiVersion": "v1", "kind": "X", "metadata": metadata, **fields}
+
+
+def with_metadata(**more: object) -> Object:
+    obj = an_object(spec={"x": 1})
+    obj["metadata"] |= more
+    return obj
+
+
+TRIMMED = {
+    "managed fields": (with_metadata(managedFields=[{"manager": "m"}]), {}),
+    "what kubectl applied last": (
+        with_metadata(annotations={APPLIED: "{}", "keep": "me"}),
+        {"annotations": {"keep": "me"}},
+    ),
+    "annotations that were nothing else": (with_metadata(annotations={APPLIED: "{}"}), {}),
+    "nothing else": (
+        with_metadata(annotations={"a": "b"}, labels={"c": "d"}, finalizers=["f"]),
+        {"annotations": {"a": "b"}, "labels": {"c": "d"}, "finalizers": ["f"]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("obj", "kept"), TRIMMED.values(), ids=TRIMMED.keys())
+def test_it_travels_without(obj: Object, kept: Object) -> None:
+    before = repr(obj)
+    message = observed("hub", JOB, obj)
+    assert message.object is not None
+    identity = {"namespace": "n", "name": "a", "uid": "u", "resourceVersion": "7"}
+    assert message.object["metadata"] == identity | kept
+    assert message.object["spec"] == {"x": 1}
+    assert repr(obj) == before, "the object itself is left alone"
+
+
+@pytest.mark.parametrize("say", [observed, tombstone])
+def test_a_secrets_data_never_travels(say: type) -> None:
+    obj = an_object(data={"k": "aGlkZGVu"}, stringData={"k": "hidden"}, type="Opaque")
+    message = say("hub", SECRET, obj)
+    assert b"aGlkZGVu" not in message.encode()
+    assert b"hidden" not in message.encode()
+    assert message.object["type"] == "Opaque"
+
+
+def test_it_says_whose_state_it_is() -> None:
+    message = observed("hub", JOB, an_object())
+    assert (message.namespace, message.name, message.uid, message.resource_version) == (
+        "n",
+        "a",
+        "u",
+        "7",
+    )
+    assert message.subject == "sluice.observed.hub.n.a.jobs_batch"
+    assert not message.deleted
+
+
+def test_a_cluster_scoped_object_has_no_namespace() -> None:
+    obj = {"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}}
+    assert observed("hub", NODE, obj).subject == "sluice.observed.hub._.a.nodes_"
+
+
+def test_a_tombstone_has_the_last_state_and_an_id_of_its_own() -> None:
+    alive, dead = observed("hub", JOB, an_object()), tombstone("hub", JOB, an_object())
+    assert dead.deleted
+    assert dead.object == alive.object
+    assert dead.message_id != alive.message_id
+
+
+def test_the_trace_of_the_workload_goes_along() -> None:
+    trace = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
+    obj = with_metadata(annotations={"sluicegate.dev/traceparent": trace})
+    assert observed("hub", JOB, obj).traceparent == trace
+
+
+def test_of_a_too_large_object_its_identity_and_standing_are_said() -> None:
+    obj = with_metadata(annotations={"big": "x" * 5000, "small": "y"}, labels={"q": "r"})
+    obj["spec"] = {"suspend": False, "template": {"x": "y" * 5000}, "text": "z" * 5000}
+    obj["status"] = {
+        "completionTime": "2026-01-01T00:00:00Z",
+        "conditions": [{"type": "Complete", "status": "True", "message": "m" * 5000}],
+        "results": ["r" * 5000],
+    }
+    message = observed("hub", JOB, obj)
+    short = shortened(message, size=len(message.encode()))
+    assert short.object is not None
+    assert len(short.encode()) < 1500
+    assert short.object["metadata"]["labels"] == {"q": "r"}
+    assert short.object["metadata"]["annotations"]["small"] == "y"
+    assert "bytes" in short.object["metadata"]["annotations"][TRUNCATED]
+    assert short.object["spec"] == {"suspend": False}
+    assert short.object["status"] == {
+        "completionTime": "2026-01-01T00:00:00Z",
+        "conditions": [{"type": "Complete", "status": "True"}],
+    }
+    assert short.message_id == message.message_id
