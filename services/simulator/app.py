@@ -42,8 +42,8 @@ class Simulator:
         self.api = Api(now=_now, random=random)
         self.behaviour = Behaviour(self.api, random=random, speed=speed) if behaviour else None
         self._webhooks = Webhooks(self.api, random=random, services=services or {})
-        front = Front(self.api, now=_now)
-        self._server = Server(front, port=port, certificate=certificate, key=key)
+        self.front = Front(self.api, now=_now)
+        self._server = Server(self.front, port=port, certificate=certificate, key=key)
         self._authority = certificate
 
     @property

@@ -34,7 +34,7 @@ from services.simulator.http.requests import (
     path_not_found,
 )
 
-__all__ = ["Front"]
+__all__ = ["Fault", "Front"]
 
 log = structlog.get_logger(__name__)
 
@@ -58,6 +58,9 @@ VERSION: Final = {
     "compiler": "",
     "platform": "simulator",
 }
+Fault = Callable[[str, str], ApiError | None]
+"""Method and path of a request to the error that it shall get, or ``None``."""
+
 PATCH_TYPES: Final[Mapping[str, PatchType]] = {
     "application/json-patch+json": "json",
     "application/merge-patch+json": "merge",
@@ -71,12 +74,13 @@ OPENAPI_V2_PROTOBUF: Final = "com.github.proto-openapi.spec.v2"
 
 
 class _Answer:
-    __slots__ = ("body", "code", "media_type")
+    __slots__ = ("body", "code", "media_type", "retry_after_seconds")
 
     def __init__(self, body: bytes, code: int = 200, media_type: bytes = JSON) -> None:
         self.body = body
         self.code = code
         self.media_type = media_type
+        self.retry_after_seconds: int | None = None
 
 
 class _Request:
@@ -138,6 +142,8 @@ class Front:
         self._now = now
         self._lists = Lists(api.store)
         self._watches = watches.Watches(api, now=now)
+        self.fault: Fault | None = None
+        """Asked before each request; what it returns is answered instead. For bad days on purpose."""
 
     def close(self) -> None:
         """End all watches, so that the server can stop."""
@@ -152,6 +158,7 @@ class Front:
             answer = await self._answer(request)
         except ApiError as error:
             answer = _Answer(orjson.dumps(error.status()), error.code)
+            answer.retry_after_seconds = error.retry_after_seconds
         except Exception:
             log.exception("request failed", method=request.method, path=request.path)
             failure = internal_error("the simulator failed; its log says why")
@@ -160,6 +167,8 @@ class Front:
             await _send(send, answer)
 
     async def _answer(self, request: _Request) -> _Answer | None:
+        if self.fault is not None and (fault := self.fault(request.method, request.path)):
+            raise fault
         if (fixed := self._fixed(request)) is not None:
             return fixed
         target = parse_target(self._api.kinds, request.raw_path)
@@ -439,14 +448,11 @@ def _deleted(kind: Kind, stored: Stored) -> dict[str, Any]:
 
 
 async def _send(send: Send, answer: _Answer) -> None:
-    await send(
-        {
-            "type": "http.response.start",
-            "status": answer.code,
-            "headers": [
-                (b"content-type", answer.media_type),
-                (b"content-length", b"%d" % len(answer.body)),
-            ],
-        }
-    )
+    headers = [
+        (b"content-type", answer.media_type),
+        (b"content-length", b"%d" % len(answer.body)),
+    ]
+    if answer.retry_after_seconds is not None:
+        headers.append((b"retry-after", b"%d" % answer.retry_after_seconds))
+    await send({"type": "http.response.start", "status": answer.code, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})

@@ -26,6 +26,9 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 BOOKMARK_SECONDS: Final = 15
 """How often a quiet watch is told the version that it may resume from."""
 
+COALESCE_SECONDS: Final = 0.002
+"""A watch that wrote so recently waits as long for more: in a flood, many events go in one write."""
+
 TIMEOUT_SECONDS_DEFAULT: Final = 1800
 """The API server ends a watch after half an hour, up to twice that."""
 
@@ -128,7 +131,10 @@ class Watches:
         seconds = asked.timeout_seconds or TIMEOUT_SECONDS_DEFAULT
         end = loop.time() + seconds
         initial = asked.initial_events
+        written = 0.0
         while True:
+            if loop.time() - written < COALESCE_SECONDS:
+                await asyncio.sleep(COALESCE_SECONDS)
             wake.clear()
             body = b"".join(self._line(asked, type_, event) for type_, event in watch.take())
             if initial:
@@ -136,6 +142,7 @@ class Watches:
                 body += self._bookmark(asked, watch.seen, {"k8s.io/initial-events-end": "true"})
             if body:
                 await send({"type": "http.response.body", "body": body, "more_body": True})
+                written = loop.time()
             left = end - loop.time()
             if gone.done() or watch.overflowed or self._closing or left <= 0:
                 break

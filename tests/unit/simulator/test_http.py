@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 import trustme
 
 from services.simulator.app import Simulator
+from services.simulator.cluster.errors import ApiError
 from tests.unit.simulator.builders import config_map, job, pipeline_run
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -28,6 +29,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 class Answer:
     code: int
     body: Any
+    headers: Mapping[str, str]
 
 
 class Client:
@@ -53,7 +55,8 @@ class Client:
         async with self.session.request(method, url, data=data, headers=headers) as answer:
             said = await answer.read()
             is_json = answer.content_type == "application/json"
-            return Answer(code=answer.status, body=orjson.loads(said) if is_json else said)
+            found = orjson.loads(said) if is_json else said
+            return Answer(code=answer.status, body=found, headers=answer.headers)
 
     async def watch(self, path: str) -> AsyncIterator[dict[str, Any]]:
         async with self.session.get(self.simulator.url + path) as answer:
@@ -361,3 +364,29 @@ async def test_it_serves_tls_if_it_is_given_a_certificate(tmp_path: Any) -> None
             assert (await Client(simulator, session).send("GET", "/version")).code == 200
     finally:
         await simulator.stop()
+
+
+async def test_answers_are_not_held_back_for_acknowledgements(client: Client) -> None:
+    took = []
+    for _ in range(10):
+        begun = asyncio.get_running_loop().time()
+        await client.send("GET", "/version")
+        took.append(asyncio.get_running_loop().time() - begun)
+
+    assert min(took) < 0.03, "Nagle's algorithm and delayed acknowledgements cost 40 ms"
+
+
+async def test_faults_can_be_ordered(client: Client) -> None:
+    def busy(method: str, path: str) -> ApiError | None:
+        if method != "POST":
+            return None
+        return ApiError(429, "TooManyRequests", f"not now: {path}", retry_after_seconds=7)
+
+    client.simulator.front.fault = busy
+
+    refused = await client.send("POST", MAPS, config_map())
+
+    assert (refused.code, refused.body["reason"]) == (429, "TooManyRequests")
+    assert refused.body["details"]["retryAfterSeconds"] == 7
+    assert refused.headers["Retry-After"] == "7"
+    assert (await client.send("GET", MAPS)).code == 200
