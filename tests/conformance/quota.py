@@ -31,7 +31,7 @@ from services.quota.engine.facts import (
     WorkloadGone,
 )
 from services.quota.engine.invariants import check
-from shared.contracts.quantities import format_amount
+from shared.contracts.quantities import amount, format_amount
 from shared.contracts.workloads import PodSet, WorkloadState
 
 __all__ = ["Mismatch", "Play", "compare", "main", "scenarios"]
@@ -110,6 +110,8 @@ class Play:
         for raw in step.get("updateClusterQueues") or []:
             self.engine.take(translate.cluster_queue(CLUSTER, raw))
         for key, pods in _reclaimable(step.get("reclaimablePods")):
+            if key not in self._holding:
+                continue  # Who has no pods has none that finished.
             raw = self._alive[key]
             raw.setdefault("status", {})["reclaimablePods"] = pods
             raw["metadata"]["generation"] = raw["metadata"].get("generation", 0) + 1
@@ -182,14 +184,21 @@ class Play:
             now += MILLISECOND
             for decision in decisions:
                 if isinstance(decision, Preempt):
-                    namespace, name = decision.key.split("/")
-                    drained = Drained(cluster=CLUSTER, namespace=namespace, name=name)
-                    self.engine.take(drained)
+                    self._drain(decision.key)
             if not self.engine.busy:
                 break
         result.holding = set(self._holding)
         result.pending = set(self._alive) - result.holding
         return result
+
+    def _drain(self, key: str) -> None:
+        """Its pods are gone, those that had finished as well: it starts anew."""
+        namespace, name = key.split("/")
+        self.engine.take(Drained(cluster=CLUSTER, namespace=namespace, name=name))
+        raw = self._alive[key]
+        if raw.pop("status", None):
+            raw["metadata"]["generation"] += 1
+            self._submit(raw)
 
     def _note(self, decisions: list[Decision], result: StepResult) -> None:
         for decision in decisions:
@@ -229,7 +238,10 @@ def _expected(raw: Object) -> StepResult:
             "name": entry["name"],
             "count": entry["count"],
             "flavors": dict(sorted((entry.get("flavors") or {}).items())),
-            "usage": dict(sorted((entry.get("usage") or {}).items())),
+            "usage": {
+                r: format_amount(r, amount(r, v))
+                for r, v in sorted((entry.get("usage") or {}).items())
+            },
         }
 
     return StepResult(

@@ -25,6 +25,7 @@ from services.quota.engine.queues import (
     set_claiming,
 )
 from services.quota.engine.state import (
+    PODS,
     Claim,
     ClusterQueue,
     Place,
@@ -47,6 +48,7 @@ from services.quota.engine.tree import (
 
 __all__ = ["Entry", "Policy", "Round"]
 
+SECOND: Final = 1_000_000_000
 HUMAN: Final = {
     "InClusterQueue": "prioritization in the ClusterQueue",
     "InCohortReclamation": "reclamation within the cohort",
@@ -307,7 +309,9 @@ class Round:
         return classical_targets(attempt)
 
     def _targets(self, cq: ClusterQueue, w: Workload, assignment: Assignment) -> list[Target]:
-        asks = tuple((i, v) for i, v in assignment.usage.items() if v)
+        # The reference leaves the count of pods out here, though it is contested all the same.
+        frs = self.tree.frs
+        asks = tuple((i, v) for i, v in assignment.usage.items() if v and frs[i][1] != PODS)
         return self._search(cq, w, asks, assignment.contested())
 
     def _oracle(self, cq: ClusterQueue, w: Workload, index: int, amount: int) -> tuple[int, int]:
@@ -362,10 +366,12 @@ class Round:
         others = list(self.victims.values())
         for w in others:
             take_away(w)
+            _queue_of(w).holders.pop(w.key)
         e.workload.scan = None
         e.assignment, e.targets = self._assign(e.cq, e.workload, None, e.assignment.pinned())
         for w in others:
             give_back(w)
+            _queue_of(w).holders[w.key] = w
         e.pairs = e.assignment.pairs
         e.workload.scan = Scan(
             e.assignment.tried, e.cq.generation, self.tree.cycle, _shape(e.workload)
@@ -450,7 +456,8 @@ class Round:
         w.assigned = assigned
         w.usage = usage
         w.pairs = self.tree.pairs(usage)
-        w.reserved_at = self.now
+        # The condition that records it has seconds only; later ones are preempted first.
+        w.reserved_at = self.now - self.now % SECOND
         w.scan = None
         w.verdict = None
         w.said = ""
@@ -526,6 +533,13 @@ def _classical_order(e: Entry) -> tuple[int, int, int, str]:
 def _shape(w: Workload) -> Shape:
     assert w.shape is not None, w.key
     return w.shape
+
+
+def _queue_of(w: Workload) -> ClusterQueue:
+    """The queue whose quota it holds."""
+    assert w.holder is not None, w.key
+    assert w.holder.queue is not None, w.key
+    return w.holder.queue
 
 
 def _fits(node: Node, pairs: Pairs) -> bool:

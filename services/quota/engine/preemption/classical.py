@@ -93,7 +93,7 @@ def _in_queue(
     rules = attempt.cq.fact.preemption
     own = node is attempt.node
     policy = rules.within if own else rules.reclaim
-    if policy == "Never":
+    if policy == "Never" or cq.inactive is not None:
         return []
     preemptor = attempt.workload
     found: list[_Candidate] = []

@@ -61,6 +61,8 @@ def _candidates(attempt: Attempt) -> list[Workload]:
             if other is node or not any(other.usage[i] > other.nominal[i] for i in contested):
                 continue
             assert other.queue is not None, other.name
+            if other.queue.inactive is not None:
+                continue
             found += [
                 w
                 for w in other.queue.holders.values()
