@@ -8,7 +8,9 @@ what `kill -9` does to a program: no `except`, no `finally`, nothing.
 
 import asyncio
 import contextvars
+import functools
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final, NoReturn, TypeVarTuple
@@ -53,6 +55,9 @@ class NoThreadsError(RuntimeError):
     """Something asked for a thread; what a thread does cannot be repeated."""
 
     def __init__(self, func: object) -> None:
+        while isinstance(func, functools.partial):
+            # asyncio.to_thread wraps it in a context.
+            func = func.args[0] if func.args and callable(func.args[0]) else func.func
         name = getattr(func, "__qualname__", repr(func))
         super().__init__(
             f"{name} wants a thread: a world has none. Keep files, name lookup and blocking calls "
@@ -155,7 +160,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Let time pass up to the next timer, and count. Called once per round of callbacks."""
         ready = len(self._ready)
         self.steps += ready
-        self._instant_steps += ready
+        self._instant_steps += ready + 1
         if self.steps > self._steps_max:
             raise StepBudgetError(self.steps, self._seconds, "in one run")
         if self._instant_steps > self._steps_per_instant_max:
@@ -166,6 +171,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             # Not `+= timeout`: the sum may miss the timer by a rounding error, and a day's wait
             # would be cut short by the limit that select() has.
             self._seconds = max(self._seconds, self._scheduled[0].when())
+            # A timer is due when it is *before* now and the resolution; after some days one
+            # billionth is lost in rounding, and nothing would ever be due.
+            self._clock_resolution = max(RESOLUTION_SECONDS, 2 * math.ulp(self._seconds))
             self._instant_steps = 0
 
     def call_soon(
@@ -226,6 +234,23 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Nothing to do: there is none."""
         del timeout
 
+    def sweep(self) -> None:
+        """Let go of tasks that are done; complain of those whose exception nobody looked at.
+
+        asyncio complains when it forgets a task, whenever that is; here it is at a fixed moment.
+        """
+        done = [task for task, _ in self._tasks if task.done()]
+        self._tasks = [known for known in self._tasks if not known[0].done()]
+        self._sweep_at = 2 * len(self._tasks) + SWEEP_TASKS_MIN
+        for task in done:
+            if getattr(task, "_log_traceback", False):
+                context = {
+                    "message": f"nobody looked at how {task.get_name()} ended",
+                    "exception": task.exception(),  # This counts as looking.
+                    "task": task,
+                }
+                self.call_exception_handler(context)
+
     def dispose(self) -> None:
         """End every task that is left, frozen ones too, and close. Ports must refuse by now."""
         self._steps_max += self.steps
@@ -260,8 +285,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **options)
         self._tasks.append((task, group))
         if len(self._tasks) >= self._sweep_at:
-            self._tasks = [known for known in self._tasks if not known[0].done()]
-            self._sweep_at = 2 * len(self._tasks) + SWEEP_TASKS_MIN
+            self.sweep()
         return task
 
     def _process_events(self, event_list: list[NoReturn]) -> None:

@@ -26,6 +26,9 @@ T = TypeVar("T")
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """What the clock shows when a world begins."""
 
+TRACEBACK_MAX: Final = 6
+"""Innermost frames that a failure quotes."""
+
 BUS: Final = "bus"
 """The bus server, as a party to a partition. Clusters go by their names."""
 
@@ -343,6 +346,7 @@ class World:
                 self.loop.create_task(drive(), name="drive", context=self._outside.copy())
             )
         finally:
+            self.loop.sweep()
             structlog.configure(**logging)
             random_module.setstate(state)
             if collecting:
@@ -371,7 +375,7 @@ class World:
         if self.closing or process.life != life or process.group is None:
             return
         error = None if task.cancelled() else task.exception()
-        said = "".join(traceback.format_exception(error)) if error else "it returned\n"
+        said = _told(error) if error else "it returned"
         self.note(
             f"end {process.name}.{life}: {error!r}" if error else f"end {process.name}.{life}"
         )
@@ -385,6 +389,13 @@ class World:
         if self.closing:
             return
         error = context.get("exception")
-        said = "".join(traceback.format_exception(error)) if error else ""
+        said = _told(error) if error else ""
         self.note(f"unhandled: {context.get('message')}: {error!r}")
         self.failures.append(f"{context.get('message')}: {said}")
+
+
+def _told(error: BaseException) -> str:
+    """An exception with the end of its traceback; of a group, the first one in it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return "".join(traceback.format_exception(error, limit=-TRACEBACK_MAX, chain=False)).strip()

@@ -1,0 +1,91 @@
+"""Plays a scenario for many seeds, on several cores, and says how to repeat what failed."""
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from multiprocessing import get_context
+from typing import Final, TextIO
+
+from services.simulator.scenarios import SCENARIOS
+from services.simulator.scenarios.port import Verdict
+
+__all__ = ["UnknownScenarioError", "play_one", "run"]
+
+LOG_LINES_SHOWN: Final = 40
+PROBLEMS_SHOWN: Final = 10
+LINE_SHOWN_MAX: Final = 300
+PROGRESS_SECONDS: Final = 10.0
+SEEDS_PER_CHILD: Final = 25
+"""A child is replaced after this many worlds: what they leave behind goes with it."""
+
+
+class UnknownScenarioError(ValueError):
+    """There is no such scenario."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no scenario {name!r}; there are: {', '.join(sorted(SCENARIOS))}")
+
+
+def run(
+    scenario: str, seeds: int, *, start: int = 1, jobs: int = 2, out: TextIO | None = None
+) -> int:
+    """Play seeds `start`, `start` + 1, … in `jobs` processes; return the exit status.
+
+    It is 0 only if all of them passed. Raises `UnknownScenarioError`.
+    """
+    out = out if out is not None else sys.stdout
+    if scenario not in SCENARIOS:
+        raise UnknownScenarioError(scenario)
+    began = told = time.monotonic()
+    passed = 0
+    for done, verdict in enumerate(_play_all(scenario, range(start, start + seeds), jobs), 1):
+        if verdict.problems:
+            _report(scenario, verdict, out)
+        else:
+            passed += 1
+        if time.monotonic() - told >= PROGRESS_SECONDS:
+            told = time.monotonic()
+            failed = f", {done - passed} failed" if done > passed else ""
+            print(f"  {done} of {seeds} after {told - began:.0f} s{failed}", file=out, flush=True)
+    print(f"  {time.monotonic() - began:.1f} s", file=out)
+    print(f"simulate: {scenario}: {passed} of {seeds} seeds ok", file=out, flush=True)
+    return 0 if passed == seeds else 1
+
+
+def play_one(task: tuple[str, int]) -> Verdict:
+    """Play one seed. What a scenario raises is a problem of that seed."""
+    scenario, seed = task
+    try:
+        verdict = SCENARIOS[scenario](seed)
+    except Exception as error:  # noqa: BLE001 # the other seeds are to be played all the same
+        verdict = Verdict(seed=seed, problems=[f"the scenario itself failed: {error!r}"])
+    if not verdict.problems:
+        verdict.log = []  # Megabytes that nobody will read.
+    return verdict
+
+
+def command(scenario: str, seed: int) -> str:
+    """The command that repeats one world."""
+    return f"sluice simulate-world --scenario {scenario} --first-seed {seed} --seeds 1 --log"
+
+
+def _play_all(scenario: str, seeds: Iterable[int], jobs: int) -> Iterator[Verdict]:
+    tasks = [(scenario, seed) for seed in seeds]
+    if jobs <= 1 or len(tasks) == 1:
+        yield from map(play_one, tasks)
+        return
+    # `spawn`: a world must not see what its parent did.
+    with get_context("spawn").Pool(jobs, maxtasksperchild=SEEDS_PER_CHILD) as pool:
+        yield from pool.imap(play_one, tasks)
+
+
+def _report(scenario: str, verdict: Verdict, out: TextIO) -> None:
+    print(f"\nseed {verdict.seed} failed, at {verdict.seconds:.1f} s of its time:", file=out)
+    for problem in verdict.problems[:PROBLEMS_SHOWN]:
+        print("  - " + problem.replace("\n", "\n    "), file=out)
+    if len(verdict.problems) > PROBLEMS_SHOWN:
+        print(f"  … and {len(verdict.problems) - PROBLEMS_SHOWN} more", file=out)
+    print("  the end of its log:", file=out)
+    for line in verdict.log[-LOG_LINES_SHOWN:]:
+        print("    " + line[:LINE_SHOWN_MAX], file=out)
+    print(f"  again: {command(scenario, verdict.seed)}", file=out, flush=True)
