@@ -65,9 +65,7 @@ class WebhookServer:
             access_log=False,
             server_header=False,
         )
-        # Bound here, because uvicorn ends the process where a port is taken.
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        listening = socket.create_server((self._host, self._port), family=family)
+        listening = self._bind()
         self._server = server = uvicorn.Server(config)
         # `serve` would take the signals, which are the process's business.
         serving = asyncio.create_task(server._serve([listening]))  # noqa: SLF001
@@ -79,6 +77,19 @@ class WebhookServer:
                     raise RuntimeError("the webhook ended while it was starting")
                 await asyncio.sleep(0.01)
         return int(listening.getsockname()[1])
+
+    def _bind(self) -> socket.socket:
+        """Bind here, because uvicorn ends the process where a port is taken."""
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        # Said to be TCP, or asyncio leaves Nagle's algorithm on for what it accepts: 40 ms each.
+        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((self._host, self._port))
+        except OSError:
+            listening.close()
+            raise
+        return listening
 
     async def stop(self) -> None:
         """Answer what is being asked, then close."""
