@@ -192,13 +192,9 @@ class Play:
         return result
 
     def _drain(self, key: str) -> None:
-        """Its pods are gone, those that had finished as well: it starts anew."""
+        """Its pods are gone."""
         namespace, name = key.split("/")
         self.engine.take(Drained(cluster=CLUSTER, namespace=namespace, name=name))
-        raw = self._alive[key]
-        if raw.pop("status", None):
-            raw["metadata"]["generation"] += 1
-            self._submit(raw)
 
     def _note(self, decisions: list[Decision], result: StepResult) -> None:
         for decision in decisions:

@@ -107,6 +107,9 @@ class Entry:
     assignment: Assignment
     targets: list[Target]
     pairs: Pairs
+    resumed: bool = False
+    """Its flavor scan did not begin with the first flavor."""
+
     back: Back = Back.GENERIC
     admitted: bool = False
     reason: str = ""
@@ -237,6 +240,7 @@ class Round:
             assignment=assignment,
             targets=targets,
             pairs=assignment.pairs,
+            resumed=scan is not None and scan.pending,
         )
 
     def _assign(
@@ -495,12 +499,10 @@ class Round:
             return
         if e.back is Back.PENDING and not cq.strict:
             cq.sticky = w
-        if e.back in {Back.RETRY, Back.PENDING}:
-            return
-        if w.scan is not None and w.scan.pending:
-            self.retry = True
-            return
-        if cq.strict:
+        pending = w.scan is not None and w.scan.pending
+        if e.back in {Back.RETRY, Back.PENDING} or pending or cq.strict:
+            # It stays; the next round tries other flavors, if it has any.
+            self.retry = self.retry or pending or e.resumed
             return
         self.changed = True
         if e.back in {Back.NO_FIT, Back.NO_CANDIDATES}:
