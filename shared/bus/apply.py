@@ -21,6 +21,7 @@ __all__ = ["Change", "Report", "apply", "apply_at", "check"]
 
 HOW: Final = "run `sluice bus apply`"
 CONNECT_SECONDS: Final = 5
+AGAIN_SECONDS: Final = 0.2
 
 Json = dict[str, Any]
 Action = Literal["created", "updated", "unchanged", "rebuilt", "refused"]
@@ -78,7 +79,14 @@ async def apply_at(url: str, *, rebuild: Collection[str] = ()) -> Report:
     """Connect to `url`, `apply`, disconnect. Raises `UnavailableError` where nobody answers."""
     try:
         nc = await nats.connect(
-            url, allow_reconnect=False, connect_timeout=CONNECT_SECONDS, name="sluice bus apply"
+            url,
+            allow_reconnect=False,
+            # Without these the library tries for two minutes, and prints a traceback each time.
+            max_reconnect_attempts=1,
+            reconnect_time_wait=AGAIN_SECONDS,
+            error_cb=_silent,
+            connect_timeout=CONNECT_SECONDS,
+            name="sluice bus apply",
         )
     except (OSError, NatsError, ValueError) as error:
         raise UnavailableError(f"cannot connect: {error!r}") from error
@@ -86,6 +94,10 @@ async def apply_at(url: str, *, rebuild: Collection[str] = ()) -> Report:
         return await apply(nc, rebuild=rebuild)
     finally:
         await nc.close()
+
+
+async def _silent(_error: Exception) -> None:
+    """The last error is raised, in one sentence."""
 
 
 async def check(nc: Client, *, catalogue: Catalogue | None = None) -> list[str]:

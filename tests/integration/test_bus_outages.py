@@ -1,6 +1,7 @@
 """What the real server's deaths do to a bus: nothing acknowledged is lost, everybody resumes."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ import nats
 import pytest
 from structlog.testing import capture_logs
 
-from shared.bus.apply import apply_at
+from shared.bus.apply import apply, apply_at
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats_bus import NatsBus
 from shared.bus.port import CaughtUp, Entry, UnavailableError
@@ -379,4 +380,48 @@ async def test_a_long_replay_needs_one_consumer(server: EmbeddedServer) -> None:
 
     assert len(entries) == 5000
     assert not logs
+    await bus.stop()
+
+
+async def test_what_was_not_sent_yet_does_not_overtake_what_was_lost(
+    server: EmbeddedServer,
+) -> None:
+    """nats-py keeps unsent commands over a reconnection and would send them first."""
+    bus = make(server)
+    await bus.start()
+    padding = {"padding": "x" * 40_000}
+    server.signal(signal.SIGSTOP)
+    for step in range(350):
+        bus.publish(workload(step=step).model_copy(update={"labels": padding}))
+        if step % 100 == 0:
+            await asyncio.sleep(0.1)
+    assert bus._connection.nc.pending_data_size > 0, "more than the sockets hold"
+
+    await server.kill()
+    await server.start()
+    await bus.flush()
+
+    entries, _ = await Reading(bus.replay("WORKLOADS")).until_caught_up()
+    assert [step_of(entry)[1] for entry in entries] == list(range(350))
+    await bus.stop()
+
+
+async def test_a_watch_does_not_go_back_while_its_view_is_made_anew(
+    server: EmbeddedServer,
+) -> None:
+    bus = make(server)
+    await bus.start()
+    for step in range(300):
+        bus.publish(workload(f"job-{step % 3}", step=step))
+    await bus.flush()
+    watch = Reading(bus.watch("WORKLOADS"))
+    await watch.until_caught_up()
+
+    nc = await nats.connect(server.url)
+    assert (await apply(nc, rebuild=["WORKLOADS_NOW"])).ok
+    await nc.close()
+    await bus.publish(workload("job-9", step=1000))
+
+    following = await watch.entries(1)
+    assert [step_of(entry) for entry in following] == [("job-9", 1000)]
     await bus.stop()

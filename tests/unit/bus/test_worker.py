@@ -1,14 +1,25 @@
 """The policy of durable work, where no server is needed to see it."""
 
+import asyncio
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.bus.port import Entry
-from shared.bus.worker import DEAD_BODY_MAX, backoff_seconds, dead_letter
+from shared.bus.port import BusError, Entry, Handler, LaterError, NeverError, UnavailableError
+from shared.bus.worker import (
+    DEAD_BODY_MAX,
+    IN_FLIGHT_MAX,
+    Registration,
+    Worker,
+    backoff_seconds,
+    dead_letter,
+)
+from shared.contracts.messages import Message
 from shared.contracts.subjects import SUBJECT_BYTES_MAX
 from tests.contract.bus.stage import AT
 
@@ -56,3 +67,207 @@ def test_the_subject_of_a_letter_is_bounded() -> None:
     letter = dead_letter("s" * 60, entry(b"", longest), "because", AT)
 
     assert len(letter.subject) < 3000
+
+
+class Delivery:
+    """A message as nats-py delivers it, and what was answered."""
+
+    def __init__(self, sequence: int, *, subject: str = "sluice.workload.hub.a.b") -> None:
+        self.subject = subject
+        self.data = b"{}"
+        self.headers = {"Nats-Stream-Source": f"WORKLOADS {sequence} > > {subject}"}
+        self.reply = f"$JS.ACK.WORKLOADS_NOW.d.1.{sequence}.1.1767323045000000000.0"
+        self.answers: list[str] = []
+
+    async def ack(self) -> None:
+        self.answers.append("ack")
+
+    async def nak(self, delay: float | None = None) -> None:
+        self.answers.append(f"nak {delay}")
+
+    async def term(self) -> None:
+        self.answers.append("term")
+
+    async def in_progress(self) -> None:
+        self.answers.append("in progress")
+
+
+class Bench:
+    """A worker, one registration, and what its handler was given."""
+
+    def __init__(self, handler: Handler | None = None) -> None:
+        self.handled: list[int] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        self.letters: list[Message] = []
+        self.dead_error: BusError | None = None
+        self.worker = Worker(
+            service="patcher",
+            put_dead=self.put,
+            now=lambda: AT,
+            rng=Random(1),
+            ack_wait_seconds=0.15,
+        )
+        self.registration = Registration(
+            stream="WORKLOADS", durable="d", handler=handler or self.handle
+        )
+
+    async def handle(self, one: Entry) -> None:
+        self.handled.append(one.sequence)
+        await self.open.wait()
+
+    def put(self, message: Message, _identity: str) -> asyncio.Future[int]:
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if self.dead_error is not None:
+            done.set_exception(self.dead_error)
+        else:
+            self.letters.append(message)
+            done.set_result(1)
+        return done
+
+    async def take(self, *deliveries: Any) -> None:
+        for delivery in deliveries:
+            await self.worker.take(self.registration, delivery)
+
+    async def settle(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+async def test_an_entry_older_than_the_one_handled_is_acknowledged_unhandled() -> None:
+    bench, newer, older, same = Bench(), Delivery(7), Delivery(5), Delivery(7)
+
+    await bench.take(newer)
+    await bench.settle()
+    await bench.take(older, same)
+    await bench.settle()
+
+    assert bench.handled == [7]
+    assert older.answers == same.answers == ["ack"]
+
+
+async def test_of_those_that_wait_for_their_key_only_the_newest_is_handled() -> None:
+    bench = Bench()
+    bench.open.clear()
+    deliveries = [Delivery(sequence) for sequence in (1, 2, 3, 4)]
+
+    await bench.take(*deliveries)
+    await bench.settle()
+    bench.open.set()
+    await bench.settle()
+
+    assert bench.handled == [4]
+    assert all(delivery.answers == ["ack"] for delivery in deliveries)
+
+
+async def test_of_another_subject_an_older_sequence_is_handled() -> None:
+    bench = Bench()
+
+    await bench.take(Delivery(7), Delivery(5, subject="sluice.workload.hub.a.c"))
+    await bench.settle()
+
+    assert bench.handled == [7, 5]
+
+
+async def test_a_log_that_begins_anew_is_not_taken_for_an_old_one() -> None:
+    bench = Bench()
+    await bench.take(Delivery(7))
+    await bench.settle()
+    assert bench.worker.highest("d") == 7
+
+    bench.worker.forget("d")
+    await bench.take(Delivery(1))
+    await bench.settle()
+
+    assert bench.handled == [7, 1]
+
+
+async def test_the_server_hears_of_a_handler_that_takes_long() -> None:
+    bench, delivery, waiting = Bench(), Delivery(1), Delivery(2)
+    bench.open.clear()
+    bench.worker.start()
+
+    await bench.take(delivery)
+    await bench.settle()
+    await bench.take(waiting)
+    await asyncio.sleep(0.3)
+    bench.open.set()
+    await bench.settle()
+
+    for one in (delivery, waiting):
+        assert one.answers.count("in progress") >= 3
+        assert one.answers[-1] == "ack"
+    await bench.worker.stop(seconds=1)
+
+
+async def test_a_failed_handler_does_not_make_the_entry_an_old_one() -> None:
+    calls = 0
+
+    async def handler(_entry: Entry) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise LaterError("not now", delay_seconds=2.0)
+
+    bench, first, again = Bench(handler), Delivery(7), Delivery(7)
+    await bench.take(first)
+    await bench.settle()
+    await bench.take(again)
+    await bench.settle()
+
+    assert (first.answers, again.answers) == (["nak 2.0"], ["ack"])
+
+
+async def test_the_dead_letter_is_stored_before_the_entry_is_given_up() -> None:
+    async def handler(_entry: Entry) -> None:
+        raise NeverError("no such API")
+
+    bench, kept, ended = Bench(handler), Delivery(7), Delivery(7)
+    bench.dead_error = UnavailableError("no answer")
+    await bench.take(kept)
+    await bench.settle()
+    assert kept.answers[0].startswith("nak"), "not stored: the entry comes again"
+
+    bench.dead_error = None
+    await bench.take(ended)
+    await bench.settle()
+    assert ended.answers == ["term"]
+    assert len(bench.letters) == 1
+
+
+async def test_a_key_that_cannot_be_told_is_the_handler_s_failure() -> None:
+    def key(_entry: Entry) -> str:
+        raise NeverError("no name")
+
+    bench, delivery = Bench(), Delivery(1)
+    bench.registration = replace(bench.registration, key=key)
+
+    await bench.take(delivery)
+    await bench.settle()
+
+    assert delivery.answers == ["term"]
+
+
+async def test_room_is_bounded() -> None:
+    bench = Bench()
+    bench.open.clear()
+    for sequence in range(IN_FLIGHT_MAX):
+        await bench.take(Delivery(sequence + 1, subject=f"sluice.workload.hub.a.{sequence}"))
+
+    one_more = asyncio.create_task(bench.take(Delivery(9999, subject="sluice.workload.hub.a.x")))
+    await bench.settle()
+    assert not one_more.done()
+
+    bench.open.set()
+    await one_more
+
+
+async def test_stop_gives_handlers_their_time_and_no_more() -> None:
+    bench, delivery = Bench(), Delivery(1)
+    bench.open.clear()
+    await bench.take(delivery)
+    await bench.settle()
+
+    await bench.worker.stop(seconds=0.05)
+
+    assert delivery.answers == [], "the server gives it to somebody else"
