@@ -137,7 +137,7 @@ class Decider:
         if self._waits:
             due = min(at for at, _ in self._waits.values())
             times.append((due - now).total_seconds())
-        if (at := self._engine.next_wakeup()) is not None:
+        if (at := self._engine.next_at()) is not None:
             times.append((at - translate.nanoseconds(now)) / 1e9)
         return max(0.0, min(times)) if times else None
 
@@ -235,12 +235,18 @@ class Decider:
         text = f"{REFUSED}: {outcome.message}"
         self._refused[_id(state)] = (state.uid, state.generation, text)
         self._changed(state)
-        same = {"cluster": state.cluster, "namespace": state.namespace, "name": state.name}
-        at = translate.nanoseconds(outcome.at)
         self._fact(
-            EvictionRequested(**same, uid=state.uid, reason=REFUSED, message=outcome.message, at=at)
+            EvictionRequested(
+                cluster=state.cluster,
+                namespace=state.namespace,
+                name=state.name,
+                uid=state.uid,
+                reason=REFUSED,
+                message=outcome.message,
+                at=translate.nanoseconds(outcome.at),
+            )
         )
-        self._fact(Drained(**same, uid=state.uid))
+        self._drained(state)
 
     def _drain(self, ident: _Id) -> None:
         """An evicted workload gives its quota back once its suspended state was observed (ADR 4)."""
@@ -250,14 +256,17 @@ class Decider:
             return
         if state.held and not state.pods_active and _at_least(state.version, version):
             del self._stopped[ident]
-            self._fact(
-                Drained(
-                    cluster=state.cluster,
-                    namespace=state.namespace,
-                    name=state.name,
-                    uid=state.uid,
-                )
+            self._drained(state)
+
+    def _drained(self, state: WorkloadState) -> None:
+        self._fact(
+            Drained(
+                cluster=state.cluster,
+                namespace=state.namespace,
+                name=state.name,
+                uid=state.uid,
             )
+        )
 
     def _let_go_of_the_gone(self, cluster: str, key: str, admission: Admission) -> None:
         """It holds quota, all was listed, and it is not there: it ended while nobody looked."""
