@@ -7,6 +7,7 @@ from typing import Any, Final
 import yaml
 
 from services.simulator.cluster.api import Api
+from services.simulator.cluster.documents import parse_yaml
 from services.simulator.cluster.errors import ApiError, bad_request
 from services.simulator.cluster.kinds import Obj
 from services.simulator.cluster.stored import Stored
@@ -29,8 +30,8 @@ def read_folder(path: Path) -> Iterator[tuple[str, Obj]]:
     files = [path] if path.is_file() else sorted([*path.rglob("*.yaml"), *path.rglob("*.yml")])
     for file in files:
         try:
-            documents = list(yaml.load_all(file.read_bytes(), yaml.CSafeLoader))
-        except yaml.YAMLError as error:
+            documents = parse_yaml(file.read_bytes())
+        except (yaml.YAMLError, ValueError) as error:
             raise ManifestError(str(file), f"not YAML: {error}") from error
         for document in documents:
             if document is None:

@@ -128,6 +128,9 @@ class Controller(ABC):
                 await self.reconcile(stored)
             except ApiError as error:
                 self._retry(key, error)
+            except Exception:
+                # One malformed object must not end the controller for all others.
+                log.exception("controller failed", kind=self.kind.kind, key=key)
             else:
                 self._failures.pop(key, None)
             # Let watchers and clients in: the store never waits, so nothing else would yield.

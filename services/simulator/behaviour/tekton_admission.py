@@ -10,7 +10,7 @@ from services.simulator.behaviour.clock import format_duration, parse_duration
 from services.simulator.behaviour.conditions import condition
 from services.simulator.cluster.admission import AdmissionRequest
 from services.simulator.cluster.catalogue import PIPELINERUNS, TASKRUNS
-from services.simulator.cluster.errors import bad_request
+from services.simulator.cluster.errors import ApiError, bad_request
 from services.simulator.cluster.kinds import Obj
 
 __all__ = ["PENDING", "SPEC_STATUSES", "TektonAdmission", "is_done", "pipeline_seconds"]
@@ -56,6 +56,12 @@ class TektonAdmission:
         obj = request.obj
         if obj is None or not self._concerns(request):
             return obj
+        try:
+            return self._with_defaults(request, obj)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise _undecodable(self.name, error) from error
+
+    def _with_defaults(self, request: AdmissionRequest, obj: Obj) -> Obj:
         spec = obj.get("spec")
         if not isinstance(spec, dict):
             return obj
@@ -78,15 +84,33 @@ class TektonAdmission:
             return
         if request.kind.resource != PIPELINERUNS.resource:
             return
-        spec = request.obj.get("spec")
-        faults = list(_spec_faults(spec)) if isinstance(spec, dict) else ["missing field(s): spec"]
-        if request.old is not None and isinstance(spec, dict):
-            faults += _update_faults(request.old, spec)
+        try:
+            faults = _faults(request.obj, request.old)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise _undecodable(f"validation.{self.name}", error) from error
         if faults:
             raise bad_request(
                 f'admission webhook "validation.{self.name}" denied the request: '
                 "validation failed: " + "\n".join(faults)
             )
+
+
+def _undecodable(webhook: str, error: Exception) -> ApiError:
+    """A field of the wrong type: Tekton cannot even read the object."""
+    return bad_request(
+        f'admission webhook "{webhook}" denied the request: '
+        f"mutation failed: cannot decode incoming new object: {error}"
+    )
+
+
+def _faults(obj: Obj, old: Obj | None) -> list[str]:
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        return ["missing field(s): spec"]
+    found = list(_spec_faults(spec))
+    if old is not None:
+        found += _update_faults(old, spec)
+    return found
 
 
 def _spec_faults(spec: Obj) -> Iterable[str]:

@@ -275,6 +275,7 @@ class Api:
             obj = self.rules.prepare_update(kind, as_seen, mutated, subresource)
         if not subresource:
             strategies.validate_update(kind, as_seen, obj)
+            self._check_definition(kind, obj)
         request.obj = obj
         await self.admission.validate(request)
         if self.store.get(kind, old.namespace, old.name) is not old:

@@ -172,8 +172,13 @@ class Rules:
             raise invalid(kind, str(obj["metadata"].get("name", "")), causes)
 
     def check_size(self, obj: Obj) -> None:
-        """Raise 413 for an object that etcd would not take."""
-        if len(orjson.dumps(obj)) > OBJECT_BYTES_MAX:
+        """Raise 413 for an object that etcd would not take, 400 for one that is no JSON."""
+        try:
+            size = len(orjson.dumps(obj))
+        except orjson.JSONEncodeError as error:
+            # More nested than can be written, or a number beyond 64 bits.
+            raise bad_request(f"the object cannot be encoded: {error}") from error
+        if size > OBJECT_BYTES_MAX:
             # What a client sees when etcd refuses; the API server passes the gRPC error on.
             raise ApiError(
                 413,
@@ -227,3 +232,7 @@ def _check_types(metadata: Obj) -> None:
     for field in ("finalizers", "ownerReferences"):
         if not isinstance(metadata.get(field, []), list):
             raise bad_request(f"unable to decode: json: metadata.{field} must be an array")
+    if not all(isinstance(owner, dict) for owner in metadata.get("ownerReferences", ())):
+        raise bad_request("unable to decode: json: an owner reference must be an object")
+    if not all(isinstance(finalizer, str) for finalizer in metadata.get("finalizers", ())):
+        raise bad_request("unable to decode: json: a finalizer must be a string")

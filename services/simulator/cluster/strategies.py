@@ -4,7 +4,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Any, Final
 
-from services.simulator.cluster.errors import Cause, invalid
+from services.simulator.cluster.errors import Cause, bad_request, invalid
 from services.simulator.cluster.kinds import Kind, Obj
 from services.simulator.cluster.stored import Stored
 
@@ -17,11 +17,21 @@ JOB_DEFAULTS: Final[dict[str, Any]] = {
     "suspend": False,
     "podReplacementPolicy": "TerminatingOrFailed",
 }
+JOB_TYPES: Final[dict[str, type]] = {
+    "activeDeadlineSeconds": int,
+    "backoffLimit": int,
+    "completions": int,
+    "parallelism": int,
+    "suspend": bool,
+    "template": dict,
+    "ttlSecondsAfterFinished": int,
+}
 JOB_TEMPLATE_MUTABLE: Final = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
 """What may change in the pod template of a suspended Job that has not started (KEP-2926)."""
 
 
 def _job_defaults(obj: Obj) -> Obj:
+    _check_types(_mapping(obj.get("spec")))
     spec = {**JOB_DEFAULTS, **_mapping(obj.get("spec"))}
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
@@ -31,6 +41,20 @@ def _job_defaults(obj: Obj) -> Obj:
     pod = {"schedulerName": "default-scheduler", **_mapping(template.get("spec"))}
     spec["template"] = {"metadata": {}, **template, "spec": pod}
     return {**obj, "spec": spec}
+
+
+def _check_types(spec: Obj) -> None:
+    """Refuse with 400 what a typed server could not decode."""
+    for field, type_ in JOB_TYPES.items():
+        value = spec.get(field)
+        # In Python a bool is an int; in JSON it is not.
+        mistaken = isinstance(value, bool) and type_ is not bool
+        if value is not None and (mistaken or not isinstance(value, type_)):
+            shown = type(value).__name__
+            raise bad_request(
+                f"unable to decode: json: cannot unmarshal {shown} into field spec.{field} of "
+                f"type {type_.__name__}"
+            )
 
 
 def _job_complete(obj: Obj) -> Obj:

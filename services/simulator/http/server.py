@@ -17,6 +17,8 @@ __all__ = ["Server"]
 HOST: Final = "127.0.0.1"
 BACKLOG: Final = 1024
 GRACE_SECONDS: Final = 3
+KEEP_ALIVE_SECONDS: Final = 120
+"""Longer than clients keep idle connections, so that none is closed under a request."""
 
 
 class Server:
@@ -41,6 +43,7 @@ class Server:
             ssl_certfile=certificate,
             ssl_keyfile=key,
             timeout_graceful_shutdown=GRACE_SECONDS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             ws="none",
         )
         self._scheme = "https" if certificate is not None else "http"

@@ -236,6 +236,19 @@ def test_a_deleted_namespace_is_emptied_and_then_gone() -> None:
     in_cluster(story)
 
 
+def test_one_malformed_object_does_not_stop_the_others() -> None:
+    async def story(cluster: Cluster) -> None:
+        bad = job("bad")
+        bad["spec"]["template"]["spec"]["nodeSelector"] = ["x"]
+        await cluster.create(JOBS, bad)
+        await cluster.create(JOBS, job("good"))
+        await cluster.after(15)
+
+        assert verdict(cluster.job("good"), "Complete")[0] == "True"
+
+    in_cluster(story)
+
+
 def test_the_same_seed_gives_the_same_history() -> None:
     def history(seed: int) -> list[bytes]:
         lines: list[bytes] = []

@@ -123,6 +123,13 @@ def named(name: str) -> Obj:
     return config_map(name)
 
 
+def nested(depth: int) -> Obj:
+    inner: Obj = {}
+    for _ in range(depth):
+        inner = {"a": inner}
+    return inner
+
+
 STALE = "the object has been modified; please apply your changes to the latest version"
 REFUSALS = {
     "a name that is taken": Refusal(
@@ -244,6 +251,24 @@ REFUSALS = {
         code=400,
         reason="BadRequest",
         message="resourceVersion should not be set on objects to be created",
+    ),
+    "an owner that is no object": Refusal(
+        request=lambda c: create(c, MAPS, config_map("b", ownerReferences=["x"])),
+        code=400,
+        reason="BadRequest",
+        message="an owner reference must be an object",
+    ),
+    "a job whose parallelism is a word": Refusal(
+        request=lambda c: create(c, JOBS, job("b", parallelism="two")),
+        code=400,
+        reason="BadRequest",
+        message="cannot unmarshal str into field spec.parallelism of type int",
+    ),
+    "an object nested too deep to be written": Refusal(
+        request=lambda c: create(c, MAPS, {**config_map("b"), "data": nested(2000)}),
+        code=400,
+        reason="BadRequest",
+        message="the object cannot be encoded",
     ),
     "another pod template of a running job": Refusal(
         request=lambda c: merge(c, JOBS, "j", {"spec": {"template": {"spec": {"x": 1}}}}),

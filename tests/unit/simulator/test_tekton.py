@@ -140,6 +140,27 @@ INVALID = {
 }
 
 
+UNREADABLE: dict[str, Obj] = {
+    "parameters that are a word": {"pipelineRef": {}, "params": "x"},
+    "a parameter that is a word": {"pipelineRef": {}, "params": ["x"]},
+    "timeouts that are a word": {"pipelineRef": {}, "timeouts": "1h"},
+    "a template that is a list": {"pipelineRef": {}, "taskRunTemplate": ["x"]},
+    "tasks that are numbers": {"pipelineSpec": {"tasks": [1, 2]}},
+    "a status that is a list": {"pipelineRef": {}, "status": ["Cancelled"]},
+}
+
+
+@pytest.mark.parametrize("spec", UNREADABLE.values(), ids=UNREADABLE.keys())
+def test_fields_of_the_wrong_type_are_denied(spec: Obj) -> None:
+    async def story(cluster: Cluster) -> None:
+        body = {"metadata": {"name": "p", "namespace": "default"}, "spec": spec}
+        with pytest.raises(ApiError) as refused:
+            await cluster.create(PIPELINERUNS, body)
+        assert refused.value.code == 400
+
+    in_cluster(story)
+
+
 @pytest.mark.parametrize("case", INVALID.values(), ids=INVALID.keys())
 def test_invalid_runs_are_denied(case: Invalid) -> None:
     async def story(cluster: Cluster) -> None:
