@@ -7,11 +7,13 @@ from datetime import datetime
 from typing import Final
 
 from services.ctl.demo.load import Arrival
+from services.ctl.errors import CommandError, Exit
 from shared.contracts.kinds import Kind, Object
 from shared.kube.port import (
     AlreadyExistsError,
     ConflictError,
     Kube,
+    KubeError,
     RefusedError,
     ThrottledError,
     UnavailableError,
@@ -57,7 +59,7 @@ async def create_all(
     now: Callable[[], datetime],
     on_submitted: Callable[[Submitted], None],
 ) -> None:
-    """Create every object when it is due, a few at a time. Raises `UnavailableError` in the end."""
+    """Create every object when it is due, a few at a time. Raises `CommandError` in the end."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     queue = iter(arrivals)
@@ -72,9 +74,15 @@ async def create_all(
             else:
                 on_submitted(Submitted(arrival=arrival, at=now(), object=stored))
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(CONCURRENT_MAX):
-            group.create_task(work())
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CONCURRENT_MAX):
+                group.create_task(work())
+    except ExceptionGroup as errors:
+        error = errors.exceptions[0]
+        if not isinstance(error, KubeError):
+            raise
+        raise CommandError("the load", str(error), status=Exit.UNREACHABLE) from error
 
 
 async def create_patiently(kube: Kube, kind: Kind, obj: Object) -> Object:

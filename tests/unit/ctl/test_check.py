@@ -1,0 +1,104 @@
+"""The demo compares waits only where comparing them says something."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from services.ctl.demo.check import MEMBERS_MIN, queues_formed, waits_fall_with_priority
+from services.ctl.demo.create import Submitted
+from services.ctl.demo.load import Arrival
+from services.ctl.demo.story import Case
+from services.ctl.demo.summary import tier_rows
+from shared.contracts import kinds
+from shared.contracts.admissions import Admission
+from shared.contracts.workloads import PodSet, WorkloadState
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def case(*, priority: int, wait: float, cpu: str = "1", phase: str = "finished") -> Case:
+    metadata = {"namespace": "team-tenant", "name": "x", "uid": "u"}
+    arrival = Arrival(
+        after_seconds=0.0, kind=kinds.JOB, object={"metadata": metadata}, tier=f"tier-{priority}"
+    )
+    common = {"cluster": "hub", "namespace": "team-tenant", "name": "job-x", "uid": "u"}
+    state = WorkloadState.model_validate(
+        common
+        | {
+            "phase": phase,
+            "priority": priority,
+            "created_at": BEGAN,
+            "pod_sets": [PodSet(name="main", count=1, requests={"cpu": cpu})],
+        }
+    )
+    admission = Admission.model_validate(
+        common
+        | {
+            "state": "admitted",
+            "term": 1,
+            "number": 1,
+            "decided_at": BEGAN + timedelta(seconds=wait),
+            "cluster_queue": "cq",
+        }
+    )
+    return Case(
+        submitted=Submitted(arrival=arrival, at=BEGAN, object={"metadata": metadata}),
+        state=state,
+        admission=admission,
+        last=admission,
+    )
+
+
+def several(count: int = MEMBERS_MIN, *, priority: int, wait: float, cpu: str = "1") -> list[Case]:
+    return [case(priority=priority, wait=wait, cpu=cpu) for _ in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("cases", "wrong"),
+    [
+        pytest.param(
+            [*several(priority=900, wait=1), *several(priority=300, wait=9)],
+            0,
+            id="the more important waited less",
+        ),
+        pytest.param(
+            [*several(priority=900, wait=9), *several(priority=300, wait=1)],
+            2,
+            id="the more important waited longer",
+        ),
+        pytest.param(
+            [*several(priority=900, wait=9), *several(priority=300, wait=1, cpu="2")],
+            0,
+            id="shapes that differ are not compared",
+        ),
+        pytest.param(
+            [*several(3, priority=900, wait=9), *several(3, priority=300, wait=1)],
+            0,
+            id="three are too few for a mean",
+        ),
+        pytest.param(
+            [*several(priority=900, wait=0.4), *several(priority=300, wait=0.1)],
+            0,
+            id="nobody waited: the rest is noise",
+        ),
+        pytest.param(
+            [*several(priority=900, wait=5), *several(priority=300, wait=5)],
+            1,
+            id="all waited alike",
+        ),
+    ],
+)
+def test_mean_waits(cases: list[Case], wrong: int) -> None:
+    assert len(waits_fall_with_priority(cases)) == wrong
+
+
+def test_a_load_that_never_waits_proves_nothing() -> None:
+    assert queues_formed(several(priority=1, wait=0.2))
+    assert not queues_formed(several(priority=1, wait=3))
+
+
+def test_the_95th_percentile_is_a_wait_that_was_there() -> None:
+    (row,) = tier_rows([case(priority=1, wait=wait) for wait in range(20)])
+    assert (row.submitted, row.admitted, row.finished) == (20, 20, 20)
+    assert row.mean_wait_seconds == pytest.approx(9.5)
+    assert row.p95_wait_seconds == 18

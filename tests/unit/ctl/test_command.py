@@ -1,0 +1,155 @@
+"""The command line as a user meets it: quick help, errors in sentences, documented exit statuses."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.ctl.dev import EXAMPLE
+from services.ctl.errors import Exit
+from services.ctl.run import Program
+
+HELP_SECONDS_MAX = 0.4
+RUN = """
+apiVersion: tekton.dev/v1
+kind: PipelineRun
+metadata:
+  name: build
+  namespace: team-tenant
+  labels: {pipelinesascode.tekton.dev/event-type: push}
+spec:
+  pipelineRef: {name: docker-build}
+  params:
+    - {name: build-platforms, value: [linux/arm64]}
+"""
+
+
+def sluice(
+    *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "services.ctl.main", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=cwd,
+        env=None if env is None else {"PATH": "/usr/bin:/bin", **env},
+    )
+
+
+@pytest.mark.parametrize("command", [(), ("run",), ("dev",), ("demo",), ("history",), ("bus",)])
+def test_help_is_there_before_a_user_notices(command: tuple[str, ...]) -> None:
+    before = os.times()
+    done = sluice(*command, "--help")
+    after = os.times()
+    assert done.returncode == 0
+    # Processor time: other work on this machine is no fault of ours.
+    used = after.children_user + after.children_system
+    assert used - before.children_user - before.children_system < HELP_SECONDS_MAX
+
+
+def test_the_help_lists_commands_and_exit_statuses() -> None:
+    text = sluice("--help").stdout
+    for command in ("run", "dev", "demo", "bus", "history", "mutate", "simulate-world", "version"):
+        assert f"  {command} " in text
+    for status in ("0 done", "1 the answer is no", "2 wrong option", "3 NATS", "130 interrupted"):
+        assert status in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        pytest.param(
+            ("history", "no-slash"),
+            Exit.WRONG_INPUT,
+            "sluice: no-slash: is no NAMESPACE/NAME",
+            id="a name without a namespace",
+        ),
+        pytest.param(
+            ("history", "a/b", "--nats-url", "nats://127.0.0.1:9"),
+            Exit.UNREACHABLE,
+            "sluice: NATS at nats://127.0.0.1:9: ",
+            id="nobody listens there",
+        ),
+        pytest.param(
+            ("bus", "apply", "--nats-url", "nats://127.0.0.1:9"),
+            Exit.UNREACHABLE,
+            "`sluice dev` starts one",
+            id="streams for nobody",
+        ),
+        pytest.param(
+            ("run", "quota", "--port", "1"),
+            Exit.WRONG_INPUT,
+            "quota takes no arguments",
+            id="a service takes its settings from the environment",
+        ),
+        pytest.param(
+            ("demo", "--pipelineruns", "missing.yaml"),
+            Exit.WRONG_INPUT,
+            "sluice: missing.yaml: does not exist",
+            id="a file that is not there, before anything is started",
+        ),
+        pytest.param(
+            ("dev", "--manifests", "missing"),
+            Exit.WRONG_INPUT,
+            "sluice: missing: does not exist",
+            id="manifests that are not there, before anything is started",
+        ),
+        pytest.param(
+            ("simulate-world", "--scenario", "none"),
+            Exit.WRONG_INPUT,
+            "--scenario none: there is none of this name",
+            id="an unknown scenario",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_said_without_a_traceback(
+    tmp_path: Path, arguments: tuple[str, ...], status: Exit, said: str
+) -> None:
+    done = sluice(*arguments, cwd=tmp_path)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == status
+
+
+def test_a_wrong_setting_is_named_as_the_environment_names_it(tmp_path: Path) -> None:
+    done = sluice("run", "watcher", cwd=tmp_path, env={"SLUICE_HEALTH_PORT": "seventy"})
+    assert done.returncode == Exit.WRONG_INPUT
+    assert "sluice: setting SLUICE_HEALTH_PORT: " in done.stderr
+    assert "got 'seventy'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_mutate_prints_what_the_webhook_would_make(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(RUN)
+    arguments = ("--pipelinerun-file", str(tmp_path / "run.yaml"))
+    done = sluice("mutate", *arguments, "--config-dir", str(EXAMPLE / "classifier"))
+    assert done.returncode == Exit.OK
+    for line in (
+        "kueue.x-k8s.io/priority-class: konflux-post-merge-build",
+        "kueue.x-k8s.io/queue-name: pipelines-queue",
+        "kueue.konflux-ci.dev/requests-linux-arm64: '1'",
+        "status: PipelineRunPending",
+    ):
+        assert line in done.stdout
+
+
+def test_mutate_tells_a_refusal_with_its_code(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(RUN.replace("[linux/arm64]", "['']"))
+    arguments = ("--pipelinerun-file", str(tmp_path / "run.yaml"))
+    done = sluice("mutate", *arguments, "--config-dir", str(EXAMPLE / "classifier"))
+    assert done.returncode == Exit.FAILED
+    assert "refused with 500: CEL evaluation failed" in done.stderr
+
+
+def test_the_version_is_the_distributions() -> None:
+    assert sluice("version").stdout.startswith("sluice 0.")
+
+
+def test_every_program_that_can_be_named_is_listed() -> None:
+    listed = sluice("run", "--help").stdout
+    for program in Program:
+        assert program.value in listed

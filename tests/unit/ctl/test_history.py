@@ -1,0 +1,105 @@
+"""A workload's history, from the logs of a real server."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import pytest
+
+from services.ctl.history import history, history_json, history_lines
+from shared.bus.nats_bus import NatsBus
+from shared.contracts.admissions import Admission
+from shared.contracts.effects import HostState, Outcome
+from shared.contracts.messages import Message
+from shared.contracts.observed import Observed
+from shared.contracts.workloads import OwnerReference, WorkloadState
+from shared.testing.nats_server import nats_server
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+WORKLOAD = "pipelinerun-build-1-3f2a1"
+
+
+def story() -> list[Message]:
+    common = {"cluster": "hub", "namespace": "team-tenant", "uid": "u", "traceparent": TRACE}
+    observed = {"group": "tekton.dev", "version": "v1", "resource_version": "7"}
+    run = {"metadata": {"name": "build-1"}, "spec": {"status": "PipelineRunPending"}}
+    task = {"metadata": {"ownerReferences": [{"name": "build-1", "controller": True}]}}
+    owner = OwnerReference(
+        api_version="tekton.dev/v1",
+        kind="PipelineRun",
+        plural="pipelineruns",
+        name="build-1",
+        uid="u",
+    )
+    decision = {"term": 1, "number": 4, "decided_at": NOW, "name": WORKLOAD}
+    return [
+        Observed.model_validate(
+            common
+            | observed
+            | {"plural": "pipelineruns", "kind": "PipelineRun", "name": "build-1", "object": run}
+        ),
+        WorkloadState.model_validate(
+            common | {"name": WORKLOAD, "phase": "waiting", "created_at": NOW, "owner": owner}
+        ),
+        WorkloadState.model_validate(
+            common | {"uid": "other", "name": "job-x-1", "phase": "waiting", "created_at": NOW}
+        ),
+        Admission.model_validate(
+            common | decision | {"state": "admitted", "cluster_queue": "cluster-pipeline-queue"}
+        ),
+        Outcome.model_validate(
+            common
+            | {"name": WORKLOAD, "term": 1, "number": 4, "at": NOW}
+            | {"result": "applied", "action": "release"}
+        ),
+        Observed.model_validate(
+            common
+            | observed
+            | {"uid": "t", "plural": "taskruns", "kind": "TaskRun", "name": "build-1-arm64"}
+            | {"object": task}
+        ),
+        HostState.model_validate(
+            common
+            | {"uid": "t", "name": "build-1-arm64", "platform": "linux/arm64", "state": "ready"}
+            | {"host": "vm-1", "provider": "fake", "at": NOW}
+        ),
+    ]
+
+
+@pytest.fixture
+async def bus() -> AsyncIterator[NatsBus]:
+    async with nats_server() as server:
+        bus = NatsBus(url=server.url, instance="test", now=lambda: NOW)
+        await bus.start()
+        for message in story():
+            await bus.publish(message)
+        yield bus
+        await bus.stop()
+
+
+async def test_the_whole_way_of_one_workload_is_told_in_order_with_its_trace(bus: NatsBus) -> None:
+    for name in ("build-1", WORKLOAD):
+        events = await history(bus, "team-tenant", name)
+        told = [event.what for event in events]
+        assert told == ["observed", "workload", "admission", "outcome", "host"]
+        lines = history_lines(events)
+        assert "OBSERVED:1 " in lines[0]
+        assert "spec.status PipelineRunPending" in lines[0]
+        assert "admitted in cluster-pipeline-queue (decision 1.4)" in lines[2]
+        assert "release applied (decision 1.4)" in lines[3]
+        assert "linux/arm64 ready on vm-1 (fake" in lines[4]
+        assert lines[-1] == "trace: 0af7651916cd43dd8448eb211c80319c"
+
+
+async def test_programs_get_one_json_object_a_line_with_the_message_as_it_was(bus: NatsBus) -> None:
+    lines = history_json(await history(bus, "team-tenant", "build-1"))
+    first = json.loads(lines[0])
+    assert first["log"] == "OBSERVED"
+    assert first["sequence"] == 1
+    assert first["message"]["name"] == "build-1"
+
+
+async def test_of_a_stranger_nothing_is_told(bus: NatsBus) -> None:
+    assert await history(bus, "team-tenant", "nobody") == []
+    assert await history(bus, "other-tenant", "build-1") == []

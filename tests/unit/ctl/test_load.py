@@ -1,0 +1,54 @@
+"""The demo's load is the same for the same seed, and comes out as its labels promise."""
+
+from collections import Counter
+
+from services.classifier.mutate import mutate
+from services.ctl.demo.load import TIERS, make_load
+from services.ctl.dev import EXAMPLE
+from services.ctl.mutate import load_rules
+from shared.contracts import kinds, names
+from shared.contracts.integrations import JOB, PIPELINE_RUN
+
+
+def test_one_seed_is_one_load_and_another_seed_another() -> None:
+    first = make_load(seed=1, runs=80, jobs=12)
+    assert make_load(seed=1, runs=80, jobs=12) == first
+    assert make_load(seed=2, runs=80, jobs=12) != first
+
+
+def test_tiers_arrive_evenly_and_names_are_unique() -> None:
+    load = make_load(seed=3, runs=600, jobs=100)
+    runs = [arrival for arrival in load if arrival.kind == kinds.PIPELINE_RUN]
+    for start in range(0, len(runs), len(TIERS)):
+        assert {arrival.tier for arrival in runs[start : start + len(TIERS)]} == set(TIERS)
+    found = Counter((a.object["metadata"]["namespace"], a.object["metadata"]["name"]) for a in load)
+    assert len(found) == 700
+
+
+def test_nothing_is_held_before_the_webhook_holds_it() -> None:
+    for arrival in make_load(seed=1, runs=200, jobs=40):
+        integration = PIPELINE_RUN if arrival.kind == kinds.PIPELINE_RUN else JOB
+        assert not integration.held(arrival.object)
+        assert "suspend" not in arrival.object["spec"]
+
+
+def test_every_object_comes_out_of_the_rules_with_the_tier_that_it_stands_for() -> None:
+    rules = load_rules(EXAMPLE / "classifier")
+    resources: Counter[str] = Counter()
+    for arrival in make_load(seed=1, runs=400, jobs=40):
+        made = mutate(arrival.object, rules).object["metadata"]
+        assert made["labels"][names.PRIORITY_CLASS_LABEL] == arrival.tier, arrival.object
+        resources.update(
+            key.removeprefix(names.REQUESTS_PREFIX)
+            for key in made.get("annotations") or {}
+            if key.startswith(names.REQUESTS_PREFIX)
+        )
+    assert set(resources) == {
+        "aws-ip",
+        "linux-amd64",
+        "linux-arm64",
+        "linux-ppc64le",
+        "linux-s390x",
+        "linux-x86-64",
+        "mintmaker",
+    }

@@ -1,0 +1,151 @@
+"""Children are kept running, and none is left behind."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from services.ctl.errors import CommandError
+from services.ctl.supervisor import ChildSpec, Supervisor
+
+SLEEPER = "import time; print('up', flush=True); time.sleep(60)"
+DEAF = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    "print('up', flush=True); time.sleep(60)"
+)
+
+
+@asynccontextmanager
+async def supervising(
+    tmp_path: Path, *, grace_seconds: float = 5.0, said: list[str] | None = None
+) -> AsyncIterator[Supervisor]:
+    supervisor = Supervisor(
+        logs=tmp_path,
+        say=(said if said is not None else []).append,
+        grace_seconds=grace_seconds,
+    )
+    try:
+        yield supervisor
+    finally:
+        await supervisor.stop()
+
+
+def child(tmp_path: Path, program: str, *, name: str = "child", stop_order: int = 0) -> ChildSpec:
+    log = tmp_path / f"{name}.log"
+
+    async def ready() -> str | None:
+        return None if log.exists() and "up" in log.read_text() else "it has not said so"
+
+    return ChildSpec(
+        name=name, argv=(sys.executable, "-c", program), ready=ready, stop_order=stop_order
+    )
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def until(condition: Callable[[], object]) -> None:
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("it did not come to that within ten seconds")
+
+
+async def test_a_child_that_is_killed_is_started_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    async with supervising(tmp_path, said=said) as supervisor:
+        supervisor.start(child(tmp_path, SLEEPER))
+        await supervisor.wait_ready(["child"], timeout_seconds=10)
+        first = supervisor.pid("child")
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        await until(lambda: supervisor.starts("child") == 2 and supervisor.pid("child"))
+        assert supervisor.pid("child") != first
+    assert said == ["child ended (SIGKILL); starting it again in 0.2 s"]
+
+
+async def test_stopping_leaves_nobody_even_a_child_that_ignores_sigterm(tmp_path: Path) -> None:
+    said: list[str] = []
+    async with supervising(tmp_path, grace_seconds=0.3, said=said) as supervisor:
+        supervisor.start(child(tmp_path, SLEEPER, name="polite"))
+        supervisor.start(child(tmp_path, DEAF, name="deaf"))
+        await supervisor.wait_ready(["polite", "deaf"], timeout_seconds=10)
+        pids = [supervisor.pid("polite"), supervisor.pid("deaf")]
+    assert said == ["deaf does not stop: killing it"]
+    assert not any(alive(pid) for pid in pids if pid)
+
+
+async def test_who_has_the_lower_stop_order_is_gone_before_others_are_told(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    program = (
+        "import signal, sys, time\n"
+        "def end(*_):\n"
+        f"    open({str(marks)!r}, 'a').write(sys.argv[1] + ' '); sys.exit()\n"
+        "signal.signal(signal.SIGTERM, end); print('up', flush=True); time.sleep(60)\n"
+    )
+    async with supervising(tmp_path) as supervisor:
+        for name, order in (("broker", 2), ("cluster", 1), ("service", 0)):
+            spec = child(tmp_path, program, name=name, stop_order=order)
+            supervisor.start(
+                ChildSpec(name=name, argv=(*spec.argv, name), ready=spec.ready, stop_order=order)
+            )
+        await supervisor.wait_ready(["broker", "cluster", "service"], timeout_seconds=10)
+    assert marks.read_text().split() == ["service", "cluster", "broker"]
+
+
+async def test_a_child_that_keeps_ending_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
+    async with supervising(tmp_path) as supervisor:
+        supervisor.start(child(tmp_path, "raise SystemExit('no such setting')"))
+        with pytest.raises(CommandError, match="child: ") as caught:
+            await supervisor.wait_ready(["child"], timeout_seconds=1)
+        assert "no such setting" in caught.value.hint
+
+
+async def test_what_a_child_writes_is_in_its_log_and_is_shown_with_its_name(tmp_path: Path) -> None:
+    shown: list[tuple[str, str]] = []
+    supervisor = Supervisor(
+        logs=tmp_path, say=lambda _: None, echo=lambda name, line: shown.append((name, line))
+    )
+    supervisor.start(child(tmp_path, SLEEPER))
+    await supervisor.wait_ready(["child"], timeout_seconds=10)
+    await until(lambda: shown)
+    await supervisor.stop()
+    assert shown == [("child", "up")]
+    assert supervisor.log_file("child").read_text() == "up\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's promise is Linux's")
+async def test_children_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, pathlib, sys\n"
+        "from services.ctl.supervisor import ChildSpec, Supervisor\n"
+        "async def ready(): return None\n"
+        "async def main():\n"
+        "    s = Supervisor(logs=pathlib.Path(sys.argv[1]), say=print)\n"
+        "    argv = (sys.executable, '-c', 'import time; time.sleep(60)')\n"
+        "    s.start(ChildSpec(name='child', argv=argv, ready=ready))\n"
+        "    await s.wait_ready(['child'], timeout_seconds=10)\n"
+        "    print(s.pid('child'), flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    pid = int(await parent.stdout.readline())
+    assert alive(pid)
+    parent.kill()
+    await parent.wait()
+    await until(lambda: not alive(pid))
