@@ -6,6 +6,7 @@ from typing import Any, Self, TypeVar
 
 from services.provisioner.app import Provisioner, assemble
 from services.provisioner.providers.fake import FakeCloud, FakeProvider
+from services.provisioner.providers.port import Order
 from services.provisioner.settings import ProvisionerSettings
 from shared.bus.port import CaughtUp
 from shared.contracts.effects import HostState, PlatformState
@@ -73,6 +74,26 @@ def done(obj: Object) -> Object:
     return {**obj, "status": {**obj["status"], "conditions": conditions}}
 
 
+class PerilousProvider(FakeProvider):
+    """The process may die before and after each call; the cloud does not notice."""
+
+    def __init__(self, cloud: FakeCloud, stage: "Stage") -> None:
+        super().__init__(cloud)
+        self._world = stage.world
+        self._stage = stage
+
+    async def launch(self, order: Order) -> None:
+        self._stage.on_launch(order)
+        await self._world.point(f"launch {order.name}")
+        await super().launch(order)
+        await self._world.point(f"launched {order.name}")
+
+    async def terminate(self, name: str) -> None:
+        await self._world.point(f"terminate {name}")
+        await super().terminate(name)
+        await self._world.point(f"terminated {name}")
+
+
 class Stage:
     """Use it as a context manager."""
 
@@ -82,6 +103,9 @@ class Stage:
         self.cloud = FakeCloud(now=self.world.now, seed=seed)
         self.bus: MemoryBus
         self.provisioner: Provisioner | None = None
+        self.on_launch: Callable[[Order], None] = lambda _: None
+        """Called before each order."""
+
         self._version = 0
         self._mortal = mortal
 
@@ -96,7 +120,7 @@ class Stage:
         self.provisioner = assemble(
             settings=ProvisionerSettings(cluster="hub", sweep_seconds=60),
             bus=bus,
-            providers={"fake": FakeProvider(self.cloud)},
+            providers={"fake": PerilousProvider(self.cloud, self)},
             now=context.now,
             random=context.random,
         )
@@ -104,7 +128,12 @@ class Stage:
         await self.provisioner.run()
 
     def play(
-        self, drive: Callable[[], Coroutine[Any, Any, T]], *, config: dict[str, str] | None = None
+        self,
+        drive: Callable[[], Coroutine[Any, Any, T]],
+        *,
+        config: dict[str, str] | None = None,
+        listed: bool = True,
+        replicas: int = 1,
     ) -> T:
         """Run `drive` beside a provisioner whose cluster has been listed."""
 
@@ -112,8 +141,13 @@ class Stage:
             self.bus = MemoryBus(self.server, instance="cluster")
             await self.bus.start()
             await self.configure(HOST_CONFIG if config is None else config)
-            await self.bus.publish(Synced(cluster="hub", epoch="1", kinds=[], at=self.world.now()))
-            self.world.process("provisioner", self._serve, mortal=self._mortal)
+            if listed:
+                await self.bus.publish(
+                    Synced(cluster="hub", epoch="1", kinds=[], at=self.world.now())
+                )
+            for number in range(replicas):
+                name = f"provisioner{number or ''}"
+                self.world.process(name, self._serve, mortal=self._mortal)
             return await drive()
 
         result = self.world.run(play)
@@ -147,23 +181,28 @@ class Stage:
 
     async def host(self, name: str) -> HostState | None:
         """What was last said about a TaskRun."""
-        entry = await self.bus.latest("HOSTS", f"sluice.host.hub.team-a.{name}")
+        entry = self.server.latest("HOSTS", f"sluice.host.hub.team-a.{name}")
         return HostState.decode(entry.data) if entry else None
 
-    async def until(self, name: str, *states: str, seconds: float = 300) -> HostState:
+    async def until(
+        self, name: str, *states: str, seconds: float = 300, look_seconds: float = 0.1
+    ) -> HostState:
         """Wait until a TaskRun was told one of `states`."""
         async with asyncio.timeout(seconds):
             while True:
                 state = await self.host(name)
                 if state is not None and state.state in states:
                     return state
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(look_seconds)
 
     async def record(self, platform: str) -> PlatformState | None:
         """The record of a platform."""
-        subject = PlatformState(cluster="hub", platform=platform, at=self.world.now()).subject
-        entry = await self.bus.latest("HOSTS", subject)
+        entry = self.server.latest("HOSTS", self.record_subject(platform))
         return PlatformState.decode(entry.data) if entry else None
+
+    def record_subject(self, platform: str) -> str:
+        """Where that is published."""
+        return PlatformState(cluster="hub", platform=platform, at=self.world.now()).subject
 
     async def history(self) -> list[HostState]:
         """Everything that was said about TaskRuns, oldest first."""
@@ -173,6 +212,15 @@ class Stage:
                 break
             states.append(HostState.decode(entry.data))
         return states
+
+    async def view(self) -> list[str]:
+        """TaskRuns about which the view says something."""
+        names = []
+        async for entry in self.bus.watch("HOSTS", "sluice.host.>"):
+            if isinstance(entry, CaughtUp):
+                break
+            names.append(HostState.decode(entry.data).name)
+        return sorted(names)
 
     def alive(self) -> list[str]:
         """Machines that cost something now."""
