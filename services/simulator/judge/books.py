@@ -55,6 +55,9 @@ class Books:
         self.held: dict[str, Admission] = {}
         """uid to the record by which it holds quota."""
 
+        self._done: dict[str, dict[str, int]] = {}
+        """uid to the number of pods of each pod set that will not run again."""
+
     # What is observed
 
     def observe(self, observed: Observed) -> None:
@@ -83,6 +86,30 @@ class Books:
 
     # Who holds what
 
+    def reclaim(self, state: WorkloadState) -> None:
+        """Take in what a workload needs no more: pods that finished give their share back."""
+        done = {one.name: one.reclaimable for one in state.pod_sets if one.reclaimable}
+        if done == self._done.get(state.uid, {}):
+            return
+        holder = self.held.get(state.uid)
+        if holder is not None:
+            self._add(holder, -1)
+        self._done[state.uid] = done
+        if holder is not None:
+            self._add(holder, 1)
+
+    def usage(self, admission: Admission) -> dict[Cell, int]:
+        """Flavor and resource to the amount held, in billionths."""
+        done = self._done.get(admission.uid, {})
+        usage: dict[Cell, int] = {}
+        for pod_set in admission.pod_sets:
+            left = max(0, pod_set.count - done.get(pod_set.name, 0))
+            for resource, quantity in pod_set.usage.items():
+                cell = (pod_set.flavors.get(resource, ""), resource)
+                share = parse_quantity(quantity) * left // max(1, pod_set.count)
+                usage[cell] = usage.get(cell, 0) + share
+        return usage
+
     def record(self, admission: Admission) -> None:
         """Take in one decision."""
         before = self.held.pop(admission.uid, None)
@@ -94,10 +121,10 @@ class Books:
 
     def increase(self, admission: Admission) -> dict[Cell, int]:
         """What `admission` would hold beyond what its workload holds already."""
-        now = usage_of(admission) if admission.state in HOLDING else {}
+        now = self.usage(admission) if admission.state in HOLDING else {}
         before = self.held.get(admission.uid)
         if before is not None and before.cluster_queue == admission.cluster_queue:
-            for cell, amount in usage_of(before).items():
+            for cell, amount in self.usage(before).items():
                 now[cell] = now.get(cell, 0) - amount
         return {cell: amount for cell, amount in now.items() if amount > 0}
 
@@ -105,7 +132,7 @@ class Books:
         queue = self._queues.setdefault(
             admission.cluster_queue, _Node(name=admission.cluster_queue)
         )
-        for cell, amount in usage_of(admission).items():
+        for cell, amount in self.usage(admission).items():
             queue.usage[cell] = queue.usage.get(cell, 0) + sign * amount
 
     # What is free
@@ -196,16 +223,6 @@ class Books:
             max(0, self._usage(child, cell) - self._own(child, cell))
             for child in self._children(node)
         )
-
-
-def usage_of(admission: Admission) -> dict[Cell, int]:
-    """Flavor and resource to the amount held, in billionths."""
-    usage: dict[Cell, int] = {}
-    for pod_set in admission.pod_sets:
-        for resource, quantity in pod_set.usage.items():
-            cell = (pod_set.flavors.get(resource, ""), resource)
-            usage[cell] = usage.get(cell, 0) + parse_quantity(quantity)
-    return usage
 
 
 def _node(name: str, spec: Object, usage: dict[Cell, int]) -> _Node:

@@ -279,10 +279,15 @@ ALWAYS: Final[tuple[Callable[[Evidence], list[str]], ...]] = (
 
 
 def _walk(evidence: Evidence) -> Iterable[tuple[Record[Admission], Books]]:
-    """Each decision, and the books as they stood before it, with the queues that it knew."""
+    """Each decision, and the books as they stood before it, with what it knew."""
     books: dict[str, Books] = {}
-    index = 0
+    index = told = 0
     for record in evidence.admissions:
+        known = record.message.inputs.get("WORKLOADS", 0)
+        while told < len(evidence.workloads) and evidence.workloads[told].sequence <= known:
+            state = evidence.workloads[told].message
+            books.setdefault(state.cluster, Books()).reclaim(state)
+            told += 1
         known = record.message.inputs.get("OBSERVED", 0)
         while index < len(evidence.observed) and evidence.observed[index].sequence <= known:
             observed = evidence.observed[index].message
