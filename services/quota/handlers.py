@@ -96,6 +96,9 @@ class _Leadership:
         self._tracing = tracing
         self._term = 0
         self._number = 0
+        self._begun = False
+        """Our own term was read back from the log."""
+
         self._last = 0
         """The sequence that `ADMISSIONS` will have when all that was sent is stored."""
 
@@ -115,12 +118,15 @@ class _Leadership:
         # What was decided before what runs: a job that runs by our leave is not unplanned.
         self._inbox = deque(sorted(self._inbox, key=lambda item: INPUTS.index(item[0])))
         self._take_in()
-        self._last = await self._bus.last_sequence("ADMISSIONS")
-        # What somebody wrote between our reading and this line would be unknown to us: the read
-        # goes on, and an entry that is not ours ends the term (`_take_admission`).
+        last = await self._bus.last_sequence("ADMISSIONS")
         self._term = self._decider.last_term + 1
         began = Term(term=self._term, holder=self._bus.instance, began_at=self._now())
-        self._last = await self._bus.publish(began, expect_last=self._last)
+        self._last = await self._bus.publish(began, expect_last=last)
+        # The leader before us may have written to the end. Once our own term comes back, all of that
+        # has been read: whatever follows it on the log is ours.
+        while not self._begun:
+            await self._wait(None)
+            self._take_in()
         log.info("leading", term=self._term, sequence=self._last)
 
     async def decide_for_ever(self) -> None:
@@ -179,10 +185,9 @@ class _Leadership:
     def _take_admission(self, entry: Entry) -> None:
         if entry.subject.startswith("sluice.term."):
             term = Term.decode(entry.data)
-            if self._term and (term.term, term.holder) != (self._term, self._bus.instance):
-                if term.term >= self._term:
-                    raise FencedError(f"term {term.term} of {term.holder} began")
-                return
+            if entry.sequence > self._last and self._term:
+                raise FencedError(f"term {term.term} of {term.holder} began")
+            self._begun = self._term > 0 and entry.sequence == self._last
             self._decider.take_term(term)
             return
         admission = Admission.decode(entry.data, entry.headers)
