@@ -1,0 +1,328 @@
+"""What each judge lets pass and what it does not, on histories small enough to read."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from services.simulator.judge import checks
+from services.simulator.judge.evidence import Evidence, Record
+from shared.contracts import kinds
+from shared.contracts.admissions import Admission, PodSetAssignment
+from shared.contracts.kinds import Kind
+from shared.contracts.observed import Observed
+from shared.contracts.workloads import PodSet, WorkloadState
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class History:
+    """Builds evidence: each message comes a second after the one before, whatever its log."""
+
+    def __init__(self, *, nominal: str = "4", cohort: str = "") -> None:
+        self.evidence = Evidence()
+        self._clock = AT
+        self._number = 0
+        self.observe(kinds.RESOURCE_FLAVOR, "machines", {})
+        self.cluster_queue("main", nominal=nominal, cohort=cohort)
+        self.observe(kinds.LOCAL_QUEUE, "queue", {"clusterQueue": "main"}, namespace="team")
+
+    def cluster_queue(self, name: str, *, nominal: str, cohort: str = "", **limits: str) -> None:
+        resource = {"name": "cpu", "nominalQuota": nominal, **limits}
+        flavors = [{"name": "machines", "resources": [resource]}]
+        groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+        spec = {"namespaceSelector": {}, "cohortName": cohort, "resourceGroups": groups}
+        self.observe(kinds.CLUSTER_QUEUE, name, spec)
+
+    def observe(
+        self,
+        kind: Kind,
+        name: str,
+        spec: dict[str, Any],
+        *,
+        namespace: str | None = None,
+        **more: Any,
+    ) -> None:
+        message = Observed(
+            cluster="hub",
+            group=kind.group,
+            version=kind.version,
+            plural=kind.plural,
+            kind=kind.kind,
+            namespace=namespace,
+            name=name,
+            uid=name,
+            resource_version="1",
+            object={"metadata": {"name": name, **more.pop("metadata", {})}, "spec": spec, **more},
+        )
+        self.evidence.observed.append(self._record(message, len(self.evidence.observed) + 1))
+
+    def runs(self, name: str, *, started: str = "2026-01-01T00:00:00Z") -> None:
+        self.observe(
+            kinds.JOB,
+            name,
+            {"suspend": False},
+            namespace="team",
+            status={"startTime": started, "active": 1},
+            metadata={"labels": {"kueue.x-k8s.io/queue-name": "queue"}},
+        )
+
+    def waits(self, name: str, *, cpu: str = "1", priority: int = 0, **more: Any) -> None:
+        message = WorkloadState(
+            cluster="hub",
+            namespace="team",
+            name=name,
+            uid=name,
+            phase=more.pop("phase", "waiting"),
+            queue="queue",
+            priority=priority,
+            created_at=AT,
+            pod_sets=[
+                PodSet(name="main", count=more.pop("count", 1), requests={"cpu": cpu}, **more)
+            ],
+        )
+        self.evidence.workloads.append(self._record(message, len(self.evidence.workloads) + 1))
+
+    def decide(self, name: str, state: str = "admitted", **more: Any) -> None:
+        self._number += 1
+        cpu, count = more.pop("cpu", "1"), more.pop("count", 1)
+        flavors = {"cpu": more.pop("flavor", "machines")}
+        message = Admission.model_validate(
+            {
+                "cluster": "hub",
+                "namespace": "team",
+                "name": name,
+                "uid": more.pop("uid", name),
+                "state": state,
+                "term": 1,
+                "number": self._number,
+                "decided_at": self._clock,
+                "cluster_queue": "main",
+                "pod_sets": [
+                    PodSetAssignment(name="main", count=count, flavors=flavors, usage={"cpu": cpu})
+                ],
+                "inputs": {
+                    "OBSERVED": len(self.evidence.observed),
+                    "WORKLOADS": len(self.evidence.workloads),
+                },
+            }
+            | more
+        )
+        self.evidence.admissions.append(self._record(message, len(self.evidence.admissions) + 1))
+
+    def _record(self, message: Any, sequence: int) -> Record[Any]:
+        self._clock += timedelta(seconds=1)
+        return Record(sequence=sequence, time=self._clock, message=message)
+
+
+def too_much(history: History) -> None:
+    history.decide("a", cpu="3")
+    history.decide("b", cpu="2")
+
+
+def enough_after_release(history: History) -> None:
+    history.decide("a", cpu="3")
+    history.decide("a", "released")
+    history.decide("b", cpu="2")
+
+
+def evicted_still_holds(history: History) -> None:
+    history.decide("a", cpu="3")
+    history.decide("a", "evicted", cpu="3")
+    history.decide("b", cpu="2")
+
+
+def borrowed(history: History) -> None:
+    history.cluster_queue("main", nominal="4", cohort="all")
+    history.cluster_queue("other", nominal="2", cohort="all")
+    history.decide("a", cpu="6")
+
+
+def borrowed_beyond_the_limit(history: History) -> None:
+    history.cluster_queue("main", nominal="4", cohort="all", borrowingLimit="1")
+    history.cluster_queue("other", nominal="2", cohort="all")
+    history.decide("a", cpu="6")
+
+
+def borrowed_what_is_not_lent(history: History) -> None:
+    history.cluster_queue("main", nominal="4", cohort="all")
+    history.cluster_queue("other", nominal="2", cohort="all", lendingLimit="1")
+    history.decide("a", cpu="6")
+
+
+def finished_pods_give_back(history: History) -> None:
+    history.decide("a", cpu="4", count=2)
+    history.waits("a", cpu="2", count=2, phase="running", reclaimable=1)
+    history.decide("b", cpu="2")
+
+
+def unplanned_above_nominal(history: History) -> None:
+    history.decide("a", cpu="9", unplanned=True)
+
+
+def quota_shrank_under_a_holder(history: History) -> None:
+    history.decide("a", cpu="4")
+    history.cluster_queue("main", nominal="1")
+    history.decide("a", "evicted", cpu="4")
+
+
+def passed_over(history: History) -> None:
+    history.waits("urgent", priority=9)
+    history.waits("idle")
+    history.decide("idle")
+
+
+def passed_over_unseen(history: History) -> None:
+    history.waits("idle")
+    history.decide("idle", inputs={"OBSERVED": 3, "WORKLOADS": 1})
+    history.waits("urgent", priority=9)
+
+
+def too_large_to_be_passed_over(history: History) -> None:
+    history.waits("urgent", cpu="5", priority=9)
+    history.waits("idle")
+    history.decide("idle")
+
+
+def other_quota_while_holding(history: History) -> None:
+    history.decide("a")
+    history.decide("a", flavor="others")
+
+
+def two_lives_at_once(history: History) -> None:
+    history.decide("a", uid="first")
+    history.decide("a", uid="second")
+
+
+def one_life_after_another(history: History) -> None:
+    history.decide("a", uid="first")
+    history.decide("a", "released", uid="first")
+    history.decide("a", uid="second")
+
+
+def decided_by_two(history: History) -> None:
+    history.decide("a", term=2, number=1)
+    history.decide("b", term=1, number=7)
+
+
+def runs_before_leave(history: History) -> None:
+    history.runs("a")
+    history.decide("a")
+
+
+def runs_with_leave(history: History) -> None:
+    history.decide("a")
+    history.runs("a")
+
+
+def started_again(history: History) -> None:
+    history.decide("a")
+    history.runs("a", started="2026-01-01T00:00:00Z")
+    history.runs("a", started="2026-01-01T00:01:00Z")
+
+
+def started_again_after_eviction(history: History) -> None:
+    history.decide("a")
+    history.runs("a", started="2026-01-01T00:00:00Z")
+    history.decide("a", "evicted")
+    history.decide("a", "waiting", reason="Preempted", message="for b")
+    history.decide("a")
+    history.runs("a", started="2026-01-01T00:01:00Z")
+
+
+def waits_without_a_word(history: History) -> None:
+    history.waits("a")
+
+
+def waits_with_a_reason(history: History) -> None:
+    history.waits("a")
+    history.decide("a", "waiting", reason="WaitingForQuota", message="1 cpu more needed")
+
+
+def holds_to_the_end(history: History) -> None:
+    history.decide("a")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    tell: Callable[[History], None]
+    judge: Callable[[Evidence], list[str]] = field(default=checks.quotas_respected)
+    wrong: str | None = None
+
+
+CASES = {
+    "two that do not fit together": Case(tell=too_much, wrong="takes 2 cpu .* of which 1 cpu"),
+    "the second fits once the first has let go": Case(tell=enough_after_release),
+    "an evicted one holds until it has let go": Case(tell=evicted_still_holds, wrong="takes 2 cpu"),
+    "a queue borrows what its cohort has": Case(tell=borrowed),
+    "but not beyond its borrowing limit": Case(tell=borrowed_beyond_the_limit, wrong="5 cpu"),
+    "nor what another does not lend": Case(tell=borrowed_what_is_not_lent, wrong="5 cpu"),
+    "pods that finished give their share back": Case(tell=finished_pods_give_back),
+    "what nobody admitted may stand above nominal": Case(tell=unplanned_above_nominal),
+    "quota may shrink under those who hold it": Case(tell=quota_shrank_under_a_holder),
+    "one of higher priority that fits is passed over": Case(
+        tell=passed_over, judge=checks.priorities_respected, wrong="urgent of priority 9 waits"
+    ),
+    "the decider did not know the more urgent one yet": Case(
+        tell=passed_over_unseen, judge=checks.priorities_respected
+    ),
+    "the more urgent one does not fit": Case(
+        tell=too_large_to_be_passed_over, judge=checks.priorities_respected
+    ),
+    "a holder is given other quota": Case(
+        tell=other_quota_while_holding, judge=checks.none_admitted_twice, wrong="is given"
+    ),
+    "two lives of one name hold at once": Case(
+        tell=two_lives_at_once, judge=checks.none_admitted_twice, wrong="still holds quota"
+    ),
+    "one life after another": Case(tell=one_life_after_another, judge=checks.none_admitted_twice),
+    "an earlier term decides after a later one": Case(
+        tell=decided_by_two, judge=checks.decided_in_order, wrong=r"\(1, 7\) comes after"
+    ),
+    "it ran before it was admitted": Case(
+        tell=runs_before_leave, judge=checks.none_runs_without_leave, wrong="holds no quota"
+    ),
+    "it runs because it was admitted": Case(
+        tell=runs_with_leave, judge=checks.none_runs_without_leave
+    ),
+    "it was started twice": Case(
+        tell=started_again, judge=checks.none_started_twice, wrong="started 2 times"
+    ),
+    "it was started again after an eviction": Case(
+        tell=started_again_after_eviction, judge=checks.none_started_twice
+    ),
+    "it waits and was never told why": Case(
+        tell=waits_without_a_word, judge=checks.reasons_given, wrong="nothing was ever decided"
+    ),
+    "it waits and knows why": Case(tell=waits_with_a_reason, judge=checks.reasons_given),
+    "quota that is never given back": Case(
+        tell=holds_to_the_end, judge=checks.quota_given_back, wrong="still holds quota in main"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_verdicts(case: Case) -> None:
+    history = History()
+    case.tell(history)
+
+    found = case.judge(history.evidence)
+
+    if case.wrong is None:
+        assert found == []
+    else:
+        assert len(found) == 1
+        assert re.search(case.wrong, found[0])
+
+
+def test_a_job_that_nobody_knows_of_is_lost() -> None:
+    history = History()
+    history.waits("known")
+    submitted = {"known": "team/known", "unknown": "team/unknown"}
+    assert checks.none_lost(history.evidence, submitted, finished=False) == [
+        "team/unknown was submitted, and no workload is known for it"
+    ]
+    assert len(checks.none_lost(history.evidence, submitted, finished=True)) == 2
