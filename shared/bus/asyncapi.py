@@ -6,7 +6,7 @@ connection.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import reduce
 from operator import or_
 from typing import Any, Final
@@ -21,7 +21,7 @@ from shared.bus.worker import Registration
 from shared.contracts import admissions, effects, observed, queues, workloads
 from shared.contracts.messages import Message
 
-__all__ = ["asyncapi", "messages_of", "to_yaml"]
+__all__ = ["all_messages", "asyncapi", "messages_of", "pattern_of", "template_of", "to_yaml"]
 
 VERSION: Final = "1"
 _CONTRACTS: Final = (admissions, effects, observed, queues, workloads)
@@ -67,9 +67,9 @@ def messages_of(log: str, filters: tuple[str, ...] = ()) -> list[type[Message]]:
     """Every message of the contracts that `log` carries under `filters`."""
     return [
         message
-        for message in _all_messages()
+        for message in all_messages()
         if message.stream == log
-        and (not filters or any(overlap(_pattern(message), one) for one in filters))
+        and (not filters or any(overlap(pattern_of(message), one) for one in filters))
     ]
 
 
@@ -97,15 +97,14 @@ def _reads(
     )(handler)
 
 
-def _all_messages() -> Iterator[type[Message]]:
-    for module in _CONTRACTS:
-        for name in module.__all__:
-            thing = getattr(module, name)
-            if isinstance(thing, type) and issubclass(thing, Message):
-                yield thing
+def all_messages() -> list[type[Message]]:
+    """Every message of the contracts."""
+    things = [getattr(module, name) for module in _CONTRACTS for name in module.__all__]
+    return [thing for thing in things if isinstance(thing, type) and issubclass(thing, Message)]
 
 
-def _pattern(message: type[Message]) -> str:
+def pattern_of(message: type[Message]) -> str:
+    """The filter that every subject of `message` matches, and hardly anything else."""
     tokens = template_of(message).split(".")
     # A subject that ends in another subject has an open end.
     if tokens[-1].startswith("<original"):

@@ -13,6 +13,7 @@ from shared.contracts.messages import TRACEPARENT, Message
 __all__ = [
     "EXPECT_LAST",
     "EXPECT_SUBJECT",
+    "EXPECT_SUBJECT_OF",
     "HEADER_BYTES_MAX",
     "MARKER",
     "MESSAGE_ID",
@@ -29,6 +30,9 @@ __all__ = [
 MESSAGE_ID: Final = "Nats-Msg-Id"
 EXPECT_LAST: Final = "Nats-Expected-Last-Sequence"
 EXPECT_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence"
+EXPECT_SUBJECT_OF: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
+"""Whose last sequence is meant, where it is not the message's own subject."""
+
 SOURCE: Final = "Nats-Stream-Source"
 MARKER: Final = "Nats-Marker-Reason"
 TTL: Final = "Nats-TTL"

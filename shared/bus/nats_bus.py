@@ -5,6 +5,7 @@ import base64
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from random import Random
 from typing import Final
 from uuid import uuid4
@@ -31,10 +32,11 @@ from shared.bus.port import (
     TooLargeError,
     UnavailableError,
 )
-from shared.bus.publisher import RETRY_SECONDS, Publisher
+from shared.bus.publisher import RETRY_SECONDS, Publisher, Receipt, stored_at
 from shared.bus.reader import Reader
 from shared.bus.streams import view_of
 from shared.bus.worker import ACK_WAIT_SECONDS, Registration, Worker
+from shared.contracts.admissions import Term
 from shared.contracts.messages import Message
 
 __all__ = ["NatsBus"]
@@ -78,6 +80,10 @@ class NatsBus:
         self._durables = Durables(self._connection, self._worker, ack_wait_seconds=ack_wait_seconds)
         self._readers: set[Reader] = set()
         self._leases: list[NatsLease] = []
+        self._fences: dict[str, dict[str, str]] = {}
+        """Log to the headers that hold a fenced message to the term that this bus began."""
+
+        self._single_server = False
         self._answers: dict[str, Answer] = {}
         self._listening_on: Client | None = None
         self._answering: set[asyncio.Task[None]] = set()
@@ -106,6 +112,8 @@ class NatsBus:
         """Connect and check the streams, for as long as it takes; then begin the work."""
         await self._connection.open()
         await self._wait_for_streams()
+        info = await call(self._connection.nc, f"STREAM.INFO.{Term.stream}")
+        self._single_server = info["config"]["num_replicas"] == 1
         await self._publisher.start()
         self._worker.start()
         await self._durables.start()
@@ -139,15 +147,37 @@ class NatsBus:
     ) -> asyncio.Future[int]:
         """Put `message` on its log without waiting; see the port."""
         extra: dict[str, str] = {}
+        if isinstance(message, Term):
+            self._fences.pop(message.stream, None)
         if expect_last is not None:
             extra[wire.EXPECT_LAST] = str(expect_last)
+            extra |= self._fences.get(message.stream, {})
         if expect_subject is not None:
             extra[wire.EXPECT_SUBJECT] = str(expect_subject)
-        return self._put(message, None, extra)
+            extra.pop(wire.EXPECT_SUBJECT_OF, None)
+        receipt = self._put(message, None, extra)
+        if isinstance(message, Term) and self._single_server:
+            receipt.add_done_callback(partial(self._fence_by, message.stream, message.subject))
+        return receipt
+
+    def _fence_by(self, stream: str, term: str, began: asyncio.Future[int]) -> None:
+        """Let a later term refuse what is still on its way under ours.
+
+        A predicted sequence alone does not: of a window that predicts 5, 6, 7 … the last are taken
+        once a successor has written up to just there. On several servers such a second fence
+        cannot be pipelined (10164): there readers must drop what carries a lower term than one
+        before it in the log.
+        """
+        sequence = stored_at(began)
+        if sequence is not None:
+            self._fences[stream] = {
+                wire.EXPECT_SUBJECT: str(sequence),
+                wire.EXPECT_SUBJECT_OF: term,
+            }
 
     def _put(
         self, message: Message, message_id: str | None, extra: dict[str, str] | None = None
-    ) -> asyncio.Future[int]:
+    ) -> Receipt:
         self._count += 1
         identity = (
             message_id or message.message_id or f"{self._instance}:{self._life}:{self._count}"

@@ -26,7 +26,7 @@ from shared.bus.port import (
     UnavailableError,
 )
 
-__all__ = ["RETRY_SECONDS", "Publisher", "Receipt"]
+__all__ = ["RETRY_SECONDS", "Publisher", "Receipt", "stored_at"]
 
 log = structlog.get_logger(__name__)
 
@@ -114,6 +114,9 @@ class Publisher:
         self._window_bytes = 0
         self._token = 0
         self._wake = asyncio.Event()
+        self._busy = asyncio.Event()
+        """Set while something is on its way; the rest of the time nothing needs to be noticed."""
+
         self._open = False
         self._failed: list[Receipt] = []
         """Errors for `flush`, first to fail first, bounded by `FAILED_MAX`."""
@@ -175,6 +178,7 @@ class Publisher:
             self._fail(letter, error)
             return letter.done
         self._queue.append(letter)
+        self._busy.set()
         self._wake.set()
         return letter.done
 
@@ -342,6 +346,9 @@ class Publisher:
         """Notice acknowledgements that never came, and what has been tried for long enough."""
         loop = asyncio.get_running_loop()
         while True:
+            if not self._window and not self._queue:
+                self._busy.clear()
+                await self._busy.wait()
             await asyncio.sleep(_TICK_SECONDS)
             now = loop.time()
             if self._resume_at is not None and now >= self._resume_at:
@@ -365,3 +372,14 @@ class Publisher:
             ),
         )
         self._fail_fenced_behind(letter)
+
+
+def stored_at(done: asyncio.Future[int]) -> int | None:
+    """The sequence of a publish that ended well, without counting as somebody who has seen it."""
+    if done.cancelled():
+        return None
+    seen = isinstance(done, Receipt) and done.seen
+    sequence = None if done.exception() is not None else done.result()
+    if isinstance(done, Receipt):
+        done.seen = seen
+    return sequence

@@ -14,9 +14,10 @@ from structlog.testing import capture_logs
 from shared.bus.apply import apply, apply_at
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats_bus import NatsBus
-from shared.bus.port import CaughtUp, Entry, UnavailableError
+from shared.bus.port import CaughtUp, Entry, FencedError, UnavailableError
+from shared.contracts.admissions import Admission, Term
 from shared.testing.nats_server import nats_server
-from tests.contract.bus.stage import Reading, error_of, eventually, step_of, workload
+from tests.contract.bus.stage import AT, Reading, error_of, eventually, step_of, workload
 
 
 @pytest.fixture
@@ -425,3 +426,40 @@ async def test_a_watch_does_not_go_back_while_its_view_is_made_anew(
     following = await watch.entries(1)
     assert [step_of(entry) for entry in following] == [("job-9", 1000)]
     await bus.stop()
+
+
+async def test_a_stale_leader_s_predictions_never_come_true(server: EmbeddedServer) -> None:
+    """The successor writes up to just where a message on the way of the old leader predicts."""
+    old, new = make(server, "old"), make(server, "new")
+    await old.start()
+    await new.start()
+
+    def admission(name: str, term: int, number: int) -> Admission:
+        return Admission(
+            cluster="hub",
+            namespace="team-a",
+            name=name,
+            uid="uid",
+            state="admitted",
+            term=term,
+            number=number,
+            decided_at=AT,
+        )
+
+    last = await old.publish(Term(term=1, holder="old", began_at=AT), expect_last=0)
+    first = [old.publish(admission(f"a{i}", 1, i), expect_last=last + i) for i in range(100)]
+    assert await asyncio.gather(*first) == list(range(2, 102)), "it pipelines"
+    last = await new.publish(Term(term=2, holder="new", began_at=AT), expect_last=101)
+    for number in range(3):
+        last = await new.publish(admission(f"b{number}", 2, number), expect_last=last)
+
+    stale = [old.publish(admission(f"c{i}", 1, 100 + i), expect_last=101 + i) for i in range(10)]
+
+    assert {type(await error_of(one)) for one in stale} == {FencedError}
+    assert await new.last_sequence("ADMISSIONS") == last
+    last = await old.publish(Term(term=3, holder="old", began_at=AT), expect_last=last)
+    assert await old.publish(admission("d", 3, 1), expect_last=last) == last + 1, (
+        "a term of its own"
+    )
+    await old.stop()
+    await new.stop()

@@ -11,6 +11,8 @@ import yaml
 from nats.aio.client import Client
 
 from shared.bus.apply import apply, check
+from shared.bus.asyncapi import all_messages, pattern_of
+from shared.bus.filters import covers
 from shared.bus.publisher import RETRY_SECONDS
 from shared.bus.streams import STREAMS_FILE, Catalogue, CatalogueError, load
 from shared.contracts.subjects import SUBJECT_BYTES_MAX
@@ -29,7 +31,7 @@ def test_the_shipped_catalogue_says_what_the_design_says() -> None:
     }
     refusing = {name for name, config in configs.items() if config["discard"] == "new"}
     assert refusing == {"WORKLOADS", "ADMISSIONS", "OBJ_objects"}
-    for log in (*logs, "DEAD"):
+    for log in logs:
         view = configs[f"{log}_NOW"]
         assert view["sources"] == [{"name": log}]
         assert (view["max_msgs_per_subject"], view["discard"], view["max_age"]) == (1, "old", 0)
@@ -38,6 +40,15 @@ def test_the_shipped_catalogue_says_what_the_design_says() -> None:
         assert configs[log]["duplicate_window"] > RETRY_SECONDS * 1e9
     assert configs["ADMISSIONS"]["subjects"] == ["sluice.admission.>", "sluice.term.>"]
     assert SUBJECT_BYTES_MAX < 4000
+
+
+def test_every_message_of_the_contracts_has_a_log_that_takes_it() -> None:
+    logs = load().logs
+    messages = all_messages()
+
+    assert len(messages) >= 9
+    for message in messages:
+        assert any(covers(one, pattern_of(message)) for one in logs[message.stream].subjects)
 
 
 @pytest.mark.parametrize(
