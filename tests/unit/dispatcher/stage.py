@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from datetime import timedelta
 from typing import Any, Self, TypeVar
 
 from services.dispatcher.app import assemble
 from services.dispatcher.settings import DispatcherSettings
+from shared.bus.port import CaughtUp
 from shared.contracts import kinds
 from shared.contracts.admissions import Admission, AdmissionState
 from shared.contracts.effects import CheckState, Dispatch
@@ -128,14 +130,17 @@ class Stage:
             )
         )  # fmt: skip
 
-    async def decide(self, obj: Object, state: AdmissionState, *checks: str) -> None:
+    async def decide(
+        self, obj: Object, state: AdmissionState, *checks: str, ahead_seconds: float = 0
+    ) -> None:
         """Quota decides about the job's workload."""
         self._number += 1
         metadata = obj["metadata"]
         await self.bus.publish(
             Admission(
                 cluster="hub", namespace=NAMESPACE, name=f"job-{metadata['name']}", uid=metadata["uid"],
-                state=state, term=1, number=self._number, decided_at=self.world.now(),
+                state=state, term=1, number=self._number,
+                decided_at=self.world.now() + timedelta(seconds=ahead_seconds),
                 checks=list(checks or (CHECK,)),
             )
         )  # fmt: skip
@@ -162,14 +167,12 @@ class Stage:
 
     async def dispatch(self, spoke: str, name: str = "train") -> Dispatch | None:
         """What a spoke was last told."""
-        entry = await self.bus.latest(
-            "DISPATCHES", f"sluice.dispatch.{spoke}.{NAMESPACE}.job-{name}"
-        )
+        entry = self.server.latest("DISPATCHES", f"sluice.dispatch.{spoke}.{NAMESPACE}.job-{name}")
         return Dispatch.decode(entry.data) if entry else None
 
     async def check(self, name: str = "train") -> CheckState | None:
         """What the check says."""
-        entry = await self.bus.latest("CHECKS", f"sluice.check.hub.{NAMESPACE}.job-{name}.{CHECK}")
+        entry = self.server.latest("CHECKS", f"sluice.check.hub.{NAMESPACE}.job-{name}.{CHECK}")
         return CheckState.decode(entry.data) if entry else None
 
     async def until_dispatch(self, spoke: str, state: str, name: str = "train") -> Dispatch:
@@ -189,3 +192,12 @@ class Stage:
                 if found is not None and found.state == state and found.attempt > after:
                     return found
                 await asyncio.sleep(0.05)
+
+    async def view(self, stream: str) -> list[str]:
+        """The third token of each subject in the view: spokes, clusters."""
+        tokens = []
+        async for entry in self.bus.watch(stream):
+            if isinstance(entry, CaughtUp):
+                break
+            tokens.append(entry.subject.split(".")[2])
+        return tokens

@@ -1,6 +1,25 @@
 """The whole service in virtual time: admissions and observations in, orders and check states out."""
 
+import asyncio
+
+import pytest
+
+from shared.contracts.admissions import AdmissionState
+from shared.contracts.effects import Dispatch
+from shared.contracts.kinds import Object
 from tests.unit.dispatcher.stage import Stage, job
+
+
+async def offer(stage: Stage, obj: Object) -> tuple[Dispatch, Dispatch]:
+    """Submit and reserve; both spokes make their copies."""
+    name = obj["metadata"]["name"]
+    await stage.submit(obj)
+    await stage.decide(obj, "reserved")
+    east = await stage.until_dispatch("east", "offered", name)
+    west = await stage.until_dispatch("west", "offered", name)
+    await stage.show_copy("east", east)
+    await stage.show_copy("west", west)
+    return east, west
 
 
 def test_the_first_spoke_where_the_copy_has_quota_wins_and_the_others_are_withdrawn() -> None:
@@ -25,10 +44,224 @@ def test_the_first_spoke_where_the_copy_has_quota_wins_and_the_others_are_withdr
             await stage.show_quota("west", west)
             ready = await stage.until_check("Ready")
             assert (ready.message, ready.spoke) == ('The workload was admitted on "west"', "west")
-            await stage.until_dispatch("west", "chosen")
+            chosen = await stage.until_dispatch("west", "chosen")
+            assert chosen.job is None, "so that it is not made again when it is done and deleted"
             withdrawn = await stage.until_dispatch("east", "withdrawn")
-            assert withdrawn.job is not None
-            assert "spec" not in withdrawn.job
-            assert withdrawn.job["metadata"]["name"] == "train"
+            assert withdrawn.job == {
+                "apiVersion": "batch/v1",
+                "kind": "Job",
+                "metadata": {
+                    "name": "train",
+                    "namespace": "team-a",
+                    "labels": {
+                        "kueue.x-k8s.io/prebuilt-workload-name": "job-train",
+                        "kueue.x-k8s.io/multikueue-origin": "multikueue",
+                    },
+                },
+            }
+
+        stage.play(drive)
+
+
+def test_a_copy_that_runs_wins_too() -> None:
+    with Stage() as stage:
+
+        async def drive() -> None:
+            east, _ = await offer(stage, job())
+            await stage.show_copy("east", east, active=1)
+            assert (await stage.until_check("Ready")).spoke == "east"
+
+        stage.play(drive)
+
+
+@pytest.mark.parametrize("state", ["evicted", "released"])
+def test_when_the_hub_lets_go_every_copy_is_withdrawn(state: AdmissionState) -> None:
+    with Stage() as stage:
+
+        async def drive() -> None:
+            train = job()
+            _, west = await offer(stage, train)
+            await stage.show_quota("west", west)
+            await stage.until_dispatch("west", "chosen")
+            await stage.decide(train, "admitted")
+            await asyncio.sleep(1)
+            await stage.decide(train, state)
+            await stage.until_dispatch("west", "withdrawn")
+
+        stage.play(drive)
+
+
+def test_the_next_reservation_waits_until_the_copy_of_the_last_one_is_gone() -> None:
+    with Stage() as stage:
+
+        async def drive() -> None:
+            train = job()
+            east, west = await offer(stage, train)
+            await stage.show_quota("west", west)
+            first = await stage.until_check("Ready")
+            await stage.decide(train, "evicted")
+            await stage.until_dispatch("west", "withdrawn")
+            await stage.show_copy("east", east, deleted=True)
+            await stage.decide(train, "reserved")
+            await stage.until_check("Pending", after=first.attempt)
+            await stage.until_dispatch("east", "offered")
+            await asyncio.sleep(5)
+            again = await stage.dispatch("west")
+            assert again is not None
+            assert again.state == "withdrawn"
+            await stage.show_quota("west", west, reserved=False)
+            await stage.show_copy("west", west, deleted=True)
+            await stage.until_dispatch("west", "offered")
+
+        stage.play(drive)
+
+
+def test_without_a_usable_spoke_the_workload_queues_again_later() -> None:
+    with Stage() as stage:
+
+        async def drive() -> None:
+            await stage.configure(["north"])
+            train = job()
+            await stage.submit(train)
+            await stage.decide(train, "reserved")
+            retry = await stage.until_check("Retry")
+            assert retry.message == "No usable worker cluster. Inactive clusters: north"
+            assert retry.requeue_after_seconds == 60
+            await stage.decide(train, "evicted")
+            await stage.sync("north")
+            await stage.decide(train, "reserved")
+            await stage.until_dispatch("north", "offered")
+            await stage.until_check("Pending", after=retry.attempt)
+
+        stage.play(drive)
+
+
+def test_a_workload_without_our_check_is_none_of_our_business() -> None:
+    with Stage() as stage:
+
+        async def drive() -> None:
+            train = job()
+            await stage.submit(train)
+            await stage.decide(train, "reserved", "machines")
+            await asyncio.sleep(5)
+            assert await stage.dispatch("east") is None
+            assert await stage.check() is None
+
+        stage.play(drive)
+
+
+def test_a_job_that_is_not_seen_yet_is_looked_for_again() -> None:
+    with Stage() as stage:
+
+        async def drive() -> None:
+            train = job()
+            await stage.decide(train, "reserved")
+            await asyncio.sleep(5)
+            assert await stage.dispatch("east") is None
+            await stage.submit(train)
+            await stage.until_dispatch("east", "offered")
+
+        stage.play(drive)
+
+
+def test_an_answer_is_never_older_than_the_question() -> None:
+    with Stage() as stage:
+
+        async def drive() -> None:
+            train = job()
+            await stage.submit(train)
+            await stage.decide(train, "reserved", ahead_seconds=100)
+            pending = await stage.until_check("Pending")
+            assert (pending.at - stage.world.now()).total_seconds() > 90
+
+        stage.play(drive)
+
+
+def test_a_workload_of_the_same_name_waits_until_the_earlier_one_is_withdrawn() -> None:
+    with Stage() as stage:
+
+        async def drive() -> None:
+            east, west = await offer(stage, job())
+            second = job(uid="another")
+            await stage.submit(second)
+            await stage.decide(second, "reserved")
+            await stage.until_dispatch("east", "withdrawn")
+            await stage.show_copy("east", east, deleted=True)
+            await stage.show_copy("west", west, deleted=True)
+            assert (await stage.until_dispatch("east", "offered")).uid == "another"
+
+        stage.play(drive)
+
+
+@pytest.mark.parametrize("moment", ["before the offer", "offered", "won", "admitted"])
+def test_a_restart_goes_on_where_it_was(moment: str) -> None:
+    with Stage() as stage:
+
+        async def drive() -> None:
+            def restart(now: str) -> None:
+                if moment == now:
+                    stage.world.crash("dispatcher", down_seconds=3)
+
+            restart("before the offer")
+            train = job()
+            _, west = await offer(stage, train)
+            restart("offered")
+            await stage.show_quota("west", west)
+            restart("won")
+            ready = await stage.until_check("Ready")
+            assert ready.spoke == "west"
+            await stage.until_dispatch("west", "chosen")
+            await stage.until_dispatch("east", "withdrawn")
+            await stage.decide(train, "admitted")
+            restart("admitted")
+            await asyncio.sleep(10)
+            chosen = await stage.dispatch("west")
+            assert chosen is not None
+            assert chosen.state == "chosen"
+            await stage.decide(train, "released")
+            await stage.until_dispatch("west", "withdrawn")
+
+        stage.play(drive)
+
+
+def test_a_choice_that_was_recorded_before_a_crash_is_kept_though_another_spoke_is_first_now() -> (
+    None
+):
+    with Stage() as stage:
+
+        async def drive() -> None:
+            train = job()
+            east, west = await offer(stage, train)
+            stage.world.partition("dispatcher", "bus")
+            stage.world.crash("dispatcher")
+            check = await stage.check()
+            assert check is not None
+            said = check.model_copy(update={"state": "Ready", "spoke": "east"})
+            await stage.bus.publish(said)
+            await stage.show_quota("west", west)
+            await stage.show_quota("east", east)
+            stage.world.heal("dispatcher", "bus")
+            stage.world.restart("dispatcher")
+            await stage.until_dispatch("east", "chosen")
+            await stage.until_dispatch("west", "withdrawn")
+
+        stage.play(drive)
+
+
+def test_what_is_over_leaves_the_views() -> None:
+    with Stage() as stage:
+
+        async def drive() -> None:
+            train = job()
+            east, west = await offer(stage, train)
+            await stage.decide(train, "released")
+            await stage.until_dispatch("west", "withdrawn")
+            await stage.show_copy("east", east, deleted=True)
+            await asyncio.sleep(800)
+            assert sorted(await stage.view("DISPATCHES")) == ["east", "west"], "a copy is there yet"
+            await stage.show_copy("west", west, deleted=True)
+            await asyncio.sleep(120)
+            assert await stage.view("DISPATCHES") == []
+            assert await stage.view("CHECKS") == []
 
         stage.play(drive)

@@ -383,9 +383,17 @@ def test_a_machine_without_a_record_is_ended_by_the_next_sweep() -> None:
     with Stage() as stage:
 
         async def drive() -> None:
-            order = {"platform": "linux/arm64", "tag": "prod", "tags": {}, "parameters": {}}
-            stage.cloud.launch(Order(name="lost", owner="hub", **order))  # type: ignore[arg-type] - a dict
-            stage.cloud.launch(Order(name="not ours", owner="other", **order))  # type: ignore[arg-type] - a dict
+            for name, owner in (("lost", "hub"), ("not ours", "other")):
+                stage.cloud.launch(
+                    Order(
+                        name=name,
+                        owner=owner,
+                        platform="linux/arm64",
+                        tag="prod",
+                        tags={},
+                        parameters={},
+                    )
+                )
             await asyncio.sleep(65)
             assert stage.alive() == []
             assert [vm.name for vm in stage.cloud.alive("other")] == ["not ours"]
