@@ -81,9 +81,16 @@ class Simulator:
         await self._server.stop()
         await self._webhooks.stop()
 
-    async def serve_forever(self) -> None:
-        """Wait until cancelled."""
-        await asyncio.Event().wait()
+    async def restart(self, *, down_seconds: float = 0.0, forget_events: bool = False) -> None:
+        """Let the API server go down and come back under the same URL, with the same objects.
+
+        The controllers go on meanwhile. With `forget_events` nobody can resume a watch from before.
+        """
+        await self._server.stop()
+        await asyncio.sleep(down_seconds)
+        if forget_events:
+            self.api.store.forget_events()
+        await self._server.start()
 
 
 def _now() -> datetime:

@@ -145,6 +145,10 @@ class Front:
         self.fault: Fault | None = None
         """Asked before each request; what it returns is answered instead. For bad days on purpose."""
 
+    def open(self) -> None:
+        """Let watches begin (again)."""
+        self._watches.open()
+
     def close(self) -> None:
         """End all watches, so that the server can stop."""
         self._watches.close()

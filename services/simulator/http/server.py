@@ -17,6 +17,7 @@ __all__ = ["Server"]
 HOST: Final = "127.0.0.1"
 BACKLOG: Final = 1024
 GRACE_SECONDS: Final = 3
+TICK_SECONDS: Final = 1
 KEEP_ALIVE_SECONDS: Final = 120
 """Longer than clients keep idle connections, so that none is closed under a request."""
 
@@ -35,20 +36,24 @@ class Server:
         """Take port 0 for any free one."""
         self._front = front
         self._port = port
-        self._config = uvicorn.Config(
-            front,
+        self._certificate = certificate
+        self._key = key
+        self._scheme = "https" if certificate is not None else "http"
+        self._server: _QuietServer | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def _configuration(self) -> uvicorn.Config:
+        return uvicorn.Config(
+            self._front,
             lifespan="off",
             log_config=None,
             access_log=False,
-            ssl_certfile=certificate,
-            ssl_keyfile=key,
+            ssl_certfile=self._certificate,
+            ssl_keyfile=self._key,
             timeout_graceful_shutdown=GRACE_SECONDS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             ws="none",
         )
-        self._scheme = "https" if certificate is not None else "http"
-        self._server: uvicorn.Server | None = None
-        self._task: asyncio.Task[None] | None = None
 
     @property
     def url(self) -> str:
@@ -56,7 +61,10 @@ class Server:
         return f"{self._scheme}://{HOST}:{self._port}"
 
     async def start(self) -> None:
-        """Listen; return when requests are answered. `OSError` if the port is taken."""
+        """Listen; return when requests are answered. `OSError` if the port is taken.
+
+        May be called again after `stop`; the port then stays the same.
+        """
         # With the protocol named, asyncio sets TCP_NODELAY on what is accepted; without it each
         # answer waits 40 ms for the client's delayed acknowledgement.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -68,8 +76,8 @@ class Server:
             listener.close()
             raise
         self._port = int(listener.getsockname()[1])
-        self._config.load()
-        server = self._server = _QuietServer(self._config)
+        self._front.open()
+        server = self._server = _QuietServer(self._configuration())
         self._task = asyncio.create_task(server.serve(sockets=[listener]), name="simulator-http")
         ready = asyncio.create_task(server.ready.wait())
         await asyncio.wait({ready, self._task}, return_when=asyncio.FIRST_COMPLETED)
@@ -82,6 +90,7 @@ class Server:
         self._front.close()
         if self._server is not None and self._task is not None:
             self._server.should_exit = True
+            self._server.leaving.set()
             with suppress(asyncio.CancelledError):
                 await self._task
 
@@ -92,6 +101,16 @@ class _QuietServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.ready = asyncio.Event()
+        self.leaving = asyncio.Event()
+
+    @override
+    async def main_loop(self) -> None:
+        # A tick writes the Date header anew; uvicorn's own loop would also look every tenth of a
+        # second whether it shall stop.
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TICK_SECONDS):
+                    await self.leaving.wait()
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

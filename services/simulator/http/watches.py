@@ -63,8 +63,12 @@ class Watches:
         self._open: dict[asyncio.Event, None] = {}
         self._closing = False
 
+    def open(self) -> None:
+        """Let watches begin (again)."""
+        self._closing = False
+
     def close(self) -> None:
-        """End every watch."""
+        """End every watch, and until `open` every new one at once."""
         self._closing = True
         for wake in self._open:
             wake.set()

@@ -347,6 +347,21 @@ async def test_open_watches_do_not_keep_a_simulator_from_stopping() -> None:
             assert await watching == []
 
 
+async def test_it_comes_back_after_a_restart_with_its_objects(client: Client) -> None:
+    created = await client.send("POST", MAPS, config_map())
+    watching = asyncio.create_task(client.lines(f"{MAPS}?watch=1"))
+    await asyncio.sleep(0.1)
+    url = client.simulator.url
+
+    await client.simulator.restart(forget_events=True)
+
+    assert await watching == [("ADDED", "a")], "the watch ended"
+    assert client.simulator.url == url
+    assert (await client.send("GET", f"{MAPS}/a")).body == created.body
+    resumed = await client.lines(f"{MAPS}?watch=1&resourceVersion=1")
+    assert resumed == [("ERROR", "")]
+
+
 async def test_it_serves_tls_if_it_is_given_a_certificate(tmp_path: Any) -> None:
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")

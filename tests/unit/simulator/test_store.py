@@ -343,6 +343,19 @@ async def test_an_object_that_is_being_deleted_takes_no_new_finalizer() -> None:
     assert refused.value.code == 422
 
 
+async def test_a_namespace_that_is_being_deleted_takes_nothing_new() -> None:
+    cluster = api()
+    spaces = kind(cluster, "namespaces")
+    await cluster.create(spaces, "v1", "", {"metadata": {"name": "team"}})
+    await cluster.delete(spaces, "", "team", DeleteOptions())
+
+    with pytest.raises(ApiError, match="because it is being terminated") as refused:
+        await create(cluster, MAPS, {"metadata": {"name": "a"}}, "team")
+
+    assert (refused.value.code, refused.value.reason) == (403, "Forbidden")
+    assert refused.value.status()["details"]["causes"][0]["reason"] == "NamespaceTerminating"
+
+
 def owned(name: str, *owners: Stored, block: bool = False) -> Obj:
     references = [
         {

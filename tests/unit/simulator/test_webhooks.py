@@ -5,6 +5,7 @@ import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -23,6 +24,12 @@ from tests.unit.simulator.builders import api, config_map, kind, pipeline_run
 GROUP = "admissionregistration.k8s.io"
 
 
+@cache
+def authority() -> trustme.CA:
+    """One for all tests: making one takes a while."""
+    return trustme.CA()
+
+
 class Reviewer:
     """A webhook server that remembers what it was asked, and answers what the test says."""
 
@@ -32,7 +39,7 @@ class Reviewer:
         self.response: Obj = {"allowed": True}
         self.raw: bytes | None = None
         self.delay_seconds = 0.0
-        self.authority = trustme.CA()
+        self.authority = authority()
         self.url = ""
 
     async def answer(self, request: web.Request) -> web.Response:
