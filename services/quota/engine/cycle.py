@@ -58,9 +58,11 @@ HUMAN: Final = {
 OVERLAP: Final = "Workload has overlapping preemption targets with another workload"
 OVERTAKEN: Final = "Workload no longer fits after processing another workload"
 CIRCLE: Final = (
-    "Preempting again would only go round in a circle: the same workloads held quota before, since"
-    " anything else changed"
+    "Preempting again would go round in a circle: it was tried with the same workloads holding"
+    " quota, and they got it back"
 )
+VAIN_MAX: Final = 3
+"""So often a workload may preempt the same victim without getting in (ADR 10)."""
 
 
 class Back(Enum):
@@ -356,6 +358,9 @@ class Round:
         elif not fits:
             e.back = Back.RETRY
             e.reason, e.message = "WaitingForQuota", OVERTAKEN
+        elif mode == PREEMPT and self._goes_round(e):
+            e.back = Back.CIRCLE
+            e.reason, e.message = "WaitingForQuota", CIRCLE
         elif mode == PREEMPT:
             self._preempt(e)
         else:
@@ -396,6 +401,17 @@ class Round:
             give_back(w)
         return result
 
+    def _goes_round(self, e: Entry) -> bool:
+        """Whether this preemption was tried before and led back to where it began (ADR 10)."""
+        w = e.workload
+        this = (w.key, tuple(sorted(v.key for v, _ in e.targets)), self.tree.mark)
+        if this in self.tree.seen:
+            return True
+        if any(w.vain.get(v.key, 0) >= VAIN_MAX for v, _ in e.targets):
+            return True
+        self.tree.seen.add(this)
+        return False
+
     def _take(self, e: Entry, pairs: Pairs) -> None:
         add(e.node, pairs)
         self.taken.append((e.node, pairs))
@@ -417,6 +433,8 @@ class Round:
         )
         w.claim.pairs = e.pairs
         self.changed = True
+        for victim, _ in e.targets:
+            w.vain[victim.key] = w.vain.get(victim.key, 0) + 1
         for victim, reason in e.targets:
             if victim.evicted:
                 continue
@@ -454,12 +472,15 @@ class Round:
         leave(w)
         self.shard.claims.pop(w.key, None)
         w.claim = None
+        w.vain.clear()
         w.place = Place.HOLDING
         w.holder = cq.node
         w.held_by = cq.name
         w.assigned = assigned
         w.usage = usage
         w.pairs = self.tree.pairs(usage)
+        w.mark = hash((w.key, tuple(usage.items())))
+        self.tree.mark ^= w.mark
         # The condition that records it has seconds only; later ones are preempted first.
         w.reserved_at = self.now - self.now % SECOND
         w.scan = None

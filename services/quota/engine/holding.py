@@ -16,8 +16,8 @@ from services.quota.engine.facts import (
 from services.quota.engine.flavors import matches
 from services.quota.engine.queues import enqueue, leave, wake_tree
 from services.quota.engine.state import PODS, ClusterQueue, Place, Shard, Workload
-from services.quota.engine.topology import attach, tree_of
-from services.quota.engine.tree import FlavorResource, remove
+from services.quota.engine.topology import attach, detach, tree_of
+from services.quota.engine.tree import FlavorResource
 
 __all__ = [
     "adopt",
@@ -91,7 +91,7 @@ def recount(shard: Shard, w: Workload, now: int) -> None:
         return
     cq = shard.queues.get(w.held_by)
     if cq is not None and not shard.stale and w.holder is not None:
-        remove(w.holder, w.pairs)
+        detach(w)
         w.usage = usage
         attach(cq, w)
         _woken(shard, cq, now)
@@ -122,7 +122,7 @@ def _detach(shard: Shard, w: Workload) -> ClusterQueue | None:
     cq = shard.queues.get(w.held_by)
     if cq is not None and cq.holders.pop(w.key, None) is not None:
         if w.holder is not None and not shard.stale:
-            remove(w.holder, w.pairs)
+            detach(w)
     else:
         cq = None
     w.holder = None

@@ -142,6 +142,7 @@ class Intake:
             self._shard.to_wake[cq.name] = None
             return
         wake_tree(self._shard, tree_of(cq), self.now)
+        tree_of(cq).seen.clear()
         self._shard.dirty[tree_of(cq).key] = None
 
     def _local_queue(self, key: Key) -> LocalQueue:
@@ -203,6 +204,7 @@ class Intake:
             return
         w.fact = fact
         w.priority = fact.priority
+        w.vain.clear()
         if old is None or fact.queued_at is not None or old.created_at != fact.created_at:
             w.queued_at = fact.queued_at if fact.queued_at is not None else fact.created_at
         if old is None or fact.requeue_at != old.requeue_at:
@@ -210,6 +212,8 @@ class Intake:
         self._join(w, f"{fact.namespace}/{fact.queue}")
         if w.place is not Place.HOLDING:
             self.place(w)
+            if w.queue is not None and not self._shard.stale:
+                tree_of(w.queue).seen.clear()
             return
         if old is not None and fact.priority != old.priority and w.held_by in self._shard.queues:
             self.wake(self._shard.queues[w.held_by])
@@ -332,7 +336,7 @@ class Intake:
     def _end(self, w: Workload, reason: str) -> None:
         shard = self._shard
         waited = w.place is not Place.HOLDING
-        queue = w.queue
+        queue = w.queue or shard.queues.get(w.held_by)
         drop_claim(shard, w)
         leave(w)
         free(shard, w, reason, self.now, self._decisions)

@@ -172,6 +172,7 @@ class Workload:
         "holder",
         "key",
         "lq",
+        "mark",
         "namespace",
         "order",
         "pairs",
@@ -190,6 +191,7 @@ class Workload:
         "uid",
         "unplanned",
         "usage",
+        "vain",
         "verdict",
     )
 
@@ -215,6 +217,10 @@ class Workload:
         self.said: str = ""
         """The last reason that was published."""
         self.claim: Claim | None = None
+        self.vain: dict[Key, int] = {}
+        """Whom it preempted how often, so far without getting in itself."""
+        self.mark = 0
+        """Stands for what it holds in the tree's mark."""
         # While holding:
         self.holder: Node | None = None
         self.held_by = ""

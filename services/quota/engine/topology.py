@@ -7,9 +7,9 @@ from services.quota.engine.amounts import unlimited_from
 from services.quota.engine.facts import WEIGHT_ONE, Quota, ResourceGroup
 from services.quota.engine.queues import wake_tree
 from services.quota.engine.state import ClusterQueue, Place, Shard, Workload
-from services.quota.engine.tree import FlavorResource, Node, Tree, add
+from services.quota.engine.tree import FlavorResource, Node, Tree, add, remove
 
-__all__ = ["attach", "judge", "rebuild", "tree_of"]
+__all__ = ["attach", "detach", "judge", "rebuild", "tree_of"]
 
 NOT_ADMITTING: Final = "Can't admit new workloads: "
 
@@ -91,8 +91,18 @@ def _renumber_claim(w: Workload) -> None:
 def attach(cq: ClusterQueue, w: Workload) -> None:
     """Count what a holder of `cq` uses in its present tree."""
     w.holder = cq.node
-    w.pairs = cq.node.tree.pairs(w.usage)
+    tree = cq.node.tree
+    w.pairs = tree.pairs(w.usage)
+    w.mark = hash((w.key, tuple(w.usage.items())))
+    tree.mark ^= w.mark
     add(cq.node, w.pairs)
+
+
+def detach(w: Workload) -> None:
+    """The opposite of `attach`."""
+    assert w.holder is not None, w.key
+    w.holder.tree.mark ^= w.mark
+    remove(w.holder, w.pairs)
 
 
 def _cohort_nodes(shard: Shard) -> tuple[dict[str, Node], frozenset[str]]:

@@ -102,6 +102,7 @@ class Tree:
         "index",
         "key",
         "lendable",
+        "mark",
         "nodes",
         "queues",
         "quiet",
@@ -120,7 +121,10 @@ class Tree:
         self.queues: list[Node] = []
         self.cycle = 0
         """Rounds run so far; a flavor scan knows its age by it."""
-        self.seen: dict[object, int] = {}
+        self.mark = 0
+        """Stands for who holds what: equal marks, equal holdings. Only ever compared."""
+        self.seen: set[tuple[str, tuple[str, ...], int]] = set()
+        """Preemptions since anything outside changed: who, whom, and in which state (ADR 10)."""
         self.lendable: dict[str, dict[str, int]] = {}
         self._collect(root, ())
         frs: dict[FlavorResource, None] = {}
