@@ -110,7 +110,10 @@ class Api:
         )
         mutated = await self.admission.mutate(request)
         assert mutated is not None, "a creation without an object"
-        obj = strategies.complete(kind, self.rules.prepare_create(kind, mutated))
+        prepared = self.rules.prepare_create(
+            kind, mutated, taken=lambda name: self.store.get(kind, namespace, name) is not None
+        )
+        obj = strategies.complete(kind, prepared)
         request.obj, request.name = obj, obj["metadata"]["name"]
         self._check_definition(kind, obj)
         await self.admission.validate(request)

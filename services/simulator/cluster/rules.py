@@ -28,6 +28,9 @@ SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """The alphabet of generated names: no vowels, no look-alikes."""
 
 SUFFIX_LENGTH: Final = 5
+GENERATED_TRIES_MAX: Final = 8
+"""As KEP-4420 has it: among ten thousand names of one base some are drawn twice."""
+
 GENERATED_BASE_MAX: Final = 63 - SUFFIX_LENGTH
 
 SYSTEM_METADATA: Final = (
@@ -80,11 +83,19 @@ class Rules:
         obj.update((key, value) for key, value in body.items() if key not in obj)
         return obj
 
-    def prepare_create(self, kind: Kind, obj: Obj) -> Obj:
-        """Fill in what the server sets on a new object, and validate its metadata."""
+    def prepare_create(
+        self, kind: Kind, obj: Obj, *, taken: Callable[[str], bool] = lambda _: False
+    ) -> Obj:
+        """Fill in what the server sets on a new object, and validate its metadata.
+
+        `taken` says of a drawn name that another object has it: it is then drawn again.
+        """
         metadata = _tidy(obj["metadata"])
         if not metadata.get("name") and metadata.get("generateName"):
-            metadata["name"] = self._generated(str(metadata["generateName"]))
+            for _ in range(GENERATED_TRIES_MAX):
+                metadata["name"] = self._generated(str(metadata["generateName"]))
+                if not taken(metadata["name"]):
+                    break
         for field in (
             "deletionTimestamp",
             "deletionGracePeriodSeconds",

@@ -31,10 +31,12 @@ class Watch:
         selector: Selector | None = None,
         since: int,
         initial: Sequence[Stored] = (),
+        buffer_max: int = BUFFER_MAX,
     ) -> None:
         """Begin after version `since`, or with `initial` objects as if they had just been added."""
         self._namespace = namespace
         self._selector = selector
+        self._buffer_max = buffer_max
         self._buffer: deque[tuple[EventType, Event]] = deque()
         self._subscription: Subscription | None = None
         self.on_ready: Callable[[], None] = _ignore
@@ -69,7 +71,7 @@ class Watch:
         shown = self._shown_as(event)
         if shown is None:
             return
-        if len(self._buffer) >= BUFFER_MAX:
+        if len(self._buffer) >= self._buffer_max:
             self.overflowed = True
             self.close()
         else:

@@ -73,6 +73,19 @@ async def test_generated_names_end_in_five_letters_of_the_servers_alphabet() -> 
     assert len(names[0]) == 7
 
 
+async def test_a_generated_name_that_is_taken_is_drawn_again() -> None:
+    first, second = api(), api()
+    body = {"metadata": {"generateName": "a-", "namespace": "default"}}
+    name = (await create(first, MAPS, body)).name
+    state = second.rules._random.getstate()
+    await create(second, MAPS, config_map(name))
+    second.rules._random.setstate(state)
+
+    again = await create(second, MAPS, body)
+
+    assert again.name != name
+
+
 async def test_only_a_change_of_the_spec_makes_a_new_generation() -> None:
     cluster = api()
     await create(cluster, RUNS, pipeline_run())
@@ -505,6 +518,19 @@ async def test_everybody_hears_of_changes_in_the_same_order() -> None:
     heard = [event.version for _, event in first.take()]
     assert heard == sorted(heard)
     assert heard == [event.version for _, event in second.take()]
+
+
+async def test_a_watcher_that_is_too_slow_loses_its_watch_and_nothing_before() -> None:
+    cluster = api()
+    maps = kind(cluster, "configmaps")
+    events = Watch(cluster.store, maps, since=cluster.store.version, buffer_max=2)
+    rung: list[bool] = []
+    events.on_ready = lambda: rung.append(events.overflowed)
+    for number in range(4):
+        await create(cluster, MAPS, config_map(f"a{number}"))
+
+    assert rung == [False, False, True], "it is told of the end, and then of nothing"
+    assert said(events) == [("ADDED", "a0"), ("ADDED", "a1")]
 
 
 async def test_pages_show_one_moment() -> None:
