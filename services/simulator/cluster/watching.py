@@ -75,7 +75,8 @@ class Watch:
             self.overflowed = True
             self.close()
         else:
-            self._buffer.append((shown, event))
+            left = shown == "DELETED" and event.type != "DELETED"
+            self._buffer.append((shown, event.departure() if left else event))
         self.on_ready()
 
     @property

@@ -478,7 +478,12 @@ async def test_an_object_enters_and_leaves_a_selection() -> None:
         await merge(cluster, MAPS, "a", {"metadata": {"labels": labels}})
     await delete(cluster, MAPS, "a")
 
-    assert [type_ for type_, _ in said(events)] == ["ADDED", "DELETED", "ADDED", "DELETED"]
+    seen = events.take()
+    assert [type_ for type_, _ in seen] == ["ADDED", "DELETED", "ADDED", "DELETED"]
+    shown = [event.stored.obj["metadata"]["labels"]["in"] for _, event in seen]
+    assert shown == ["yes"] * 4, "what leaves is shown as it was when it last matched"
+    versions = [int(event.stored.obj["metadata"]["resourceVersion"]) for _, event in seen]
+    assert versions == sorted(set(versions))
 
 
 async def test_a_version_that_is_forgotten_cannot_be_watched_from() -> None:
