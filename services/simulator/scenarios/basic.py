@@ -10,8 +10,10 @@ from services.simulator.judge import checks
 from services.simulator.scenarios import load
 from services.simulator.scenarios.port import Verdict
 from services.simulator.scenarios.town import Town
+from shared.contracts import kinds
 from shared.contracts.integrations import integration_for
 from shared.contracts.kinds import Kind
+from shared.kube.port import NotFoundError
 from shared.testing.world.loop import DeadlockError, StepBudgetError
 from shared.testing.world.world import Faults, World
 
@@ -28,7 +30,7 @@ SETTLE_SECONDS: Final = 45.0
 STARTING_SECONDS: Final = 3.0
 
 _WORST: Final = Faults(
-    crash=0.002,
+    crash=0.004,
     delay=0.03,
     lost_request=0.004,
     lost_answer=0.01,
@@ -94,19 +96,24 @@ async def _drive(town: Town, random: Random, verdict: Verdict) -> None:
     for service in ("watcher", "classifier", "quota"):
         for replica in range(1, random.randint(1, 2) + 1):
             town.serve(service, replica=replica)
-    town.serve("patcher")
-    town.serve("provisioner")
+    for service in ("patcher", "dispatcher", "provisioner"):
+        town.serve(service)
     if random.random() < 1 / 2:
         await asyncio.sleep(STARTING_SECONDS)  # Else the first jobs are there before the services.
     town.unleash()
+    meddling = asyncio.create_task(_meddle(town, random))
     submitted = await _submit(town, random)
+    deleted = await meddling
     ended = await _until_ended(town, submitted)
     if ended:
         await asyncio.sleep(SETTLE_SECONDS)
     evidence = town.evidence()
     for check in checks.ALWAYS:
         verdict.problems += check(evidence)
-    names = {uid: f"{namespace}/{name}" for _, namespace, name, uid in submitted}
+    # What a user deletes before anybody saw it leaves no trace, and need not.
+    names = {
+        uid: f"{namespace}/{name}" for _, namespace, name, uid in submitted if uid not in deleted
+    }
     verdict.problems += checks.none_lost(evidence, names, finished=ended)
     if ended:
         verdict.problems += checks.quota_given_back(evidence)
@@ -123,7 +130,7 @@ async def _submit(town: Town, random: Random) -> Submitted:
     began = loop.time()
     submitted: Submitted = []
     coming = load.arrivals(
-        random, runs=random.randint(3, 12), jobs=random.randint(3, 12), seconds=LOAD_SECONDS
+        random, runs=random.randint(3, 16), jobs=random.randint(3, 16), seconds=LOAD_SECONDS
     )
     for one in coming:
         await asyncio.sleep(max(0.0, began + one.at - loop.time()))
@@ -132,6 +139,46 @@ async def _submit(town: Town, random: Random) -> Submitted:
         town.world.note(f"submit {one.kind.kind} {metadata['namespace']}/{metadata['name']}")
         submitted.append((one.kind, metadata["namespace"], metadata["name"], metadata["uid"]))
     return submitted
+
+
+async def _meddle(town: Town, random: Random) -> set[str]:
+    """What users do meanwhile: delete a job, whatever it is doing, and change a quota.
+
+    Returns the uids of what was deleted.
+    """
+    deleted: set[str] = set()
+    loop = asyncio.get_running_loop()
+    until = loop.time() + LOAD_SECONDS
+    patience = random.choice((5.0, 15.0, 1000.0))
+    while True:
+        at = loop.time() + random.expovariate(1 / patience)
+        if at >= until:
+            return deleted
+        await asyncio.sleep(at - loop.time())
+        if random.random() < 1 / 2:
+            deleted |= await _delete_one(town, random)
+        else:
+            await _resize_one(town, random)
+
+
+async def _delete_one(town: Town, random: Random) -> set[str]:
+    kind = random.choice((kinds.PIPELINE_RUN, kinds.JOB))
+    listing = await town.kube.list(kind)
+    if not listing.items:
+        return set()
+    metadata = random.choice(listing.items)["metadata"]
+    namespace, name = metadata["namespace"], metadata["name"]
+    town.world.note(f"delete {kind.kind} {namespace}/{name}")
+    await town.kube.delete(kind, namespace, name)
+    return {metadata["uid"]}
+
+
+async def _resize_one(town: Town, random: Random) -> None:
+    name, size = random.choice(load.NAMESPACES), random.randint(2, 6)
+    town.world.note(f"resize {name} to {size} cpu")
+    path = "/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota"
+    patch = [{"op": "replace", "path": path, "value": str(size)}]
+    await town.kube.patch(kinds.CLUSTER_QUEUE, None, name, patch)
 
 
 async def _until_ended(town: Town, submitted: Submitted) -> bool:
@@ -148,6 +195,9 @@ async def _unended(town: Town, submitted: Submitted) -> AsyncIterator[str]:
     for kind, namespace, name, _ in submitted:
         integration = integration_for(group=kind.group, kind=kind.kind)
         assert integration is not None
-        obj = await town.kube.get(kind, namespace, name)
+        try:
+            obj = await town.kube.get(kind, namespace, name)
+        except NotFoundError:
+            continue  # Its user deleted it.
         if integration.finish(obj) is None:
             yield f"{kind.kind} {namespace}/{name}"

@@ -9,6 +9,8 @@ from services.classifier import app as classifier
 from services.classifier.cel import CelEngine
 from services.classifier.mutate import RefusedError, mutate
 from services.classifier.rules import Rules, parse_rules
+from services.dispatcher import app as dispatcher
+from services.dispatcher.settings import DispatcherSettings
 from services.patcher import app as patcher
 from services.patcher.settings import PatcherSettings
 from services.provisioner import app as provisioner
@@ -169,10 +171,21 @@ def _provisioner(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
     )
 
 
+def _dispatcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
+    del town
+    return dispatcher.assemble(
+        settings=DispatcherSettings(instance=context.instance),
+        bus=bus,
+        now=context.now,
+        random=context.random,
+    )
+
+
 SERVICES: Final[Mapping[str, Build]] = {
     "watcher": _watcher,
     "classifier": _classifier,
     "quota": _quota,
+    "dispatcher": _dispatcher,
     "patcher": _patcher,
     "provisioner": _provisioner,
 }
