@@ -21,12 +21,14 @@ from services.quota.engine.facts import (
     WorkloadGone,
 )
 from services.quota.settings import QuotaSettings
+from services.quota.standing import standing
 from shared.bus.port import Entry
 from shared.contracts import kinds
 from shared.contracts.admissions import HOLDING, Admission, Term
 from shared.contracts.effects import CheckState, Outcome
 from shared.contracts.kinds import Kind
 from shared.contracts.observed import Observed, Synced
+from shared.contracts.queues import QueueStatus
 from shared.contracts.workloads import WorkloadState
 
 __all__ = ["Decider"]
@@ -44,6 +46,9 @@ _WATCHED: Final = (
     kinds.COHORT,
     kinds.ADMISSION_CHECK,
 )
+
+STATUS_SECONDS: Final = 1.0
+"""Between two looks at how the queues stand."""
 
 REFUSED: Final = "ReleaseRefused"
 """Reason of a workload that the cluster would not let run: it keeps waiting until it changes."""
@@ -66,9 +71,18 @@ class Decider:
         self._waits: dict[_Id, tuple[datetime, Wait]] = {}
         """When each reason that nobody was told yet is to be told. In order of the time."""
 
+        self._told: dict[str, QueueStatus] = {}
+        """Subject to the status of a queue that was published last."""
+
+        self._tell_at: datetime | None = None
+        """When the status of queues is looked at again; None: nothing happened since."""
+
         self._synced: set[str] = set()
         self._early: dict[str, list[Fact]] = {}
         """Facts of clusters that are not synced: nothing is decided on half a picture."""
+
+        self._taken = False
+        """Some fact came since the last decision."""
 
         self.last_term = 0
 
@@ -119,7 +133,11 @@ class Decider:
 
     def decide(self, now: datetime) -> Iterator[Admission]:
         """Decide what can be decided; yield what must be published, in order."""
-        for decision in self._engine.decide(translate.nanoseconds(now)):
+        decisions = self._engine.decide(translate.nanoseconds(now))
+        if (decisions or self._taken) and self._tell_at is None:
+            self._tell_at = now + timedelta(seconds=STATUS_SECONDS)
+        self._taken = False
+        for decision in decisions:
             ident = (decision.cluster, decision.key)
             if isinstance(decision, Wait):
                 self._wait(ident, decision, now)
@@ -131,9 +149,23 @@ class Decider:
                 yield admission
         yield from self._due_reasons(now)
 
+    def queue_statuses(self, now: datetime) -> Iterator[QueueStatus]:
+        """Yield each queue's status that changed, for all queues at most once a second."""
+        if self._tell_at is None or now < self._tell_at:
+            return
+        self._tell_at = None
+        for shard in self._engine.shards():
+            for status in standing(shard, now):
+                last = self._told.get(status.subject)
+                if last is None or last.model_copy(update={"at": now}) != status:
+                    self._told[status.subject] = status
+                    yield status
+
     def seconds_to_next(self, now: datetime) -> float | None:
         """After how long `decide` has something to do without any new fact; None: never."""
         times = []
+        if self._tell_at is not None:
+            times.append((self._tell_at - now).total_seconds())
         if self._waits:
             due = min(at for at, _ in self._waits.values())
             times.append((due - now).total_seconds())
@@ -149,6 +181,7 @@ class Decider:
     # --- inputs, one by one ------------------------------------------------------------------------
 
     def _fact(self, fact: Fact) -> None:
+        self._taken = True
         if fact.cluster in self._synced:
             self._engine.take(fact)
         else:

@@ -14,6 +14,7 @@ from shared.bus.port import Bus, BusError, CaughtUp, Entry, FencedError
 from shared.contracts.admissions import Admission, Term
 from shared.contracts.messages import UndecodableError
 from shared.contracts.observed import Synced, observed_filter
+from shared.contracts.queues import QueueStatus
 from shared.telemetry.tracing import Tracing
 
 __all__ = ["Quota"]
@@ -137,6 +138,8 @@ class _Leadership:
             now = self._now()
             for message in self._decider.decide(now):
                 self._send(message)
+            for status in self._decider.queue_statuses(now):
+                self._tell(status)
             if self._inbox:
                 await asyncio.sleep(0)
                 continue
@@ -207,6 +210,10 @@ class _Leadership:
         asyncio.ensure_future(future).add_done_callback(self._done)
         self._trace(numbered)
 
+    def _tell(self, status: QueueStatus) -> None:
+        """A status is for people: one that is lost is followed by the next."""
+        asyncio.ensure_future(self._bus.publish(status)).add_done_callback(_untold)
+
     def _done(self, future: "asyncio.Future[int]") -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
             self._failed = self._failed or error
@@ -234,3 +241,8 @@ class _Leadership:
                 "sluicegate.decision": admission.number,
             },
         )
+
+
+def _untold(future: "asyncio.Future[int]") -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        log.warning("a queue's status was not published", error=str(error))
