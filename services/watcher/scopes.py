@@ -13,8 +13,14 @@ __all__ = ["KNOWN", "Scope", "name_of", "stages"]
 MACHINE_SECRETS: Final = "build.appstudio.redhat.com/multi-platform-secret=true"
 """The Secrets that name machines and keys (`research/tekton.md` 3.3): no others are looked at."""
 
+HOST_CONFIG: Final = "build.appstudio.redhat.com/multi-platform-config"
+"""The ConfigMaps that say which machines there are; the value does not matter."""
+
+_LABELS: Final = {kinds.SECRET: MACHINE_SECRETS, kinds.CONFIG_MAP: HOST_CONFIG}
+"""Kinds of which most objects are nobody's business here."""
+
 _JOBS: Final = tuple(integration.kind for integration in INTEGRATIONS)
-_REST: Final = (*_JOBS, kinds.TASK_RUN, kinds.SECRET, kinds.NODE)
+_REST: Final = (kinds.CONFIG_MAP, *_JOBS, kinds.TASK_RUN, kinds.SECRET, kinds.NODE)
 _STAGES: Final = (CONFIGURATION_KINDS, (kinds.WORKLOAD,), _REST)
 """What decides about work comes before the work, and what was decided before who asks for it."""
 
@@ -46,11 +52,7 @@ def stages(names: Sequence[str], namespaces: Sequence[str]) -> list[list[Scope]]
     wanted = frozenset(names)
     found = [
         [
-            Scope(
-                kind=kind,
-                namespace=namespace,
-                labels=MACHINE_SECRETS if kind == kinds.SECRET else None,
-            )
+            Scope(kind=kind, namespace=namespace, labels=_LABELS.get(kind))
             for kind in stage
             if name_of(kind) in wanted
             for namespace in (namespaces if kind.namespaced and namespaces else (None,))
