@@ -1,6 +1,8 @@
 """Durable consumers through FastStream's pull subscribers."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, Protocol
 
 import structlog
@@ -43,16 +45,23 @@ class _Fetching(Protocol):
 
 
 class PacedSubscription:
-    """A pull subscription whose failures cost a pause.
+    """A pull subscription whose failures cost a pause, after which the consumer is made again.
 
     FastStream's loop asks again at once: with the stream gone or JetStream still starting, that is
-    a busy loop over the network.
+    a busy loop over the network, and a consumer that went with its view never comes back.
     """
 
-    def __init__(self, inner: _Fetching, durable: str, connection: Connection) -> None:
+    def __init__(
+        self,
+        inner: _Fetching,
+        durable: str,
+        connection: Connection,
+        mend: Callable[[], Awaitable[None]],
+    ) -> None:
         self._inner = inner
         self._durable = durable
         self._connection = connection
+        self._mend = mend
 
     async def fetch(
         self,
@@ -68,6 +77,8 @@ class PacedSubscription:
         except (NatsError, JetStreamError) as error:
             log.warning("cannot fetch; trying again", durable=self._durable, error=repr(error))
             await asyncio.sleep(PAUSE_SECONDS)
+            if self._connection.ready:
+                await self._mend()
             return []
 
     async def unsubscribe(self) -> None:
@@ -118,7 +129,10 @@ class Durables:
             # A public attribute of FastStream's subscriber, read anew for each fetch.
             inner: Any = subscriber
             inner.subscription = PacedSubscription(
-                inner.subscription, registration.durable, self._connection
+                inner.subscription,
+                registration.durable,
+                self._connection,
+                partial(self._ensure, registration),
             )
 
     def _on_up(self) -> None:

@@ -463,3 +463,24 @@ async def test_a_stale_leader_s_predictions_never_come_true(server: EmbeddedServ
     )
     await old.stop()
     await new.stop()
+
+
+async def test_work_goes_on_after_its_view_was_made_anew(server: EmbeddedServer) -> None:
+    """With the view go its durables, and nobody tells whoever pulls from them."""
+    bus, handled = make(server), []
+
+    async def handle(entry: Entry) -> None:
+        handled.append(step_of(entry)[0])
+
+    bus.work("WORKLOADS", "worker", handle)
+    await bus.start()
+    await bus.publish(workload("a"))
+    await eventually(lambda: handled == ["a"])
+
+    nc = await nats.connect(server.url)
+    assert (await apply(nc, rebuild=["WORKLOADS_NOW"])).ok
+    await nc.close()
+    await bus.publish(workload("b"))
+
+    await eventually(lambda: handled == ["a", "b"], seconds=15)
+    await bus.stop()
