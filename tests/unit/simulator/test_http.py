@@ -383,12 +383,13 @@ async def test_it_serves_tls_if_it_is_given_a_certificate(tmp_path: Any) -> None
 
 async def test_answers_are_not_held_back_for_acknowledgements(client: Client) -> None:
     took = []
-    for _ in range(10):
+    for _ in range(60):
         begun = asyncio.get_running_loop().time()
-        await client.send("GET", "/version")
+        await client.send("POST", MAPS, {"metadata": {"generateName": "a-"}})
         took.append(asyncio.get_running_loop().time() - begun)
 
-    assert min(took) < 0.03, "Nagle's algorithm and delayed acknowledgements cost 40 ms"
+    # Acknowledgements are quick on a new connection, so only the later ones tell.
+    assert min(took[-20:]) < 0.03, "Nagle's algorithm and delayed acknowledgements cost 40 ms"
 
 
 async def test_faults_can_be_ordered(client: Client) -> None:
