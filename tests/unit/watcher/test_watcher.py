@@ -147,6 +147,48 @@ def test_while_the_bus_is_away_only_the_latest_state_waits() -> None:
     play(scene)
 
 
+def test_after_minutes_without_a_bus_the_end_of_what_was_said_still_goes_first() -> None:
+    """Longer than the bus itself tries: what was on its way comes back behind newer states."""
+
+    async def scene(site: Site) -> None:
+        first = await site.job("j")
+        await site.start()
+        await asyncio.sleep(5)
+        site.server.restart(down_seconds=150)
+        await asyncio.sleep(0.1)
+        await site.touch("j", "on-its-way")
+        await asyncio.sleep(0.1)
+        await site.delete("j")
+        second = await site.job("j")
+        await asyncio.sleep(300)
+        said = [(one.deleted, one.uid) for one in site.said(JOB)]
+        assert said == [
+            (False, first["metadata"]["uid"]),
+            (True, first["metadata"]["uid"]),
+            (False, second["metadata"]["uid"]),
+        ]
+        assert site.view() == await site.truth(*WATCHED)
+
+    play(scene)
+
+
+def test_a_state_that_did_not_come_through_gives_way_to_a_newer_one() -> None:
+    async def scene(site: Site) -> None:
+        await site.start()
+        await asyncio.sleep(5)
+        site.server.restart(down_seconds=150)
+        await asyncio.sleep(0.1)
+        await site.job("j")
+        await asyncio.sleep(0.1)
+        await site.touch("j", "1")
+        await asyncio.sleep(300)
+        (said,) = site.said(JOB)
+        assert said.object is not None
+        assert said.object["metadata"]["labels"] == {"touched": "1"}
+
+    play(scene)
+
+
 def test_only_one_of_two_watchers_watches_and_the_other_takes_over() -> None:
     async def scene(site: Site) -> None:
         await site.start()
@@ -337,7 +379,7 @@ def test_whatever_fails_nothing_is_lost_and_nothing_goes_backward(seed: int) -> 
                 await site.kill()
                 await site.start(kube=Troubled(site.api, chance))
             elif action < 0.06:
-                site.server.restart(down_seconds=chance.uniform(0.1, 30))
+                site.server.restart(down_seconds=chance.choice((0.1, 5, 30, 100)))
             elif action < 0.10:
                 site.api.store.forget_events()
             elif name not in there:
