@@ -73,8 +73,11 @@ class Reconciler:
         state = self._mirror.workload(namespace, name)
         admission = self._mirror.admission(namespace, name)
         if state is None:
-            # Decisions may be read before the workload that they are about.
-            raise self._not_seen(f"workload {namespace}/{name}")
+            if self._mirror.not_synced() is not None:
+                raise self._not_seen(f"workload {namespace}/{name}")
+            # A decision was read before the workload that it is about: that is on its way to
+            # `on_workload`, which then finds the decision.
+            return
         if state.phase == "gone":
             await self._gone(state)
             return
