@@ -30,7 +30,7 @@ from services.quota.engine.facts import (
     WorkloadGone,
 )
 from services.quota.engine.intake import Intake
-from services.quota.engine.queues import enqueue
+from services.quota.engine.queues import enqueue, wake_tree
 from services.quota.engine.state import Place, Shard
 from services.quota.engine.topology import rebuild
 from services.quota.engine.tree import Tree
@@ -145,7 +145,7 @@ class QuotaEngine:
 
     def _prepare(self, shard: Shard, now: int) -> None:
         if shard.stale:
-            rebuild(shard, now)
+            rebuild(shard)
         while shard.timers and shard.timers[0][0] <= now:
             _, key, _ = heappop(shard.timers)
             w = shard.workloads.get(key)
@@ -157,6 +157,7 @@ class QuotaEngine:
 
     def _round(self, shard: Shard, tree: Tree, now: int) -> bool:
         """Run one round; whether another one could bring more."""
+        wake_tree(shard, tree, now)
         this = Round(
             shard=shard,
             tree=tree,

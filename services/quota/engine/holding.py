@@ -14,7 +14,7 @@ from services.quota.engine.facts import (
     Reserve,
 )
 from services.quota.engine.flavors import matches
-from services.quota.engine.queues import enqueue, leave, wake_tree
+from services.quota.engine.queues import enqueue, leave
 from services.quota.engine.state import PODS, ClusterQueue, Place, Shard, Workload
 from services.quota.engine.topology import attach, detach, tree_of
 from services.quota.engine.tree import FlavorResource
@@ -84,7 +84,7 @@ def _count(shard: Shard, w: Workload) -> None:
         shard.stale = True
 
 
-def recount(shard: Shard, w: Workload, now: int) -> None:
+def recount(shard: Shard, w: Workload) -> None:
     """Pods finished, so less is held."""
     usage = usage_of(w.assigned, w)
     if usage == w.usage:
@@ -94,20 +94,20 @@ def recount(shard: Shard, w: Workload, now: int) -> None:
         detach(w)
         w.usage = usage
         attach(cq, w)
-        _woken(shard, cq, now)
+        _woken(shard, cq)
     else:
         w.usage = usage
         if cq is not None:
             shard.to_wake[cq.name] = None
 
 
-def _woken(shard: Shard, cq: ClusterQueue, now: int) -> None:
+def _woken(shard: Shard, cq: ClusterQueue) -> None:
     if shard.stale:
         shard.to_wake[cq.name] = None
         return
     cq.generation += 1
     tree = tree_of(cq)
-    wake_tree(shard, tree, now)
+    tree.wake = True
     shard.dirty[tree.key] = None
 
 
@@ -130,7 +130,7 @@ def _detach(shard: Shard, w: Workload) -> ClusterQueue | None:
     return cq
 
 
-def free(shard: Shard, w: Workload, reason: str, now: int, decisions: list[Decision]) -> None:
+def free(shard: Shard, w: Workload, reason: str, decisions: list[Decision]) -> None:
     """It holds no more. Whoever waits for it may go on."""
     if w.place is not Place.HOLDING:
         return
@@ -153,7 +153,7 @@ def free(shard: Shard, w: Workload, reason: str, now: int, decisions: list[Decis
     for other in list(shard.claims.values()):
         _victim_gone(shard, other, w)
     if cq is not None:
-        _woken(shard, cq, now)
+        _woken(shard, cq)
 
 
 def _victim_gone(shard: Shard, claimer: Workload, victim: Workload) -> None:

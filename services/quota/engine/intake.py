@@ -28,7 +28,7 @@ from services.quota.engine.holding import (
     recount,
     weigh_checks,
 )
-from services.quota.engine.queues import enqueue, leave, park, reorder, wake_tree
+from services.quota.engine.queues import enqueue, leave, park, reorder
 from services.quota.engine.state import (
     ClusterQueue,
     LocalQueue,
@@ -141,9 +141,10 @@ class Intake:
         if self._shard.stale:
             self._shard.to_wake[cq.name] = None
             return
-        wake_tree(self._shard, tree_of(cq), self.now)
-        tree_of(cq).seen.clear()
-        self._shard.dirty[tree_of(cq).key] = None
+        tree = tree_of(cq)
+        tree.wake = True
+        tree.seen.clear()
+        self._shard.dirty[tree.key] = None
 
     def _local_queue(self, key: Key) -> LocalQueue:
         lq = self._shard.local_queues.get(key)
@@ -173,7 +174,7 @@ class Intake:
             if w.admitted and stop == "HoldAndDrain":
                 self._evict(w, reason, f"{subject} is stopped")
             elif not w.admitted and not w.evicted:
-                free(self._shard, w, reason, self.now, self._decisions)
+                free(self._shard, w, reason, self._decisions)
                 self.place(w)
 
     # Workloads -------------------------------------------------------------------------------
@@ -217,7 +218,7 @@ class Intake:
             return
         if old is not None and fact.priority != old.priority and w.held_by in self._shard.queues:
             self.wake(self._shard.queues[w.held_by])
-        recount(self._shard, w, self.now)
+        recount(self._shard, w)
         if not fact.active and not w.evicted:
             self._evict(w, "Deactivated", "The workload is deactivated")
 
@@ -324,7 +325,7 @@ class Intake:
         w.running = False
         if w.place is not Place.HOLDING or not (w.evicted or w.unplanned):
             return
-        free(self._shard, w, w.evict_reason or "Drained", self.now, self._decisions)
+        free(self._shard, w, w.evict_reason or "Drained", self._decisions)
         self.place(w)
 
     def on_ended(self, fact: Finished | WorkloadGone) -> None:
@@ -339,7 +340,7 @@ class Intake:
         queue = w.queue or shard.queues.get(w.held_by)
         drop_claim(shard, w)
         leave(w)
-        free(shard, w, reason, self.now, self._decisions)
+        free(shard, w, reason, self._decisions)
         if waited:
             self._decisions.append(
                 Release(cluster=shard.name, key=w.key, uid=w.uid, cluster_queue="", reason=reason)

@@ -184,7 +184,10 @@ def wake(shard: Shard, cq: ClusterQueue, now: int) -> bool:
 
 
 def wake_tree(shard: Shard, tree: Tree, now: int) -> None:
-    """Wake every queue of a tree."""
+    """Wake every queue of a tree, if something called for it."""
+    if not tree.wake:
+        return
+    tree.wake = False
     for node in tree.queues:
         assert node.queue is not None, node.name
         wake(shard, node.queue, now)

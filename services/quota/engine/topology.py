@@ -5,7 +5,6 @@ from typing import Final
 
 from services.quota.engine.amounts import unlimited_from
 from services.quota.engine.facts import WEIGHT_ONE, Quota, ResourceGroup
-from services.quota.engine.queues import wake_tree
 from services.quota.engine.state import ClusterQueue, Place, Shard, Workload
 from services.quota.engine.tree import FlavorResource, Node, Tree, add, remove
 
@@ -19,9 +18,9 @@ def tree_of(cq: ClusterQueue) -> Tree:
     return cq.node.tree
 
 
-def rebuild(shard: Shard, now: int) -> None:
+def rebuild(shard: Shard) -> None:
     """Build all trees anew from the present set-up, count all holders, wake what changed."""
-    cycles = {key: tree.cycle for key, tree in shard.trees.items()}
+    before = shard.trees
     cohorts, looped = _cohort_nodes(shard)
     roots: list[Node] = []
     for name, node in cohorts.items():
@@ -49,7 +48,8 @@ def rebuild(shard: Shard, now: int) -> None:
     shard.trees = {}
     for root in roots:
         tree = Tree(root, held[root])
-        tree.cycle = cycles.get(tree.key, 0)
+        if (old := before.get(tree.key)) is not None:
+            tree.cycle, tree.wake = old.cycle, old.wake
         shard.trees[tree.key] = tree
     for cq in shard.queues.values():
         cq.plans.clear()
@@ -60,10 +60,10 @@ def rebuild(shard: Shard, now: int) -> None:
         if w.claim is not None and w.queue is not None:
             _renumber_claim(w)
     shard.stale = False
-    _wake(shard, now)
+    _wake(shard)
 
 
-def _wake(shard: Shard, now: int) -> None:
+def _wake(shard: Shard) -> None:
     woken: dict[str, Tree] = {}
     for name in shard.to_wake:
         if (cq := shard.queues.get(name)) is not None:
@@ -73,7 +73,7 @@ def _wake(shard: Shard, now: int) -> None:
         for node in tree.queues:
             assert node.queue is not None, node.name
             node.queue.generation += 1
-        wake_tree(shard, tree, now)
+        tree.wake = True
         shard.dirty[key] = None
 
 

@@ -97,6 +97,7 @@ class Tree:
     """All nodes below one root, with one numbering of (flavor, resource)."""
 
     __slots__ = (
+        "above",
         "cycle",
         "frs",
         "index",
@@ -108,6 +109,7 @@ class Tree:
         "quiet",
         "root",
         "seen",
+        "wake",
     )
 
     def __init__(self, root: Node, extra: Iterable[FlavorResource] = ()) -> None:
@@ -121,6 +123,8 @@ class Tree:
         self.queues: list[Node] = []
         self.cycle = 0
         """Rounds run so far; a flavor scan knows its age by it."""
+        self.wake = True
+        """Capacity may have become free: everybody is looked at again in the next round."""
         self.mark = 0
         """Stands for who holds what: equal marks, equal holdings. Only ever compared."""
         self.seen: set[tuple[str, tuple[str, ...], int]] = set()
@@ -133,6 +137,8 @@ class Tree:
         frs.update(dict.fromkeys(extra))
         self.frs: list[FlavorResource] = sorted(frs)
         self.index: dict[FlavorResource, int] = {fr: i for i, fr in enumerate(self.frs)}
+        self.above: list[dict[Node, None]] = [{} for _ in self.frs]
+        """Per flavor and resource the queues that use more than they own."""
         for node in reversed(self.nodes):
             self._own(node)
         for node in self.nodes:
@@ -205,7 +211,10 @@ class Tree:
 
 def add(node: Node, pairs: Pairs) -> None:
     """Use this much more at `node`, and above it what it cannot keep local."""
+    above = node.tree.above
     for i, amount in pairs:
+        if node.nominal[i] - amount < node.usage[i] <= node.nominal[i]:
+            above[i][node] = None
         at: Node | None = node
         more = amount
         while at is not None:
@@ -221,7 +230,10 @@ def add(node: Node, pairs: Pairs) -> None:
 
 def remove(node: Node, pairs: Pairs) -> None:
     """Use this much less: the opposite of `add`."""
+    above = node.tree.above
     for i, amount in pairs:
+        if node.nominal[i] < node.usage[i] <= node.nominal[i] + amount:
+            del above[i][node]
         at: Node | None = node
         less = amount
         while at is not None:

@@ -120,45 +120,54 @@ def _above_threshold(attempt: Attempt, w: Workload) -> bool:
 
 
 def _in_cohort(attempt: Attempt) -> tuple[list[_Candidate], list[_Candidate]]:
-    """Candidates over which the preemptor has the older right, and those it outranks."""
+    """Candidates over which the preemptor has the older right, and those it outranks.
+
+    Only in queues that use more than they own, below cohorts that do so too. The right is older
+    from the first ancestor on that owns all that is asked, unused.
+    """
     hierarchy: list[_Candidate] = []
     priority: list[_Candidate] = []
     node = attempt.node
     if not node.path or attempt.cq.fact.preemption.reclaim == "Never":
         return hierarchy, priority
-    advantage, rest = quantities_fit(node, attempt.asks)
-    below: Node | None = None
-    for ancestor in node.path:
-        _in_subtree(
-            attempt,
-            ancestor,
-            ancestor,
-            below,
-            hierarchy if advantage else priority,
-            advantage=advantage,
-        )
-        fit, rest = quantities_fit(ancestor, rest)
-        advantage = advantage or fit
-        below = ancestor
+    above = node.tree.above
+    queues: dict[Node, None] = {}
+    for i in attempt.contested:
+        queues.update(above[i])
+    queues.pop(node, None)
+    if not queues:
+        return hierarchy, priority
+    advantages = _advantages(attempt)
+    for queue in queues:
+        lca = _exposed_to(queue, advantages, attempt.contested)
+        if lca is not None:
+            advantage = advantages[lca]
+            found = hierarchy if advantage else priority
+            found.extend(_in_queue(attempt, queue, lca, advantage=advantage))
     return hierarchy, priority
 
 
-def _in_subtree(
-    attempt: Attempt,
-    at: Node,
-    lca: Node,
-    skip: Node | None,
-    found: list[_Candidate],
-    *,
-    advantage: bool,
-) -> None:
-    """Only below nodes that use more than they own."""
-    for cohort in at.cohorts:
-        if cohort is not skip and not within_nominal(cohort, attempt.contested):
-            _in_subtree(attempt, cohort, lca, skip, found, advantage=advantage)
-    for queue in at.queues:
-        if queue is not attempt.node and not within_nominal(queue, attempt.contested):
-            found.extend(_in_queue(attempt, queue, lca, advantage=advantage))
+def _advantages(attempt: Attempt) -> dict[Node, bool]:
+    """Per ancestor whether the preemptor has the older right to what is used below it."""
+    advantage, rest = quantities_fit(attempt.node, attempt.asks)
+    advantages = {}
+    for ancestor in attempt.node.path:
+        advantages[ancestor] = advantage
+        fit, rest = quantities_fit(ancestor, rest)
+        advantage = advantage or fit
+    return advantages
+
+
+def _exposed_to(
+    queue: Node, ancestors: dict[Node, bool], contested: tuple[int, ...]
+) -> Node | None:
+    """The lowest common ancestor, if no cohort below it keeps within what it owns."""
+    for cohort in queue.path:
+        if cohort in ancestors:
+            return cohort
+        if within_nominal(cohort, contested):
+            return None
+    return None
 
 
 def _valid(attempt: Attempt, w: Workload, lca: Node | None, way: int, *, borrowing: bool) -> bool:

@@ -57,9 +57,11 @@ def _candidates(attempt: Attempt) -> list[Workload]:
             if satisfies(attempt.workload, w, rules.within) and uses(w, contested)
         ]
     if node.path and rules.reclaim != "Never":
-        for other in node.tree.queues:
-            if other is node or not any(other.usage[i] > other.nominal[i] for i in contested):
-                continue
+        others: dict[Node, None] = {}
+        for i in contested:
+            others.update(node.tree.above[i])
+        others.pop(node, None)
+        for other in others:
             assert other.queue is not None, other.name
             if other.queue.inactive is not None:
                 continue
