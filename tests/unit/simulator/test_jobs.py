@@ -113,7 +113,10 @@ def test_a_job_fails_when_its_pods_failed_too_often() -> None:
 def test_a_job_fails_when_its_time_is_over() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(JOBS, job(seconds=100, activeDeadlineSeconds=30))
-        await cluster.after(33)
+        await cluster.after(30.5)
+        assert verdict(cluster.job(), "FailureTarget") == ("True", "DeadlineExceeded")
+        assert verdict(cluster.job(), "Failed") == ("", ""), "its pod has not ended yet"
+        await cluster.after(3)
 
         assert verdict(cluster.job(), "Failed") == ("True", "DeadlineExceeded")
         assert pods(cluster) == []
