@@ -27,20 +27,31 @@ class UnknownScenarioError(ValueError):
 
 
 def run(
-    scenario: str, seeds: int, *, start: int = 1, jobs: int = 2, out: TextIO | None = None
+    scenario: str,
+    seeds: int,
+    *,
+    start: int = 1,
+    jobs: int = 2,
+    show_log: bool = False,
+    out: TextIO | None = None,
 ) -> int:
     """Play seeds `start`, `start` + 1, … in `jobs` processes; return the exit status.
 
-    It is 0 only if all of them passed. Raises `UnknownScenarioError`.
+    It is 0 only if all of them passed. `show_log` prints all that happened in each. Raises
+    `UnknownScenarioError`.
     """
     out = out if out is not None else sys.stdout
     if scenario not in SCENARIOS:
         raise UnknownScenarioError(scenario)
     began = told = time.monotonic()
     passed = 0
-    for done, verdict in enumerate(_play_all(scenario, range(start, start + seeds), jobs), 1):
+    for done, verdict in enumerate(
+        _play_all(scenario, range(start, start + seeds), jobs, show_log), 1
+    ):
+        if show_log:
+            print("\n".join(verdict.log), file=out)
         if verdict.problems:
-            _report(scenario, verdict, out)
+            _report(scenario, verdict, out, with_log=not show_log)
         else:
             passed += 1
         if time.monotonic() - told >= PROGRESS_SECONDS:
@@ -52,14 +63,14 @@ def run(
     return 0 if passed == seeds else 1
 
 
-def play_one(task: tuple[str, int]) -> Verdict:
-    """Play one seed. What a scenario raises is a problem of that seed."""
-    scenario, seed = task
+def play_one(task: tuple[str, int, bool]) -> Verdict:
+    """Play one seed of a scenario. What it raises is a problem of that seed."""
+    scenario, seed, with_log = task
     try:
         verdict = SCENARIOS[scenario](seed)
     except Exception as error:  # noqa: BLE001 # the other seeds are to be played all the same
         verdict = Verdict(seed=seed, problems=[f"the scenario itself failed: {error!r}"])
-    if not verdict.problems:
+    if not verdict.problems and not with_log:
         verdict.log = []  # Megabytes that nobody will read.
     return verdict
 
@@ -69,8 +80,8 @@ def command(scenario: str, seed: int) -> str:
     return f"sluice simulate-world --scenario {scenario} --first-seed {seed} --seeds 1 --log"
 
 
-def _play_all(scenario: str, seeds: Iterable[int], jobs: int) -> Iterator[Verdict]:
-    tasks = [(scenario, seed) for seed in seeds]
+def _play_all(scenario: str, seeds: Iterable[int], jobs: int, with_logs: bool) -> Iterator[Verdict]:
+    tasks = [(scenario, seed, with_logs) for seed in seeds]
     if jobs <= 1 or len(tasks) == 1:
         yield from map(play_one, tasks)
         return
@@ -79,13 +90,14 @@ def _play_all(scenario: str, seeds: Iterable[int], jobs: int) -> Iterator[Verdic
         yield from pool.imap(play_one, tasks)
 
 
-def _report(scenario: str, verdict: Verdict, out: TextIO) -> None:
+def _report(scenario: str, verdict: Verdict, out: TextIO, *, with_log: bool) -> None:
     print(f"\nseed {verdict.seed} failed, at {verdict.seconds:.1f} s of its time:", file=out)
     for problem in verdict.problems[:PROBLEMS_SHOWN]:
         print("  - " + problem.replace("\n", "\n    "), file=out)
     if len(verdict.problems) > PROBLEMS_SHOWN:
         print(f"  … and {len(verdict.problems) - PROBLEMS_SHOWN} more", file=out)
-    print("  the end of its log:", file=out)
-    for line in verdict.log[-LOG_LINES_SHOWN:]:
-        print("    " + line[:LINE_SHOWN_MAX], file=out)
+    if with_log:
+        print("  the end of its log:", file=out)
+        for line in verdict.log[-LOG_LINES_SHOWN:]:
+            print("    " + line[:LINE_SHOWN_MAX], file=out)
     print(f"  again: {command(scenario, verdict.seed)}", file=out, flush=True)
