@@ -24,11 +24,29 @@ STOP_SECONDS: Final = 10.0
 LOG_BYTES: Final = 4000
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class ApiServer:
     kubeconfig: Path
     url: str
+    folder: Path
+    command: list[str]
     collects_garbage: bool
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Return when it is ready."""
+        log = self.folder / "kube-apiserver.log"
+        with log.open("ab") as out:
+            self.process = subprocess.Popen(self.command, stdout=out, stderr=out, cwd=self.folder)
+        context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
+        context.load_cert_chain(self.folder / "client.pem", self.folder / "client.key")
+        wait_ready(f"{self.url}/readyz", context, self.process, log)
+
+    def kill(self) -> None:
+        """As ``kill -9`` does; etcd stays."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
 
 
 @contextmanager
@@ -62,12 +80,16 @@ def api_server(assets: Path, folder: Path) -> Iterator[ApiServer]:
             "--authorization-mode=RBAC",
             "--endpoint-reconciler-type=none",
         ]
-        process = stack.enter_context(running(command, folder, "kube-apiserver"))
-        context = ssl.create_default_context(cafile=str(ca))
-        context.load_cert_chain(folder / "client.pem", folder / "client.key")
-        wait_ready(f"{url}/readyz", context, process, folder / "kube-apiserver.log")
-        collects = (assets / "kube-controller-manager").exists()
-        if collects:
+        served = ApiServer(
+            kubeconfig=kubeconfig,
+            url=url,
+            folder=folder,
+            command=command,
+            collects_garbage=(assets / "kube-controller-manager").exists(),
+        )
+        served.start()
+        stack.callback(served.kill)
+        if served.collects_garbage:
             stack.enter_context(
                 running(
                     [
@@ -83,7 +105,7 @@ def api_server(assets: Path, folder: Path) -> Iterator[ApiServer]:
                     "kube-controller-manager",
                 )
             )
-        yield ApiServer(kubeconfig=kubeconfig, url=url, collects_garbage=collects)
+        yield served
 
 
 def etcd_command(assets: Path, folder: Path, client: int, peer: int) -> list[str]:

@@ -1,16 +1,12 @@
 """The reflector against servers that misbehave: no gap, nothing twice, no hot loop, no hang."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import aclosing, suppress
-from random import Random
 
 import pytest
 
 from shared.kube.client import HttpKube
 from shared.kube.config import plain
-from shared.kube.reflector import Changed, Deleted, Listed, Reflector, Unserved
 from tests.contract.kubernetes.faults import (
     LIST_FAULTS,
     WATCH_FAULTS,
@@ -19,60 +15,13 @@ from tests.contract.kubernetes.faults import (
     FaultyServer,
     faulty_server,
 )
+from tests.contract.kubernetes.follower import Follower, uid_of
 from tests.contract.kubernetes.stage import until
 
 REPEATS = 3
 """How often in a row a server misbehaves before it is well again."""
 
 CONNECTS_IN_A_SECOND_MAX = 5
-
-
-class Follower:
-    """Applies what a reflector says, and counts."""
-
-    def __init__(self, server: FaultyServer) -> None:
-        # The silence of a dead peer is three hundred seconds in production.
-        self.kube = HttpKube(plain(server.url), page_items=2, silence_seconds=0.3)
-        self.reflector = Reflector(kube=self.kube, kind=WIDGET, random=Random(1))
-        self.view: dict[str, str] = {}
-        self.told: Counter[tuple[str, str]] = Counter()
-        self.lists = 0
-        self.unserved: list[bool] = []
-        self._task = asyncio.create_task(self._follow())
-
-    async def _follow(self) -> None:
-        async with aclosing(self.reflector.run()) as reflections:
-            async for reflection in reflections:
-                match reflection:
-                    case Listed():
-                        self.lists += 1
-                        self.view = {name_of(item): uid_of(item) for item in reflection.items}
-                    case Changed():
-                        self.view[name_of(reflection.object)] = uid_of(reflection.object)
-                        self.told[type_and_version(reflection)] += 1
-                    case Deleted():
-                        del self.view[name_of(reflection.object)]
-                        self.told[type_and_version(reflection)] += 1
-                    case Unserved():
-                        self.unserved.append(reflection.certain)
-
-    async def close(self) -> None:
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
-        await self.kube.close()
-
-
-def name_of(obj: dict[str, dict[str, str]]) -> str:
-    return obj["metadata"]["name"]
-
-
-def uid_of(obj: dict[str, dict[str, str]]) -> str:
-    return obj["metadata"]["uid"]
-
-
-def type_and_version(said: Changed | Deleted) -> tuple[str, str]:
-    return type(said).__name__, said.object["metadata"]["resourceVersion"]
 
 
 @pytest.fixture
@@ -89,6 +38,11 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.kube.reflector.MOST_WAIT_SECONDS", 0.02)
     monkeypatch.setattr("shared.kube.reflector.UNSERVED_RECHECK_SECONDS", 0.02)
     monkeypatch.setattr("shared.kube.reflector.GONE_AFTER_SECONDS", 0.2)
+
+
+def following(server: FaultyServer) -> Follower:
+    # The silence of a dead peer is three hundred seconds in production.
+    return Follower(HttpKube(plain(server.url), page_items=2, silence_seconds=0.3), WIDGET)
 
 
 def agrees(follower: Follower, server: FaultyServer) -> bool:
@@ -121,7 +75,7 @@ async def test_nothing_is_missed_or_told_twice_when_a_watch(
     server: FaultyServer, fault: Fault
 ) -> None:
     server.watch_faults.extend([fault] * REPEATS)
-    follower = Follower(server)
+    follower = following(server)
     await seen(follower, server)
 
     async def misbehaved() -> bool:
@@ -144,7 +98,7 @@ async def test_a_list_comes_in_the_end_when_the_server_first(
     server: FaultyServer, fault: Fault
 ) -> None:
     server.list_faults.extend([fault] * REPEATS)
-    follower = Follower(server)
+    follower = following(server)
     await seen(follower, server)
     await churn(server)
     await seen(follower, server)
@@ -161,7 +115,7 @@ async def test_a_list_whose_pages_expire_is_asked_for_in_one_piece(server: Fault
         return answer
 
     server.list_faults.append(first_page)  # type: ignore[arg-type]
-    follower = Follower(server)
+    follower = following(server)
     await seen(follower, server)
     await follower.close()
     assert (follower.lists, server.lists) == (1, 3)
@@ -172,7 +126,7 @@ async def test_what_vanished_while_versions_expired_is_gone_after_the_next_list(
     server: FaultyServer,
 ) -> None:
     server.watch_faults.append(WATCH_FAULTS["falls silent after an event, connection open"])
-    follower = Follower(server)
+    follower = following(server)
     await seen(follower, server)
     await server.put("new")
     await asyncio.sleep(0.05)
@@ -189,7 +143,7 @@ async def test_a_kind_that_is_installed_later_is_noticed_and_one_that_goes_is_to
     server: FaultyServer,
 ) -> None:
     server.served = False
-    follower = Follower(server)
+    follower = following(server)
 
     async def told() -> bool:
         return follower.unserved == [False, True]
@@ -218,7 +172,7 @@ async def test_no_misbehaviour_makes_a_hot_loop() -> None:
                 server.always = fault
             else:
                 server.watch_faults.extend([fault] * 1000)
-            follower = Follower(server)
+            follower = following(server)
             for number in range(10):
                 await asyncio.sleep(0.1)
                 await server.put(f"more-{number}")
