@@ -193,6 +193,39 @@ def mutate(
     print(mutated_yaml(pipelinerun_file, config_dir), end="")
 
 
+@app.command()
+def install(
+    manifests: Annotated[
+        list[Path] | None, typer.Option(help="File or folder to apply. May be repeated.")
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None, typer.Option(help="The cluster; default: the service account of the pod.")
+    ] = None,
+    webhook_url: Annotated[
+        str | None, typer.Option(help="Where the classifier answers: registers it there.")
+    ] = None,
+    authority: Annotated[
+        Path | None, typer.Option(help="CA of the classifier's certificate (ca.crt).")
+    ] = None,
+    wait_seconds: Annotated[float, typer.Option(help="For API server and CA to be there.")] = 120,
+) -> None:
+    """Apply manifests to a cluster and register the admission webhook. May be repeated."""
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.install import install as install_all  # noqa: PLC0415
+
+    done = asyncio.run(
+        install_all(
+            kubeconfig=kubeconfig,
+            manifests=manifests or [],
+            webhook_url=webhook_url,
+            authority=authority,
+            wait_seconds=wait_seconds,
+        )
+    )
+    print("\n".join(f"applied {title}" for title in done))
+
+
 @app.command("simulate-world")
 def simulate_world(
     scenario: Annotated[str, typer.Option(help="Which world.")] = "basic",

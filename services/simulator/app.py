@@ -11,7 +11,7 @@ import yaml
 from services.simulator.behaviour.running import Behaviour
 from services.simulator.cluster.api import Api
 from services.simulator.http.front import Front
-from services.simulator.http.server import Server
+from services.simulator.http.server import HOST, Server
 from services.simulator.http.webhooks import ServiceAddresses, Webhooks
 
 __all__ = ["Simulator"]
@@ -25,7 +25,9 @@ class Simulator:
     def __init__(
         self,
         *,
+        host: str = HOST,
         port: int = 0,
+        known_as: str | None = None,
         speed: float = 1.0,
         seed: int = 0,
         certificate: Path | None = None,
@@ -36,14 +38,22 @@ class Simulator:
         """Open nothing yet.
 
         `speed` 60 makes a simulated minute last a second. `services` says where the Services are
-        that webhook configurations name; there is no network of pods here.
+        that webhook configurations name; there is no network of pods here. It listens on the loopback
+        interface only, unless `host` says otherwise; `known_as` is then its name for others.
         """
         random = Random(seed)
         self.api = Api(now=_now, random=random)
         self.behaviour = Behaviour(self.api, random=random, speed=speed) if behaviour else None
         self._webhooks = Webhooks(self.api, random=random, services=services or {})
         self.front = Front(self.api, now=_now)
-        self._server = Server(self.front, port=port, certificate=certificate, key=key)
+        self._server = Server(
+            self.front,
+            host=host,
+            port=port,
+            known_as=known_as,
+            certificate=certificate,
+            key=key,
+        )
         self._authority = certificate
 
     @property

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from services.simulator.app import Simulator
+from services.simulator.http.server import HOST
 from services.simulator.manifests import ManifestError, apply_all, read_folder
 
 __all__ = ["main"]
@@ -15,7 +16,9 @@ __all__ = ["main"]
 
 def _arguments() -> Namespace:
     parser = ArgumentParser(prog="python -m services.simulator", description=__doc__)
-    parser.add_argument("--port", type=int, default=0, help="loopback port; 0 takes a free one")
+    parser.add_argument("--host", default=HOST, help="address to listen on; 0.0.0.0 in a container")
+    parser.add_argument("--known-as", metavar="NAME", help="name of this host for the kubeconfig")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--speed", type=float, default=1.0, help="60 makes a minute a second")
     parser.add_argument("--seed", type=int, default=0, help="of names, uids and durations")
     parser.add_argument("--kubeconfig-out", type=Path, help="write a kubeconfig there")
@@ -45,6 +48,8 @@ def _services(given: list[str]) -> dict[tuple[str, str], str]:
 
 async def _run(arguments: Namespace) -> None:
     simulator = Simulator(
+        host=arguments.host,
+        known_as=arguments.known_as,
         port=arguments.port,
         speed=arguments.speed,
         seed=arguments.seed,

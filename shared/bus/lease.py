@@ -31,7 +31,7 @@ __all__ = ["LEASE_SECONDS", "NatsLease", "acquire"]
 
 log = structlog.get_logger(__name__)
 
-LEASE_SECONDS: Final = 3
+LEASE_SECONDS: Final = 5
 """Whole seconds: the server counts no finer."""
 
 ANSWER_SECONDS: Final = 1.0

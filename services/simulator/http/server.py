@@ -1,4 +1,4 @@
-"""One HTTP server on the loopback interface, startable and stoppable inside a running loop."""
+"""One HTTP server, on the loopback interface unless told otherwise, startable inside a running loop."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from services.simulator.http.front import Front
 
-__all__ = ["Server"]
+__all__ = ["HOST", "Server"]
 
 HOST: Final = "127.0.0.1"
 BACKLOG: Final = 1024
@@ -29,12 +29,16 @@ class Server:
         self,
         front: Front,
         *,
+        host: str = HOST,
         port: int = 0,
+        known_as: str | None = None,
         certificate: Path | None = None,
         key: Path | None = None,
     ) -> None:
-        """Take port 0 for any free one."""
+        """Take port 0 for any free one. `known_as`: the name by which others reach `host`."""
         self._front = front
+        self._host = host
+        self._known_as = known_as or host
         self._port = port
         self._certificate = certificate
         self._key = key
@@ -58,7 +62,7 @@ class Server:
     @property
     def url(self) -> str:
         """Where the server is. Known once it has started."""
-        return f"{self._scheme}://{HOST}:{self._port}"
+        return f"{self._scheme}://{self._known_as}:{self._port}"
 
     async def start(self) -> None:
         """Listen; return when requests are answered. `OSError` if the port is taken.
@@ -70,7 +74,7 @@ class Server:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((HOST, self._port))
+            listener.bind((self._host, self._port))
             listener.listen(BACKLOG)
         except OSError:
             listener.close()

@@ -1,0 +1,68 @@
+"""`sluice install`: what a cluster must hold before the services can work for it."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from services.ctl.errors import CommandError, Exit
+from services.ctl.manifests import apply_manifest, apply_manifests, load_manifests
+from services.ctl.webhook import webhook_manifest
+from shared.kube.client import HttpKube
+from shared.kube.port import UnavailableError
+
+__all__ = ["install"]
+
+RETRY_SECONDS: Final = 1.0
+
+
+async def install(
+    *,
+    kubeconfig: Path | None,
+    manifests: Sequence[Path],
+    webhook_url: str | None,
+    authority: Path | None,
+    wait_seconds: float,
+) -> list[str]:
+    """Apply manifests, and register the webhook at `webhook_url`; say what was applied.
+
+    Waits for the API server and for the classifier's CA file. Raises `CommandError`.
+    """
+    documents = load_manifests(manifests)
+    kube = HttpKube.from_kubeconfig(None if kubeconfig is None else str(kubeconfig))
+    done = []
+    try:
+        async with asyncio.timeout(wait_seconds):
+            await _until_served(kube)
+            await apply_manifests(kube, documents)
+            done += [document.title for document in documents]
+            if webhook_url is not None:
+                certificate = await _authority(authority)
+                manifest = webhook_manifest(url=webhook_url, authority=certificate)
+                await apply_manifest(kube, manifest)
+                done.append(manifest.title)
+    except TimeoutError as error:
+        raise CommandError(
+            "install", f"not done within {wait_seconds:g} s", status=Exit.UNREACHABLE
+        ) from error
+    finally:
+        await kube.close()
+    return done
+
+
+async def _until_served(kube: HttpKube) -> None:
+    while True:
+        try:
+            await kube.served()
+        except UnavailableError:
+            await asyncio.sleep(RETRY_SECONDS)
+        else:
+            return
+
+
+async def _authority(path: Path | None) -> bytes:
+    if path is None:
+        raise CommandError("--webhook-url", "needs --authority FILE: the CA of the classifier")
+    while not await asyncio.to_thread(path.is_file):  # noqa: ASYNC110 - a file tells nobody
+        await asyncio.sleep(RETRY_SECONDS)
+    return await asyncio.to_thread(path.read_bytes)
