@@ -28,6 +28,8 @@ STUCK_SECONDS: Final = 60.0
 
 POLL_SECONDS: Final = 0.1
 LEFT_MAX: Final = 5
+PLAIN_WIDTH: Final = 120
+"""Where output is no terminal nobody says how wide it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,9 @@ def _now() -> datetime:
 
 async def demonstrate(options: DemoOptions) -> int:
     """Show everything; the last line says how it went, and so does the exit status."""
-    console = Console(soft_wrap=False)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PLAIN_WIDTH)
     return await until_signalled(_Demo(options, console).run(), otherwise=Exit.INTERRUPTED)
 
 

@@ -52,6 +52,7 @@ def judge(story: Story, *, load: bool = True) -> list[Verdict]:
             ),
             *checks.none_lost(evidence, story.names, finished=True),
             *checks.nothing_dead(evidence),
+            *(_failures(story.cases) if load else ()),
         ],
         "nothing admitted twice, nothing started twice, one decider at a time": [
             *checks.none_admitted_twice(evidence),
@@ -73,6 +74,14 @@ def judge(story: Story, *, load: bool = True) -> list[Verdict]:
             waits_fall_with_priority(story.cases)
         )
     return [Verdict(name=name, wrong=tuple(wrong)) for name, wrong in found.items()]
+
+
+def _failures(cases: Iterable[Case]) -> Iterator[str]:
+    """Nothing in a generated load is made to fail."""
+    for case in cases:
+        finish = None if case.state is None else case.state.finish
+        if finish is not None and not finish.success:
+            yield f"{case.submitted.name} failed: {finish.message}"
 
 
 def queues_formed(cases: Iterable[Case]) -> list[str]:

@@ -1,7 +1,7 @@
 """The demo's summary: waits by tier, peak use against quota, machines. Computed from the logs."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,14 +10,16 @@ from rich.table import Table
 
 from services.ctl.demo.load import TIERS
 from services.ctl.demo.story import Case, Story
-from services.simulator.judge.books import Cell, usage_of
 from shared.contracts import kinds
-from shared.contracts.admissions import HOLDING
+from shared.contracts.admissions import HOLDING, Admission
 from shared.contracts.quantities import format_quantity, parse_quantity
 
 __all__ = ["Machines", "Peak", "TierRow", "machines", "peaks", "print_summary", "tier_rows"]
 
 _P95: Final = 0.95
+
+Cell = tuple[str, str]
+"""Flavor and resource."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,37 +95,69 @@ def _row(kind: str, tier: str, cases: Sequence[Case]) -> TierRow:
 
 def peaks(story: Story) -> list[Peak]:
     """The peak of every resource with a quota, recomputed from the decisions alone."""
-    held: dict[str, tuple[str, dict[Cell, int]]] = {}
-    now: dict[tuple[str, Cell], int] = {}
-    most: dict[tuple[str, Cell], int] = {}
-    for record in story.evidence.admissions:
-        one = record.message
-        before = held.pop(one.uid, None)
-        if before is not None:
-            for cell, amount in before[1].items():
-                now[before[0], cell] -= amount
-        if one.state in HOLDING:
-            usage = usage_of(one)
-            held[one.uid] = (one.cluster_queue, usage)
-            for cell, amount in usage.items():
-                key = (one.cluster_queue, cell)
-                now[key] = now.get(key, 0) + amount
-                most[key] = max(most.get(key, 0), now[key])
+    most = _most(story)
     found: list[Peak] = []
     for key, quota in _quotas(story).items():
         queue, (flavor, resource) = key
         used = most.get(key, 0)
+        binary = resource == "memory"
         found.append(
             Peak(
                 queue=queue,
                 flavor=flavor,
                 resource=resource,
-                used=format_quantity(used),
-                quota=format_quantity(quota),
+                used=format_quantity(used, binary=binary),
+                quota=format_quantity(quota, binary=binary),
                 share=used / quota if quota else 0.0,
             )
         )
     return found
+
+
+def _most(story: Story) -> dict[tuple[str, Cell], int]:
+    """Walk the decisions, each with what its decider knew of pods that had finished."""
+    held: dict[str, Admission] = {}
+    using: dict[str, dict[tuple[str, Cell], int]] = {}
+    done: dict[str, dict[str, int]] = {}
+    now: dict[tuple[str, Cell], int] = {}
+    most: dict[tuple[str, Cell], int] = {}
+    coming = iter(story.evidence.workloads)
+    state = next(coming, None)
+
+    def account(uid: str) -> None:
+        for key, amount in using.pop(uid, {}).items():
+            now[key] -= amount
+        if uid in held:
+            using[uid] = _usage(held[uid], done.get(uid, {}))
+            for key, amount in using[uid].items():
+                now[key] = now.get(key, 0) + amount
+
+    for record in story.evidence.admissions:
+        while state is not None and state.sequence <= record.message.inputs.get("WORKLOADS", 0):
+            reclaimable = {p.name: p.reclaimable for p in state.message.pod_sets if p.reclaimable}
+            if reclaimable:
+                done[state.message.uid] = reclaimable
+                account(state.message.uid)
+            state = next(coming, None)
+        one = record.message
+        held.pop(one.uid, None)
+        if one.state in HOLDING:
+            held[one.uid] = one
+        account(one.uid)
+        for key in using.get(one.uid, {}):
+            most[key] = max(most.get(key, 0), now[key])
+    return most
+
+
+def _usage(admission: Admission, done: Mapping[str, int]) -> dict[tuple[str, Cell], int]:
+    usage: dict[tuple[str, Cell], int] = {}
+    for pod_set in admission.pod_sets:
+        left = pod_set.count - done.get(pod_set.name, 0)
+        for resource, quantity in pod_set.usage.items():
+            key = (admission.cluster_queue, (pod_set.flavors.get(resource, ""), resource))
+            share = parse_quantity(quantity) * left // max(1, pod_set.count)
+            usage[key] = usage.get(key, 0) + share
+    return usage
 
 
 def _quotas(story: Story) -> dict[tuple[str, Cell], int]:
