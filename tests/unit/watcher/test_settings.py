@@ -1,0 +1,42 @@
+"""What an operator may say about what is watched."""
+
+import pytest
+from pydantic import ValidationError
+
+from services.watcher.scopes import MACHINE_SECRETS, stages
+from services.watcher.settings import WatcherSettings
+from shared.contracts.kinds import CONFIGURATION_KINDS, JOB, NODE, SECRET, WORKLOAD
+
+
+def test_by_default_everything_but_nodes_is_watched_everywhere() -> None:
+    settings = WatcherSettings()
+    first, second, rest = stages(settings.kinds, settings.namespaces)
+    assert tuple(scope.kind for scope in first) == CONFIGURATION_KINDS
+    assert [scope.kind for scope in second] == [WORKLOAD]
+    assert JOB in [scope.kind for scope in rest]
+    assert NODE not in [scope.kind for scope in rest]
+    assert {scope.namespace for scope in (*first, *second, *rest)} == {None}
+
+
+def test_names_in_the_environment_are_separated_by_commas(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLUICE_KINDS", "jobs.batch, nodes")
+    monkeypatch.setenv("SLUICE_NAMESPACES", "team-a,team-b")
+    settings = WatcherSettings()
+    (scopes,) = stages(settings.kinds, settings.namespaces)
+    assert [str(scope) for scope in scopes] == [
+        "jobs.batch in team-a",
+        "jobs.batch in team-b",
+        "nodes",
+    ]
+
+
+def test_a_kind_that_nobody_watches_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ValidationError, match=r"'pods' is not watched; there are .*jobs\.batch"):
+        WatcherSettings(kinds=("pods",))
+
+
+def test_only_secrets_of_machines_are_asked_for() -> None:
+    (scopes,) = stages(("secrets", "jobs.batch"), ())
+    assert {scope.kind: scope.labels for scope in scopes} == {SECRET: MACHINE_SECRETS, JOB: None}
