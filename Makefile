@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types imports test contracts conformance classification simulate demo dev ci bench-engine clean
+.PHONY: help setup fmt lint types imports test contracts conformance classification simulate demo dev ci bench-engine bench-webhook bench-bus clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -55,6 +55,12 @@ simulate: setup ## Run all services in seeded worlds (SCENARIO=basic SEEDS=200)
 
 bench-engine: setup ## Measure the engine: admissions per CPU second, peak MiB
 	$(RUN)/python -m services.quota.bench
+
+bench-webhook: setup ## Measure the webhook: p50, p99 at 200 reviews a second
+	$(RUN)/python -m services.classifier.bench
+
+bench-bus: setup ## Measure the bus: publishes and reads a second
+	$(RUN)/python -m shared.bus.bench
 
 contracts: setup ## Regenerate docs/reference from the code; fails if that changed anything
 	$(RUN)/python -m services.ctl.reference

@@ -71,6 +71,9 @@ class Decider:
         self._waits: dict[_Id, tuple[datetime, Wait]] = {}
         """When each reason that nobody was told yet is to be told. In order of the time."""
 
+        self._admitted_at: dict[_Id, datetime] = {}
+        """Since when each admitted workload may run. For the span of its run."""
+
         self._told: dict[str, QueueStatus] = {}
         """Subject to the status of a queue that was published last."""
 
@@ -128,6 +131,8 @@ class Decider:
         self._admissions[_id(admission)] = admission
         if admission.state in HOLDING:
             self._fact(messages.to_held(admission))
+        if admission.state == "admitted":
+            self._admitted_at[_id(admission)] = admission.decided_at
 
     # --- out ---------------------------------------------------------------------------------------
 
@@ -177,6 +182,10 @@ class Decider:
         """When the workload of a decision was created."""
         state = self._states.get(_id(admission))
         return None if state is None else state.created_at
+
+    def ran_since(self, admission: Admission) -> datetime | None:
+        """When a workload that is now released was admitted; None if it never was. Tells it once."""
+        return self._admitted_at.pop(_id(admission), None)
 
     # --- inputs, one by one ------------------------------------------------------------------------
 
@@ -343,6 +352,8 @@ class Decider:
                 return None
         if admission.state == "evicted":
             self._stopped.pop(ident, None)
+        elif admission.state == "admitted":
+            self._admitted_at[ident] = admission.decided_at
         self._admissions[ident] = admission
         if admission.state == "released" and ident not in self._states:
             del self._admissions[ident]

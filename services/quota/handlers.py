@@ -225,15 +225,21 @@ class _Leadership:
             raise self._failed
 
     def _trace(self, admission: Admission) -> None:
-        if admission.state not in {"reserved", "admitted"}:
-            return
-        waited_since = self._decider.waiting_since(admission)
+        """What a workload does most of its life is to wait, and then to run: both end in a decision."""
+        if admission.state in {"reserved", "admitted"}:
+            start = self._decider.waiting_since(admission)
+            self._span("wait for quota", admission, start or admission.decided_at)
+        elif (since := self._decider.ran_since(admission)) is not None:
+            self._span("run", admission, since)
+
+    def _span(self, name: str, admission: Admission, start: datetime) -> None:
         self._tracing.span(
-            "wait for quota",
+            name,
             parent=admission.traceparent,
-            start=waited_since or admission.decided_at,
+            start=start,
             end=admission.decided_at,
             attributes={
+                "k8s.namespace.name": admission.namespace,
                 "sluicegate.workload": admission.name,
                 "sluicegate.cluster_queue": admission.cluster_queue,
                 "sluicegate.priority": admission.priority,

@@ -145,6 +145,6 @@ async def _forever(run: Callable[[], Awaitable[None]]) -> None:
 
 
 def _tracing(name: str, instance: str, settings: ServiceSettings) -> Tracing:
-    if settings.otlp_endpoint is None:
+    if not settings.otlp_endpoint:  # Empty is how compose files say "none".
         return NO_TRACING
     return OtlpTracing.for_endpoint(settings.otlp_endpoint, service=name, instance=instance)
