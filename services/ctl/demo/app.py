@@ -20,6 +20,7 @@ from services.ctl.demo.summary import print_summary
 from services.ctl.dev import EXAMPLE, DevOptions, Running, running, until_signalled, whereabouts
 from services.ctl.errors import CommandError, Exit
 from services.ctl.look import connected
+from shared.kube.port import KubeError
 
 __all__ = ["DemoOptions", "demonstrate"]
 
@@ -87,7 +88,7 @@ class _Demo:
                         if cases is None
                         else await run_cases(system, cases, now=_now, say=self._say)
                     )
-                except CommandError as error:
+                except (CommandError, KubeError) as error:
                     wrong = [str(error)]
                 verdict = self._verdict(wrong)
                 if options.keep:

@@ -12,7 +12,7 @@ from services.classifier.mutate import RefusedError as MutationRefusedError
 from services.classifier.mutate import mutate
 from services.classifier.rules import Rules
 from services.ctl.demo.check import judge
-from services.ctl.demo.create import Submitted, create_patiently
+from services.ctl.demo.create import DENIED, Submitted, create_patiently
 from services.ctl.demo.load import Arrival
 from services.ctl.demo.story import tell
 from services.ctl.dev import EXAMPLE, Running
@@ -355,8 +355,14 @@ def _equal(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 
 def _told(result: Result) -> str:
     if result.submitted.object is None:
-        return f"{result.case.name}: denied: {result.submitted.refusal}"
+        refusal = result.submitted.refusal
+        return f"{result.case.name}: denied: {refusal.partition(f'{DENIED}: ')[2] or refusal}"
     requests = ", ".join(f"{name}={value}" for name, value in result.requests.items()) or "a slot"
-    end = "ran to the end" if result.ended else "did not end"
+    finish = None if result.run is None else PIPELINE_RUN.finish(result.run)
+    end = "did not end"
+    if finish is not None:
+        end = (
+            "ran to the end" if finish.success else f"ran to the end, and failed: {finish.message}"
+        )
     note = f" ({result.note})" if result.note else ""
     return f"{result.case.name}: {result.priority_class}, {requests}, {end}{note}"

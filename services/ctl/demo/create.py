@@ -19,10 +19,13 @@ from shared.kube.port import (
     UnavailableError,
 )
 
-__all__ = ["Submitted", "create_all", "create_patiently"]
+__all__ = ["DENIED", "Submitted", "create_all", "create_patiently"]
 
 CONCURRENT_MAX: Final = 8
 RETRY_SECONDS: Final = 0.5
+DENIED: Final = "denied the request"
+"""How every API server words a webhook's no, whatever its status."""
+
 PATIENCE_SECONDS: Final = 60.0
 """For how long a server, or the webhook behind it, may fail to answer."""
 
@@ -101,7 +104,10 @@ async def create_patiently(kube: Kube, kind: Kind, obj: Object) -> Object:
             if not tried:
                 raise
             return await kube.get(kind, metadata["namespace"], metadata["name"])
-        except (ConflictError, ThrottledError, UnavailableError):
+        except (ConflictError, ThrottledError, UnavailableError) as error:
+            if DENIED in str(error):
+                # An expression that failed is a 500 too, but an answer: the same comes again.
+                raise RefusedError(str(error), status=error.status) from error
             if loop.time() > until:
                 raise
             tried = True
