@@ -6,16 +6,17 @@ only (a preemptor's place, a reservation) is taken back at the end.
 """
 
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import Final
 
 from services.quota.engine import flavors as fl
+from services.quota.engine.entry import Back, Entry, Policy
 from services.quota.engine.facts import Assigned, Decision, Key, Preempt, Reserve
 from services.quota.engine.fair_sharing import tournament
-from services.quota.engine.flavors import DEFERRED, FIT, NO_FIT, PREEMPT, Assignment, Plan
+from services.quota.engine.flavors import DEFERRED, FIT, NO_FIT, PREEMPT, Assignment
+from services.quota.engine.plans import Plan, plan_for
 from services.quota.engine.preemption.candidates import Attempt, Target, give_back, take_away
 from services.quota.engine.preemption.classical import classical_targets
-from services.quota.engine.preemption.fair import STRATEGIES, Strategy, fair_targets
+from services.quota.engine.preemption.fair import fair_targets
 from services.quota.engine.queues import (
     head,
     leave,
@@ -28,6 +29,7 @@ from services.quota.engine.state import (
     PODS,
     Claim,
     ClusterQueue,
+    Grant,
     Place,
     Scan,
     Shape,
@@ -36,7 +38,6 @@ from services.quota.engine.state import (
     Workload,
 )
 from services.quota.engine.tree import (
-    FlavorResource,
     Node,
     Pairs,
     Tree,
@@ -63,59 +64,6 @@ CIRCLE: Final = (
 )
 VAIN_MAX: Final = 3
 """So often a workload may preempt the same victim without getting in (ADR 10)."""
-
-
-class Back(Enum):
-    """How a workload goes back to its queue."""
-
-    GENERIC = auto()
-    NO_FIT = auto()
-    NO_CANDIDATES = auto()
-    NAMESPACE = auto()
-    RETRY = auto()
-    """At once: it lost only to what else happened in this round."""
-
-    PENDING = auto()
-    """Its victims, or another's, are on their way out."""
-
-    CIRCLE = auto()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """What is configured for the whole engine."""
-
-    fair_sharing: bool = False
-    strategies: tuple[Strategy, ...] = STRATEGIES
-    """Fair sharing's preemption strategies, in order."""
-
-    resource_weights: "dict[str, float] | None" = None
-    """Admission fair sharing: weight by resource (1 if absent); None: off."""
-
-    half_life: int = 0
-    """Nanoseconds in which a LocalQueue's past usage counts half."""
-
-    sampling_interval: int = 300_000_000_000
-    """Nanoseconds between two samples of usage."""
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Entry:
-    """A head that may be admitted in this round."""
-
-    workload: Workload
-    cq: ClusterQueue
-    node: Node
-    assignment: Assignment
-    targets: list[Target]
-    pairs: Pairs
-    resumed: bool = False
-    """Its flavor scan did not begin with the first flavor."""
-
-    back: Back = Back.GENERIC
-    admitted: bool = False
-    reason: str = ""
-    message: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -186,11 +134,11 @@ class Round:
             claim, cq = w.claim, w.queue
             assert claim is not None, w.key
             assert cq is not None, w.key
-            if cq.inactive is None and _fits(cq.node, claim.pairs):
-                self._reserve(w, cq, claim.assigned, claim.usage)
+            if cq.inactive is None and _fits(cq.node, claim.grant.pairs):
+                self._reserve(w, cq, claim.grant)
                 continue
-            add(cq.node, claim.pairs)
-            self.taken.append((cq.node, claim.pairs))
+            add(cq.node, claim.grant.pairs)
+            self.taken.append((cq.node, claim.grant.pairs))
             self.victims |= claim.victims
 
     # Nomination ------------------------------------------------------------------------------
@@ -245,12 +193,16 @@ class Round:
             resumed=scan is not None and scan.pending,
         )
 
+    def weigh(self, cq: ClusterQueue, w: Workload) -> tuple[Assignment, list[Target]]:
+        """What `w` would get and whom it would preempt, from the first flavor on. Changes nothing."""
+        return self._assign(cq, w, None, None)
+
     def _assign(
         self, cq: ClusterQueue, w: Workload, scan: Scan | None, pinned: fl.Pinned | None
     ) -> tuple[Assignment, list[Target]]:
         """Flavors and victims: for all pods, else for as many as will fit."""
         shape = _shape(w)
-        full = self._weigh(cq, w, fl.plan_for(cq, shape, self.shard.flavors), scan, pinned)
+        full = self._weigh(cq, w, plan_for(cq, shape, self.shard.flavors), scan, pinned)
         if full.mode == FIT:
             return full, []
         if full.mode == PREEMPT and (targets := self._targets(cq, w, full)):
@@ -289,7 +241,7 @@ class Round:
         while low < high:
             at = (low + high) // 2
             counts = tuple(c - d * at // total for c, d in zip(full, deltas, strict=True))
-            plan = fl.plan_for(cq, shape, self.shard.flavors, counts)
+            plan = plan_for(cq, shape, self.shard.flavors, counts)
             assignment = self._weigh(cq, w, plan, scan, pinned)
             targets: list[Target] = []
             good = assignment.mode == FIT
@@ -365,12 +317,11 @@ class Round:
             self._preempt(e)
         else:
             e.admitted = True
-            usage = {self.tree.frs[i]: v for i, v in e.pairs}
-            self._reserve(e.workload, e.cq, _assigned(e.assignment), usage)
+            self._reserve(e.workload, e.cq, e.assignment.grant())
 
     def _refresh(self, e: Entry) -> bool:
         """Whether it fits beside those before it; looks anew if they chose the same victims."""
-        if not any(w.key in self.victims for w, _ in e.targets):
+        if not self.victims or not any(w.key in self.victims for w, _ in e.targets):
             return self._fits_without_victims(e)
         others = list(self.victims.values())
         for w in others:
@@ -427,11 +378,8 @@ class Round:
         self._take(e, e.pairs)
         w.scan = None
         w.claim = Claim(
-            assigned=_assigned(e.assignment),
-            usage={self.tree.frs[i]: v for i, v in e.pairs},
-            victims={victim.key: victim for victim, _ in e.targets},
+            grant=e.assignment.grant(), victims={victim.key: victim for victim, _ in e.targets}
         )
-        w.claim.pairs = e.pairs
         self.changed = True
         for victim, _ in e.targets:
             w.vain[victim.key] = w.vain.get(victim.key, 0) + 1
@@ -460,36 +408,33 @@ class Round:
                 )
             )
 
-    def _reserve(
-        self,
-        w: Workload,
-        cq: ClusterQueue,
-        assigned: tuple[Assigned, ...],
-        usage: dict[FlavorResource, int],
-    ) -> None:
+    def _reserve(self, w: Workload, cq: ClusterQueue, grant: Grant) -> None:
         """Give it the quota."""
         assert w.fact is not None, w.key
         leave(w)
-        self.shard.claims.pop(w.key, None)
-        w.claim = None
-        w.vain.clear()
+        if w.claim is not None:
+            del self.shard.claims[w.key]
+            w.claim = None
+        if w.vain:
+            w.vain.clear()
         w.place = Place.HOLDING
         w.holder = cq.node
         w.held_by = cq.name
-        w.assigned = assigned
-        w.usage = usage
-        w.pairs = self.tree.pairs(usage)
-        w.mark = hash((w.key, tuple(usage.items())))
+        w.assigned = grant.assigned
+        w.usage = grant.usage
+        w.pairs = grant.pairs
+        w.mark = hash((w.key, grant.pairs))
         self.tree.mark ^= w.mark
         # The condition that records it has seconds only; later ones are preempted first.
         w.reserved_at = self.now - self.now % SECOND
         w.scan = None
         w.verdict = None
         w.said = ""
-        w.checks.clear()
+        if w.checks:
+            w.checks.clear()
         cq.holders[w.key] = w
         add(cq.node, w.pairs)
-        checks = required_checks(cq, assigned)
+        checks = required_checks(cq, grant.assigned)
         w.admitted = not checks
         self.changed = True
         self.decisions.append(
@@ -498,7 +443,7 @@ class Round:
                 key=w.key,
                 uid=w.uid,
                 cluster_queue=cq.name,
-                pod_sets=assigned,
+                pod_sets=grant.assigned,
                 checks=checks,
                 generation=w.fact.generation,
             )
@@ -566,7 +511,10 @@ def _queue_of(w: Workload) -> ClusterQueue:
 
 
 def _fits(node: Node, pairs: Pairs) -> bool:
-    return all(amount <= 0 or amount <= available(node, i) for i, amount in pairs)
+    for i, amount in pairs:  # noqa: SIM110 - the hottest test of all; a generator costs twice as much
+        if amount > 0 and amount > available(node, i):
+            return False
+    return True
 
 
 def _to_reserve(e: Entry) -> Pairs:
@@ -583,18 +531,6 @@ def _to_reserve(e: Entry) -> Pairs:
             kept = max(0, min(amount, node.nominal[i] + limit - node.usage[i]))
         reserved.append((i, kept))
     return tuple(reserved)
-
-
-def _assigned(assignment: Assignment) -> tuple[Assigned, ...]:
-    return tuple(
-        Assigned(
-            name=pod_set.name,
-            count=pod_set.count,
-            flavors={resource: c.flavor for resource, c in chosen.items()},
-            usage={resource: pod_set.amounts[resource] for resource in chosen},
-        )
-        for pod_set, chosen in zip(assignment.plan.pod_sets, assignment.chosen, strict=True)
-    )
 
 
 def _path(node: Node) -> str:

@@ -3,7 +3,9 @@
 from heapq import heappop
 from typing import Final, assert_never
 
-from services.quota.engine.cycle import Policy, Round
+from services.quota.engine.cycle import Round
+from services.quota.engine.entry import Policy
+from services.quota.engine.explain import Explanation, explain
 from services.quota.engine.facts import (
     AdmissionCheckChanged,
     AdmissionCheckGone,
@@ -20,20 +22,30 @@ from services.quota.engine.facts import (
     FlavorChanged,
     FlavorGone,
     Held,
+    Key,
     LocalQueueChanged,
     LocalQueueGone,
     NamespaceChanged,
     NamespaceGone,
+    Reserve,
     Running,
     Wait,
     WorkloadChanged,
     WorkloadGone,
 )
 from services.quota.engine.intake import Intake
+from services.quota.engine.local_usage import charge, sample, usage_by_queue
 from services.quota.engine.queues import enqueue, wake_tree
 from services.quota.engine.state import Place, Shard
 from services.quota.engine.topology import rebuild
 from services.quota.engine.tree import Tree
+from services.quota.engine.views import (
+    Pending,
+    QueueView,
+    cluster_queue_view,
+    local_queue_view,
+    pending_in,
+)
 
 __all__ = ["Policy", "QuotaEngine"]
 
@@ -143,9 +155,64 @@ class QuotaEngine:
         times = [shard.timers[0][0] for shard in self._shards.values() if shard.timers]
         return min(times, default=None)
 
+    # Questions -------------------------------------------------------------------------------
+
+    def explain(self, cluster: str, key: Key) -> Explanation | None:
+        """Why a workload waits, as of now; None if it is not known."""
+        shard = self._present(cluster)
+        w = shard.workloads.get(key) if shard is not None else None
+        if shard is None or w is None:
+            return None
+        return explain(shard, self._policy, w, self._now)
+
+    def cluster_queue(self, cluster: str, name: str) -> QueueView | None:
+        """How a ClusterQueue stands; None if there is none."""
+        shard = self._present(cluster)
+        cq = shard.queues.get(name) if shard is not None else None
+        return None if cq is None else cluster_queue_view(cq)
+
+    def local_queue(self, cluster: str, key: Key) -> QueueView | None:
+        """How a LocalQueue stands; None if there is none."""
+        shard = self._present(cluster)
+        lq = shard.local_queues.get(key) if shard is not None else None
+        return None if shard is None or lq is None else local_queue_view(shard, lq)
+
+    def snapshot(self, cluster: str) -> tuple[list[QueueView], list[QueueView]]:
+        """How all ClusterQueues and all LocalQueues of a cluster stand."""
+        shard = self._present(cluster)
+        if shard is None:
+            return [], []
+        return (
+            [cluster_queue_view(shard.queues[name]) for name in sorted(shard.queues)],
+            [
+                local_queue_view(shard, shard.local_queues[key])
+                for key in sorted(shard.local_queues)
+                if shard.local_queues[key].fact is not None
+            ],
+        )
+
+    def pending(
+        self, cluster: str, cluster_queue: str, *, offset: int = 0, limit: int = 1000
+    ) -> list[Pending]:
+        """Who waits in a ClusterQueue, in order."""
+        shard = self._present(cluster)
+        cq = shard.queues.get(cluster_queue) if shard is not None else None
+        return [] if cq is None else pending_in(cq, offset=offset, limit=limit)
+
+    def _present(self, cluster: str) -> Shard | None:
+        """The cluster's state, with trees that match it."""
+        shard = self._shards.get(cluster)
+        if shard is not None and shard.stale:
+            rebuild(shard)
+        return shard
+
+    # Inside ----------------------------------------------------------------------------------
+
     def _prepare(self, shard: Shard, now: int) -> None:
         if shard.stale:
             rebuild(shard)
+        if self._policy.resource_weights is not None:
+            sample(shard, self._policy, now)
         while shard.timers and shard.timers[0][0] <= now:
             _, key, _ = heappop(shard.timers)
             w = shard.workloads.get(key)
@@ -165,7 +232,15 @@ class QuotaEngine:
             now=now,
             decisions=self._pending,
         )
+        fair = self._policy.resource_weights is not None
+        if fair:
+            this.fair_usage = usage_by_queue(shard, self._policy)
+        begin = len(self._pending)
         this.run()
+        if fair:
+            for decision in self._pending[begin:]:
+                if isinstance(decision, Reserve):
+                    charge(shard, self._policy, shard.workloads[decision.key])
         if this.changed:
             tree.quiet = 0
             return True

@@ -8,9 +8,32 @@ A fact tells the whole present state of what it names, so a repeated fact change
 late one can only be told by its `generation` or by the `uid` it names.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
+
+from services.quota.engine.decisions import Admit, Decision, Evict, Preempt, Release, Reserve, Wait
+from services.quota.engine.parts import (
+    DEFAULT_FUNGIBILITY,
+    NO_PREEMPTION,
+    WEIGHT_ONE,
+    Assigned,
+    CheckRule,
+    CheckStatus,
+    FlavorQuotas,
+    Fungibility,
+    Key,
+    PodSet,
+    Preemption,
+    PreemptionPolicy,
+    Quota,
+    Requirement,
+    ResourceGroup,
+    Selector,
+    StopPolicy,
+    Taint,
+    Toleration,
+)
 
 __all__ = [
     "WEIGHT_ONE",
@@ -44,6 +67,7 @@ __all__ = [
     "PodSet",
     "Preempt",
     "Preemption",
+    "PreemptionPolicy",
     "Quota",
     "Release",
     "Requirement",
@@ -58,151 +82,6 @@ __all__ = [
     "WorkloadChanged",
     "WorkloadGone",
 ]
-
-Key: TypeAlias = str
-"""``<namespace>/<name>`` of a workload (or of a LocalQueue), unique in its cluster."""
-
-WEIGHT_ONE: Final = 1_000_000_000
-"""Fair sharing weights are billionths: this is weight 1."""
-
-StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
-CheckStatus = Literal["Pending", "Ready", "Retry", "Rejected"]
-PreemptionPolicy = Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"]
-Search = Literal["MayStopSearch", "TryNextFlavor"]
-
-
-# Parts of facts ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirement:
-    """One term of a label selector or of a node affinity."""
-
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selector:
-    """A label selector; all requirements must hold, so an empty one selects everything."""
-
-    requirements: tuple[Requirement, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taint:
-    """A taint of a flavor's nodes. Only NoSchedule and NoExecute matter to quota."""
-
-    key: str
-    value: str = ""
-    effect: str = "NoSchedule"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Toleration:
-    """As in a pod spec. An empty key with `Exists` tolerates everything."""
-
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quota:
-    """What a queue or cohort owns of one resource in one flavor."""
-
-    nominal: int
-    borrowing_limit: int | None = None
-    """None: borrows as much as its cohort has."""
-
-    lending_limit: int | None = None
-    """None: lends everything that it does not use."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlavorQuotas:
-    """One flavor of a resource group, with a quota for each covered resource."""
-
-    name: str
-    quotas: Mapping[str, Quota]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceGroup:
-    """Resources that always come from the same flavor; flavors in the order they are tried."""
-
-    covered: tuple[str, ...]
-    flavors: tuple[FlavorQuotas, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preemption:
-    """Whom a queue's workloads may preempt (`kueue.md` 2.7)."""
-
-    within: PreemptionPolicy = "Never"
-    reclaim: PreemptionPolicy = "Never"
-    borrow: Literal["Never", "LowerPriority"] = "Never"
-    """`borrowWithinCohort.policy`: preempt in the cohort even though it needs borrowing."""
-
-    borrow_threshold: int | None = None
-    """`maxPriorityThreshold`: such victims have at most this priority."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fungibility:
-    """When the search for a flavor stops, and what is preferred when it does not."""
-
-    when_can_borrow: Search = "MayStopSearch"
-    when_can_preempt: Search = "TryNextFlavor"
-    preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckRule:
-    """An AdmissionCheck that a queue's workloads need before they may run."""
-
-    name: str
-    on_flavors: frozenset[str] = frozenset()
-    """Only workloads that got one of these flavors need it; empty: all."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodSet:
-    """Pods that are alike, and what each one asks."""
-
-    name: str
-    count: int
-    requests: Mapping[str, int] = field(default_factory=dict)
-    """For ONE pod. `pods` is not among them: queues that cover it count by themselves."""
-
-    min_count: int | None = None
-    """Partial admission may go down to this many; None: all or nothing."""
-
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    affinity: tuple[tuple[Requirement, ...], ...] = ()
-    """Required node affinity: one of these terms must hold; no terms: no affinity."""
-
-    tolerations: tuple[Toleration, ...] = ()
-    reclaimable: int = 0
-    """Pods that finished and need their quota no more."""
-
-    template: Hashable = None
-    """Whatever else tells two pod sets apart; equal workloads share verdicts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assigned:
-    """What one pod set was given."""
-
-    name: str
-    count: int
-    flavors: Mapping[str, str]
-    """Resource to flavor."""
-
-    usage: Mapping[str, int]
-    """Resource to amount, for all pods of the set together."""
 
 
 # Facts about the cluster's set-up ------------------------------------------------------------
@@ -259,8 +138,8 @@ class ClusterQueueChanged:
     """None: no namespace at all."""
 
     stop: StopPolicy = "None"
-    fungibility: Fungibility = Fungibility()
-    preemption: Preemption = Preemption()
+    fungibility: Fungibility = DEFAULT_FUNGIBILITY
+    preemption: Preemption = NO_PREEMPTION
     checks: tuple[CheckRule, ...] = ()
     weight: int = WEIGHT_ONE
     usage_based: bool = False
@@ -515,103 +394,3 @@ Fact: TypeAlias = (
     | CheckState
     | EvictionRequested
 )
-
-
-# Decisions -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reserve:
-    """Quota is reserved. Without pending checks the workload is admitted by the same decision."""
-
-    cluster: str
-    key: Key
-    uid: str
-    cluster_queue: str
-    pod_sets: tuple[Assigned, ...]
-    checks: tuple[str, ...] = ()
-    """Must be Ready before it is admitted; empty: it may start now."""
-
-    generation: int = 0
-    """`WorkloadChanged.generation` that this answers."""
-
-    unplanned: bool = False
-    """Nobody decided this: it runs, so it holds."""
-
-    @property
-    def admitted(self) -> bool:
-        """Whether it may start now."""
-        return not self.checks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admit:
-    """All checks of a reserving workload are ready: it may start."""
-
-    cluster: str
-    key: Key
-    uid: str
-    cluster_queue: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preempt:
-    """Stop this workload in favour of another. It holds quota until `Drained`."""
-
-    cluster: str
-    key: Key
-    uid: str
-    cluster_queue: str
-    reason: str
-    """InClusterQueue, InCohortReclamation, InCohortFairSharing, InCohortReclaimWhileBorrowing."""
-
-    preemptor: Key
-    preemptor_uid: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evict:
-    """Stop this workload for another reason. It holds quota until `Drained`."""
-
-    cluster: str
-    key: Key
-    uid: str
-    cluster_queue: str
-    reason: str
-    """Token of the condition `Evicted`: Deactivated, ClusterQueueStopped, AdmissionCheck …"""
-
-    message: str
-    requeue_at: int | None = None
-    deactivate: bool = False
-    """`spec.active` must become False: a check rejected it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
-    """The workload holds no quota any more."""
-
-    cluster: str
-    key: Key
-    uid: str
-    cluster_queue: str
-    reason: str
-    """Finished, Gone, or why it was evicted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """The reason for which a workload waits changed. `QuotaEngine.explain` says it in full."""
-
-    cluster: str
-    key: Key
-    uid: str
-    reason: str
-    """A token of `QuotaReserved=False` (`kueue.md` 1.8)."""
-
-    message: str
-    cluster_queue: str = ""
-    requeue_at: int | None = None
-
-
-Decision: TypeAlias = Reserve | Admit | Preempt | Evict | Release | Wait

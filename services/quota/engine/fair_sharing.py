@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from services.quota.engine.tree import Node, add, remove
 
 if TYPE_CHECKING:
-    from services.quota.engine.cycle import Entry
+    from services.quota.engine.entry import Entry
 
 __all__ = ["NEGATIVE", "Share", "compare", "share_of", "tournament"]
 

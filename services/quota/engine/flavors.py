@@ -5,20 +5,13 @@ Pod sets in order, resource groups in order, flavors in order. What can be known
 and queue; `assign` weighs a plan against the present usage.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from services.quota.engine.amounts import resource_order, show
-from services.quota.engine.facts import (
-    FlavorChanged,
-    Fungibility,
-    PodSet,
-    Requirement,
-    Taint,
-    Toleration,
-)
-from services.quota.engine.state import PODS, ClusterQueue, Scan, Shape
+from services.quota.engine.amounts import show
+from services.quota.engine.facts import Assigned, Fungibility
+from services.quota.engine.plans import GroupPlan, Plan
+from services.quota.engine.state import ClusterQueue, Grant, Scan
 from services.quota.engine.tree import FlavorResource, Node, Pairs, available, height_that_fits
 
 __all__ = [
@@ -29,10 +22,7 @@ __all__ = [
     "Assignment",
     "Oracle",
     "Pinned",
-    "Plan",
     "assign",
-    "matches",
-    "plan_for",
 ]
 
 NO_FIT: Final = 0
@@ -57,51 +47,6 @@ Pinned: TypeAlias = list[dict[str, str]]
 
 Refusal: TypeAlias = tuple[object, ...]
 """Why a flavor is not assigned as it is: a token of the kind, then what its message needs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlavorPlan:
-    """One flavor for one pod set."""
-
-    name: str
-    mismatch: str | None
-    """Why it can never be used, in words."""
-
-    asks: tuple[tuple[str, int, int], ...]
-    """(resource, index, amount)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupPlan:
-    """One resource group for one pod set."""
-
-    resource: str
-    """The resource that led to the group; flavor scans are recorded under each of them."""
-
-    flavors: tuple[FlavorPlan, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodSetPlan:
-    """One pod set."""
-
-    name: str
-    count: int
-    groups: tuple[GroupPlan, ...]
-    missing: str | None
-    """A resource that the queue does not offer; groups after it are not looked at."""
-
-    asks: bool
-    """It requests something at all."""
-
-    amounts: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """One shape in one queue, with full or reduced counts."""
-
-    pod_sets: tuple[PodSetPlan, ...]
 
 
 class Chosen:
@@ -150,6 +95,24 @@ class Assignment:
         """Usage as the tree takes it."""
         return tuple(self.usage.items())
 
+    def grant(self) -> Grant:
+        """What is given out if nothing stands in the way."""
+        key = tuple(c.flavor for chosen in self.chosen for c in chosen.values())
+        known = self.plan.grants.get(key)
+        if known is None:
+            assigned = tuple(
+                Assigned(
+                    name=pod_set.name,
+                    count=pod_set.count,
+                    flavors={resource: c.flavor for resource, c in chosen.items()},
+                    usage={resource: pod_set.amounts[resource] for resource in chosen},
+                )
+                for pod_set, chosen in zip(self.plan.pod_sets, self.chosen, strict=True)
+            )
+            usage = {self.frs[i]: amount for i, amount in self.usage.items()}
+            known = self.plan.grants[key] = Grant(assigned, usage, self.pairs)
+        return known
+
     def contested(self) -> tuple[int, ...]:
         """What cannot be had without preemption."""
         return tuple(
@@ -165,159 +128,6 @@ class Assignment:
     def pinned(self) -> Pinned:
         """The flavors of this assignment, to be kept when it is computed again."""
         return [{r: c.flavor for r, c in chosen.items()} for chosen in self.chosen]
-
-
-# Plans ---------------------------------------------------------------------------------------
-
-
-def plan_for(
-    cq: ClusterQueue,
-    shape: Shape,
-    flavors: Mapping[str, FlavorChanged],
-    counts: tuple[int, ...] | None = None,
-) -> Plan:
-    """The plan of `shape` in `cq`; `counts` reduces the pod sets (partial admission)."""
-    key = (shape.number, counts)
-    known = cq.plans.get(key)
-    if known is None:
-        known = _plan(cq, shape, flavors, counts)
-        cq.plans[key] = known
-    assert isinstance(known, Plan)
-    return known
-
-
-def _plan(
-    cq: ClusterQueue,
-    shape: Shape,
-    flavors: Mapping[str, FlavorChanged],
-    counts: tuple[int, ...] | None,
-) -> Plan:
-    plans = []
-    for n, (ps, (count, per_pod)) in enumerate(zip(shape.pod_sets, shape.totals, strict=True)):
-        scaled = counts[n] if counts is not None and count else count
-        amounts = {resource: each * scaled for resource, each in per_pod}
-        if PODS in cq.group_of:
-            amounts[PODS] = scaled
-            amounts = dict(sorted(amounts.items(), key=lambda item: resource_order(item[0])))
-        plans.append(_plan_pod_set(cq, ps, scaled, amounts, flavors))
-    return Plan(pod_sets=tuple(plans))
-
-
-def _plan_pod_set(
-    cq: ClusterQueue,
-    ps: PodSet,
-    count: int,
-    amounts: dict[str, int],
-    flavors: Mapping[str, FlavorChanged],
-) -> PodSetPlan:
-    groups: dict[int, GroupPlan] = {}
-    missing = None
-    for resource, amount in amounts.items():
-        number = cq.group_of.get(resource)
-        if number is None:
-            if amount == 0:
-                continue
-            missing = resource
-            break
-        if number in groups:
-            continue
-        group = cq.fact.groups[number]
-        covered = [(r, a) for r, a in amounts.items() if cq.group_of.get(r) == number]
-        index = cq.node.tree.index
-        groups[number] = GroupPlan(
-            resource=resource,
-            flavors=tuple(
-                FlavorPlan(
-                    name=flavor.name,
-                    mismatch=matches(ps, flavor.name, flavors),
-                    asks=tuple((r, index[flavor.name, r], a) for r, a in covered),
-                )
-                for flavor in group.flavors
-            ),
-        )
-    return PodSetPlan(
-        name=ps.name,
-        count=count,
-        groups=tuple(groups.values()),
-        missing=missing,
-        asks=bool(amounts),
-        amounts=amounts,
-    )
-
-
-def matches(ps: PodSet, name: str, flavors: Mapping[str, FlavorChanged]) -> str | None:
-    """Why pods of this set can never run on that flavor's nodes; None: they can."""
-    flavor = flavors.get(name)
-    if flavor is None:
-        return f"flavor {name} not found"
-    for taint in flavor.node_taints:
-        if taint.effect in {"NoSchedule", "NoExecute"} and not any(
-            _tolerates(t, taint) for t in (*ps.tolerations, *flavor.tolerations)
-        ):
-            shown = f"{taint.key}={taint.value}" if taint.value else taint.key
-            return f"untolerated taint {shown}:{taint.effect} in flavor {name}"
-    if not _selected(ps, flavor.node_labels):
-        return f"flavor {name} doesn't match node affinity"
-    return None
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    match toleration.operator:
-        case "Exists":
-            return True
-        case "" | "Equal":
-            return bool(toleration.key) and toleration.value == taint.value
-        case "Lt" | "Gt":
-            return bool(toleration.key) and _compare(
-                taint.value, toleration.operator, toleration.value
-            )
-    return False
-
-
-def _compare(label: str, operator: str, value: str) -> bool:
-    """Whether `label` is greater (less) than `value`; both must be integers."""
-    try:
-        left, right = int(label), int(value)
-    except ValueError:
-        return False
-    return left > right if operator == "Gt" else left < right
-
-
-def _selected(ps: PodSet, labels: Mapping[str, str]) -> bool:
-    """Node selector and affinity, of which only keys that the flavor has are looked at."""
-    if any(labels[k] != v for k, v in ps.node_selector.items() if k in labels):
-        return False
-    terms = []
-    for term in ps.affinity:
-        known = [r for r in term if r.key in labels]
-        if not known:
-            return True
-        terms.append(known)
-    return not terms or any(all(requirement_holds(r, labels) for r in term) for term in terms)
-
-
-def requirement_holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """One term of a selector against a set of labels."""
-    label = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return label in requirement.values
-        case "NotIn":
-            return label is None or label not in requirement.values
-        case "Exists":
-            return label is not None
-        case "DoesNotExist":
-            return label is None
-        case "Gt" | "Lt":
-            return (
-                label is not None
-                and len(requirement.values) == 1
-                and _compare(label, requirement.operator, requirement.values[0])
-            )
 
 
 # Weighing ------------------------------------------------------------------------------------
@@ -461,9 +271,9 @@ def _fits(
     if value <= free:
         return _FIT, borrow
     if node.nominal[index] >= value or may_reclaim or may_preempt_borrowing:
-        refusals.append(("unused", index, value - free, True))
+        refusals.append(("unused", index, value - free, True, value))
         return oracle(index, value)
-    refusals.append(("unused", index, value - free, False))
+    refusals.append(("unused", index, value - free, False, value))
     return _NO_FIT, borrow
 
 
@@ -514,13 +324,14 @@ def _say(refusal: Refusal, frs: Sequence[FlavorResource]) -> str:
                 f" podsets requests ({show(resource, assumed)}) + current podset request"
                 f" ({show(resource, amount)}) > maximum capacity ({show(resource, most)})"
             )
-        case ("unused", int(index), int(more), _):
+        case ("unused", int(index), int(more), *_):
             flavor, resource = frs[index]
             return (
                 f"insufficient unused quota for {resource} in flavor {flavor},"
                 f" {show(resource, more)} more needed"
             )
-    raise AssertionError(refusal)
+        case _:
+            raise AssertionError(refusal)
 
 
 _SEVERITY: Final = {"WaitingForQuota": 2, "ExceedsMaxQuota": 3, "NoMatchingFlavor": 4}
@@ -556,6 +367,7 @@ def _token(refusal: Refusal, node: Node) -> tuple[str, str]:
             return "NoMatchingFlavor", flavor
         case ("exceeds", int(index), *_):
             return "ExceedsMaxQuota", node.tree.frs[index][0]
-        case ("unused", int(index), _, preemptable):
+        case ("unused", int(index), _, preemptable, _):
             return ("" if preemptable else "WaitingForQuota"), node.tree.frs[index][0]
-    return "NoMatchingFlavor", ""
+        case _:
+            raise AssertionError(refusal)

@@ -13,7 +13,7 @@ from services.quota.engine.facts import (
     Release,
     Reserve,
 )
-from services.quota.engine.flavors import matches
+from services.quota.engine.plans import matches
 from services.quota.engine.queues import enqueue, leave
 from services.quota.engine.state import PODS, ClusterQueue, Place, Shard, Workload
 from services.quota.engine.topology import attach, detach, tree_of

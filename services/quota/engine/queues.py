@@ -3,7 +3,7 @@
 from heapq import heapify, heappop, heappush
 
 from services.quota.engine.facts import Key
-from services.quota.engine.flavors import requirement_holds
+from services.quota.engine.plans import requirement_holds
 from services.quota.engine.state import ClusterQueue, Place, Shard, WaitingClass, Workload
 from services.quota.engine.tree import Tree
 

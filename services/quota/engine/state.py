@@ -117,22 +117,28 @@ def _pod_set_identity(ps: PodSet) -> Hashable:
     )
 
 
-class Claim:
-    """A preemptor waits for its victims: what it will use is spoken for until they are gone."""
+class Grant:
+    """What a workload gets, in every form in which it is needed. Shared by equal ones."""
 
-    __slots__ = ("assigned", "pairs", "usage", "victims")
+    __slots__ = ("assigned", "pairs", "usage")
 
     def __init__(
-        self,
-        *,
-        assigned: tuple[Assigned, ...],
-        usage: dict[FlavorResource, int],
-        victims: "dict[Key, Workload]",
+        self, assigned: tuple[Assigned, ...], usage: dict[FlavorResource, int], pairs: Pairs
     ) -> None:
         self.assigned = assigned
         self.usage = usage
+        """Never changed, because it is shared."""
+        self.pairs = pairs
+
+
+class Claim:
+    """A preemptor waits for its victims: what it will use is spoken for until they are gone."""
+
+    __slots__ = ("grant", "victims")
+
+    def __init__(self, *, grant: Grant, victims: "dict[Key, Workload]") -> None:
+        self.grant = grant
         self.victims = victims
-        self.pairs: Pairs = ()
 
 
 class Scan:

@@ -5,7 +5,7 @@ from typing import Final
 
 from services.quota.engine.amounts import unlimited_from
 from services.quota.engine.facts import WEIGHT_ONE, Quota, ResourceGroup
-from services.quota.engine.state import ClusterQueue, Place, Shard, Workload
+from services.quota.engine.state import ClusterQueue, Grant, Place, Shard, Workload
 from services.quota.engine.tree import FlavorResource, Node, Tree, add, remove
 
 __all__ = ["attach", "detach", "judge", "rebuild", "tree_of"]
@@ -81,11 +81,9 @@ def _renumber_claim(w: Workload) -> None:
     claim, cq = w.claim, w.queue
     assert claim is not None, w.key
     assert cq is not None, w.key
-    index = cq.node.tree.index
-    if all(fr in index for fr in claim.usage):
-        claim.pairs = cq.node.tree.pairs(claim.usage)
-    else:
-        claim.pairs = ()
+    tree, old = cq.node.tree, claim.grant
+    known = {fr: amount for fr, amount in old.usage.items() if fr in tree.index}
+    claim.grant = Grant(old.assigned, old.usage, tree.pairs(known))
 
 
 def attach(cq: ClusterQueue, w: Workload) -> None:
@@ -93,7 +91,7 @@ def attach(cq: ClusterQueue, w: Workload) -> None:
     w.holder = cq.node
     tree = cq.node.tree
     w.pairs = tree.pairs(w.usage)
-    w.mark = hash((w.key, tuple(w.usage.items())))
+    w.mark = hash((w.key, w.pairs))
     tree.mark ^= w.mark
     add(cq.node, w.pairs)
 

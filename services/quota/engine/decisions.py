@@ -1,0 +1,113 @@
+"""What the engine says. Each decision names the life (`uid`) that it is about."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from services.quota.engine.parts import Assigned, Key
+
+__all__ = [
+    "Admit",
+    "Decision",
+    "Evict",
+    "Preempt",
+    "Release",
+    "Reserve",
+    "Wait",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve:
+    """Quota is reserved. Without pending checks the workload is admitted by the same decision."""
+
+    cluster: str
+    key: Key
+    uid: str
+    cluster_queue: str
+    pod_sets: tuple[Assigned, ...]
+    checks: tuple[str, ...] = ()
+    """Must be Ready before it is admitted; empty: it may start now."""
+
+    generation: int = 0
+    """`WorkloadChanged.generation` that this answers."""
+
+    unplanned: bool = False
+    """Nobody decided this: it runs, so it holds."""
+
+    @property
+    def admitted(self) -> bool:
+        """Whether it may start now."""
+        return not self.checks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admit:
+    """All checks of a reserving workload are ready: it may start."""
+
+    cluster: str
+    key: Key
+    uid: str
+    cluster_queue: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preempt:
+    """Stop this workload in favour of another. It holds quota until `Drained`."""
+
+    cluster: str
+    key: Key
+    uid: str
+    cluster_queue: str
+    reason: str
+    """InClusterQueue, InCohortReclamation, InCohortFairSharing, InCohortReclaimWhileBorrowing."""
+
+    preemptor: Key
+    preemptor_uid: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evict:
+    """Stop this workload for another reason. It holds quota until `Drained`."""
+
+    cluster: str
+    key: Key
+    uid: str
+    cluster_queue: str
+    reason: str
+    """Token of the condition `Evicted`: Deactivated, ClusterQueueStopped, AdmissionCheck …"""
+
+    message: str
+    requeue_at: int | None = None
+    deactivate: bool = False
+    """`spec.active` must become False: a check rejected it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """The workload holds no quota any more."""
+
+    cluster: str
+    key: Key
+    uid: str
+    cluster_queue: str
+    reason: str
+    """Finished, Gone, or why it was evicted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """The reason for which a workload waits changed. `QuotaEngine.explain` says it in full."""
+
+    cluster: str
+    key: Key
+    uid: str
+    reason: str
+    """A token of `QuotaReserved=False` (`kueue.md` 1.8)."""
+
+    message: str
+    cluster_queue: str = ""
+    requeue_at: int | None = None
+
+
+Decision: TypeAlias = Reserve | Admit | Preempt | Evict | Release | Wait

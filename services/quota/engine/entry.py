@@ -1,0 +1,65 @@
+"""What a round works on: the policy, a head that may be admitted, and how it goes back."""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from services.quota.engine.flavors import Assignment
+from services.quota.engine.preemption.candidates import Target
+from services.quota.engine.preemption.fair import STRATEGIES, Strategy
+from services.quota.engine.state import ClusterQueue, Workload
+from services.quota.engine.tree import Node, Pairs
+
+__all__ = ["Back", "Entry", "Policy"]
+
+
+class Back(Enum):
+    """How a workload goes back to its queue."""
+
+    GENERIC = auto()
+    NO_FIT = auto()
+    NO_CANDIDATES = auto()
+    NAMESPACE = auto()
+    RETRY = auto()
+    """At once: it lost only to what else happened in this round."""
+
+    PENDING = auto()
+    """Its victims, or another's, are on their way out."""
+
+    CIRCLE = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What is configured for the whole engine."""
+
+    fair_sharing: bool = False
+    strategies: tuple[Strategy, ...] = STRATEGIES
+    """Fair sharing's preemption strategies, in order."""
+
+    resource_weights: "dict[str, float] | None" = None
+    """Admission fair sharing: weight by resource (1 if absent); None: off."""
+
+    half_life: int = 0
+    """Nanoseconds in which a LocalQueue's past usage counts half."""
+
+    sampling_interval: int = 300_000_000_000
+    """Nanoseconds between two samples of usage."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Entry:
+    """A head that may be admitted in this round."""
+
+    workload: Workload
+    cq: ClusterQueue
+    node: Node
+    assignment: Assignment
+    targets: list[Target]
+    pairs: Pairs
+    resumed: bool = False
+    """Its flavor scan did not begin with the first flavor."""
+
+    back: Back = Back.GENERIC
+    admitted: bool = False
+    reason: str = ""
+    message: str = ""

@@ -1,0 +1,86 @@
+"""Admission fair sharing: what LocalQueues used lately, half of it forgotten every half-life.
+
+Inside a queue that wants it, LocalQueues that used less go first (`kueue.md` 2.9). Usage is sampled
+in intervals; what was admitted since the last sample counts as a penalty until then, so that one
+LocalQueue cannot rush in between.
+"""
+
+from math import inf
+
+from services.quota.engine.entry import Policy
+from services.quota.engine.facts import Key
+from services.quota.engine.state import LocalQueue, Place, Shard, Workload
+
+__all__ = ["charge", "sample", "usage_by_queue"]
+
+
+def _decay(elapsed: int, half_life: int) -> float:
+    """The part of the past that is forgotten after `elapsed`."""
+    if half_life <= 0:
+        return 0.0
+    return float(1.0 - 0.5 ** (elapsed / half_life))
+
+
+def _current(lq: LocalQueue) -> dict[str, float]:
+    """What its workloads hold now, in whole units."""
+    current: dict[str, float] = {}
+    for w in lq.members.values():
+        if w.place is Place.HOLDING:
+            for (_, resource), amount in w.usage.items():
+                current[resource] = current.get(resource, 0.0) + _units(resource, amount)
+    return current
+
+
+def _units(resource: str, amount: int) -> float:
+    return amount / 1000 if resource == "cpu" else float(amount)
+
+
+def _usage_based(shard: Shard) -> list[LocalQueue]:
+    return [
+        lq
+        for lq in shard.local_queues.values()
+        if lq.fact is not None
+        and (cq := shard.queues.get(lq.fact.cluster_queue)) is not None
+        and cq.fact.usage_based
+    ]
+
+
+def sample(shard: Shard, policy: Policy, now: int) -> None:
+    """Take a sample of every LocalQueue whose last one is old enough."""
+    for lq in _usage_based(shard):
+        if lq.sampled_at is None:
+            lq.sampled_at = now
+        elapsed = now - lq.sampled_at
+        if elapsed < policy.sampling_interval:
+            continue
+        forgotten = _decay(elapsed, policy.half_life)
+        current = _current(lq)
+        lq.consumed = {
+            r: lq.consumed.get(r, 0.0) * (1 - forgotten) + current.get(r, 0.0) * forgotten
+            for r in sorted({*lq.consumed, *current})
+        }
+        lq.penalty.clear()
+        lq.sampled_at = now
+
+
+def charge(shard: Shard, policy: Policy, w: Workload) -> None:
+    """It was admitted just now: count it before the next sample does."""
+    lq = shard.local_queues.get(w.lq)
+    if lq is None:
+        return
+    part = _decay(policy.sampling_interval, policy.half_life)
+    for (_, resource), amount in w.usage.items():
+        lq.penalty[resource] = lq.penalty.get(resource, 0.0) + part * _units(resource, amount)
+
+
+def usage_by_queue(shard: Shard, policy: Policy) -> dict[Key, float]:
+    """The weighted usage that orders, per LocalQueue of usage-based queues."""
+    weights = policy.resource_weights or {}
+    usage = {}
+    for lq in _usage_based(shard):
+        total = sum(
+            weights.get(r, 1.0) * (lq.consumed.get(r, 0.0) + lq.penalty.get(r, 0.0))
+            for r in sorted({*lq.consumed, *lq.penalty})
+        )
+        usage[lq.key] = total / lq.weight if lq.weight else inf
+    return usage
