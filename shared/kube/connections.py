@@ -5,7 +5,8 @@ import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
@@ -28,6 +29,7 @@ class Connections:
     def __init__(self, access: Access, *, connections: int) -> None:
         self.since = asyncio.get_running_loop().time()
         self._access = access
+        self._proxy = access.proxy or _usual_proxy(access.server)
         self._calls = self._session(connections)
         self._watches = self._session(0)
 
@@ -83,8 +85,8 @@ class Connections:
 
     def _how(self) -> dict[str, Any]:
         how: dict[str, Any] = {"allow_redirects": False}
-        if self._access.proxy is not None:
-            how["proxy"] = self._access.proxy
+        if self._proxy is not None:
+            how["proxy"] = self._proxy
         if self._access.tls_server_name is not None:
             how["server_hostname"] = self._access.tls_server_name
         return how
@@ -100,10 +102,17 @@ class Connections:
         )
         return aiohttp.ClientSession(
             connector=connector,
-            trust_env=True,
             read_bufsize=READ_BYTES,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
+
+
+def _usual_proxy(server: str) -> str | None:
+    """What HTTPS_PROXY, NO_PROXY and their like say. aiohttp would ask anew for each request."""
+    parts = urlsplit(server)
+    if proxy_bypass(parts.netloc):
+        return None
+    return getproxies().get(parts.scheme)
 
 
 def _kept_alive(address: Any) -> socket.socket:

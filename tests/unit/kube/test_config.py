@@ -161,3 +161,21 @@ async def test_outside_of_a_pod_there_is_no_service_account() -> None:
         await in_cluster()()
     with pytest.raises(RefusedError, match="service account"):
         await from_settings(None)()
+
+
+async def test_the_usual_proxy_is_used_unless_the_server_is_excepted(
+    server: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", server.url)
+    monkeypatch.setenv("no_proxy", "elsewhere.example.test")
+    path = kubeconfig(tmp_path, "http://cluster.example.test", {"token": "first"})
+    kube = HttpKube.from_kubeconfig(path)
+    await kube.list(CONFIG_MAP)
+    await kube.close()
+    assert server.tokens == ["Bearer first"]
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    kube = HttpKube.from_kubeconfig(kubeconfig(tmp_path, server.url, {"token": "first"}))
+    await kube.list(CONFIG_MAP)
+    await kube.close()
+    assert len(server.tokens) == 2
