@@ -23,6 +23,7 @@ from services.simulator.cluster.selectors import select
 from services.simulator.cluster.stored import Stored
 from services.simulator.cluster.tables import table
 from services.simulator.http import discovery, watches
+from services.simulator.http.metrics import RequestCounter
 from services.simulator.http.protobuf import PROTOBUF, decode_protobuf
 from services.simulator.http.requests import (
     Query,
@@ -70,6 +71,7 @@ MEDIA_TYPES: Final = (
     "the body of the request was in an unknown format - accepted media types include: "
 )
 JSON: Final = b"application/json"
+TEXT: Final = b"text/plain; charset=utf-8"
 OPENAPI_V2_PROTOBUF: Final = "com.github.proto-openapi.spec.v2"
 
 
@@ -142,6 +144,7 @@ class Front:
         self._now = now
         self._lists = Lists(api.store)
         self._watches = watches.Watches(api, now=now)
+        self._requests = RequestCounter()
         self.fault: Fault | None = None
         """Asked before each request; what it returns is answered instead. For bad days on purpose."""
 
@@ -176,6 +179,18 @@ class Front:
         if (fixed := self._fixed(request)) is not None:
             return fixed
         target = parse_target(self._api.kinds, request.raw_path)
+        code = 500
+        try:
+            answer = await self._targeted(request, target)
+            code = 200 if answer is None else answer.code
+        except ApiError as error:
+            code = error.code
+            raise
+        finally:
+            self._requests.answered(request.method, request.query, target, code)
+        return answer
+
+    async def _targeted(self, request: _Request, target: Target) -> _Answer | None:
         match request.method:
             case "GET":
                 return await self._read(request, target)
@@ -201,7 +216,9 @@ class Front:
         found: dict[str, Any] | None
         match parts:
             case ["healthz" | "readyz" | "livez", *_]:
-                return _Answer(b"ok", media_type=b"text/plain; charset=utf-8")
+                return _Answer(b"ok", media_type=TEXT)
+            case ["metrics"]:
+                return _Answer(self._requests.text(), media_type=TEXT)
             case ["version"]:
                 found = VERSION
             case ["api"]:

@@ -1,0 +1,125 @@
+"""`make bench-cluster`: the reference's scalability load on the whole system, and what it costs.
+
+The services run as processes, as `sluice dev` starts them; the load comes over the API server alone.
+The last line is ``cluster: <workloads> in <wall> s, <CPU ms of the services> ms a workload``.
+"""
+
+import asyncio
+import os
+import sys
+import tempfile
+from argparse import ArgumentParser, Namespace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from services.ctl.dev import BROKER, DevOptions, Running, running
+from services.ctl.errors import CommandError
+from services.ctl.run import Program
+from services.ctl.supervisor import http_status
+from services.quota.bench import load
+from services.simulator.bench.report import Requests, requests_served, summary
+from services.simulator.bench.runner import Runner
+
+__all__ = ["cpu_seconds", "main"]
+
+OWN: Final = "runner"
+TIMEOUT_SECONDS: Final = 1800.0
+SETTLE_SECONDS: Final = 1.0
+"""Between the creation of the queues and that of the first workload."""
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far, with what its ended children took. Linux only."""
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    fields = stat.rpartition(")")[2].split()  # The name before may hold blanks.
+    return sum(int(value) for value in fields[11:15]) / _TICKS
+
+
+def _cpu(system: Running) -> dict[str, float]:
+    pids = {name: system.supervisor.pid(name) for name in system.supervisor.names}
+    found = {name: cpu_seconds(pid) for name, pid in pids.items() if pid is not None}
+    return {**found, OWN: cpu_seconds(os.getpid())}
+
+
+async def _served(system: Running) -> Requests | None:
+    if system.api_url is None:
+        return None
+    where = urlsplit(system.api_url)
+    assert where.hostname is not None
+    assert where.port is not None
+    status, text = await http_status(where.hostname, where.port, "/metrics")
+    return requests_served(text) if status == 200 else None
+
+
+async def _bench(arguments: Namespace) -> int:
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
+        options = DevOptions(
+            directory=Path(folder),
+            kubeconfig=arguments.kubeconfig,
+            webhook=False,
+            speed=1.0,
+        )
+        async with running(
+            options, lambda text: print(f"bench: {text}", file=sys.stderr)
+        ) as system:
+            await _measure(system, arguments)
+    return 0
+
+
+async def _measure(system: Running, arguments: Namespace) -> None:
+    kube = system.kube()
+    try:
+        runner = Runner(
+            kube=kube,
+            load=load(arguments.load),
+            scale=arguments.scale,
+            now=lambda: datetime.now(UTC),
+            blind=arguments.blind,
+        )
+        await runner.prepare()
+        await asyncio.sleep(SETTLE_SECONDS)
+        before, served_before = _cpu(system), await _served(system)
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            await runner.run()
+        served = await _served(system)
+        cpu = {name: seconds - before.get(name, 0.0) for name, seconds in _cpu(system).items()}
+    finally:
+        await kube.close()
+    if served is not None and served_before is not None:
+        served -= served_before
+    timeline = runner.timeline
+    for line in summary(timeline, ours=runner.requests, served=served, cpu=cpu):
+        print(line)
+    others = {OWN, Program.SIMULATOR.value}
+    services = sum(seconds for name, seconds in cpu.items() if name not in others)
+    each = 1000 * services / max(1, timeline.known)
+    print(
+        f"cluster: {timeline.known} in {timeline.wall:.1f} s, "
+        f"{each:.2f} ms CPU a workload (services and {BROKER})"
+    )
+
+
+def main() -> int:
+    """Run the load; print figures."""
+    parser = ArgumentParser(prog="python -m services.ctl.bench_cluster", description=__doc__)
+    parser.add_argument("--load", default="baseline", help="a file of services/quota/loads")
+    parser.add_argument("--scale", type=float, default=1.0, help="0.1 creates a tenth of it")
+    parser.add_argument("--kubeconfig", type=Path, help="a cluster; default: the simulator")
+    parser.add_argument(
+        "--blind",
+        action="store_true",
+        help="the runner admits: what API server and it can do alone",
+    )
+    try:
+        return asyncio.run(_bench(parser.parse_args()))
+    except CommandError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return error.status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
