@@ -12,11 +12,8 @@ from services.quota.engine import flavors as fl
 from services.quota.engine.entry import Back, Entry, Policy
 from services.quota.engine.facts import Assigned, Decision, Key, Preempt, Reserve
 from services.quota.engine.fair_sharing import tournament
-from services.quota.engine.flavors import DEFERRED, FIT, NO_FIT, PREEMPT, Assignment
-from services.quota.engine.plans import Plan, plan_for
-from services.quota.engine.preemption.candidates import Attempt, Target, give_back, take_away
-from services.quota.engine.preemption.classical import classical_targets
-from services.quota.engine.preemption.fair import fair_targets
+from services.quota.engine.flavors import DEFERRED, FIT, NO_FIT, PREEMPT
+from services.quota.engine.preemption.candidates import give_back, take_away
 from services.quota.engine.queues import (
     head,
     leave,
@@ -26,7 +23,6 @@ from services.quota.engine.queues import (
     set_claiming,
 )
 from services.quota.engine.state import (
-    PODS,
     Claim,
     ClusterQueue,
     Grant,
@@ -43,9 +39,9 @@ from services.quota.engine.tree import (
     Tree,
     add,
     available,
-    height_that_fits,
     remove,
 )
+from services.quota.engine.weighing import Weigher, shape_of
 
 __all__ = ["Entry", "Policy", "Round"]
 
@@ -75,8 +71,7 @@ class Round:
     policy: Policy
     now: int
     decisions: list[Decision]
-    fair_usage: dict[Key, float] | None = None
-    """Usage by LocalQueue, where admission fair sharing is on."""
+    weigher: Weigher
 
     taken: list[tuple[Node, Pairs]] = field(default_factory=list)
     """Usage that is to be given back at the end of the round."""
@@ -150,7 +145,7 @@ class Round:
             assert cq is not None, node.name
             if cq.inactive is not None or not cq.waiting:
                 continue
-            w = head(cq, self.fair_usage)
+            w = head(cq, self.weigher.fair_usage)
             if w is None or not self._admissible(cq, w):
                 continue
             entries.append(self._entry(cq, w))
@@ -181,8 +176,8 @@ class Round:
             or (self.tree.cycle - scan.cycle > 1 and cq.generation > scan.generation)
         ):
             scan = w.scan = None
-        assignment, targets = self._assign(cq, w, scan, None)
-        w.scan = Scan(assignment.tried, cq.generation, self.tree.cycle, _shape(w))
+        assignment, targets = self.weigher.assign(cq, w, scan, None)
+        w.scan = Scan(assignment.tried, cq.generation, self.tree.cycle, shape_of(w))
         return Entry(
             workload=w,
             cq=cq,
@@ -192,98 +187,6 @@ class Round:
             pairs=assignment.pairs,
             resumed=scan is not None and scan.pending,
         )
-
-    def weigh(self, cq: ClusterQueue, w: Workload) -> tuple[Assignment, list[Target]]:
-        """What `w` would get and whom it would preempt, from the first flavor on. Changes nothing."""
-        return self._assign(cq, w, None, None)
-
-    def _assign(
-        self, cq: ClusterQueue, w: Workload, scan: Scan | None, pinned: fl.Pinned | None
-    ) -> tuple[Assignment, list[Target]]:
-        """Flavors and victims: for all pods, else for as many as will fit."""
-        shape = _shape(w)
-        full = self._weigh(cq, w, plan_for(cq, shape, self.shard.flavors), scan, pinned)
-        if full.mode == FIT:
-            return full, []
-        if full.mode == PREEMPT and (targets := self._targets(cq, w, full)):
-            return full, targets
-        if shape.partial:
-            found = self._partial(cq, w, scan, pinned)
-            if found is not None:
-                return found
-        return full, []
-
-    def _weigh(
-        self, cq: ClusterQueue, w: Workload, plan: Plan, scan: Scan | None, pinned: fl.Pinned | None
-    ) -> Assignment:
-        rules = cq.fact.preemption
-        return fl.assign(
-            cq,
-            plan,
-            scan=scan,
-            oracle=lambda index, amount: self._oracle(cq, w, index, amount),
-            may_preempt_borrowing=rules.borrow != "Never"
-            or (self.policy.fair_sharing and rules.reclaim != "Never"),
-            pinned=pinned,
-        )
-
-    def _partial(
-        self, cq: ClusterQueue, w: Workload, scan: Scan | None, pinned: fl.Pinned | None
-    ) -> tuple[Assignment, list[Target]] | None:
-        """The largest counts that fit, by bisection between all pods and the minimum."""
-        shape = _shape(w)
-        full = [ps.count for ps in shape.pod_sets]
-        deltas = [0 if ps.min_count is None else ps.count - ps.min_count for ps in shape.pod_sets]
-        total = sum(deltas)
-        low, high = 0, total + 1
-        best: tuple[Assignment, list[Target]] | None = None
-        best_at = -1
-        while low < high:
-            at = (low + high) // 2
-            counts = tuple(c - d * at // total for c, d in zip(full, deltas, strict=True))
-            plan = plan_for(cq, shape, self.shard.flavors, counts)
-            assignment = self._weigh(cq, w, plan, scan, pinned)
-            targets: list[Target] = []
-            good = assignment.mode == FIT
-            if assignment.mode == PREEMPT:
-                targets = self._targets(cq, w, assignment)
-                good = bool(targets)
-            if good:
-                best, best_at = (assignment, targets), at
-                high = at
-            else:
-                low = at + 1
-        return best if best_at == low else None
-
-    # Preemption ------------------------------------------------------------------------------
-
-    def _search(
-        self, cq: ClusterQueue, w: Workload, asks: Pairs, contested: tuple[int, ...]
-    ) -> list[Target]:
-        usage = self.fair_usage if cq.fact.usage_based else None
-        attempt = Attempt(workload=w, cq=cq, asks=asks, contested=contested, fair_usage=usage)
-        if self.policy.fair_sharing:
-            return fair_targets(attempt, self.policy.strategies)
-        return classical_targets(attempt)
-
-    def _targets(self, cq: ClusterQueue, w: Workload, assignment: Assignment) -> list[Target]:
-        # The reference leaves the count of pods out here, though it is contested all the same.
-        frs = self.tree.frs
-        asks = tuple((i, v) for i, v in assignment.usage.items() if v and frs[i][1] != PODS)
-        return self._search(cq, w, asks, assignment.contested())
-
-    def _oracle(self, cq: ClusterQueue, w: Workload, index: int, amount: int) -> tuple[int, int]:
-        """Whether preemption could make room for this alone, and how it would borrow then."""
-        targets = self._search(cq, w, ((index, amount),), (index,))
-        if not targets:
-            return 1, height_that_fits(cq.node, index, amount)[0]
-        for victim, _ in targets:
-            take_away(victim)
-        borrow = height_that_fits(cq.node, index, amount)[0]
-        for victim, _ in targets:
-            give_back(victim)
-        own = any(victim.holder is cq.node for victim, _ in targets)
-        return (2 if own else 3), borrow
 
     # Processing ------------------------------------------------------------------------------
 
@@ -328,13 +231,13 @@ class Round:
             take_away(w)
             _queue_of(w).holders.pop(w.key)
         e.workload.scan = None
-        e.assignment, e.targets = self._assign(e.cq, e.workload, None, e.assignment.pinned())
+        e.assignment, e.targets = self.weigher.assign(e.cq, e.workload, None, e.assignment.pinned())
         for w in others:
             give_back(w)
             _queue_of(w).holders[w.key] = w
         e.pairs = e.assignment.pairs
         e.workload.scan = Scan(
-            e.assignment.tried, e.cq.generation, self.tree.cycle, _shape(e.workload)
+            e.assignment.tried, e.cq.generation, self.tree.cycle, shape_of(e.workload)
         )
         if e.assignment.mode == FIT:
             e.assignment.mode = DEFERRED

@@ -46,6 +46,7 @@ from services.quota.engine.views import (
     local_queue_view,
     pending_in,
 )
+from services.quota.engine.weighing import Weigher
 
 __all__ = ["Policy", "QuotaEngine"]
 
@@ -225,16 +226,16 @@ class QuotaEngine:
     def _round(self, shard: Shard, tree: Tree, now: int) -> bool:
         """Run one round; whether another one could bring more."""
         wake_tree(shard, tree, now)
+        fair = self._policy.resource_weights is not None
+        usage = usage_by_queue(shard, self._policy) if fair else None
         this = Round(
             shard=shard,
             tree=tree,
             policy=self._policy,
             now=now,
             decisions=self._pending,
+            weigher=Weigher(shard=shard, tree=tree, policy=self._policy, fair_usage=usage),
         )
-        fair = self._policy.resource_weights is not None
-        if fair:
-            this.fair_usage = usage_by_queue(shard, self._policy)
         begin = len(self._pending)
         this.run()
         if fair:

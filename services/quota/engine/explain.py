@@ -10,13 +10,13 @@ from typing import Final
 
 from services.quota.engine import flavors as fl
 from services.quota.engine.amounts import show
-from services.quota.engine.cycle import Round
 from services.quota.engine.entry import Policy
 from services.quota.engine.facts import Key
 from services.quota.engine.flavors import FIT, NO_FIT, PREEMPT, Assignment
 from services.quota.engine.queues import namespace_matches
 from services.quota.engine.state import ClusterQueue, Place, Shard, Verdict, Workload
 from services.quota.engine.tree import available
+from services.quota.engine.weighing import Weigher
 
 __all__ = ["Binding", "Explanation", "explain"]
 
@@ -149,8 +149,8 @@ def _judge(
     if w.fact.inadmissible is not None:
         return Verdict("Misconfigured", w.fact.inadmissible), None, "correct what the message names"
     tree = cq.node.tree
-    trial = Round(shard=shard, tree=tree, policy=policy, now=now, decisions=[])
-    assignment, targets = trial.weigh(cq, w)
+    weigher = Weigher(shard=shard, tree=tree, policy=policy)
+    assignment, targets = weigher.assign(cq, w, None, None)
     return _weighed(cq, w, assignment, bool(targets))
 
 
