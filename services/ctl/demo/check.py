@@ -41,8 +41,8 @@ class Verdict:
         ]
 
 
-def judge(story: Story, *, load: bool = True) -> list[Verdict]:
-    """All checks. `load`: it was meant to make queues, so waits can be compared."""
+def judge(story: Story, *, load: bool = True, queues: bool = True) -> list[Verdict]:
+    """All checks. `load`: nothing in it may be refused or fail; `queues`: it was meant to make some."""
     evidence = story.evidence
     found = {
         "nothing lost: everything submitted was seen, and ran to its end": [
@@ -68,7 +68,7 @@ def judge(story: Story, *, load: bool = True) -> list[Verdict]:
             checks.priorities_respected(evidence)
         ),
     }
-    if load:
+    if queues:
         found["queues formed"] = queues_formed(story.cases)
         found["mean wait falls with priority among workloads of equal shape"] = (
             waits_fall_with_priority(story.cases)

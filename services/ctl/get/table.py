@@ -1,0 +1,67 @@
+"""Columns as kubectl prints them, with colours where a person looks."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final, TextIO
+
+__all__ = ["Table", "coloured", "paint"]
+
+NONE: Final = "<none>"
+_GAP: Final = 3
+_RESET: Final = "\x1b[0m"
+_COLOURS: Final = {"red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "dim": "\x1b[2m"}
+
+_OF_STATUS: Final = {
+    "False": "red",
+    "EVICTED": "red",
+    "FAILED": "red",
+    "failed": "red",
+    "INADMISSIBLE": "red",
+    "PENDING": "yellow",
+    "waiting": "yellow",
+    "launching": "yellow",
+    "QUOTARESERVED": "yellow",
+    "ADMITTED": "green",
+    "True": "green",
+    "running": "green",
+    "ready": "green",
+    "FINISHED": "dim",
+}
+
+
+def coloured(stream: TextIO | None = None) -> bool:
+    """Whether to colour what is written there: a terminal, and nobody objects (no-color.org)."""
+    stream = stream or sys.stdout
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def paint(text: str, colour: str) -> str:
+    """`text` in one of a few colours."""
+    return f"{_COLOURS[colour]}{text}{_RESET}"
+
+
+class Table:
+    """Lines under a header. Widths only grow, so that a watch stays aligned."""
+
+    def __init__(self, header: Sequence[str], *, colours: bool = False) -> None:
+        self._header = tuple(header)
+        self._widths = [len(title) for title in self._header]
+        self._colours = colours
+
+    def lines(self, rows: Sequence[Sequence[str]], *, header: bool = True) -> list[str]:
+        """The rows as text; no line ends in blanks."""
+        shown = [tuple(cell or NONE for cell in row) for row in rows]
+        for row in shown:
+            for index, cell in enumerate(row):
+                self._widths[index] = max(self._widths[index], len(cell))
+        return [self._line(row) for row in ([self._header, *shown] if header else shown)]
+
+    def _line(self, row: Sequence[str]) -> str:
+        cells = []
+        for index, cell in enumerate(row):
+            last = index == len(row) - 1
+            padding = "" if last else " " * (self._widths[index] - len(cell) + _GAP)
+            colour = _OF_STATUS.get(cell) if self._colours else None
+            cells.append((paint(cell, colour) if colour else cell) + padding)
+        return "".join(cells).rstrip()

@@ -1,0 +1,125 @@
+"""The demo as a user starts it, with a small load: everything real, and the last line says how it went."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.ctl.errors import Exit
+
+SECONDS_MAX = 110
+
+CASES = """
+cases:
+- name: a build after a merge
+  pipelineRun:
+    apiVersion: tekton.dev/v1
+    kind: PipelineRun
+    metadata:
+      namespace: team-tenant
+      name: plr
+      labels: {pipelinesascode.tekton.dev/event-type: push}
+    spec:
+      pipelineRef: {name: p}
+      params: [{name: build-platforms, value: [linux/arm64, linux/arm64]}]
+  expected: {priorityClass: konflux-post-merge-build, requests: {linux-arm64: 2, aws-ip: 2}}
+- name: a platform without a name
+  pipelineRun:
+    apiVersion: tekton.dev/v1
+    kind: PipelineRun
+    metadata: {namespace: team-tenant, name: plr}
+    spec:
+      pipelineRef: {name: p}
+      params: [{name: build-platforms, value: [""]}]
+  expected: {error: {code: 500, contains: resource key cannot be empty}}
+- name: a platform that no quota covers
+  pipelineRun:
+    apiVersion: tekton.dev/v1
+    kind: PipelineRun
+    metadata: {namespace: new-tenant, name: plr}
+    spec:
+      pipelineRef: {name: p}
+      params: [{name: build-platforms, value: [linux/riscv64]}]
+  expected: {priorityClass: konflux-default, requests: {linux-riscv64: 1, aws-ip: 1}}
+"""
+
+
+async def demo(cwd: Path, *arguments: str) -> tuple[int, list[str]]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "services.ctl.main", "demo", *arguments),
+        cwd=cwd,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(SECONDS_MAX):
+        lines = (await process.stdout.read()).decode().splitlines()
+        return await process.wait(), lines
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+async def test_given_pipelineruns_come_out_as_expected_and_the_exit_status_says_so(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "cases.yaml").write_text(CASES)
+    status, lines = await demo(tmp_path, "--pipelineruns", "cases.yaml", "--speed", "600")
+    text = "\n".join(lines)
+    assert lines[-1].startswith("demo: ok"), text
+    assert status == Exit.OK
+    merge = "a build after a merge: konflux-post-merge-build, aws-ip=2, linux-arm64=2"
+    assert f"ok      {merge}, ran to the end" in text
+    assert "a platform without a name: denied: " in text
+    assert "covers linux-riscv64: added" in text
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+async def test_an_expectation_that_is_not_met_fails_the_demo(tmp_path: Path) -> None:
+    (tmp_path / "cases.yaml").write_text(CASES.replace("konflux-post-merge-build", "konflux-none"))
+    status, lines = await demo(tmp_path, "--pipelineruns", "cases.yaml", "--speed", "600")
+    assert lines[-1].startswith("demo: failed: 1 of 3 are not as expected"), "\n".join(lines)
+    assert status == Exit.FAILED
+    assert "class konflux-post-merge-build, expected konflux-none" in "\n".join(lines)
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+async def test_left_running_it_can_be_looked_at_and_sigterm_leaves_nothing(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "services.ctl.main", "demo", "--keep"),
+        *("--runs", "16", "--jobs", "6", "--speed", "600"),
+        cwd=tmp_path,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    lines: list[str] = []
+    async with asyncio.timeout(SECONDS_MAX):
+        async for line in process.stdout:
+            lines.append(line.decode().rstrip())
+            if lines[-1].startswith("demo: left running"):
+                break
+    assert lines[-2].startswith("demo: ok"), "\n".join(lines)
+    state = json.loads((tmp_path / ".sluice" / "state.json").read_text())
+    told = subprocess.run(  # noqa: ASYNC221 - nothing else runs here meanwhile
+        [sys.executable, "-m", "services.ctl.main", "history", "releng-tenant/release-0002"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert told.returncode == Exit.OK, told.stderr
+    assert "admitted in cluster-pipeline-queue: tekton.dev/pipelineruns=1" in told.stdout
+    assert "release applied" in told.stdout
+    assert re.fullmatch("trace: [0-9a-f]{32}", told.stdout.splitlines()[-1])
+    process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(60):
+        await process.wait()
+    for pid in state["children"].values():
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)

@@ -1,0 +1,82 @@
+"""The whole system over a real server, each process killed in turn: nothing is lost, nothing doubled."""
+
+import asyncio
+import os
+import signal
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from services.ctl.demo.check import judge
+from services.ctl.demo.create import create_all
+from services.ctl.demo.load import make_load
+from services.ctl.demo.progress import Board, follow
+from services.ctl.demo.story import Story, tell
+from services.ctl.dev import BROKER, EXAMPLE, DevOptions, Running, running
+from services.ctl.look import connected
+from services.ctl.run import SERVICES
+from shared.contracts import kinds
+from shared.kube.port import Kube
+
+SECONDS_MAX = 180
+RUNS, JOBS, SLOTS = 56, 8, 10
+BETWEEN_SECONDS = 2.0
+END_SECONDS = 100
+
+VICTIMS = (*(program.value for program in SERVICES), BROKER, "quota")
+"""The decider twice: the second time it takes over from a log that the server has just recovered."""
+
+
+async def shrink(kube: Kube) -> None:
+    """Few slots, so that there is always somebody who waits."""
+    path = "/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota"
+    patch = [{"op": "replace", "path": path, "value": SLOTS}]
+    await kube.patch(kinds.CLUSTER_QUEUE, None, "cluster-pipeline-queue", patch)
+
+
+async def kill_all(system: Running) -> None:
+    for name in VICTIMS:
+        await asyncio.sleep(BETWEEN_SECONDS)
+        pid = system.supervisor.pid(name)
+        assert pid is not None, f"{name} does not run"
+        os.kill(pid, signal.SIGKILL)
+
+
+async def finish(board: Board) -> None:
+    async with asyncio.timeout(END_SECONDS):
+        for _ in iter(lambda: board.complete, True):
+            await asyncio.sleep(0.2)
+
+
+async def play(system: Running) -> tuple[Story, Board]:
+    load = make_load(seed=11, runs=RUNS, jobs=JOBS)
+    board = Board(len(load))
+    kube = system.kube()
+    async with connected(system.nats_url) as bus:
+        following = asyncio.create_task(follow(bus, board))
+        killing = asyncio.create_task(kill_all(system))
+        try:
+            await shrink(kube)
+            await create_all(kube, load, now=lambda: datetime.now(UTC), on_submitted=board.submit)
+            await killing
+            await finish(board)
+        finally:
+            following.cancel()
+            killing.cancel()
+            await kube.close()
+        return await tell(bus, board.submitted, tuple(board.refused)), board
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+async def test_every_service_and_the_broker_may_be_killed_while_a_load_runs(tmp_path: Path) -> None:
+    said: list[str] = []
+    options = DevOptions(directory=tmp_path, manifests=(EXAMPLE,), speed=150.0, seed=11)
+    async with running(options, said.append) as system:
+        story, board = await play(system)
+        for name in set(VICTIMS):
+            assert system.supervisor.starts(name) > VICTIMS.count(name), said
+    assert not board.refused
+    assert len(story.cases) == RUNS + JOBS
+    wrong = [line for verdict in judge(story, queues=False) for line in verdict.wrong]
+    assert not wrong
