@@ -36,7 +36,7 @@ from services.provisioner.providers.registry import Registry, UnknownProviderErr
 from services.provisioner.settings import ProvisionerSettings
 from services.provisioner.sweeper import sweep
 from services.provisioner.tender import Pace, Tender, ask
-from shared.bus.port import Bus, CaughtUp, PublishFuture
+from shared.bus.port import Bus, CaughtUp, Entry, FencedError, PublishFuture
 from shared.contracts import subjects
 from shared.contracts.effects import HostState, PlatformState
 from shared.contracts.kinds import CONFIG_MAP, TASK_RUN
@@ -75,6 +75,10 @@ class Session:
 
         self._tenders: dict[str, Tender] = {}
         self._unread = {"HOSTS", "OBSERVED"}
+        self._hosts_read = asyncio.Event()
+        self._writing: dict[str, int] = {}
+        """Platforms whose record is on its way, to the last sequence of it that came by meanwhile."""
+
         self._wake = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         self._pace = Pace(
@@ -115,9 +119,26 @@ class Session:
                 if isinstance(entry, CaughtUp):
                     await self._read_fences()
                     self._caught_up("HOSTS")
-                else:
+                elif "HOSTS" in self._unread:
                     self._knowledge.take_hosts(entry)
+                else:
+                    self._take_later(entry)
                     self._wake.set()
+
+    def _take_later(self, entry: Entry) -> None:
+        """Our own words come back; a record that is not ours may name TaskRuns not observed yet."""
+        record = self._knowledge.record_in(entry)
+        if record is None:
+            self._knowledge.take_hosts(entry)
+        elif record in self._writing:
+            self._writing[record] = max(self._writing[record], entry.sequence)
+        else:
+            self._check_sole_writer(record, entry.sequence)
+
+    def _check_sole_writer(self, platform: str, sequence: int) -> None:
+        shelf = self._knowledge.shelves.get(platform)
+        if shelf is None or sequence > shelf.sequence:
+            raise FencedError(f"somebody else has written the record of {platform}")
 
     async def _read_fences(self) -> None:
         """Where a record stands in the log: the log may have dropped what the view still has."""
@@ -137,6 +158,9 @@ class Session:
             observed_filter(CONFIG_MAP, self._cluster),
             subjects.join("observed", self._cluster, None, None, detail="synced"),
         )
+        # Only now: every TaskRun that a record names was observed before that record was written,
+        # so who is missing after this reading has ended.
+        await self._hosts_read.wait()
         async with aclosing(self._bus.watch("OBSERVED", *filters)) as entries:
             async for entry in entries:
                 if isinstance(entry, CaughtUp):
@@ -147,6 +171,8 @@ class Session:
 
     def _caught_up(self, stream: str) -> None:
         self._unread.discard(stream)
+        if stream == "HOSTS":
+            self._hosts_read.set()
         self._wake.set()
 
     # --- deciding ---
@@ -188,8 +214,10 @@ class Session:
         shelf = self._knowledge.shelves.get(book.platform)
         state = translate.to_platform_state(book, now=now)
         expected = shelf.sequence if shelf is not None else 0
+        self._writing[book.platform] = 0
         sequence = await self._bus.publish(state, expect_subject=expected)
         self._knowledge.keep(book, sequence)
+        self._check_sole_writer(book.platform, self._writing.pop(book.platform))
 
     def _told(self, platform: str, outcome: Outcome, *, now: datetime) -> list[HostState]:
         """What has to be said: the verdicts that differ from the last word."""

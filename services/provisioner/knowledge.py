@@ -118,6 +118,16 @@ class Knowledge:
             self.remember(state, entry.sequence)
             self.touch(state.platform)
 
+    @staticmethod
+    def record_in(entry: Entry) -> str | None:
+        """The platform whose record `entry` is; None if it is about a TaskRun, or unreadable."""
+        if entry.headers.get("ce-type") != PlatformState.type:
+            return None
+        try:
+            return PlatformState.decode(entry.data, entry.headers).platform
+        except UndecodableError:
+            return None  # `take_hosts` says so.
+
     def _take_task_run(self, observed: Observed) -> None:
         if observed.namespace is None:
             return

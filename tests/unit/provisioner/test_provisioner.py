@@ -10,7 +10,8 @@ from services.provisioner.providers.port import (
     ProviderError,
     ProviderRefusedError,
 )
-from shared.contracts.effects import HostState, PlatformState
+from shared.bus.port import FencedError
+from shared.contracts.effects import HostState, PlatformState, Seat
 from shared.contracts.kinds import CONFIG_MAP, TASK_RUN
 from shared.contracts.observed import Synced
 from tests.unit.provisioner.stage import HOST_CONFIG, NAMESPACE, Stage, task_run
@@ -471,6 +472,42 @@ def test_a_second_provisioner_with_the_lease_of_the_first_breaks_no_limit() -> N
                 assert len(stage.alive()) <= 2
 
         stage.play(drive, replicas=2)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_two_who_give_places_away_at_once_the_first_in_the_log_counts(seed: int) -> None:
+    with Stage(seed=seed) as stage:
+
+        async def drive() -> None:
+            await asyncio.sleep(1)
+            builds = [task_run(f"b{n}", "linux/ppc64le", created=n) for n in range(3)]
+            others = PlatformState(
+                cluster="hub",
+                platform="linux/ppc64le",
+                seats=[
+                    Seat(
+                        uid=f"uid-b{n}",
+                        namespace="team-a",
+                        name=f"b{n}",
+                        host="power-1",
+                        address="10.0.0.1",
+                    )
+                    for n in (1, 2)  # Not the oldest: ours would decide otherwise.
+                ],
+                at=stage.world.now(),
+            )
+            seen = [stage.run_task(build) for build in builds]
+            written = stage.bus.publish(others, expect_subject=0)
+            results = await asyncio.gather(*seen, written, return_exceptions=True)
+            await asyncio.sleep(20)
+            record = await stage.record("linux/ppc64le")
+            assert record is not None
+            first = {"b0", "b1"} if isinstance(results[-1], FencedError) else {"b1", "b2"}
+            assert {seat.name for seat in record.seats} == first
+            ready = {state.name for state in await stage.history() if state.state == "ready"}
+            assert ready == first, "nobody was told of a place that the log does not give"
+
+        stage.play(drive)
 
 
 def test_the_end_of_a_task_run_leaves_the_view_when_nobody_needs_it_any_more() -> None:
