@@ -2,8 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -62,26 +62,36 @@ class Connections:
             text = f"{method} {path}: {type(error).__name__}: {error}"
             raise UnavailableError(text) from error
 
-    def watch(
+    @asynccontextmanager
+    async def watch(
         self,
         path: str,
         query: Mapping[str, str],
         accept: str,
         headers: Mapping[str, str],
-        timeout: aiohttp.ClientTimeout,
-    ) -> Any:
-        """Begin an answer that goes on; an asynchronous context of aiohttp's, with its errors."""
-        return self._watches.get(
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own, for each phase
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Begin an answer that goes on, for as long as the context lasts. Raises aiohttp's errors."""
+        async with self._watches.get(
             self._url(path, query),
             headers={"Accept": accept, **headers},
             timeout=timeout,
             **self._how(),
-        )
+        ) as got:
+            try:
+                yield got
+            finally:
+                # Nobody listens any more. A polite end of TLS would wait for the server, which may
+                # be gone, on a timer that can outlive the event loop.
+                if got.connection is not None and got.connection.transport is not None:
+                    got.connection.transport.abort()
 
     async def close(self) -> None:
         """Close them all; what runs on them breaks."""
-        await self._calls.close()
-        await self._watches.close()
+        for session in (self._calls, self._watches):
+            if session.connector is not None:
+                await session.connector.close(abort_ssl=True)
+            await session.close()
 
     def _how(self) -> dict[str, Any]:
         how: dict[str, Any] = {"allow_redirects": False}
