@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from services.quota.decider import Decider
-from services.quota.handlers import Quota
+from services.quota.handlers import HALTED, Quota
 from services.quota.settings import QuotaSettings
 from shared.bus.port import Bus
 from shared.runtime.host import Parts, run_service
@@ -26,7 +26,7 @@ class QuotaService:
     def ready(self) -> str | None:
         """Ready also while another replica leads: standing by is its work."""
         state = self._quota.state()
-        return state if state == "reading the streams" else None
+        return state if state.startswith(("reading the streams", HALTED)) else None
 
 
 def assemble(
@@ -37,7 +37,13 @@ def assemble(
     tracing: Tracing = NO_TRACING,
 ) -> QuotaService:
     """Wire the parts. Opens nothing."""
-    quota = Quota(bus=bus, new_decider=lambda: Decider(settings), now=now, tracing=tracing)
+    quota = Quota(
+        bus=bus,
+        new_decider=lambda: Decider(settings),
+        now=now,
+        tracing=tracing,
+        audit_seconds=settings.audit_seconds,
+    )
     return QuotaService(quota)
 
 

@@ -3,13 +3,14 @@
 It has no clock and does no I/O: `handlers` feeds it in the order of arrival and publishes what it returns.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
 
 from services.quota import messages, translate
+from services.quota.auditor import contradictions
 from services.quota.engine import Policy, QuotaEngine
 from services.quota.engine.facts import (
     Drained,
@@ -159,12 +160,16 @@ class Decider:
         if self._tell_at is None or now < self._tell_at:
             return
         self._tell_at = None
-        for shard in self._engine.shards():
-            for status in standing(shard, now):
+        for cluster in sorted(self._synced):
+            for status in standing(self._engine, cluster, now):
                 last = self._told.get(status.subject)
                 if last is None or last.model_copy(update={"at": now}) != status:
                     self._told[status.subject] = status
                     yield status
+
+    def contradictions(self, on_log: Iterable[Admission]) -> list[str]:
+        """Where what the log says of the synced clusters differs from what the engine believes."""
+        return contradictions(self._engine, [a for a in on_log if a.cluster in self._synced])
 
     def seconds_to_next(self, now: datetime) -> float | None:
         """After how long `decide` has something to do without any new fact; None: never."""

@@ -4,14 +4,15 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import aclosing
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
+from prometheus_client import Counter, Gauge
 
 from services.quota.decider import Decider
 from shared.bus.port import Bus, BusError, CaughtUp, Entry, FencedError
-from shared.contracts.admissions import Admission, Term
+from shared.contracts.admissions import HOLDING, Admission, Term
 from shared.contracts.messages import UndecodableError
 from shared.contracts.observed import Synced, observed_filter
 from shared.contracts.queues import QueueStatus
@@ -32,6 +33,20 @@ BATCH_MAX: Final = 2_000
 """Facts that are taken in before the loop decides and lets others run."""
 
 
+CONTRADICTIONS_MAX: Final = 1
+"""Once a fresh state from the log may cure it; twice it is the log, or the engine."""
+
+PROBLEMS_MAX: Final = 20
+HALTED: Final = "admission is stopped"
+
+AUDITS = Counter("sluicegate_quota_audits", "Audits of the engine against the log.", ["result"])
+HALTED_GAUGE = Gauge("sluicegate_quota_halted", "1 while an audit's result stops admission.")
+
+
+class ContradictionError(Exception):
+    """What the engine believes is not what the log says."""
+
+
 class Quota:
     """Waits for the lease, decides while it has it, and starts again from the log after any doubt."""
 
@@ -42,8 +57,13 @@ class Quota:
         new_decider: Callable[[], Decider],
         now: Callable[[], datetime],
         tracing: Tracing,
+        audit_seconds: float,
     ) -> None:
         self._bus = bus
+        self._audit_seconds = audit_seconds
+        self._contradicted = 0
+        """Terms in a row that ended because an audit failed."""
+
         self._new_decider = new_decider
         self._now = now
         self._tracing = tracing
@@ -64,8 +84,13 @@ class Quota:
                     await lease.lost()
                     log.warning("the lease is lost")
                     leading.cancel()
+            except* ContradictionError as errors:
+                self._contradicted += 1
+                if self._contradicted > CONTRADICTIONS_MAX:
+                    await self._halt(str(_innermost(errors)))
             except* FencedError:
                 log.warning("somebody else decides; starting again from the log")
+                await asyncio.sleep(RETRY_SECONDS)
             except* BusError as errors:
                 log.warning(
                     "cannot publish; starting again from the log", errors=str(errors.exceptions)
@@ -74,10 +99,26 @@ class Quota:
             finally:
                 await lease.release()
 
+    async def _halt(self, problem: str) -> None:
+        """A state rebuilt from the log contradicts it again: admit nothing until a person has looked."""
+        self._state = f"{HALTED}: {problem}"
+        HALTED_GAUGE.set(1)
+        while True:
+            log.error("admission is stopped", problem=problem)
+            await asyncio.sleep(self._audit_seconds)
+
+    def _audited(self) -> None:
+        self._contradicted = 0
+
     async def _lead(self) -> None:
         self._state = "reading the streams"
         term = _Leadership(
-            bus=self._bus, decider=self._new_decider(), now=self._now, tracing=self._tracing
+            bus=self._bus,
+            decider=self._new_decider(),
+            now=self._now,
+            tracing=self._tracing,
+            audit_seconds=self._audit_seconds,
+            audited=self._audited,
         )
         async with asyncio.TaskGroup() as group:
             await term.begin(group)
@@ -89,8 +130,24 @@ class _Leadership:
     """One term: everything in it is rebuilt from the streams, so nothing outlives it."""
 
     def __init__(
-        self, *, bus: Bus, decider: Decider, now: Callable[[], datetime], tracing: Tracing
+        self,
+        *,
+        bus: Bus,
+        decider: Decider,
+        now: Callable[[], datetime],
+        tracing: Tracing,
+        audit_seconds: float,
+        audited: Callable[[], None],
     ) -> None:
+        self._audit_seconds = audit_seconds
+        self._audited = audited
+        self._audit_at: datetime | None = None
+        self._read_back = 0
+        """Last sequence of `ADMISSIONS` that was read."""
+
+        self._on_log: dict[str, Admission] = {}
+        """Subject to the decision by which it holds quota, as read from the log."""
+
         self._bus = bus
         self._decider = decider
         self._now = now
@@ -140,10 +197,27 @@ class _Leadership:
                 self._send(message)
             for status in self._decider.queue_statuses(now):
                 self._tell(status)
+            self._audit(now)
             if self._inbox:
                 await asyncio.sleep(0)
                 continue
             await self._wait(self._decider.seconds_to_next(now))
+
+    def _audit(self, now: datetime) -> None:
+        """Now and then, when all that was decided was read back, ask whether the engine believes it."""
+        if self._audit_at is None:
+            self._audit_at = now + timedelta(seconds=self._audit_seconds)
+        if now < self._audit_at or self._inbox or self._read_back != self._last:
+            return
+        self._audit_at = now + timedelta(seconds=self._audit_seconds)
+        problems = self._decider.contradictions(self._on_log.values())
+        AUDITS.labels(result="contradiction" if problems else "ok").inc()
+        if not problems:
+            self._audited()
+            return
+        for problem in problems[:PROBLEMS_MAX]:
+            log.error("audit", problem=problem)
+        raise ContradictionError(problems[0])
 
     async def _wait(self, seconds: float | None) -> None:
         self._arrived.clear()
@@ -186,6 +260,7 @@ class _Leadership:
             self._decider.take(stream, entry)
 
     def _take_admission(self, entry: Entry) -> None:
+        self._read_back = max(self._read_back, entry.sequence)
         if entry.subject.startswith("sluice.term."):
             term = Term.decode(entry.data)
             if entry.sequence > self._last and self._term:
@@ -194,6 +269,10 @@ class _Leadership:
             self._decider.take_term(term)
             return
         admission = Admission.decode(entry.data, entry.headers)
+        if admission.state in HOLDING:
+            self._on_log[entry.subject] = admission
+        else:
+            self._on_log.pop(entry.subject, None)
         if self._term and admission.term == self._term:
             return  # Our own, coming back.
         if self._term and entry.sequence > self._last:
@@ -247,6 +326,13 @@ class _Leadership:
                 "sluicegate.decision": admission.number,
             },
         )
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """What was raised, out of the groups that brought it here."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _untold(future: "asyncio.Future[int]") -> None:

@@ -147,7 +147,7 @@ def _classifier(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
 def _quota(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
     del town
     return quota.assemble(
-        settings=QuotaSettings(instance=context.instance), bus=bus, now=context.now
+        settings=QuotaSettings(instance=context.instance, audit_seconds=2), bus=bus, now=context.now
     )
 
 
