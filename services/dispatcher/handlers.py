@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Final, Literal
 
 import structlog
 
@@ -37,6 +37,9 @@ __all__ = ["Session"]
 
 log = structlog.get_logger(__name__)
 
+_OURS: Final = frozenset({"CHECKS", "DISPATCHES"})
+"""Streams that hold what a predecessor decided."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
@@ -63,6 +66,10 @@ class Session:
         self._now = now
         self._knowledge = Knowledge(cluster=settings.cluster, origin=settings.multikueue_origin)
         self._unread = {"OBSERVED", "ADMISSIONS", "CHECKS", "DISPATCHES"}
+        self._ours_read = asyncio.Event()
+        self._telling: dict[str, int] = {}
+        """Subjects of orders on their way, to the last sequence that came by meanwhile."""
+
         self._following: dict[str, None] = {}
         self._wake = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
@@ -97,7 +104,7 @@ class Session:
                     knowledge.take_admission,
                 ),
                 ("CHECKS", [f"{subjects.ROOT}.check.{token}.>"], knowledge.take_check),
-                ("DISPATCHES", [f"{subjects.ROOT}.dispatch.>"], knowledge.take_dispatch),
+                ("DISPATCHES", [f"{subjects.ROOT}.dispatch.>"], self._take_dispatch),
             ):
                 group.create_task(self._follow(stream, filters, take))
             group.create_task(self._decide())
@@ -106,14 +113,29 @@ class Session:
     # --- reading ---
 
     async def _follow(self, stream: str, filters: list[str], take: Callable[[Entry], None]) -> None:
+        if stream not in _OURS:
+            # Only now: what an order was made for was on the log before the order was, so what is
+            # missing after this reading is over.
+            await self._ours_read.wait()
         async with aclosing(self._bus.watch(stream, *filters)) as entries:
             async for entry in entries:
                 if isinstance(entry, CaughtUp):
                     self._unread.discard(stream)
+                    if not self._unread & _OURS:
+                        self._ours_read.set()
                     self._knowledge.touch_all()
                 else:
                     take(entry)
                 self._wake.set()
+
+    def _take_dispatch(self, entry: Entry) -> None:
+        """An order that is not ours may be for a workload that we have not read of yet."""
+        if "DISPATCHES" in self._unread:
+            self._knowledge.take_dispatch(entry)
+        elif entry.subject in self._telling:
+            self._telling[entry.subject] = max(self._telling[entry.subject], entry.sequence)
+        elif self._knowledge.is_news(entry):
+            raise FencedError(f"{entry.subject}: somebody else gives orders")
 
     async def _follow_spoke(self, spoke: str) -> None:
         kinds = [*(integration.kind for integration in INTEGRATIONS), WORKLOAD]
@@ -225,6 +247,7 @@ class Session:
         for spoke, event in todo.events.items():
             state = follow(orders.get(spoke, OrderState.UNSENT), event)
             dispatch = self._dispatch(key, spoke, state, job)
+            self._telling[dispatch.subject] = 0
             told.append((dispatch, self._bus.publish(dispatch)))
             log.info("order", workload=f"{key[0]}/{key[1]}", spoke=spoke, state=str(state))
         results = await asyncio.gather(*(stored for _, stored in told), return_exceptions=True)
@@ -232,6 +255,8 @@ class Session:
             if isinstance(result, BaseException):
                 raise result
             self._knowledge.remember_order(dispatch, result)
+            if self._telling.pop(dispatch.subject) > result:
+                raise FencedError(f"{dispatch.subject}: somebody else gives orders")
 
     def _dispatch(self, key: Key, spoke: str, state: OrderState, job: _Job | None) -> Dispatch:
         namespace, name = key

@@ -114,6 +114,18 @@ class Knowledge:
         if dispatch.cluster == self._cluster and self.remember_order(dispatch, entry.sequence):
             self.touch((dispatch.namespace, dispatch.name))
 
+    def is_news(self, entry: Entry) -> bool:
+        """Whether `entry` is an order of this hub that is younger than what is known."""
+        try:
+            dispatch = Dispatch.decode(entry.data, entry.headers)
+        except UndecodableError as error:
+            log.warning("order skipped", subject=entry.subject, error=str(error))
+            return False
+        known = self.orders.get((dispatch.namespace, dispatch.name), {}).get(dispatch.spoke)
+        return dispatch.cluster == self._cluster and (
+            known is None or known.sequence < entry.sequence
+        )
+
     def take_spoke(self, spoke: str, entry: Entry) -> None:
         """Take in what is seen on a spoke."""
         try:

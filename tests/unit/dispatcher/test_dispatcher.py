@@ -248,6 +248,36 @@ def test_a_choice_that_was_recorded_before_a_crash_is_kept_though_another_spoke_
         stage.play(drive)
 
 
+def test_an_order_of_somebody_else_is_read_with_what_it_was_made_for_before_it_is_judged() -> None:
+    with Stage() as stage:
+
+        async def drive() -> None:
+            await asyncio.sleep(1)
+            train = job()
+            order = Dispatch(
+                spoke="east",
+                cluster="hub",
+                namespace="team-a",
+                name="job-train",
+                uid="uid-train",
+                state="chosen",
+                at=stage.world.now(),
+            )
+            # The order overtakes the admission on the way to this dispatcher.
+            said = stage.bus.publish(order)
+            await stage.submit(train)
+            await stage.decide(train, "reserved")
+            await said
+            assert (await stage.until_check("Ready")).spoke == "east"
+            await asyncio.sleep(5)
+            kept = await stage.dispatch("east")
+            assert kept is not None
+            assert kept.state == "chosen"
+            assert await stage.dispatch("west") is None
+
+        stage.play(drive)
+
+
 def test_what_is_over_leaves_the_views() -> None:
     with Stage() as stage:
 
