@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types imports test contracts conformance classification simulate demo dev ci bench-engine bench-webhook bench-bus clean
+.PHONY: help setup fmt lint types imports test test-cluster contracts conformance classification simulate demo dev ci bench-engine bench-webhook bench-bus clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -37,6 +37,9 @@ imports: setup ## Check that imports flow downwards
 
 test: setup ## Run the tests; needs nothing but Python
 	$(RUN)/pytest
+
+test-cluster: setup ## Run the cluster suite: KUBEBUILDER_ASSETS=folder, or Docker
+	$(RUN)/pytest -n 0 -m cluster tests/contract/kubernetes tests/e2e
 
 demo: setup ## Watch the whole system work, then check itself (SEED=1)
 	$(RUN)/sluice demo --seed $(SEED)
