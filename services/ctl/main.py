@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from services.ctl.commands import app as commands
 from services.ctl.errors import CommandError, Exit
 from services.ctl.run import Program
 
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 bus_app = typer.Typer(help="The streams of the bus.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(bus_app, name="bus")
+app.add_typer(commands)
 
 NatsUrl = Annotated[
     str | None,

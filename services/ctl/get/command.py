@@ -1,0 +1,291 @@
+"""Reads what a resource is made of, and prints it once or as it changes."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from services.ctl.errors import CommandError, Exit
+from services.ctl.get.picture import Id, Json, Picture
+from services.ctl.get.resources import RESOURCES, Column, Resource, Row, resource_named
+from services.ctl.get.selectors import Selects, selector
+from services.ctl.get.table import Table, coloured
+from services.ctl.get.workloads import POSITION
+from services.ctl.lookout import current, lookout
+from shared.bus.look import SUFFIX, Look, LookError, Seen, SilentError
+
+__all__ = ["OUTPUTS", "Query", "get", "read", "show"]
+
+OUTPUTS: Final = ("table", "wide", "json", "yaml", "name")
+SETTLE_SECONDS: Final = 0.2
+"""How long a watch waits for what belongs together before it prints."""
+
+POSITIONS_SECONDS: Final = 1.0
+POSITIONS_SUBJECT: Final = "sluice.rpc.quota.positions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What a user wants to see."""
+
+    resource: Resource
+    name: str | None = None
+    namespace: str | None = "default"
+    """None: all of them."""
+
+    cluster: str | None = None
+    labels: str | None = None
+    output: str = "table"
+    header: bool = True
+
+    @classmethod
+    def of(cls, word: str, *, output: str, **options: Any) -> "Query":
+        """From a user's words. Raises `CommandError`."""
+        resource = resource_named(word)
+        if resource is None:
+            known = ", ".join(f"{r.name} ({', '.join(r.short)})" for r in RESOURCES)
+            raise CommandError(word, "is nothing that can be shown", hint=f"there are {known}")
+        if output not in OUTPUTS:
+            raise CommandError(f"--output {output}", f"must be one of {', '.join(OUTPUTS)}")
+        return cls(resource=resource, output=output, **options)
+
+    def inputs(self) -> list[tuple[str, str]]:
+        """(log, filter) of all that must be read."""
+        namespace = self.namespace if self.resource.namespaced else None
+        return self.resource.inputs(self.cluster, namespace)
+
+    def rows(self, picture: Picture, now: datetime) -> list[Row]:
+        """What answers the query, sorted as kubectl sorts."""
+        selects: Selects = selector(self.labels)
+        found = [
+            row
+            for row in self.resource.rows(picture, now)
+            if (self.cluster is None or row.ident[0] == self.cluster)
+            and (
+                not self.resource.namespaced
+                or self.namespace is None
+                or row.ident[1] == self.namespace
+            )
+            and (self.name is None or self.name in {row.ident[2], row.also})
+            and selects(row.labels)
+        ]
+        return sorted(found, key=lambda row: (row.ident[1], row.ident[2], row.ident[0]))
+
+
+async def get(query: Query, *, watch: bool, url: str | None, directory: Path) -> None:
+    """Print the answer. Raises `CommandError`, also for a name that nobody has."""
+    async with lookout(url, directory) as look:
+        if watch:
+            async for line in _watched(look, query):
+                print(line, flush=True)
+            return
+        picture = await read(look, query.inputs())
+        rows = query.rows(picture, current())
+        if query.resource.name == "workloads" and query.output in {"table", "wide"}:
+            rows = await _with_positions(look, rows)
+    if not rows and query.name is not None:
+        raise _not_found(query)
+    if not rows and query.output not in {"json", "yaml"}:
+        print(_nothing(query), file=sys.stderr)
+        return
+    print("\n".join(show(query, rows)))
+
+
+async def read(look: Look, inputs: Iterable[tuple[str, str]]) -> Picture:
+    """Fold the views of these logs into a picture."""
+    picture = Picture()
+    reading = (look.now(log, *filters) for log, filters in _by_log(inputs).items())
+    for view in await asyncio.gather(*reading):
+        for seen in view:
+            picture.take(seen)
+    return picture
+
+
+def _by_log(inputs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    by_log: dict[str, list[str]] = {}
+    for log, filter_ in inputs:
+        by_log.setdefault(log, []).append(filter_)
+    return by_log
+
+
+async def _with_positions(look: Look, rows: list[Row]) -> list[Row]:
+    """Fill in the places in the queues, if quota is there to tell them."""
+    if not any("PENDING" in row.cells for row in rows):
+        return rows
+    try:
+        answer = await look.ask(POSITIONS_SUBJECT, b"{}", timeout_seconds=POSITIONS_SECONDS)
+    except SilentError:
+        return rows  # Nobody leads at the moment; everything else is still worth showing.
+    places = {
+        (item["cluster"], item["namespace"], item["name"]): str(item["position"])
+        for item in json.loads(answer).get("items", [])
+    }
+    return [_with_cell(row, POSITION, places.get(row.ident, "")) for row in rows]
+
+
+def _with_cell(row: Row, index: int, text: str) -> Row:
+    cells = (*row.cells[:index], text, *row.cells[index + 1 :])
+    return Row(ident=row.ident, cells=cells, object=row.object, labels=row.labels, also=row.also)
+
+
+# Printing ----------------------------------------------------------------------------------------
+
+
+def show(query: Query, rows: list[Row]) -> list[str]:
+    """The lines of one answer."""
+    match query.output:
+        case "json":
+            return [json.dumps(_listed(query, rows), indent=4)]
+        case "yaml":
+            return [_yaml(_listed(query, rows))]
+        case "name":
+            return [_title(query.resource, row) for row in rows]
+        case _:
+            printer = _Printer(query, rows)
+            return list(printer.lines(rows, header=query.header))
+
+
+def _listed(query: Query, rows: list[Row]) -> Json:
+    """One object where one was asked for by name, else a List, as kubectl does."""
+    if query.name is not None and len(rows) == 1:
+        return rows[0].object
+    return {"apiVersion": "v1", "kind": "List", "items": [row.object for row in rows]}
+
+
+def _yaml(obj: Json) -> str:
+    import yaml  # noqa: PLC0415
+
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(obj, Dumper=dumper, sort_keys=True, default_flow_style=False)
+    return text.rstrip("\n")
+
+
+def _title(resource: Resource, row: Row) -> str:
+    api_version = str(row.object.get("apiVersion", ""))
+    group = api_version.partition("/")[0] if "/" in api_version else ""
+    return f"{'.'.join(part for part in (resource.singular, group) if part)}/{row.ident[2]}"
+
+
+def _nothing(query: Query) -> str:
+    if query.resource.namespaced and query.namespace is not None:
+        return f"No resources found in {query.namespace} namespace."
+    return "No resources found"
+
+
+def _not_found(query: Query) -> CommandError:
+    where = f" in {query.namespace} namespace" if query.resource.namespaced else ""
+    return CommandError(
+        f"{query.resource.singular} {query.name}",
+        f"not found{where if query.namespace else ''}",
+        hint=f"`sluice get {query.resource.name}"
+        f"{' -A' if query.resource.namespaced else ''}` lists what there is",
+        status=Exit.FAILED,
+    )
+
+
+class _Printer:
+    """Chooses the columns once, so that a watch keeps them."""
+
+    def __init__(self, query: Query, rows: list[Row]) -> None:
+        self._columns: list[tuple[int, Column]] = [
+            (index, column)
+            for index, column in enumerate(query.resource.columns)
+            if query.output == "wide" or not column.wide
+        ]
+        self._clusters = len({row.ident[0] for row in rows}) > 1
+        self._namespaces = query.resource.namespaced and query.namespace is None
+        header = [column.title for _, column in self._columns]
+        if self._namespaces:
+            header = ["NAMESPACE", *header]
+        if self._clusters:
+            header = ["CLUSTER", *header]
+        self._table = Table(header, colours=coloured())
+
+    def lines(self, rows: list[Row], *, header: bool) -> list[str]:
+        return self._table.lines([self._cells(row) for row in rows], header=header)
+
+    def _cells(self, row: Row) -> list[str]:
+        cells = [row.cells[index] for index, _ in self._columns]
+        if self._namespaces:
+            cells = [row.ident[1], *cells]
+        return [row.ident[0], *cells] if self._clusters else cells
+
+    def lasting(self, row: Row) -> tuple[str, ...]:
+        """What is news when it changes; time passing is none."""
+        return tuple(row.cells[index] for index, column in self._columns if not column.passing)
+
+
+# Watching ----------------------------------------------------------------------------------------
+
+
+async def _watched(look: Look, query: Query) -> AsyncIterator[str]:
+    """The rows as they are, then each row that changed, as kubectl's `--watch` prints them."""
+    picture, printer = Picture(), None
+    told: dict[Id, tuple[str, ...]] = {}
+    async with aclosing(_batches(look, query)) as batches:
+        async for batch in batches:
+            for seen in batch:
+                picture.take(seen)
+            rows = query.rows(picture, current())
+            if printer is None and not rows:
+                continue  # Nothing to put under a header yet.
+            first = printer is None
+            printer = printer or _Printer(query, rows)
+            fresh = [row for row in rows if told.get(row.ident) != printer.lasting(row)]
+            told = {row.ident: printer.lasting(row) for row in rows}
+            for line in _changed(query, printer, fresh, header=first and query.header):
+                yield line
+
+
+def _changed(query: Query, printer: _Printer, rows: list[Row], *, header: bool) -> Iterator[str]:
+    if query.output in {"table", "wide"}:
+        yield from printer.lines(rows, header=header)
+        return
+    for row in rows:
+        match query.output:
+            case "json":
+                yield json.dumps(row.object, indent=4)
+            case "yaml":
+                yield f"---\n{_yaml(row.object)}"
+            case _:
+                yield _title(query.resource, row)
+
+
+async def _batches(look: Look, query: Query) -> AsyncGenerator[list[Seen]]:
+    """Everything that there is, then what comes, in handfuls."""
+    arrived: asyncio.Queue[Seen | LookError | None] = asyncio.Queue()
+    by_log = _by_log(query.inputs())
+
+    async def follow(log: str, filters: list[str]) -> None:
+        try:
+            async with aclosing(look.follow(log + SUFFIX, *filters)) as items:
+                async for seen in items:
+                    arrived.put_nowait(seen)
+        except LookError as error:
+            arrived.put_nowait(error)
+
+    following = [asyncio.create_task(follow(log, filters)) for log, filters in by_log.items()]
+    try:
+        batch, unread = [], len(by_log)
+        while True:
+            item = await arrived.get()
+            if isinstance(item, LookError):
+                raise item
+            if item is None:
+                unread -= 1
+            else:
+                batch.append(item)
+            if unread or not arrived.empty():
+                continue
+            yield batch
+            batch = []
+            await asyncio.sleep(SETTLE_SECONDS)
+    finally:
+        for task in following:
+            task.cancel()
+        await asyncio.gather(*following, return_exceptions=True)

@@ -1,0 +1,389 @@
+"""What `sluice get` knows of: names, what is read, and what stands in which column.
+
+The columns are those of kueuectl's `list` commands and of Kueue's CRDs (`research/ecosystem.md` 2.1
+and 2.2), under kubectl's short names.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from services.ctl.get.ages import age
+from services.ctl.get.picture import Id, Json, Picture, metadata_of, observed, spec_of
+from services.ctl.get.workloads import WORKLOAD_COLUMNS, workload_cells, workload_object
+from shared.contracts import kinds, subjects
+from shared.contracts.kinds import Kind
+
+__all__ = ["RESOURCES", "Column", "Resource", "Row", "resource_named"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One thing to show."""
+
+    ident: Id
+    cells: tuple[str, ...]
+    """One for each column of its resource, those of `-o wide` included."""
+
+    object: Json
+    """For `-o json` and `-o yaml`."""
+
+    labels: Json = field(default_factory=dict)
+    also: str = ""
+    """Another name by which a user may ask for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A title, and whether only `-o wide` shows it."""
+
+    title: str
+    wide: bool = False
+    passing: bool = False
+    """It changes by itself as time passes: no news for a watch."""
+
+
+Rows = Callable[[Picture, datetime], list[Row]]
+Inputs = Callable[[str | None, str | None], list[tuple[str, str]]]
+"""Cluster and namespace, or None for all, to (log, filter)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """One word after `sluice get`."""
+
+    name: str
+    singular: str
+    """As `-o name` and sentences call it."""
+
+    short: tuple[str, ...]
+    namespaced: bool
+    columns: tuple[Column, ...]
+    inputs: Inputs
+    rows: Rows
+
+
+def _columns(*titles: str) -> tuple[Column, ...]:
+    """Titles in order; a leading ``+`` is for `-o wide`."""
+    return tuple(
+        Column(
+            title=title.removeprefix("+"),
+            wide=title.startswith("+"),
+            passing=title.removeprefix("+") in {"AGE", "EXEC TIME", "POSITION IN QUEUE", "SYNCED"},
+        )
+        for title in titles
+    )
+
+
+def _from_views(*logs: str, kinds_: tuple[Kind, ...] = ()) -> Inputs:
+    """Read the subjects of one cluster and namespace of these logs, and these observed kinds."""
+
+    def inputs(cluster: str | None, namespace: str | None) -> list[tuple[str, str]]:
+        place = "*" if cluster is None else subjects.encode(cluster)
+        where = "*" if namespace is None else subjects.encode(namespace)
+        of_logs = [(log, _FILTERS[log].format(place=place, where=where)) for log in logs]
+        of_kinds = [
+            ("OBSERVED", observed(kind, cluster=cluster, namespace=namespace)) for kind in kinds_
+        ]
+        return [*of_logs, *of_kinds]
+
+    return inputs
+
+
+_FILTERS: Final = {
+    "WORKLOADS": "sluice.workload.{place}.{where}.*",
+    "ADMISSIONS": "sluice.admission.{place}.{where}.*",
+    "QUEUES": "sluice.queue.{place}.{where}.*",
+    "HOSTS": "sluice.*.{place}.*.*",
+    "DISPATCHES": "sluice.dispatch.>",
+    "OBSERVED": "sluice.observed.*._._.synced",
+}
+
+
+def _objects(
+    kind: Kind,
+    cells: Callable[[Picture, Id, Json, datetime], tuple[str, ...]],
+    *,
+    add: bool = False,
+) -> Rows:
+    """One row for each observed object; `add`: what quota says of it goes into the object."""
+
+    def rows(picture: Picture, now: datetime) -> list[Row]:
+        found = picture.of(kind)
+        unread = dict.fromkeys(picture.too_large.get(kind.detail, {}), _EMPTY)
+        result = []
+        for ident, obj in {**unread, **found}.items():
+            told = (
+                {"sluice": {"queue": picture.queues[ident]}} if _told(picture, ident, add) else {}
+            )
+            result.append(
+                Row(
+                    ident=ident,
+                    cells=cells(picture, ident, obj, now),
+                    object={**obj, **told},
+                    labels=metadata_of(obj).get("labels") or {},
+                )
+            )
+        return result
+
+    return rows
+
+
+_EMPTY: Final[Json] = {}
+
+
+def _told(picture: Picture, ident: Id, add: bool) -> bool:
+    return add and ident in picture.queues
+
+
+def _workloads(picture: Picture, now: datetime) -> list[Row]:
+    return [
+        Row(
+            ident=ident,
+            cells=workload_cells(picture, ident, now),
+            object=workload_object(picture, ident),
+            labels=state.get("labels")
+            or metadata_of(picture.of(kinds.WORKLOAD).get(ident)).get("labels")
+            or {},
+            also=str((state.get("owner") or {}).get("name", "")),
+        )
+        for ident, state in picture.workloads.items()
+    ]
+
+
+def _cluster_queue(picture: Picture, ident: Id, obj: Json, now: datetime) -> tuple[str, ...]:
+    spec, queue = spec_of(obj), picture.queues.get(ident, {})
+    return (
+        ident[2],
+        str(spec.get("cohortName") or spec.get("cohort") or ""),
+        _count(queue, "pending"),
+        _count(queue, "admitted"),
+        _yes(queue.get("active")),
+        age(metadata_of(obj).get("creationTimestamp"), now),
+        str(spec.get("queueingStrategy") or "BestEffortFIFO"),
+        _count(queue, "reserving"),
+        str(spec.get("stopPolicy") or "None"),
+        str(queue.get("reason", "")),
+    )
+
+
+def _local_queue(picture: Picture, ident: Id, obj: Json, now: datetime) -> tuple[str, ...]:
+    spec, queue = spec_of(obj), picture.queues.get(ident, {})
+    return (
+        ident[2],
+        str(spec.get("clusterQueue") or ""),
+        _count(queue, "pending"),
+        _count(queue, "admitted"),
+        age(metadata_of(obj).get("creationTimestamp"), now),
+        _count(queue, "reserving"),
+        _yes(queue.get("active")),
+        str(spec.get("stopPolicy") or "None"),
+        str(queue.get("reason", "")),
+    )
+
+
+def _cohorts(picture: Picture, now: datetime) -> list[Row]:
+    """Cohorts that have an object, and those that exist because somebody names them."""
+    members: dict[Id, list[str]] = {}
+    for (cluster, _, name), obj in picture.of(kinds.CLUSTER_QUEUE).items():
+        spec = spec_of(obj)
+        if cohort := spec.get("cohortName") or spec.get("cohort"):
+            members.setdefault((cluster, "", str(cohort)), []).append(name)
+    known = picture.of(kinds.COHORT)
+    for (cluster, _, _), obj in known.items():
+        spec = spec_of(obj)
+        if parent := spec.get("parentName") or spec.get("parent"):
+            members.setdefault((cluster, "", str(parent)), [])
+    return [
+        Row(
+            ident=ident,
+            cells=(
+                ident[2],
+                str(spec_of(obj).get("parentName") or spec_of(obj).get("parent") or ""),
+                str(len(members.get(ident, ()))),
+                age(metadata_of(obj).get("creationTimestamp"), now) if obj else "",
+                ",".join(sorted(members.get(ident, ()))),
+            ),
+            object=obj or {"metadata": {"name": ident[2]}},
+            labels=metadata_of(obj).get("labels") or {},
+        )
+        for ident, obj in {**dict.fromkeys(members, _EMPTY), **known}.items()
+    ]
+
+
+def _flavor(picture: Picture, ident: Id, obj: Json, now: datetime) -> tuple[str, ...]:
+    spec = spec_of(obj)
+    users = sorted(
+        name
+        for (cluster, _, name), queue in picture.of(kinds.CLUSTER_QUEUE).items()
+        if cluster == ident[0]
+        for group in spec_of(queue).get("resourceGroups") or []
+        for flavor in group.get("flavors") or []
+        if flavor.get("name") == ident[2]
+    )
+    taints = [
+        f"{taint.get('key')}={taint.get('value') or ''}:{taint.get('effect')}"
+        for taint in spec.get("nodeTaints") or []
+    ]
+    labels = spec.get("nodeLabels") or {}
+    return (
+        ident[2],
+        ",".join(f"{key}={value}" for key, value in sorted(labels.items())),
+        age(metadata_of(obj).get("creationTimestamp"), now),
+        ",".join(taints),
+        ",".join(dict.fromkeys(users)),
+    )
+
+
+def _hosts(picture: Picture, now: datetime) -> list[Row]:
+    """Machines that were ordered, and static hosts on which somebody sits."""
+    rows = []
+    for (cluster, _, platform), state in picture.platforms.items():
+        seated: dict[str, list[Json]] = {}
+        for seat in state.get("seats") or []:
+            seated.setdefault(str(seat["host"]), []).append(seat)
+        rows += [
+            _host(cluster, platform, machine, seated.pop(machine["name"], []), now)
+            for machine in state.get("machines") or []
+        ]
+        for name, seats in seated.items():
+            static = {
+                "name": name,
+                "provider": "static",
+                "state": "running",
+                "address": seats[0].get("address", ""),
+            }
+            rows.append(_host(cluster, platform, static, seats, now))
+    return rows
+
+
+def _host(cluster: str, platform: str, machine: Json, seats: list[Json], now: datetime) -> Row:
+    runs = sorted(f"{seat['namespace']}/{seat['name']}" for seat in seats)
+    launched = machine.get("launched_at")
+    return Row(
+        ident=(cluster, "", str(machine["name"])),
+        cells=(
+            str(machine["name"]),
+            platform,
+            str(machine.get("provider", "")),
+            str(machine.get("state", "")),
+            str(len(runs)),
+            age(launched, now) if launched else "",
+            str(machine.get("address", "")),
+            ",".join(runs),
+        ),
+        object={
+            "kind": "Host",
+            "cluster": cluster,
+            "platform": platform,
+            **machine,
+            "seats": seats,
+        },
+    )
+
+
+def _spoke(picture: Picture, ident: Id, obj: Json, now: datetime) -> tuple[str, ...]:
+    synced = picture.synced.get(ident[2])
+    states = [
+        order.get("state") for (spoke, _), order in picture.orders.items() if spoke == ident[2]
+    ]
+    return (
+        ident[2],
+        _yes(synced is not None),
+        age(metadata_of(obj).get("creationTimestamp"), now),
+        age(synced.get("at"), now) if synced else "",
+        str(states.count("offered")),
+        str(states.count("chosen")),
+    )
+
+
+def _count(queue: Json, what: str) -> str:
+    return str(queue[what]) if what in queue else ""
+
+
+def _yes(value: object) -> str:
+    return "" if value is None else str(bool(value))
+
+
+RESOURCES: Final = (
+    Resource(
+        name="workloads",
+        singular="workload",
+        short=("workload", "wl", "kwl", "kueueworkload", "kueueworkloads"),
+        namespaced=True,
+        columns=_columns(*WORKLOAD_COLUMNS),
+        inputs=_from_views("WORKLOADS", "ADMISSIONS", kinds_=(kinds.WORKLOAD, kinds.LOCAL_QUEUE)),
+        rows=_workloads,
+    ),
+    Resource(
+        name="clusterqueues",
+        singular="clusterqueue",
+        short=("clusterqueue", "cq"),
+        namespaced=False,
+        columns=_columns(
+            *("NAME", "COHORT", "PENDING WORKLOADS", "ADMITTED WORKLOADS", "ACTIVE", "AGE"),
+            *("+STRATEGY", "+RESERVING WORKLOADS", "+STOP POLICY", "+REASON"),
+        ),
+        inputs=_from_views("QUEUES", kinds_=(kinds.CLUSTER_QUEUE,)),
+        rows=_objects(kinds.CLUSTER_QUEUE, _cluster_queue, add=True),
+    ),
+    Resource(
+        name="localqueues",
+        singular="localqueue",
+        short=("localqueue", "lq", "queue", "queues"),
+        namespaced=True,
+        columns=_columns(
+            *("NAME", "CLUSTERQUEUE", "PENDING WORKLOADS", "ADMITTED WORKLOADS", "AGE"),
+            *("+RESERVING WORKLOADS", "+ACTIVE", "+STOP POLICY", "+REASON"),
+        ),
+        inputs=_from_views("QUEUES", kinds_=(kinds.LOCAL_QUEUE,)),
+        rows=_objects(kinds.LOCAL_QUEUE, _local_queue, add=True),
+    ),
+    Resource(
+        name="cohorts",
+        singular="cohort",
+        short=("cohort", "co"),
+        namespaced=False,
+        columns=_columns("NAME", "PARENT", "CLUSTERQUEUES", "AGE", "+MEMBERS"),
+        inputs=_from_views(kinds_=(kinds.COHORT, kinds.CLUSTER_QUEUE)),
+        rows=_cohorts,
+    ),
+    Resource(
+        name="flavors",
+        singular="resourceflavor",
+        short=("flavor", "rf", "resourceflavor", "resourceflavors"),
+        namespaced=False,
+        columns=_columns("NAME", "NODE LABELS", "AGE", "+TAINTS", "+USED BY"),
+        inputs=_from_views(kinds_=(kinds.RESOURCE_FLAVOR, kinds.CLUSTER_QUEUE)),
+        rows=_objects(kinds.RESOURCE_FLAVOR, _flavor),
+    ),
+    Resource(
+        name="hosts",
+        singular="host",
+        short=("host",),
+        namespaced=False,
+        columns=_columns(
+            *("NAME", "PLATFORM", "PROVIDER", "STATE", "TASKRUNS", "AGE"),
+            *("+ADDRESS", "+TASKRUN NAMES"),
+        ),
+        inputs=_from_views("HOSTS"),
+        rows=_hosts,
+    ),
+    Resource(
+        name="spokes",
+        singular="multikueuecluster",
+        short=("spoke", "mkc", "multikueuecluster", "multikueueclusters"),
+        namespaced=False,
+        columns=_columns("NAME", "CONNECTED", "AGE", "+SYNCED", "+OFFERED", "+CHOSEN"),
+        inputs=_from_views("DISPATCHES", "OBSERVED", kinds_=(kinds.MULTIKUEUE_CLUSTER,)),
+        rows=_objects(kinds.MULTIKUEUE_CLUSTER, _spoke),
+    ),
+)
+"""In the order in which help lists them."""
+
+
+def resource_named(word: str) -> Resource | None:
+    """The resource that a user means, by name, singular or short name; kubectl ignores case too."""
+    word = word.lower()
+    return next((r for r in RESOURCES if word == r.name or word in r.short), None)

@@ -1,0 +1,46 @@
+"""`-l`: label selectors as kubectl takes them."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from services.ctl.errors import CommandError
+
+__all__ = ["Selects", "selector"]
+
+Selects = Callable[[Mapping[str, Any]], bool]
+
+_SET: Final = re.compile(r"(?P<key>[^\s!=,()]+)\s+(?P<how>in|notin)\s*\((?P<values>[^()]*)\)")
+_EQUAL: Final = re.compile(r"(?P<key>[^\s!=,()]+)\s*(?P<how>==|=|!=)\s*(?P<value>[^\s!=,()]*)")
+_THERE: Final = re.compile(r"(?P<how>!?)\s*(?P<key>[^\s!=,()]+)")
+_COMMA: Final = re.compile(r",(?![^(]*\))")
+"""Outside of parentheses."""
+
+
+def selector(text: str | None) -> Selects:
+    """A test of labels. All requirements must hold; none selects everything. Raises `CommandError`."""
+    tests = [_requirement(part.strip()) for part in _COMMA.split(text)] if text else []
+
+    def selects(labels: Mapping[str, Any]) -> bool:
+        return all(test(labels) for test in tests)
+
+    return selects
+
+
+def _requirement(text: str) -> Selects:
+    if match := _SET.fullmatch(text):
+        key, wanted = match["key"], {value.strip() for value in match["values"].split(",")}
+        inside = match["how"] == "in"
+        # As the API server reads it: `notin` also holds where there is no such label.
+        return lambda labels: (key in labels and labels[key] in wanted) == inside
+    if match := _EQUAL.fullmatch(text):
+        key, value, equal = match["key"], match["value"], match["how"] != "!="
+        return lambda labels: (labels.get(key) == value) == equal
+    if match := _THERE.fullmatch(text):
+        key, there = match["key"], not match["how"]
+        return lambda labels: (key in labels) == there
+    raise CommandError(
+        f"-l {text!r}",
+        "is no label selector",
+        hint="for example -l team=a,tier!=web or -l 'env in (dev,test)'",
+    )

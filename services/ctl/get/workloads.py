@@ -1,0 +1,108 @@
+"""A workload as people and programs see it: state, decision and object in one."""
+
+from datetime import datetime
+from typing import Final
+
+from services.ctl.get.ages import age, duration, instant
+from services.ctl.get.picture import Id, Json, Picture, metadata_of
+from shared.contracts import kinds
+
+__all__ = ["POSITION", "WORKLOAD_COLUMNS", "status_of", "workload_cells", "workload_object"]
+
+WORKLOAD_COLUMNS: Final = (
+    *("NAME", "JOB TYPE", "JOB NAME", "LOCALQUEUE", "CLUSTERQUEUE", "STATUS"),
+    *("POSITION IN QUEUE", "EXEC TIME", "AGE"),
+    *("+PRIORITY", "+RESERVED IN", "+ADMITTED", "+FINISHED", "+REASON"),
+)
+POSITION: Final = WORKLOAD_COLUMNS.index("POSITION IN QUEUE")
+"""Only quota knows it: filled in by whoever asks it."""
+
+_STATUS: Final = {"admitted": "ADMITTED", "reserved": "QUOTARESERVED", "evicted": "EVICTED"}
+
+
+def status_of(picture: Picture, ident: Id) -> str:
+    """In kueuectl's words, and `EVICTED` for what holds its quota until its pods are gone."""
+    if picture.workloads[ident].get("phase") == "finished":
+        return "FINISHED"
+    return _STATUS.get(str(picture.admission_of(ident).get("state")), "PENDING")
+
+
+def workload_cells(picture: Picture, ident: Id, now: datetime) -> tuple[str, ...]:
+    """One for each of `WORKLOAD_COLUMNS`."""
+    state, admission = picture.workloads[ident], picture.admission_of(ident)
+    owner = state.get("owner") or {}
+    status = status_of(picture, ident)
+    holding = status in {"ADMITTED", "QUOTARESERVED", "EVICTED"}
+    return (
+        ident[2],
+        _job_type(owner),
+        str(owner.get("name", "")),
+        str(state.get("queue", "")),
+        picture.cluster_queue_of(ident),
+        status,
+        "",
+        _exec_time(picture, ident, now),
+        age(state.get("created_at"), now),
+        str(state.get("priority", 0)),
+        str(admission.get("cluster_queue", "")) if holding else "",
+        str(status == "ADMITTED"),
+        str(status == "FINISHED"),
+        _reason(state, admission, status),
+    )
+
+
+def _job_type(owner: Json) -> str:
+    """As kubectl names a kind on the command line, for instance ``job.batch``."""
+    group = str(owner.get("api_version", "")).rpartition("/")[0]
+    return f"{str(owner.get('kind', '')).lower()}.{group}".strip(".")
+
+
+def _reason(state: Json, admission: Json, status: str) -> str:
+    if status == "FINISHED":
+        success = (state.get("finish") or {}).get("success")
+        return "" if success is None else ("Succeeded" if success else "Failed")
+    return str(admission.get("reason") or ("Misconfigured" if state.get("inadmissible") else ""))
+
+
+def _exec_time(picture: Picture, ident: Id, now: datetime) -> str:
+    """From admission to the end, or until now."""
+    state, admission = picture.workloads[ident], picture.admission_of(ident)
+    began = _transition(picture, ident, "Admitted")
+    if began is None and admission.get("state") == "admitted":
+        began = instant(admission.get("decided_at"))
+    finish = state.get("finish") or {}
+    if state.get("phase") == "finished":
+        ended = instant(finish.get("at")) or _transition(picture, ident, "Finished")
+    else:
+        ended = now if admission.get("state") == "admitted" else None
+    if began is None or ended is None:
+        return ""
+    return duration((ended - began).total_seconds())
+
+
+def _transition(picture: Picture, ident: Id, condition: str) -> datetime | None:
+    """When a condition of the Workload object became true."""
+    obj = picture.of(kinds.WORKLOAD).get(ident)
+    for each in ((obj or {}).get("status") or {}).get("conditions") or []:
+        if each.get("type") == condition and each.get("status") == "True":
+            return instant(each.get("lastTransitionTime"))
+    return None
+
+
+def workload_object(picture: Picture, ident: Id) -> Json:
+    """The Workload object as last observed, with what the streams say under `sluice`."""
+    obj = picture.of(kinds.WORKLOAD).get(ident)
+    if obj is None:
+        # The patcher has not written it yet.
+        obj = {
+            "apiVersion": kinds.WORKLOAD.api_version,
+            "kind": kinds.WORKLOAD.kind,
+            "metadata": {"namespace": ident[1], "name": ident[2]},
+        }
+    metadata = metadata_of(obj)
+    told = {
+        "cluster": ident[0],
+        "workload": picture.workloads[ident],
+        "admission": picture.admissions.get(ident),
+    }
+    return {**obj, "metadata": metadata, "sluice": told}

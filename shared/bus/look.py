@@ -1,0 +1,272 @@
+"""A client that only looks, and is there at once: for commands that a person waits for.
+
+`NatsBus` keeps a service alive for months; importing it costs most of a second. This one has no
+FastStream, no workers and no publisher: it reads streams, asks, and leaves.
+"""
+
+import json
+import sys
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+__all__ = ["JetStreamError", "Look", "LookError", "Seen", "SilentError", "looking"]
+
+CONNECT_SECONDS: Final = 5.0
+CALL_SECONDS: Final = 5.0
+BATCH: Final = 2048
+BATCH_BYTES: Final = 8 << 20
+EXPIRES_SECONDS: Final = 30.0
+HEARTBEAT_SECONDS: Final = 5.0
+SILENCE_SECONDS: Final = 3 * HEARTBEAT_SECONDS
+INACTIVE_SECONDS: Final = 30.0
+"""When the server drops a consumer whose reader went away without a word."""
+
+SUFFIX: Final = "_NOW"
+"""Of a view. The same as in `shared.bus.streams`, whose import would cost more than this file."""
+
+Json = dict[str, Any]
+
+
+class LookError(Exception):
+    """The base of what looking may raise."""
+
+
+class SilentError(LookError):
+    """Nobody answers: no server, no JetStream, no service behind a subject."""
+
+
+class JetStreamError(LookError):
+    """JetStream said no."""
+
+    def __init__(self, what: str, code: int, description: str) -> None:
+        super().__init__(f"{what}: {description} ({code})")
+        self.code = code
+        """`err_code` of nats-server's `errors.json`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One message, its body decoded but not judged."""
+
+    subject: str
+    body: Json
+    headers: Mapping[str, str]
+    sequence: int
+    """In the stream that was read: a view counts for itself."""
+
+    time: datetime
+    """When that stream took it."""
+
+
+@asynccontextmanager
+async def looking(url: str, *, credentials: str | None = None) -> AsyncIterator["Look"]:
+    """Connect once, without trying again. Raises `SilentError` where nobody answers."""
+    # nats-py needs aiohttp only for websockets, and importing it costs 100 ms.
+    borrowed = "aiohttp" not in sys.modules and not url.startswith(("ws://", "wss://"))
+    if borrowed:
+        sys.modules["aiohttp"] = None  # type: ignore[assignment]  # how Python says "not there"
+    try:
+        from nats.aio.client import Client  # noqa: PLC0415
+        from nats.errors import Error as NatsError  # noqa: PLC0415
+    finally:
+        if borrowed:
+            del sys.modules["aiohttp"]
+
+    async def quiet(error: Exception) -> None:
+        """What matters is raised by the call that failed."""
+
+    nc = Client()
+    options: Json = {"user_credentials": credentials} if credentials else {}
+    try:
+        await nc.connect(
+            [part.strip() for part in url.split(",")],
+            name="sluice",
+            allow_reconnect=False,
+            connect_timeout=CONNECT_SECONDS,  # type: ignore[arg-type]  # it is handed to asyncio
+            error_cb=quiet,
+            **options,
+        )
+    except (NatsError, OSError, TimeoutError) as error:
+        raise SilentError(str(error) or type(error).__name__) from error
+    try:
+        yield Look(nc)
+    finally:
+        await nc.close()
+
+
+class Look:
+    """An open connection. Every call raises a `LookError`, nothing else, besides cancellation."""
+
+    def __init__(self, nc: "Client") -> None:
+        self._nc = nc
+
+    async def ask(
+        self, subject: str, data: bytes, *, timeout_seconds: float = CALL_SECONDS
+    ) -> bytes:
+        """Ask whoever answers `subject`. Raises `SilentError` where nobody does in time."""
+        from nats.errors import Error as NatsError  # noqa: PLC0415
+
+        try:
+            reply = await self._nc.request(subject, data, timeout=timeout_seconds)
+        except (NatsError, TimeoutError, OSError) as error:
+            what = "nobody answers" if "no responders" in str(error) else str(error)
+            raise SilentError(f"{subject}: {what}") from error
+        if problem := (reply.headers or {}).get("Nats-Service-Error"):
+            raise SilentError(f"{subject}: {problem}")
+        return bytes(reply.data)
+
+    async def call(self, what: str, body: Json | None = None) -> Json:
+        """Ask ``$JS.API.<what>``. Raises `JetStreamError` for a refusal."""
+        data = b"" if body is None else json.dumps(body).encode()
+        answer: Json = json.loads(await self.ask(f"$JS.API.{what}", data))
+        if (problem := answer.get("error")) is not None:
+            description = str(problem.get("description", "refused"))
+            raise JetStreamError(what, int(problem.get("err_code", 0)), description)
+        return answer
+
+    async def now(self, log: str, *filters: str) -> list[Seen]:
+        """The latest of each subject of `log` at this moment, from its view."""
+        return await self._all(log + SUFFIX, filters)
+
+    async def replay(self, log: str, *filters: str) -> list[Seen]:
+        """Everything that `log` holds at this moment, oldest first."""
+        return await self._all(log, filters)
+
+    async def _all(self, stream: str, filters: tuple[str, ...]) -> list[Seen]:
+        found: list[Seen] = []
+        async for seen in self.follow(stream, *filters):
+            if seen is None:
+                break
+            found.append(seen)
+        return found
+
+    async def follow(self, stream: str, *filters: str) -> AsyncGenerator[Seen | None]:
+        """What `stream` holds, None, and what comes. Raises `SilentError` once the server is gone."""
+        consumer = _Consumer(self, self._nc, stream)
+        try:
+            left = await consumer.make(filters)
+            if left == 0:
+                yield None
+            async for seen, pending in consumer.read():
+                yield seen
+                if left > 0:
+                    left = min(left - 1, pending)
+                    if left == 0:
+                        yield None
+        finally:
+            await consumer.drop()
+
+
+class _Consumer:
+    """An ephemeral pull consumer without acknowledgements."""
+
+    def __init__(self, look: Look, nc: "Client", stream: str) -> None:
+        self._look = look
+        self._nc = nc
+        self._stream = stream
+        self._name = f"look-{uuid.uuid4().hex}"
+        self._inbox = nc.new_inbox()
+        self._made = False
+
+    async def make(self, filters: tuple[str, ...]) -> int:
+        """Make it; return how many messages wait."""
+        config: Json = {
+            "name": self._name,
+            "deliver_policy": "all",
+            "ack_policy": "none",
+            "replay_policy": "instant",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": int(INACTIVE_SECONDS * 1e9),
+        }
+        if filters:
+            config["filter_subjects"] = list(filters)
+        body = {"stream_name": self._stream, "config": config, "action": "create"}
+        created = await self._look.call(f"CONSUMER.CREATE.{self._stream}.{self._name}", body)
+        self._made = True
+        return int(created["num_pending"])
+
+    async def read(self) -> AsyncGenerator[tuple[Seen, int]]:
+        """Messages for ever, each with how many wait behind it."""
+        from nats.errors import Error as NatsError  # noqa: PLC0415
+
+        subscription = await self._nc.subscribe(
+            self._inbox, pending_msgs_limit=-1, pending_bytes_limit=-1
+        )
+        wanted = 0
+        while True:
+            if wanted <= BATCH // 2:
+                await self._pull(BATCH - wanted)
+                wanted = BATCH
+            try:
+                message = await subscription.next_msg(timeout=SILENCE_SECONDS)
+            except (NatsError, TimeoutError) as error:
+                raise SilentError(f"{self._stream}: reading stopped: {error}") from error
+            status = (message.headers or {}).get("Status")
+            if status is None:
+                wanted -= 1
+                yield _seen(message)
+            elif status != "100":
+                wanted = _left(self._stream, message.headers or {}, wanted)
+
+    async def _pull(self, batch: int) -> None:
+        body = {
+            "batch": batch,
+            "max_bytes": BATCH_BYTES,
+            "expires": int(EXPIRES_SECONDS * 1e9),
+            "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9),
+        }
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
+        await self._nc.publish(subject, json.dumps(body).encode(), self._inbox)
+
+    async def drop(self) -> None:
+        """Let the server forget it. Where that fails it forgets by itself, after a while."""
+        if self._made and self._nc.is_connected:
+            name, self._made = self._name, False
+            try:
+                await self._look.call(f"CONSUMER.DELETE.{self._stream}.{name}")
+            except LookError:
+                return
+
+
+_REQUEST_OVER: Final = ("Batch Completed", "Message Size Exceeds MaxBytes", "Request Timeout")
+
+
+def _left(stream: str, headers: Mapping[str, str], wanted: int) -> int:
+    """How many are still asked for after a request ended; raises where the consumer did."""
+    description = headers.get("Description", "")
+    if headers.get("Status") not in {"404", "408"} and not description.startswith(_REQUEST_OVER):
+        raise SilentError(f"{stream}: reading stopped: {description or headers.get('Status')}")
+    return max(0, wanted - int(headers.get("Nats-Pending-Messages", wanted)))
+
+
+def _seen(message: Any) -> tuple[Seen, int]:
+    """A delivered message, and how many wait behind it."""
+    # $JS.ACK.[domain.account.]stream.consumer.deliveries.sequence.nth.time.pending
+    tokens = message.reply.split(".")
+    sequence, taken, pending = int(tokens[-4]), int(tokens[-2]), int(tokens[-1])
+    if len(tokens) > _ACK_TOKENS:
+        # Newer servers put a random token last.
+        sequence, taken, pending = int(tokens[7]), int(tokens[9]), int(tokens[10])
+    try:
+        body = json.loads(message.data)
+    except ValueError:
+        body = None
+    seen = Seen(
+        subject=message.subject,
+        body=body if isinstance(body, dict) else {},
+        headers=message.headers or {},
+        sequence=sequence,
+        time=datetime.fromtimestamp(taken / 1e9, tz=UTC),
+    )
+    return seen, pending
+
+
+_ACK_TOKENS: Final = 9
