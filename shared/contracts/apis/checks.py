@@ -11,6 +11,7 @@ __all__ = [
     "AdmissionCheck",
     "AdmissionCheckSpec",
     "ClusterProfileRef",
+    "Clusters",
     "KubeConfig",
     "MultiKueueCluster",
     "MultiKueueConfig",
@@ -19,6 +20,14 @@ __all__ = [
 ]
 
 ClusterName = Annotated[str, StringConstraints(max_length=256)]
+
+
+Clusters = Annotated[
+    list[ClusterName],
+    Field(min_length=1, max_length=20),
+    listed("atomic"),
+    rules(("self.all(a, self.exists_one(b, b == a))", "must be unique")),
+]
 
 
 class ObjectStatus(ApiModel):
@@ -72,12 +81,7 @@ class AdmissionCheck(ApiModel):
 class MultiKueueConfigSpec(ApiModel):
     """The clusters among which workloads are distributed."""
 
-    clusters: Annotated[
-        list[ClusterName],
-        Field(min_length=1, max_length=20),
-        listed("atomic"),
-        rules(("self.all(a, self.exists_one(b, b == a))", "must be unique")),
-    ]
+    clusters: Clusters
     """Names of MultiKueueCluster objects, in order of preference."""
 
     quota_management: Literal["Manual", "Automated"] | None = None

@@ -71,6 +71,10 @@ class Definition:
     older_rules: Extra | None = None
     """Rules of the whole object, by version."""
 
+    def model_of(self, version: str) -> type[ApiModel]:
+        """The model of an object of `version`."""
+        return self.older if version == V1BETA1 and self.older is not None else self.model
+
     @property
     def name(self) -> str:
         """Name of the CustomResourceDefinition."""
@@ -149,10 +153,8 @@ def _columns(definition: Definition, *, storage: bool) -> Iterator[Object]:
 
 
 def _schema(definition: Definition, version: str) -> Schema:
-    older = version == V1BETA1 and definition.older is not None
-    model = definition.older if older and definition.older else definition.model
-    extra = definition.older_rules if older else definition.rules
-    return {**structural(model), **(extra.keys if extra else {})}
+    extra = definition.older_rules if version == V1BETA1 else definition.rules
+    return {**structural(definition.model_of(version)), **(extra.keys if extra else {})}
 
 
 def _refusing(definition: Definition) -> Schema:
@@ -314,6 +316,7 @@ DEFINITIONS: Final = (
     Definition(
         kind=kinds.MULTIKUEUE_CONFIG,
         model=checks.MultiKueueConfig,
+        older=v1beta1.MultiKueueConfig,
         short_names=("mkconf",),
         has_status=False,
         columns=(

@@ -15,6 +15,7 @@ __all__ = [
     "Cohort",
     "LocalQueue",
     "MultiKueueCluster",
+    "MultiKueueConfig",
     "Workload",
 ]
 
@@ -206,6 +207,21 @@ class AdmissionCheck(ApiModel):
 
     status: checks.ObjectStatus | None = None
     """Written by the program that answers the check."""
+
+
+class MultiKueueConfigSpec(ApiModel):
+    """The clusters among which workloads are distributed."""
+
+    clusters: checks.Clusters
+    """Names of MultiKueueCluster objects, in order of preference."""
+
+
+class MultiKueueConfig(ApiModel):
+    """Parameters of an AdmissionCheck that sends workloads to other clusters."""
+
+    metadata: Metadata
+    spec: MultiKueueConfigSpec | None = None
+    """The clusters."""
 
 
 class MultiKueueClusterSpec(ApiModel):
