@@ -26,7 +26,7 @@ BACKOFF_MAX_SECONDS: Final = 10.0
 STEADY_SECONDS: Final = 20.0
 """A child that lived this long has earned a quick restart again."""
 
-STARTS_BEFORE_READY_MAX: Final = 5
+STARTS_BEFORE_READY_MAX: Final = 3
 """A child that ends this often before it was ever ready will not become ready by itself."""
 
 GRACE_SECONDS: Final = 20.0

@@ -1,0 +1,156 @@
+"""`sluice dev` as a process: what it starts it keeps running, and takes with it when it goes."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.ctl.errors import Exit
+from services.ctl.manifests import MUTATING_WEBHOOK
+from services.ctl.run import SERVICES
+from shared.contracts import kinds
+from shared.contracts.kinds import Object
+from shared.kube.client import HttpKube
+from shared.kube.config import from_kubeconfig
+
+SECONDS_MAX = 110
+START_SECONDS = 60
+
+
+async def started(*arguments: str, cwd: Path) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "services.ctl.main", "dev", *arguments),
+        cwd=cwd,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+
+
+async def read_until(process: asyncio.subprocess.Process, text: str) -> list[str]:
+    assert process.stdout is not None
+    lines: list[str] = []
+    async with asyncio.timeout(START_SECONDS):
+        async for line in process.stdout:
+            lines.append(line.decode().rstrip())
+            if text in lines[-1]:
+                return lines
+    raise AssertionError("it ended:\n" + "\n".join(lines))
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def until(condition: Callable[[], object]) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("it did not come to that within 30 seconds")
+
+
+def state_of(folder: Path) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((folder / ".sluice" / "state.json").read_text())
+    return state
+
+
+@pytest.fixture
+async def dev(tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await started("--quiet", cwd=tmp_path)
+    try:
+        await read_until(process, "ready; Ctrl-C stops everything")
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+async def test_all_services_run_and_a_job_is_held_admitted_and_done(
+    dev: asyncio.subprocess.Process, tmp_path: Path
+) -> None:
+    state = state_of(tmp_path)
+    expected = {"nats-server", "simulator", *(program.value for program in SERVICES)}
+    assert set(state["children"]) == expected
+    kube = HttpKube(from_kubeconfig(state["kubeconfig"]))
+    try:
+        (webhook,) = (await kube.list(MUTATING_WEBHOOK)).items
+        assert webhook["webhooks"][0]["failurePolicy"] == "Fail"
+        created = await kube.create(kinds.JOB, job())
+        assert created["spec"]["suspend"] is True
+        for _ in range(300):
+            found = await kube.get(kinds.JOB, "team-tenant", "batch")
+            if (found.get("status") or {}).get("succeeded"):
+                break
+            await asyncio.sleep(0.1)
+        assert found["status"]["succeeded"] == 1
+    finally:
+        await kube.close()
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+async def test_a_service_that_is_killed_comes_back_and_sigterm_leaves_nothing(
+    dev: asyncio.subprocess.Process, tmp_path: Path
+) -> None:
+    children: dict[str, int] = state_of(tmp_path)["children"]
+    log = tmp_path / ".sluice" / "logs" / "watcher.log"
+    before = log.read_text().count('"started"')
+    os.kill(children["watcher"], signal.SIGKILL)
+    await until(lambda: log.read_text().count('"started"') == before + 1)
+    second = await started(cwd=tmp_path)
+    assert second.stdout is not None
+    refused = (await second.stdout.read()).decode()
+    assert "another `sluice dev` or `sluice demo` uses it" in refused
+    assert await second.wait() == Exit.WRONG_INPUT
+    dev.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(30):
+        assert await dev.wait() == Exit.OK
+    assert not any(alive(pid) for pid in children.values())
+    assert not (tmp_path / ".sluice" / "state.json").exists()
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's promise is Linux's")
+async def test_nothing_outlives_a_dev_that_is_killed(
+    dev: asyncio.subprocess.Process, tmp_path: Path
+) -> None:
+    children: dict[str, int] = state_of(tmp_path)["children"]
+    assert all(alive(pid) for pid in children.values())
+    dev.kill()
+    await dev.wait()
+    await until(lambda: not any(alive(pid) for pid in children.values()))
+
+
+def job() -> Object:
+    container: Object = {
+        "name": "work",
+        "image": "registry.example/batch:1",
+        "resources": {"requests": {"cpu": "1"}},
+    }
+    wish = {"simulator.sluicegate.dev/duration": "1s"}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "namespace": "team-tenant",
+            "name": "batch",
+            "labels": {"kueue.x-k8s.io/queue-name": "batch-queue"},
+        },
+        "spec": {
+            "template": {
+                "metadata": {"annotations": wish},
+                "spec": {"restartPolicy": "Never", "containers": [container]},
+            }
+        },
+    }
