@@ -139,8 +139,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.steps = 0
         """Callbacks run so far."""
 
-        self.set_task_factory(self._make_task)
-
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
         return self._seconds
@@ -270,19 +268,19 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.run_until_complete(self.shutdown_asyncgens())
         self.close()
 
-    def _make_task(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        coro: Generator[Any, None, Any] | Coroutine[Any, Any, Any],
-        **options: Any,
+    def create_task(
+        self, coro: Generator[Any, None, Any] | Coroutine[Any, Any, Any], **options: Any
     ) -> "asyncio.Task[Any]":
-        """Name tasks by our own count: asyncio's goes on from one world to the next."""
+        """Name tasks by our own count: asyncio's goes on from one world to the next.
+
+        Not a task factory: Python 3.13.0 renames what a factory made, to "None".
+        """
         self._task_count += 1
         context: contextvars.Context | None = options.get("context")
         group = self.group if context is None else context.get(self._group, None)
         if options.get("name") is None:
             options["name"] = f"{group.name if group else 'world'}#{self._task_count}"
-        task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, **options)
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **options)
         self._tasks.append((task, group))
         if len(self._tasks) >= self._sweep_at:
             self.sweep()
