@@ -15,6 +15,7 @@ from services.quota.engine.fair_sharing import tournament
 from services.quota.engine.flavors import DEFERRED, FIT, NO_FIT, PREEMPT
 from services.quota.engine.preemption.candidates import give_back, take_away
 from services.quota.engine.queues import (
+    enqueue,
     head,
     leave,
     namespace_matches,
@@ -79,6 +80,9 @@ class Round:
     victims: dict[Key, Workload] = field(default_factory=dict)
     """Whoever is on the way out for somebody else of this round, or by an older claim."""
 
+    overtaken: list[Workload] = field(default_factory=list)
+    """Claimers whose victims are gone and who do not fit all the same."""
+
     changed: bool = False
     retry: bool = False
     """Somebody has flavors left to try, so the next round may differ though nothing changed."""
@@ -87,9 +91,7 @@ class Round:
         """Take one head of every queue, and decide about each."""
         self.tree.cycle += 1
         entries = self._nominate()
-        claims = sorted(
-            (w for w in self._claimers()), key=lambda w: (w.priority, -w.queued_at, w.uid)
-        )
+        claims = sorted(self._claimers(), key=lambda w: (-w.priority, w.queued_at, w.uid))
         if self.policy.fair_sharing and self.tree.root.queue is None:
             left = {e.node: e for e in entries}
             while left:
@@ -103,6 +105,14 @@ class Round:
                 self._claims_before(claims, entry)
                 self._process(entry)
         self._claims_before(claims, None)
+        for w in self.overtaken:
+            # Somebody of higher rank took its place, or the set-up changed: it is weighed anew.
+            cq = w.queue
+            assert cq is not None, w.key
+            del self.shard.claims[w.key]
+            w.claim = None
+            enqueue(cq, w)
+            self.changed = True
         for node, pairs in self.taken:
             remove(node, pairs)
         self.taken.clear()
@@ -122,16 +132,25 @@ class Round:
     def _claims_before(self, claims: list[Workload], entry: Entry | None) -> None:
         """Let the claims that `entry` does not outrank take their place before it.
 
-        A claim whose workload fits already, because its victims or others went, is fulfilled.
+        It outranks a claim of lower priority, unless it would have to borrow more: then what is
+        freed is rather the claimer's own.
         """
-        while claims and (entry is None or claims[-1].priority >= entry.workload.priority):
-            w = claims.pop()
-            claim, cq = w.claim, w.queue
-            assert claim is not None, w.key
-            assert cq is not None, w.key
-            if cq.inactive is None and _fits(cq.node, claim.grant.pairs):
-                self._reserve(w, cq, claim.grant)
-                continue
+        due = [w for w in claims if entry is None or not _outranks(entry, w)]
+        for w in due:
+            claims.remove(w)
+            self._fulfil_or_keep(w)
+
+    def _fulfil_or_keep(self, w: Workload) -> None:
+        """Its workload fits, because its victims or others went: in it goes. Else its place is kept."""
+        claim, cq = w.claim, w.queue
+        assert claim is not None, w.key
+        assert cq is not None, w.key
+        usable = cq.inactive is None and not claim.outdated
+        if usable and _fits(cq.node, claim.grant.pairs):
+            self._reserve(w, cq, claim.grant)
+        elif not claim.victims:
+            self.overtaken.append(w)
+        else:
             add(cq.node, claim.grant.pairs)
             self.taken.append((cq.node, claim.grant.pairs))
             self.victims |= claim.victims
@@ -281,7 +300,9 @@ class Round:
         self._take(e, e.pairs)
         w.scan = None
         w.claim = Claim(
-            grant=e.assignment.grant(), victims={victim.key: victim for victim, _ in e.targets}
+            grant=e.assignment.grant(),
+            borrowing=e.assignment.borrowing,
+            victims={victim.key: victim for victim, _ in e.targets},
         )
         self.changed = True
         for victim, _ in e.targets:
@@ -404,6 +425,13 @@ def _classical_order(e: Entry) -> tuple[int, int, int, str]:
 def _shape(w: Workload) -> Shape:
     assert w.shape is not None, w.key
     return w.shape
+
+
+def _outranks(e: Entry, claimer: Workload) -> bool:
+    """Whether `e` may take what was freed for somebody else."""
+    claim = claimer.claim
+    assert claim is not None, claimer.key
+    return e.workload.priority > claimer.priority and e.assignment.borrowing <= claim.borrowing
 
 
 def _queue_of(w: Workload) -> ClusterQueue:

@@ -33,6 +33,7 @@ from services.quota.engine.facts import (
     WorkloadChanged,
     WorkloadGone,
 )
+from services.quota.engine.holding import end_claim
 from services.quota.engine.intake import Intake
 from services.quota.engine.local_usage import charge, sample, usage_by_queue
 from services.quota.engine.queues import enqueue, wake_tree
@@ -119,6 +120,8 @@ class QuotaEngine:
         for name in sorted(self._shards):
             shard = self._shards[name]
             self._prepare(shard, now)
+            for w in [w for w in shard.claims.values() if w.claim and not w.claim.victims]:
+                end_claim(shard, w)
             for key in list(shard.dirty):
                 tree = shard.trees.get(key)
                 if tree is None or not self._round(shard, tree, now):
@@ -127,7 +130,10 @@ class QuotaEngine:
         return self._flush()
 
     def decide(self, now: int) -> list[Decision]:
-        """Rounds, in every tree that something touched, until nothing changes any more."""
+        """Rounds, in every tree that something touched, until nothing changes any more.
+
+        Whoever preempted others takes its place once they are gone, before anybody whom it outranks.
+        """
         self._now = now
         for name in sorted(self._shards):
             shard = self._shards[name]

@@ -22,6 +22,7 @@ from services.quota.engine.tree import FlavorResource
 __all__ = [
     "adopt",
     "drop_claim",
+    "end_claim",
     "evict",
     "free",
     "hold_unplanned",
@@ -65,6 +66,8 @@ def adopt(shard: Shard, w: Workload, fact: Held) -> None:
     w.evicted = fact.state == "evicted"
     w.evict_reason = fact.reason
     w.preempted_by = fact.preempted_by
+    if w.evicted and w.preempted_by is not None:
+        shard.awaited[w.preempted_by] = None
     w.unplanned = fact.unplanned
     _count(shard, w)
 
@@ -157,15 +160,21 @@ def free(shard: Shard, w: Workload, reason: str, decisions: list[Decision]) -> N
 
 
 def _victim_gone(shard: Shard, claimer: Workload, victim: Workload) -> None:
-    """When the last one is gone, the preemptor takes its turn, before all others of its queue."""
+    """When the last one is gone, the next round fulfils the claim."""
     claim, cq = claimer.claim, claimer.queue
     if claim is None or cq is None:
         return
     claim.victims.pop(victim.key, None)
-    if not claim.victims:
-        claimer.claim = None
-        shard.claims.pop(claimer.key, None)
-        enqueue(cq, claimer)
+    if not claim.victims and not shard.stale:
+        shard.dirty[tree_of(cq).key] = None
+
+
+def end_claim(shard: Shard, w: Workload) -> None:
+    """It takes its turn again, as the first of its queue."""
+    cq = w.queue
+    assert cq is not None, w.key
+    drop_claim(shard, w)
+    enqueue(cq, w)
 
 
 def drop_claim(shard: Shard, w: Workload) -> None:

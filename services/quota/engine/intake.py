@@ -251,6 +251,11 @@ class Intake:
             text = "Workload is pending evaluation in the scheduling queue"
             w.verdict = Verdict("PendingEvaluation", text)
         enqueue(cq, w)
+        if w.key in shard.awaited:
+            # Its victims are on their way out already: nobody of its queue overtakes it.
+            del shard.awaited[w.key]
+            if not cq.strict:
+                cq.sticky = w
         if w.requeue_at is not None and w.requeue_at > self.now:
             park(cq, w)
             heappush(shard.timers, (w.requeue_at, w.key, 0))

@@ -58,7 +58,7 @@ def _places(shard: Shard) -> None:
 
 def _claims(shard: Shard) -> None:
     for key, w in shard.claims.items():
-        if w.place is not Place.CLAIMING or w.claim is None or not w.claim.victims:
+        if w.place is not Place.CLAIMING or w.claim is None or w.queue is None:
             raise InvariantError(f"{shard.name}: {key} claims nothing")
         for victim in w.claim.victims.values():
             if victim.place is not Place.HOLDING or not victim.evicted:

@@ -90,8 +90,8 @@ class Shape:
         )
         self.totals = tuple(
             (
-                max(0, ps.count - ps.reclaimable),
-                tuple(sorted(ps.requests.items(), key=lambda item: resource_order(item[0]))),
+                max(0, ps.count - max(0, ps.reclaimable)),
+                tuple((r, max(0, ps.requests[r])) for r in sorted(ps.requests, key=resource_order)),
             )
             for ps in fact.pod_sets
         )
@@ -132,13 +132,20 @@ class Grant:
 
 
 class Claim:
-    """A preemptor waits for its victims: what it will use is spoken for until they are gone."""
+    """A preemptor waits for its victims: what it will use is spoken for until they are gone.
 
-    __slots__ = ("grant", "victims")
+    When the last one is gone, it takes its place before anybody whom it outranks.
+    """
 
-    def __init__(self, *, grant: Grant, victims: "dict[Key, Workload]") -> None:
+    __slots__ = ("borrowing", "grant", "outdated", "victims")
+
+    def __init__(self, *, grant: Grant, borrowing: int, victims: "dict[Key, Workload]") -> None:
         self.grant = grant
+        self.borrowing = borrowing
+        """The height at which it will borrow; 0: what it claims is its queue's own."""
         self.victims = victims
+        self.outdated = False
+        """The set-up changed since: it must be weighed anew when its victims are gone."""
 
 
 class Scan:
@@ -379,6 +386,7 @@ class Shard:
     """Everything about one cluster."""
 
     __slots__ = (
+        "awaited",
         "checks",
         "claims",
         "cohorts",
@@ -422,6 +430,8 @@ class Shard:
         """ClusterQueues whose trees are to be woken once they are built."""
         self.claims: dict[Key, Workload] = {}
         """Preemptors that wait for victims."""
+        self.awaited: dict[Key, None] = {}
+        """Preemptors of evictions that were taken over at a restart."""
         self.timers: list[tuple[int, Key, int]] = []
         self.touched: dict[Key, Workload] = {}
         """Workloads whose reason may have to be published."""

@@ -83,6 +83,7 @@ def _renumber_claim(w: Workload) -> None:
     assert cq is not None, w.key
     tree, old = cq.node.tree, claim.grant
     known = {fr: amount for fr, amount in old.usage.items() if fr in tree.index}
+    claim.outdated = True
     claim.grant = Grant(old.assigned, old.usage, tree.pairs(known))
 
 

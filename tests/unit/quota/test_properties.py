@@ -1,0 +1,391 @@
+"""Whatever happens in whatever order, the books are right."""
+
+from collections.abc import Iterator
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from services.quota.engine import Policy, QuotaEngine
+from services.quota.engine.facts import (
+    AdmissionCheckChanged,
+    CheckRule,
+    CheckState,
+    ClusterQueueChanged,
+    Decision,
+    Evict,
+    Fact,
+    Finished,
+    FlavorChanged,
+    Fungibility,
+    Held,
+    NamespaceChanged,
+    PodSet,
+    Preempt,
+    Preemption,
+    Release,
+    Reserve,
+    Running,
+    WorkloadChanged,
+    WorkloadGone,
+)
+from services.quota.engine.invariants import check
+from services.quota.engine.preemption.candidates import give_back, take_away
+from services.quota.engine.state import Place, Shard, Workload
+from services.quota.engine.tree import add, available, remove
+from tests.unit.quota.builders import CLUSTER, SECOND, cohort, drained, group, local, queue, quota
+
+NAMES = [f"w{n}" for n in range(14)]
+QUEUES = ["a", "b", "c", "d"]
+RULES = st.builds(
+    Preemption,
+    within=st.sampled_from(
+        ["LowerPriority", "LowerPriority", "Never", "LowerOrNewerEqualPriority"]
+    ),
+    reclaim=st.sampled_from(["Any", "LowerPriority", "Never"]),
+    borrow=st.sampled_from(["Never", "LowerPriority"]),
+    borrow_threshold=st.sampled_from([None, 1]),
+)
+SEARCH = st.sampled_from(["MayStopSearch", "TryNextFlavor"])
+FUNGIBILITY = st.builds(Fungibility, when_can_borrow=SEARCH, when_can_preempt=SEARCH)
+LIMIT = st.sampled_from([None, 0, 2, 5])
+
+
+@st.composite
+def queues(
+    draw: st.DrawFn, name: str, *, checks: tuple[CheckRule, ...] = ()
+) -> ClusterQueueChanged:
+    return queue(
+        name,
+        group(
+            ("default", {"slot": quota(draw(st.integers(0, 6)), draw(LIMIT), draw(LIMIT))}),
+            ("spare", {"slot": quota(draw(st.integers(0, 3)), draw(LIMIT), draw(LIMIT))}),
+        ),
+        cohort=draw(st.sampled_from(["left", "left", "right", None])),
+        strategy=draw(st.sampled_from(["BestEffortFIFO", "StrictFIFO"])),
+        preemption=draw(RULES),
+        fungibility=draw(FUNGIBILITY),
+        stop=draw(st.sampled_from(["None"] * 12 + ["Hold", "HoldAndDrain"])),
+        weight=draw(st.sampled_from([10**9, 2 * 10**9, 0])),
+        checks=checks if draw(st.integers(0, 3)) == 0 else (),
+    )
+
+
+class Books(RuleBasedStateMachine):
+    """Facts at random; decisions are carried out late and in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1_000 * SECOND
+        self.told: list[Fact] = []
+        self.lives = 0
+        self.generation = 0
+        self.draining: dict[str, None] = {}
+        self.known: dict[str, WorkloadChanged] = {}
+        self.disturbed = False
+
+    def take(self, *facts: Fact) -> None:
+        for fact in facts:
+            self.engine.take(fact)
+            self.told.append(fact)
+
+    @initialize(fair=st.booleans(), data=st.data())
+    def set_up(self, fair: bool, data: st.DataObject) -> None:
+        self.policy = Policy(fair_sharing=fair)
+        self.engine = QuotaEngine(self.policy)
+        self.take(
+            NamespaceChanged(cluster=CLUSTER, name="ns"),
+            FlavorChanged(cluster=CLUSTER, name="default"),
+            FlavorChanged(cluster=CLUSTER, name="spare"),
+            AdmissionCheckChanged(cluster=CLUSTER, name="check"),
+            cohort("root", None, group(("default", {"slot": quota(2)}))),
+            cohort("left", "root"),
+            cohort("right", "root"),
+        )
+        for name in QUEUES:
+            self.take(data.draw(queues(name)), local(name))
+
+    @rule(
+        batch=st.lists(
+            st.tuples(
+                st.sampled_from(NAMES),
+                st.sampled_from(QUEUES),
+                st.integers(0, 3),
+                st.integers(1, 3),
+                st.integers(1, 2),
+                st.sampled_from([None, None, 1]),
+            ),
+            min_size=1,
+            max_size=6,
+        ),
+        and_decide=st.booleans(),
+    )
+    def submit(
+        self, batch: list[tuple[str, str, int, int, int, int | None]], and_decide: bool
+    ) -> None:
+        for name, to, priority, asks, count, least in batch:
+            if name in self.known:
+                continue
+            self.lives += 1
+            self._tell(name, f"uid-{self.lives}", to, priority, asks, count, least)
+        if and_decide:
+            self.decide()
+
+    @rule(
+        name=st.sampled_from(NAMES),
+        to=st.sampled_from(QUEUES),
+        priority=st.integers(0, 3),
+        asks=st.integers(0, 4),
+    )
+    def change(self, name: str, to: str, priority: int, asks: int) -> None:
+        if (known := self.known.get(name)) is not None:
+            self.disturbed = True
+            self._tell(name, known.uid, to, priority, asks, 2, None)
+
+    def _tell(
+        self, name: str, uid: str, to: str, priority: int, asks: int, count: int, least: int | None
+    ) -> None:
+        self.generation += 1
+        known = self.known.get(name)
+        fact = WorkloadChanged(
+            cluster=CLUSTER,
+            namespace="ns",
+            name=name,
+            uid=uid,
+            generation=self.generation,
+            queue=to,
+            priority=priority,
+            created_at=known.created_at if known else self.now + self.lives,
+            pod_sets=(PodSet(name="main", count=count, requests={"slot": asks}, min_count=least),),
+        )
+        self.known[name] = fact
+        self.take(fact)
+
+    @rule(name=st.sampled_from(NAMES), gone=st.booleans())
+    def end(self, name: str, gone: bool) -> None:
+        if (fact := self.known.pop(name, None)) is not None:
+            self.draining.pop(name, None)
+            kind = WorkloadGone if gone else Finished
+            self.take(kind(cluster=CLUSTER, namespace="ns", name=name, uid=fact.uid))
+
+    @rule(data=st.data())
+    def drain_one(self, data: st.DataObject) -> None:
+        if self.draining:
+            name = data.draw(st.sampled_from(sorted(self.draining)))
+            del self.draining[name]
+            self.take(drained(name))
+
+    @rule(name=st.sampled_from(NAMES))
+    def pods_finish(self, name: str) -> None:
+        fact = self.known.get(name)
+        w = self.shard.workloads.get(f"ns/{name}")
+        if fact is None or w is None or w.place is not Place.HOLDING:
+            return
+        self.generation += 1
+        (ps,) = fact.pod_sets
+        less = PodSet(
+            name="main", count=ps.count, requests=ps.requests, min_count=ps.min_count, reclaimable=1
+        )
+        self.known[name] = changed = WorkloadChanged(
+            cluster=CLUSTER, namespace="ns", name=name, uid=fact.uid, generation=self.generation,
+            queue=fact.queue, priority=fact.priority, created_at=fact.created_at, pod_sets=(less,),
+        )  # fmt: skip
+        self.take(changed)
+
+    @rule(data=st.data(), name=st.sampled_from(QUEUES))
+    def reconfigure(self, data: st.DataObject, name: str) -> None:
+        self.disturbed = True
+        self.take(data.draw(queues(name, checks=(CheckRule(name="check"),))))
+
+    @rule(
+        name=st.sampled_from(NAMES), state=st.sampled_from(["Ready", "Ready", "Retry", "Rejected"])
+    )
+    def check_says(self, name: str, state: str) -> None:
+        if (fact := self.known.get(name)) is not None:
+            self.take(
+                CheckState(
+                    cluster=CLUSTER, namespace="ns", name=name, uid=fact.uid, check="check",
+                    state=state, at=self.now,  # type: ignore[arg-type]
+                )
+            )  # fmt: skip
+
+    @rule(name=st.sampled_from(NAMES))
+    def started_by_hand(self, name: str) -> None:
+        if (fact := self.known.get(name)) is not None and name not in self.draining:
+            self.disturbed = True
+            self.take(
+                Running(cluster=CLUSTER, namespace="ns", name=name, uid=fact.uid, at=self.now)
+            )
+
+    @rule(seed=st.randoms(use_true_random=False))
+    def repeat(self, seed: object) -> None:
+        """Whatever was told last is told again; it changes nothing."""
+        before = picture(self.engine)
+        for name in sorted(self.known):
+            self.engine.take(self.known[name])
+        assert picture(self.engine) == before
+
+    @rule()
+    def decide(self) -> None:
+        self.now += SECOND
+        before = {k for k, w in self.shard.claims.items() if w.claim and w.claim.victims}
+        decisions = self.engine.decide(self.now)
+        for decision in decisions:
+            name = decision.key.removeprefix("ns/")
+            if isinstance(decision, Preempt):
+                assert decision.preemptor not in before, "no further victims while the first drain"
+            if isinstance(decision, Preempt | Evict):
+                self.draining[name] = None
+            elif isinstance(decision, Reserve | Release):
+                self.draining.pop(name, None)
+        self._claims_are_kept(decisions)
+        assert not self.engine.decide(self.now), "nothing is left to decide"
+
+    def _claims_are_kept(self, decisions: list[Decision]) -> None:
+        """When all victims are gone, the preemptors fit, whatever of no higher rank came in."""
+        if self.disturbed:
+            self.disturbed = False
+            self.upset = {w.key for w in self.shard.claims.values()}
+            return
+        highest = max(
+            (
+                self.shard.workloads[d.key].priority
+                for d in decisions
+                if isinstance(d, Reserve) and d.key in self.shard.workloads
+            ),
+            default=-1,
+        )
+        claims = sorted(self.shard.claims.values(), key=lambda w: (-w.priority, w.queued_at))
+        if any(w.key in self.upset or w.priority < highest for w in claims):
+            self.upset |= {w.key for w in claims}
+            return
+        if len(claims) != 1:
+            return
+        (w,) = claims
+        assert w.claim is not None
+        assert w.queue is not None
+        for victim in w.claim.victims.values():
+            take_away(victim)
+        ok = all(v <= max(0, available(w.queue.node, i)) for i, v in w.claim.grant.pairs)
+        for victim in w.claim.victims.values():
+            give_back(victim)
+        assert ok, f"{w.key} lost what it claims"
+
+    upset: set[str] = set()
+
+    @rule()
+    def start_again(self) -> None:
+        """What is on record and what is known make the same state."""
+        self.engine.decide(self.now)
+        check(self.engine)
+        again = QuotaEngine(self.policy)
+        for fact in rebuilt(self.told, self.shard):
+            again.take(fact)
+        again.cluster_queue(CLUSTER, "a")
+        check(again)
+        assert holdings(again) == holdings(self.engine)
+
+    @rule(name=st.sampled_from(NAMES))
+    def ask_why(self, name: str) -> None:
+        """A question leaves no trace, and has an answer."""
+        self.engine.cluster_queue(CLUSTER, "a")
+        before = picture(self.engine)
+        answer = self.engine.explain(CLUSTER, f"ns/{name}")
+        assert picture(self.engine) == before
+        assert (answer is None) == (name not in self.known)
+        if answer is not None:
+            assert answer.reason
+            assert answer.message
+
+    @property
+    def shard(self) -> Shard:
+        (shard,) = self.engine.shards()
+        return shard
+
+    @invariant()
+    def books_are_right(self) -> None:
+        if self.told:
+            check(self.engine)
+
+
+def picture(engine: QuotaEngine) -> object:
+    """All that decisions depend on, as plain values."""
+    return [
+        (
+            {key: (w.place, w.usage, w.evicted, w.admitted, w.priority) for key, w in s.workloads.items()},
+            {t.key: [list(n.usage) for n in t.nodes] for t in s.trees.values()},
+            sorted(s.claims),
+        )
+        for s in engine.shards()
+    ]  # fmt: skip
+
+
+def holdings(engine: QuotaEngine) -> object:
+    return [
+        (
+            {key: w.usage for key, w in s.workloads.items() if w.place is Place.HOLDING},
+            {t.key: {n.name: {fr: n.usage[i] for fr, i in t.index.items() if n.usage[i]} for n in t.nodes} for t in s.trees.values()},
+        )
+        for s in engine.shards()
+    ]  # fmt: skip
+
+
+def rebuilt(told: list[Fact], shard: Shard) -> Iterator[Fact]:
+    """The set-up as last told, what is on record, then the workloads."""
+    for fact in told:
+        if (
+            not isinstance(fact, WorkloadChanged | WorkloadGone | Finished | CheckState | Running)
+            and type(fact).__name__ != "Drained"
+        ):
+            yield fact
+    for w in shard.workloads.values():
+        if w.place is Place.HOLDING:
+            yield _held(w)
+    for w in shard.workloads.values():
+        if w.fact is not None:
+            yield w.fact
+
+
+def _held(w: Workload) -> Held:
+    return Held(
+        cluster=CLUSTER,
+        namespace=w.namespace,
+        name=w.key.removeprefix("ns/"),
+        uid=w.uid,
+        cluster_queue=w.held_by,
+        pod_sets=w.assigned,
+        state="evicted" if w.evicted else "admitted" if w.admitted else "reserved",
+        at=w.reserved_at,
+        priority=w.priority,
+        preempted_by=w.preempted_by,
+        reason=w.evict_reason,
+        unplanned=w.unplanned,
+    )
+
+
+TestBooks = Books.TestCase
+TestBooks.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def test_a_trial_and_its_undo_change_nothing() -> None:
+    """Adding and removing are inverses whatever the limits, also beyond quota."""
+    from services.quota.engine.facts import Quota
+    from services.quota.engine.tree import Node, Tree
+
+    root = Node("root", queue=None, quotas={("f", "r"): Quota(nominal=3)}, weight=1)
+    leaf = Node(
+        "leaf", queue=None, quotas={("f", "r"): Quota(nominal=5, lending_limit=2)}, weight=1
+    )
+    root.cohorts.append(leaf)
+    tree = Tree(root)
+    for start in range(9):
+        for more in range(9):
+            add(leaf, ((0, start),))
+            before = [list(n.usage) for n in tree.nodes]
+            add(leaf, ((0, more),))
+            remove(leaf, ((0, more),))
+            assert [list(n.usage) for n in tree.nodes] == before
+            remove(leaf, ((0, start),))
+            assert [n.usage for n in tree.nodes] == [[0], [0]]
