@@ -72,6 +72,9 @@ class Decider:
         self._waits: dict[_Id, tuple[datetime, Wait]] = {}
         """When each reason that nobody was told yet is to be told. In order of the time."""
 
+        self._spokes: dict[_Id, tuple[str, str]] = {}
+        """uid of a workload and the spoke that won it."""
+
         self._admitted_at: dict[_Id, datetime] = {}
         """Since when each admitted workload may run. For the span of its run."""
 
@@ -171,6 +174,15 @@ class Decider:
         """Where what the log says of the synced clusters differs from what the engine believes."""
         return contradictions(self._engine, [a for a in on_log if a.cluster in self._synced])
 
+    @property
+    def engine(self) -> QuotaEngine:
+        """For questions: whoever asks changes nothing."""
+        return self._engine
+
+    def states(self) -> Iterable[WorkloadState]:
+        """Every workload that is known, the finished ones included."""
+        return self._states.values()
+
     def seconds_to_next(self, now: datetime) -> float | None:
         """After how long `decide` has something to do without any new fact; None: never."""
         times = []
@@ -223,6 +235,7 @@ class Decider:
             self._states.pop(ident, None)
             self._refused.pop(ident, None)
             self._stopped.pop(ident, None)
+            self._spokes.pop(ident, None)
             self._fact(WorkloadGone(cluster=cluster, namespace=namespace, name=name, uid=uid))
             return
         self._states[ident] = state
@@ -261,6 +274,8 @@ class Decider:
         self._fact(fact)
 
     def _take_check(self, check: CheckState) -> None:
+        if check.spoke:
+            self._spokes[_id(check)] = (check.uid, check.spoke)
         self._fact(messages.to_check_fact(check))
 
     def _take_outcome(self, outcome: Outcome) -> None:
@@ -351,6 +366,9 @@ class Decider:
                     "traceparent": state.traceparent,
                 }
             )
+        uid, spoke = self._spokes.get(ident, ("", None))
+        if admission.state == "admitted" and uid == admission.uid:
+            admission = admission.model_copy(update={"spoke": spoke})
         if last is not None and last.uid == admission.uid:
             admission = messages.carried_over(last, admission)
             if messages.says_the_same(last, admission):
@@ -371,7 +389,7 @@ def _policy(settings: QuotaSettings) -> Policy:
     return Policy(fair_sharing=True, strategies=settings.fair_sharing)
 
 
-def _id(message: WorkloadState | Admission | Outcome) -> _Id:
+def _id(message: WorkloadState | Admission | Outcome | CheckState) -> _Id:
     return message.cluster, f"{message.namespace}/{message.name}"
 
 

@@ -56,6 +56,9 @@ class Admission(Message):
     checks: list[str] = []
     """AdmissionChecks that must be Ready before `reserved` becomes `admitted`."""
 
+    spoke: str | None = None
+    """Where it runs instead of here: its job in this cluster is not released."""
+
     reason: str = ""
     """A Kueue token: why it waits, was evicted, or released (`research/ecosystem.md` 2.6)."""
 
