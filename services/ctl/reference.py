@@ -120,7 +120,12 @@ def pages() -> tuple[Page, ...]:
             name="patcher",
             about="Carries decisions out in one cluster.",
             settings=PatcherSettings,
-            watches=(("OBSERVED", ()), ("WORKLOADS", ()), ("ADMISSIONS", ())),
+            watches=(
+                ("OBSERVED", ()),
+                ("WORKLOADS", ()),
+                ("ADMISSIONS", ()),
+                ("QUEUES", ("sluice.queue.hub.>",)),
+            ),
             works=_patcher_works(),
             publishes=(Outcome, DeadLetter),
         ),
@@ -129,8 +134,8 @@ def pages() -> tuple[Page, ...]:
 
 def _patcher_works() -> tuple[Registration, ...]:
     recorder: Any = _Recorder()
-    parts: dict[str, Any] = dict.fromkeys(("mirror", "reconciler", "machines", "spokes", "queues"))
-    PatcherHandlers(cluster="hub", **parts).register(recorder)
+    parts: dict[str, Any] = dict.fromkeys(inspect.signature(PatcherHandlers).parameters)
+    PatcherHandlers(**{**parts, "cluster": "hub"}).register(recorder)
     return tuple(recorder.registrations)
 
 
