@@ -10,7 +10,7 @@ from services.simulator.judge import checks
 
 __all__ = ["Verdict", "judge", "queues_formed", "waits_fall_with_priority"]
 
-MEMBERS_MIN: Final = 12
+MEMBERS_MIN: Final = 8
 """Workloads of one shape and priority, for their mean to say anything."""
 
 NOISE_SECONDS: Final = 0.5

@@ -68,8 +68,9 @@ class Arrival:
 def make_load(*, seed: int, runs: int, jobs: int) -> list[Arrival]:
     """Build the load, in the order of arrival.
 
-    Tiers arrive mixed but evenly: each block of eight holds every tier once, so that chance does not
-    give a tier the empty cluster at the beginning.
+    Tiers arrive mixed but evenly: each block of eight holds every tier once, and all builds of a block
+    have one shape. So whoever is compared arrived at the same time, and not by chance to an emptier
+    cluster.
     """
     dice = Random(seed)
     arrivals = [*_spread(list(_runs(dice, runs))), *_spread(list(_jobs(dice, jobs)))]
@@ -91,10 +92,14 @@ def _runs(dice: Random, count: int) -> Iterator[Arrival]:
         place = index % len(TIERS)
         if place == 0:
             block = dice.sample(TIERS, len(TIERS))
-        yield _run(dice, block[place], index)
+            plain = index // len(TIERS) % 2 == 0
+            build = "plain" if plain else dice.choices(_BUILDS, weights=_BUILD_WEIGHTS)[0]
+        tier = block[place]
+        shape = build if tier.endswith("-build") else _without_machines(dice)
+        yield _run(dice, tier, shape, index)
 
 
-def _run(dice: Random, tier: str, index: int) -> Arrival:
+def _run(dice: Random, tier: str, shape: str, index: int) -> Arrival:
     namespace, labels = _labels(dice, tier, index)
     obj: Object = {
         "apiVersion": kinds.PIPELINE_RUN.api_version,
@@ -105,7 +110,7 @@ def _run(dice: Random, tier: str, index: int) -> Arrival:
             "labels": labels,
             "annotations": {DURATION: _minutes(dice, RUN_MINUTES)},
         },
-        "spec": _SHAPES[_shape(dice, tier)](),
+        "spec": _SHAPES[shape](),
     }
     return Arrival(after_seconds=0.0, kind=kinds.PIPELINE_RUN, object=obj, tier=tier)
 
@@ -133,12 +138,13 @@ def _labels(dice: Random, tier: str, index: int) -> tuple[str, dict[str, str]]:
             return tenant, {}
 
 
-def _shape(dice: Random, tier: str) -> str:
-    """Which machines a run of `tier` builds on."""
-    if not tier.endswith("-build"):
-        return "two-tasks" if dice.random() < 0.2 else "plain"
-    shapes = ("plain", "two-machines", "four-machines", "old-style", "own-pod")
-    return dice.choices(shapes, weights=(45, 25, 10, 10, 10))[0]
+_BUILDS: Final = ("two-machines", "four-machines", "old-style", "own-pod")
+_BUILD_WEIGHTS: Final = (45, 18, 18, 18)
+
+
+def _without_machines(dice: Random) -> str:
+    """Tests and releases differ in their tasks, not in what they ask for."""
+    return "two-tasks" if dice.random() < 0.2 else "plain"
 
 
 def _platforms(*platforms: str) -> Callable[[], Object]:
@@ -193,7 +199,7 @@ def _jobs(dice: Random, count: int) -> Iterator[Arrival]:
         if place == 0:
             # One shape for each class in turn: what differs in wait is the class.
             classes = dice.sample(JOB_CLASSES, len(JOB_CLASSES))
-            shape = dice.choice(shapes)
+            shape = shapes[index // len(JOB_CLASSES) % len(shapes)]
         yield _job(dice, classes[place], index, *shape)
 
 
