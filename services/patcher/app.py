@@ -4,13 +4,17 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from services.patcher.events import Events
 from services.patcher.handlers import Handlers
+from services.patcher.jobs import Jobs
 from services.patcher.machines import Machines
 from services.patcher.mirror import Mirror
 from services.patcher.queues import Queues
+from services.patcher.reasons import Reasons
 from services.patcher.reconcile import Reconciler
 from services.patcher.settings import PatcherSettings
 from services.patcher.spokes import Spokes
+from services.patcher.writer import Writer
 from shared.bus.port import Bus
 from shared.kube.port import Kube
 from shared.runtime.host import Parts, run_service
@@ -22,15 +26,33 @@ __all__ = ["Patcher", "assemble", "main"]
 class Patcher:
     """Follows what is known, and carries out what is decided, in one cluster."""
 
-    def __init__(self, mirror: Mirror) -> None:
+    def __init__(
+        self,
+        *,
+        mirror: Mirror,
+        reconciler: Reconciler,
+        reasons: Reasons,
+        queues: Queues,
+        events: Events,
+    ) -> None:
         self._mirror = mirror
+        self._reconciler = reconciler
+        self._reasons = reasons
+        self._queues = queues
+        self._events = events
 
     async def run(self) -> None:
-        """Keep the mirror up to date until cancelled; the handlers run beside it."""
+        """Keep the mirror up to date until cancelled; the handlers run beside it.
+
+        What nobody waits for (reasons, queues, events) has loops of its own, each at its own pace.
+        """
         async with asyncio.TaskGroup() as group:
             group.create_task(self._mirror.run_observed())
             group.create_task(self._mirror.run_workloads())
             group.create_task(self._mirror.run_admissions())
+            group.create_task(self._reasons.run(self._reconciler.give_reason))
+            group.create_task(self._queues.run())
+            group.create_task(self._events.run())
 
     def ready(self) -> str | None:
         """Ready once the mirror has read what was there."""
@@ -47,24 +69,50 @@ def assemble(
 ) -> Patcher:
     """Wire the parts and register the handlers. Opens nothing."""
     mirror = Mirror(bus=bus, cluster=settings.cluster)
-    reconciler = Reconciler(
-        bus=bus,
-        kube=kube,
+    writer = Writer(kube=kube, mirror=mirror)
+    events = Events(kube=kube, now=now, per_second=settings.events_per_second)
+    reasons = Reasons(
         mirror=mirror,
+        per_second=settings.reasons_per_second,
+        foreign_per_second=settings.foreign_reasons_per_second,
+    )
+    jobs = Jobs(
+        bus=bus,
+        mirror=mirror,
+        writer=writer,
+        events=events,
         now=now,
         tracing=tracing,
         not_seen_seconds=settings.not_seen_seconds,
     )
-    handlers = Handlers(
+    reconciler = Reconciler(
+        mirror=mirror,
+        writer=writer,
+        jobs=jobs,
+        events=events,
+        reasons=reasons,
+        now=now,
+        foreign_events=settings.foreign_events,
+        not_seen_seconds=settings.not_seen_seconds,
+    )
+    queues = Queues(
+        bus=bus,
+        kube=kube,
+        mirror=mirror,
+        cluster=settings.cluster,
+        now=now,
+        per_second=settings.queue_statuses_per_second,
+    )
+    Handlers(
         cluster=settings.cluster,
         mirror=mirror,
         reconciler=reconciler,
         machines=Machines(kube=kube),
         spokes=Spokes(kube=kube),
-        queues=Queues(kube=kube, mirror=mirror, now=now),
+    ).register(bus)
+    return Patcher(
+        mirror=mirror, reconciler=reconciler, reasons=reasons, queues=queues, events=events
     )
-    handlers.register(bus)
-    return Patcher(mirror)
 
 
 def main() -> int:

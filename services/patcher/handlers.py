@@ -2,21 +2,19 @@
 
 from services.patcher.machines import Machines
 from services.patcher.mirror import Mirror
-from services.patcher.queues import Queues
 from services.patcher.reconcile import Reconciler
 from services.patcher.spokes import Spokes
 from shared.bus.port import Bus, Entry
 from shared.contracts import subjects
 from shared.contracts.admissions import Admission
 from shared.contracts.effects import Dispatch, HostState
-from shared.contracts.queues import QueueStatus
 from shared.contracts.workloads import WorkloadState
 
 __all__ = ["Handlers"]
 
 
 class Handlers:
-    """The service's side of the wire: five views in, Kubernetes writes and outcomes out."""
+    """The service's side of the wire: four views in, Kubernetes writes and outcomes out."""
 
     def __init__(
         self,
@@ -26,14 +24,12 @@ class Handlers:
         reconciler: Reconciler,
         machines: Machines,
         spokes: Spokes,
-        queues: Queues,
     ) -> None:
         self._cluster = cluster
         self._mirror = mirror
         self._reconciler = reconciler
         self._machines = machines
         self._spokes = spokes
-        self._queues = queues
 
     def register(self, bus: Bus) -> None:
         """Subscribe each handler; one workload is handled by one of them at a time."""
@@ -43,7 +39,6 @@ class Handlers:
             ("ADMISSIONS", "admission", self.on_admission, object_key),
             ("HOSTS", "host", self.on_host, None),
             ("DISPATCHES", "dispatch", self.on_dispatch, None),
-            ("QUEUES", "queue", self.on_queue, None),
         ):
             filters = (f"{subjects.ROOT}.{what}.{token}.>",)
             bus.work(stream, f"patcher-{token}-{what}", handler, filters=filters, key=key)
@@ -67,10 +62,6 @@ class Handlers:
     async def on_dispatch(self, entry: Entry) -> None:
         """Create or delete the copy of a job of the hub."""
         await self._spokes.apply(Dispatch.decode(entry.data, entry.headers))
-
-    async def on_queue(self, entry: Entry) -> None:
-        """Write the counts and use of a queue into its status."""
-        await self._queues.apply(QueueStatus.decode(entry.data, entry.headers))
 
 
 def object_key(entry: Entry) -> str:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from contextlib import aclosing
+from typing import Final
 
 import structlog
 
 from shared.bus.port import Bus, CaughtUp, Entry
-from shared.contracts import kinds, subjects
+from shared.contracts import kinds, names, subjects
 from shared.contracts.admissions import Admission
-from shared.contracts.integrations import INTEGRATIONS
+from shared.contracts.integrations import INTEGRATIONS, is_nested, queue_of
 from shared.contracts.kinds import Object
 from shared.contracts.messages import UndecodableError
 from shared.contracts.observed import Observed, observed_filter
@@ -20,6 +21,10 @@ log = structlog.get_logger(__name__)
 
 _ObjectKey = tuple[str, str | None, str]
 """`<plural>_<group>`, namespace, name."""
+
+
+_INTEGRATIONS: Final = {integration.kind.detail: integration for integration in INTEGRATIONS}
+_ENDED: Final = frozenset({"finished", "gone"})
 
 
 def version_of(obj: Object | None) -> int:
@@ -57,14 +62,18 @@ class Mirror:
         """The latest decision about a workload."""
         return self._admissions.get((namespace, name))
 
+    def admissions(self) -> tuple[Admission, ...]:
+        """The latest decision about each workload."""
+        return tuple(self._admissions.values())
+
     def wrote(self, kind: kinds.Kind, obj: Object) -> None:
         """Remember an answer to a write: the watch may be behind it."""
         metadata = obj["metadata"]
         key = (kind.detail, metadata.get("namespace"), metadata["name"])
         if version_of(obj) >= version_of(self._objects.get(key)):
-            self._objects[key] = obj
+            self._keep(key, obj)
 
-    def vanished(self, kind: kinds.Kind, namespace: str, name: str) -> None:
+    def vanished(self, kind: kinds.Kind, namespace: str | None, name: str) -> None:
         """The API server says that it is not there."""
         self._objects.pop((kind.detail, namespace, name), None)
 
@@ -130,12 +139,39 @@ class Mirror:
             if known is not None and known["metadata"]["uid"] == observed.uid:
                 del self._objects[key]
         elif version_of(observed.object) >= version_of(known):
-            self._objects[key] = observed.object
+            self._keep(key, observed.object)
+
+    def _keep(self, key: _ObjectKey, obj: Object) -> None:
+        """Remember it while there may be something to do about it; the rest can be asked for."""
+        integration = _INTEGRATIONS.get(key[0])
+        if key[0] == kinds.WORKLOAD.detail:
+            over = _is_over(obj)
+        else:
+            over = integration is not None and (
+                not queue_of(obj) or is_nested(obj) or integration.finish(obj) is not None
+            )
+        if over:
+            self._objects.pop(key, None)
+        else:
+            self._objects[key] = obj
 
     def _take_workload_entry(self, entry: Entry) -> None:
         state = WorkloadState.decode(entry.data, entry.headers)
-        if state.phase != "gone":
+        if state.phase not in _ENDED:  # The durable consumer sees to an end, and forgets.
             self.take_workload(state)
 
     def _take_admission_entry(self, entry: Entry) -> None:
-        self.take_admission(Admission.decode(entry.data, entry.headers))
+        admission = Admission.decode(entry.data, entry.headers)
+        if admission.state == "released":
+            name = (admission.namespace, admission.name)
+            if "WORKLOADS" not in self._missing and name not in self._workloads:
+                self._admissions.pop(name, None)
+                return
+        self.take_admission(admission)
+
+
+def _is_over(workload: Object) -> bool:
+    """It has finished, and nothing of ours keeps it from being deleted."""
+    conditions = (workload.get("status") or {}).get("conditions") or []
+    finished = any(c.get("type") == "Finished" and c.get("status") == "True" for c in conditions)
+    return finished and names.RESOURCE_IN_USE not in (workload["metadata"].get("finalizers") or [])

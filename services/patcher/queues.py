@@ -1,19 +1,29 @@
 """Writes how queues stand into their status, in Kueue's words."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import aclosing
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
+
+import structlog
 
 from services.patcher.mirror import Mirror
+from services.patcher.pace import Backlog, Pace, keep_writing
 from services.patcher.status import Conditions
-from shared.bus.port import LaterError
+from shared.bus.port import Bus, CaughtUp
+from shared.contracts import subjects
 from shared.contracts.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, Object
+from shared.contracts.messages import UndecodableError
 from shared.contracts.queues import FlavorUsage, QueueStatus
-from shared.kube.port import ConflictError, Kube, NotFoundError, ThrottledError, UnavailableError
+from shared.kube.port import ConflictError, Kube, NotFoundError
 
 __all__ = ["Queues", "status_of"]
 
-ACTIVE = "Active"
+log = structlog.get_logger(__name__)
+
+ACTIVE: Final = "Active"
+BURST: Final = 20
 
 
 def status_of(obj: Object, queue: QueueStatus, *, at: datetime) -> Object:
@@ -41,14 +51,49 @@ def _flavor(usage: FlavorUsage, queue: QueueStatus) -> dict[str, Any]:
 
 
 class Queues:
-    """Keeps the status of one cluster's queues. The latest wins; a lost one is followed by the next."""
+    """Keeps the status of one cluster's queues: the latest wins, and nothing waits for it.
 
-    def __init__(self, *, kube: Kube, mirror: Mirror, now: Callable[[], datetime]) -> None:
+    It follows the view instead of working it off: what a restart missed is read again then.
+    """
+
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        kube: Kube,
+        mirror: Mirror,
+        cluster: str,
+        now: Callable[[], datetime],
+        per_second: float,
+    ) -> None:
+        self._bus = bus
         self._kube = kube
         self._mirror = mirror
+        self._filter = f"{subjects.ROOT}.queue.{subjects.encode(cluster)}.>"
         self._now = now
+        self._per_second = per_second
+        self._backlog: Backlog[str, QueueStatus] = Backlog()
 
-    async def apply(self, queue: QueueStatus) -> None:
+    async def run(self) -> None:
+        """Follow and write until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow())
+            pace = Pace(self._per_second, burst=BURST)
+            group.create_task(keep_writing(self._backlog, self._write, pace, what="queue status"))
+
+    async def _follow(self) -> None:
+        async with aclosing(self._bus.watch("QUEUES", self._filter)) as items:
+            async for item in items:
+                if isinstance(item, CaughtUp):
+                    continue
+                try:
+                    queue = QueueStatus.decode(item.data, item.headers)
+                except UndecodableError as error:
+                    log.warning("cannot read", subject=item.subject, error=str(error))
+                    continue
+                self._backlog.put(queue.subject, queue)
+
+    async def _write(self, _subject: str, queue: QueueStatus) -> None:
         """Write the status if it says something new. May be repeated."""
         kind = CLUSTER_QUEUE if queue.kind == "ClusterQueue" else LOCAL_QUEUE
         obj = self._mirror.object(kind, queue.namespace, queue.name)
@@ -65,8 +110,8 @@ class Queues:
             )
         except NotFoundError:
             return  # It was deleted meanwhile; nobody reads its status any more.
-        except ThrottledError as error:
-            raise LaterError(str(error), delay_seconds=error.retry_after_seconds) from error
-        except (ConflictError, UnavailableError) as error:
-            raise LaterError(str(error)) from error
+        except ConflictError:
+            # The name lives again: what was known of it goes, the next attempt asks the server.
+            self._mirror.vanished(kind, queue.namespace, queue.name)
+            raise
         self._mirror.wrote(kind, after)

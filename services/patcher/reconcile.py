@@ -4,40 +4,34 @@ The order of writes matters: the Workload object's status is durable before its 
 that whoever finds a running job also finds the admission that let it run.
 """
 
-import asyncio
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final, Literal
 
 import structlog
 
-from services.patcher import objects, status
+from services.patcher import news, objects, status
+from services.patcher.events import Events
+from services.patcher.jobs import Jobs
 from services.patcher.mirror import Mirror
-from shared.bus.port import Bus, LaterError
-from shared.contracts import kinds
-from shared.contracts.admissions import Admission
-from shared.contracts.effects import Outcome
-from shared.contracts.integrations import Integration, PodSetInfo, integration_for
-from shared.contracts.kinds import WORKLOAD, Object
-from shared.contracts.workloads import WorkloadState
+from services.patcher.reasons import Reasons
+from services.patcher.writer import Writer, may_pass, status_patch
+from shared.bus.port import LaterError, NeverError
+from shared.contracts.admissions import HOLDING, Admission
+from shared.contracts.integrations import Integration
+from shared.contracts.kinds import WORKLOAD, Kind, Object
+from shared.contracts.workloads import OwnerReference, WorkloadState
 from shared.kube.port import (
-    AlreadyExistsError,
     ConflictError,
-    Kube,
     NotFoundError,
     Patch,
     RefusedError,
     ThrottledError,
     UnavailableError,
 )
-from shared.telemetry.tracing import Tracing
 
 __all__ = ["Reconciler"]
 
 log = structlog.get_logger(__name__)
-
-CONFLICTS_MAX: Final = 5
-"""How often one write is tried on a fresh state before the message is given back."""
 
 
 class Reconciler:
@@ -46,18 +40,22 @@ class Reconciler:
     def __init__(
         self,
         *,
-        bus: Bus,
-        kube: Kube,
         mirror: Mirror,
+        writer: Writer,
+        jobs: Jobs,
+        events: Events,
+        reasons: Reasons,
         now: Callable[[], datetime],
-        tracing: Tracing,
+        foreign_events: bool,
         not_seen_seconds: float,
     ) -> None:
-        self._bus = bus
-        self._kube = kube
         self._mirror = mirror
+        self._writer = writer
+        self._jobs = jobs
+        self._events = events
+        self._reasons = reasons
         self._now = now
-        self._tracing = tracing
+        self._foreign_events = foreign_events
         self._not_seen_seconds = not_seen_seconds
 
     async def reconcile(self, namespace: str, name: str) -> None:
@@ -68,34 +66,80 @@ class Reconciler:
             raise LaterError(str(error), delay_seconds=error.retry_after_seconds) from error
         except (ConflictError, UnavailableError) as error:
             raise LaterError(str(error)) from error
+        except RefusedError as error:
+            if may_pass(error):
+                raise LaterError(str(error)) from error
+            raise NeverError(str(error)) from error
 
-    async def _reconcile(self, namespace: str, name: str) -> None:
+    async def give_reason(self, namespace: str, name: str) -> None:
+        """Write why a workload waits, if it still does. Raises what the cluster answers."""
+        state, admission = self._about(namespace, name)
+        obj = self._mirror.object(WORKLOAD, namespace, name)
+        if state is None or admission is None or obj is None or state.finish is not None:
+            return
+        if admission.state == "waiting" and _lives(obj, state):
+            try:
+                await self._write_status(obj, state, admission)
+            except NotFoundError:
+                return  # It was deleted meanwhile.
+
+    def _about(self, namespace: str, name: str) -> tuple[WorkloadState | None, Admission | None]:
         state = self._mirror.workload(namespace, name)
         admission = self._mirror.admission(namespace, name)
+        if state is not None and admission is not None and admission.uid != state.uid:
+            admission = None  # It is about an earlier life of that name.
+        return state, admission
+
+    async def _reconcile(self, namespace: str, name: str) -> None:
+        state, admission = self._about(namespace, name)
         if state is None:
             if self._mirror.not_synced() is not None:
                 raise self._not_seen(f"workload {namespace}/{name}")
             # A decision was read before the workload that it is about: that is on its way to
             # `on_workload`, which then finds the decision.
+            if admission is not None and admission.state == "released":
+                self._mirror.forget(namespace, name)
             return
         if state.phase == "gone":
             await self._gone(state)
             return
-        if admission is not None and admission.uid != state.uid:
-            admission = None  # It is about an earlier life of that name.
+        if state.finish is not None:
+            await self._finish(state)
+            return
         obj = await self._workload_object(state)
         if obj is None:
             return
-        if state.finish is not None:
-            await self._finish(obj, state)
-            return
-        if admission is not None:
-            obj = await self._write_status(obj, admission)
-        if state.owner is not None:
-            await self._move_job(state, admission)
-        elif admission is not None and admission.state == "evicted":
+        if admission is None:
+            if state.owner is not None:
+                await self._jobs.hold(state, None)
+        elif state.owner is None:
+            await self._carry_out_foreign(state, admission, obj)
+        else:
+            await self._carry_out(state, admission, obj)
+
+    async def _carry_out(self, state: WorkloadState, admission: Admission, obj: Object) -> None:
+        if admission.state == "waiting" and status.reserves(obj):
+            await self._jobs.restore(state, obj)
+        obj = await self._decided(obj, state, admission)
+        match admission.state:
+            case "admitted":
+                if state.on_hold is None:
+                    await self._jobs.release(state, admission, obj)
+            case "evicted":
+                await self._jobs.stop(state, admission)
+            case _:
+                await self._jobs.hold(state, admission)
+
+    async def _carry_out_foreign(
+        self, state: WorkloadState, admission: Admission, obj: Object
+    ) -> None:
+        try:
+            obj = await self._decided(obj, state, admission)
+        except NotFoundError:
+            return  # Its end is on its way to us.
+        if admission.state == "evicted":
             # Its own controller gives the reservation back; from this version on that counts.
-            await self._report(state, admission, "applied", "suspend", after=obj)
+            await self._jobs.report(state, admission, "applied", "suspend", after=obj)
 
     # --- the Workload object -----------------------------------------------------------------------
 
@@ -103,264 +147,133 @@ class Reconciler:
         """The Workload object, created or brought up to date; None where there can be none."""
         obj = self._mirror.object(WORKLOAD, state.namespace, state.name)
         if state.owner is None:
-            return obj or await self._get(WORKLOAD, state.namespace, state.name)
-        job, integration = await self._job(state)
+            if obj is None or not _lives(obj, state):
+                obj = await self._writer.get(WORKLOAD, state.namespace, state.name)
+            return obj if obj is not None and _lives(obj, state) else None
+        if obj is not None and status.reserves(obj):
+            return obj
+        job, integration = await self._jobs.find(state)
         if job is None:
             return obj
         try:
             if obj is None:
-                if state.finish is not None:
-                    return None
-                return await self._create(objects.workload_object(state, job, integration))
-            if status.Conditions.of(obj, at=self._now()).is_true(status.QUOTA_RESERVED):
-                return obj
+                return await self._create(state, job, integration)
             patch = objects.spec_patch(obj, state, job, integration)
-        except ValueError as error:
+        except (ValueError, RefusedError) as error:
             # Its own annotations make no sense: quota keeps it waiting with that reason.
-            log.info("no Workload for a job that cannot be read", job=state.name, error=str(error))
+            log.info("no Workload for a job", job=state.name, error=str(error))
+            self._events.say(
+                integration.kind, job, "ErrWorkloadCompose", str(error), type_="Warning"
+            )
             return None
-        return obj if patch is None else await self._patch(WORKLOAD, obj, lambda _obj: patch)
+        if patch is None:
+            return obj
+        after = await self._writer.patch(WORKLOAD, obj, lambda _obj: patch)
+        text = f"Updated not matching Workload for suspended job: {state.namespace}/{state.name}"
+        self._events.say(integration.kind, job, "UpdatedWorkload", text)
+        return after
 
-    async def _create(self, obj: Object) -> Object:
-        metadata = obj["metadata"]
+    async def _create(self, state: WorkloadState, job: Object, integration: Integration) -> Object:
+        wanted = objects.workload_object(state, job, integration)
         try:
-            created = await self._kube.create(WORKLOAD, obj)
-        except AlreadyExistsError:
-            # An earlier attempt of ours was done, and its answer was lost.
-            created = await self._kube.get(WORKLOAD, metadata["namespace"], metadata["name"])
+            created, new = await self._writer.create(WORKLOAD, wanted)
         except NotFoundError as error:
-            raise LaterError(f"namespace {metadata['namespace']} is gone: {error}") from error
-        self._mirror.wrote(WORKLOAD, created)
+            raise LaterError(f"namespace {state.namespace} is gone: {error}") from error
+        if new:
+            text = f"Created Workload: {state.namespace}/{state.name}"
+            self._events.say(integration.kind, job, "CreatedWorkload", text)
         return created
 
-    async def _write_status(self, obj: Object, admission: Admission) -> Object:
+    async def _decided(self, obj: Object, state: WorkloadState, admission: Admission) -> Object:
+        """Say the decision. One that can never be said gives its quota back; a stop comes first."""
+        try:
+            return await self._say(obj, state, admission)
+        except RefusedError as error:
+            if may_pass(error):
+                raise
+            if admission.state == "evicted":
+                log.warning("an eviction cannot be told", workload=state.name, error=str(error))
+                return obj
+            if admission.state in HOLDING:
+                await self._jobs.report(state, admission, "refused", "release", message=str(error))
+            raise
+
+    async def _say(self, obj: Object, state: WorkloadState, admission: Admission) -> Object:
+        """Write the decision, or leave a mere reason for when there is time."""
+        if admission.state == "waiting" and not status.reserves(obj):
+            foreign = state.owner is None
+            self._reasons.put(state.namespace, state.name, foreign=foreign)
+            return obj
+        self._reasons.discard(state.namespace, state.name)
+        return await self._write_status(obj, state, admission)
+
+    async def _write_status(
+        self, obj: Object, state: WorkloadState, admission: Admission
+    ) -> Object:
         """One write for one decision; none if the object says it already."""
+        before = obj
 
         def patch(current: Object) -> Patch | None:
-            wanted = status.status_for(current, admission)
-            return (
-                None if wanted == (current.get("status") or {}) else _status_patch(current, wanted)
-            )
+            nonlocal before
+            before = current
+            return status_patch(current, status.status_for(current, admission))
 
-        return await self._patch(WORKLOAD, obj, patch, subresource="status")
+        after = await self._writer.patch(WORKLOAD, obj, patch, subresource="status")
+        if after is not before and (state.owner is not None or self._foreign_events):
+            for one in news.of_status(before, after, admission):
+                self._events.say(WORKLOAD, after, one.reason, one.message, type_=one.type_)
+        return after
 
-    async def _finish(self, obj: Object, state: WorkloadState) -> None:
+    async def _finish(self, state: WorkloadState) -> None:
+        """Write the end, let the object go, and remember nothing of that workload."""
         finish = state.finish
         assert finish is not None
-        if state.owner is None:
-            return  # Its own controller finished it.
+        self._reasons.discard(state.namespace, state.name)
+        if state.owner is not None:
+            obj = self._mirror.object(WORKLOAD, state.namespace, state.name)
+            if obj is None:
+                obj = await self._writer.get(WORKLOAD, state.namespace, state.name)
+            if obj is not None:
+                await self._write_end(obj, state, state.owner)
+        self._mirror.forget(state.namespace, state.name)
+
+    async def _write_end(self, obj: Object, state: WorkloadState, owner: OwnerReference) -> None:
+        finish = state.finish
+        assert finish is not None
 
         def patch(current: Object) -> Patch | None:
-            wanted = status.finished_status(current, finish, at=self._now())
-            return (
-                None if wanted == (current.get("status") or {}) else _status_patch(current, wanted)
-            )
+            return status_patch(current, status.finished_status(current, finish, at=self._now()))
 
-        obj = await self._patch(WORKLOAD, obj, patch, subresource="status")
-        await self._patch(WORKLOAD, obj, objects.finalizer_patch)
+        try:
+            after = await self._writer.patch(WORKLOAD, obj, patch, subresource="status")
+            if after is not obj:
+                text = f"Workload '{state.namespace}/{state.name}' is declared finished"
+                self._events.say(*_job_reference(state, owner), "FinishedWorkload", text)
+            await self._writer.patch(WORKLOAD, after, objects.finalizer_patch)
+        except NotFoundError:
+            return  # Deleted, and the job's end with it.
 
     async def _gone(self, state: WorkloadState) -> None:
         """Its job was deleted: let the garbage collector have the Workload object."""
         obj = self._mirror.object(WORKLOAD, state.namespace, state.name)
+        self._reasons.discard(state.namespace, state.name)
         if obj is not None and state.owner is not None:
-            await self._patch(WORKLOAD, obj, objects.finalizer_patch)
-        self._mirror.forget(state.namespace, state.name)
-
-    # --- the job -----------------------------------------------------------------------------------
-
-    async def _move_job(self, state: WorkloadState, admission: Admission | None) -> None:
-        decided = admission.state if admission is not None else "waiting"
-        if decided == "admitted":
-            assert admission is not None
-            if state.on_hold is None:
-                await self._release(state, admission)
-        elif decided == "evicted":
-            assert admission is not None
-            await self._stop(state, admission)
-        else:
-            await self._hold(state, admission)
-
-    async def _release(self, state: WorkloadState, admission: Admission) -> None:
-        job, integration = await self._job(state)
-        if job is None:
-            return
-        infos = self._pod_set_infos(admission)
-
-        def patch(current: Object) -> Patch | None:
-            return integration.release(current, infos) if integration.held(current) else None
-
-        try:
-            after = await self._patch(integration.kind, job, patch)
-        except RefusedError as error:
-            log.warning("the cluster refuses a release", workload=state.name, error=str(error))
-            await self._report(state, admission, "refused", "release", message=str(error))
-            return
-        except NotFoundError:
-            return
-        if after is not job:
-            await self._report(state, admission, "applied", "release", after=after)
-            self._tracing.span(
-                "release",
-                parent=state.traceparent,
-                start=admission.decided_at,
-                end=self._now(),
-                attributes={"sluicegate.workload": state.name, "sluicegate.term": admission.term},
-            )
-
-    async def _stop(self, state: WorkloadState, admission: Admission) -> None:
-        """Take the job off the cluster; its quota is free once its pods are gone."""
-        job, integration = await self._job(state)
-        if job is None:
-            return
-
-        def patch(current: Object) -> Patch | None:
-            return None if integration.held(current) else integration.stop(current)
-
-        try:
-            after = await self._patch(integration.kind, job, patch)
-        except NotFoundError:
-            return
-        if integration.held(after):
-            await self._report(state, admission, "applied", "suspend", after=after)
-        else:
-            text = f"a started {integration.kind.kind} cannot be stopped and resumed"
-            await self._report(state, admission, "refused", "suspend", message=text, after=after)
-
-    async def _hold(self, state: WorkloadState, admission: Admission | None) -> None:
-        """A job that slipped past the webhook and did not start yet is made to wait."""
-        if state.held or state.pods_active:
-            return
-        if admission is not None and admission.state == "released":
-            return
-        job, integration = await self._job(state)
-        if job is None:
-            return
-
-        def patch(current: Object) -> Patch | None:
-            started = integration.held(current) or integration.active(current)
-            done = integration.finish(current) is not None
-            return None if started or done else integration.hold(current)
-
-        try:
-            after = await self._patch(integration.kind, job, patch)
-        except (NotFoundError, RefusedError) as error:
-            log.info("could not hold a job back", workload=state.name, error=str(error))
-            return
-        if after is not job:
-            log.warning("held a job back that the webhook had not seen", workload=state.name)
-
-    async def _job(self, state: WorkloadState) -> tuple[Object | None, Integration]:
-        assert state.owner is not None
-        group = state.owner.api_version.rpartition("/")[0]
-        integration = integration_for(group=group, plural=state.owner.plural)
-        assert integration is not None, f"no integration for {state.owner}"
-        job = self._mirror.object(integration.kind, state.namespace, state.owner.name)
-        if job is None or job["metadata"]["uid"] != state.owner.uid:
-            job = await self._get(integration.kind, state.namespace, state.owner.name)
-        if job is not None and job["metadata"]["uid"] != state.owner.uid:
-            job = None  # The name lives again; its own workload will come.
-        return job, integration
-
-    def _pod_set_infos(self, admission: Admission) -> tuple[PodSetInfo, ...]:
-        infos = []
-        for assigned in admission.pod_sets:
-            selector: dict[str, str] = {}
-            tolerations: list[Object] = []
-            for flavor_name in dict.fromkeys(assigned.flavors.values()):
-                flavor = self._mirror.object(kinds.RESOURCE_FLAVOR, None, flavor_name)
-                if flavor is None:
-                    raise self._not_seen(f"ResourceFlavor {flavor_name}")
-                spec = flavor.get("spec") or {}
-                selector.update(spec.get("nodeLabels") or {})
-                tolerations.extend(spec.get("tolerations") or [])
-            infos.append(
-                PodSetInfo(
-                    name=assigned.name,
-                    count=assigned.count,
-                    node_selector=selector,
-                    tolerations=tuple(tolerations),
-                )
-            )
-        return tuple(infos)
-
-    # --- writes ------------------------------------------------------------------------------------
-
-    async def _get(self, kind: kinds.Kind, namespace: str, name: str) -> Object | None:
-        try:
-            obj = await self._kube.get(kind, namespace, name)
-        except NotFoundError:
-            self._mirror.vanished(kind, namespace, name)
-            return None
-        self._mirror.wrote(kind, obj)
-        return obj
-
-    async def _patch(
-        self,
-        kind: kinds.Kind,
-        obj: Object,
-        patch_for: Callable[[Object], Patch | None],
-        *,
-        subresource: str | None = None,
-    ) -> Object:
-        """Patch from the state known, and from a fresh one where that was stale. `obj` itself: no write."""
-        namespace, name, uid = (obj["metadata"][key] for key in ("namespace", "name", "uid"))
-        for _ in range(CONFLICTS_MAX):
-            patch = patch_for(obj)
-            if patch is None:
-                return obj
             try:
-                after = await self._kube.patch(
-                    kind, namespace, name, patch, subresource=subresource
-                )
-            except ConflictError:
-                obj = await self._kube.get(kind, namespace, name)
-                if obj["metadata"]["uid"] != uid:
-                    raise NotFoundError(
-                        f"{kind.kind} {namespace}/{name} is another one now"
-                    ) from None
-                self._mirror.wrote(kind, obj)
-                await asyncio.sleep(0)
-                continue
-            self._mirror.wrote(kind, after)
-            return after
-        raise LaterError(f"{kind.kind} {namespace}/{name} keeps changing")
-
-    async def _report(
-        self,
-        state: WorkloadState,
-        admission: Admission,
-        result: Literal["applied", "refused", "gone"],
-        action: str,
-        *,
-        after: Object | None = None,
-        message: str = "",
-    ) -> None:
-        version = "" if after is None else str(after["metadata"].get("resourceVersion", ""))
-        outcome = Outcome(
-            cluster=state.cluster,
-            namespace=state.namespace,
-            name=state.name,
-            uid=state.uid,
-            result=result,
-            action=action,
-            term=admission.term,
-            number=admission.number,
-            version=version,
-            message=message,
-            at=self._now(),
-            traceparent=state.traceparent,
-        )
-        await self._bus.publish(outcome)
+                await self._writer.patch(WORKLOAD, obj, objects.finalizer_patch)
+            except NotFoundError:
+                log.debug("gone already", workload=state.name)
+        self._mirror.forget(state.namespace, state.name)
 
     def _not_seen(self, what: str) -> LaterError:
         return LaterError(f"{what} was not observed yet", delay_seconds=self._not_seen_seconds)
 
 
-def _status_patch(obj: Object, wanted: Object) -> list[Object]:
-    """Replace the status if nobody changed the object since it was read."""
-    metadata = obj["metadata"]
-    return [
-        {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
-        {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
-        {"op": "add", "path": "/status", "value": wanted},
-    ]
+def _lives(obj: Object, state: WorkloadState) -> bool:
+    """The object is of the life that the state is about; a job's Workload has a uid of its own."""
+    return state.owner is not None or obj["metadata"]["uid"] == state.uid
+
+
+def _job_reference(state: WorkloadState, owner: OwnerReference) -> tuple[Kind, Object]:
+    group, _, version = owner.api_version.rpartition("/")
+    kind = Kind(group=group, version=version, plural=owner.plural, kind=owner.kind)
+    return kind, {"metadata": {"namespace": state.namespace, "name": owner.name, "uid": owner.uid}}

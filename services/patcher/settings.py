@@ -12,5 +12,21 @@ __all__ = ["PatcherSettings"]
 class PatcherSettings(KubeSettings):
     """Read once, at start, from `SLUICE_…` environment variables."""
 
+    events_per_second: Annotated[float, Field(ge=0)] = 20.0
+    """Kubernetes events written at most, after a pause a few more; 0 writes none. What cannot be
+    written in time is counted on one event, and in the end lost: decisions never wait for news."""
+
+    foreign_events: bool = False
+    """Whether Workloads that somebody else created get events too: a write more for each decision."""
+
+    reasons_per_second: Annotated[float, Field(gt=0)] = 50.0
+    """How fast workloads that wait are told why, at most. Admissions never wait for it."""
+
+    foreign_reasons_per_second: Annotated[float, Field(gt=0)] = 5.0
+    """The same for Workloads that somebody else created: who makes thousands wants them admitted."""
+
+    queue_statuses_per_second: Annotated[float, Field(gt=0)] = 20.0
+    """Status of all queues together: with many queues each is written less than once a second."""
+
     not_seen_seconds: Annotated[float, Field(gt=0)] = 0.2
     """A decision about an object that was not observed yet is tried again after this long."""

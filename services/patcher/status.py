@@ -12,7 +12,7 @@ from shared.contracts.admissions import Admission
 from shared.contracts.kinds import Object
 from shared.contracts.workloads import Finish
 
-__all__ = ["Conditions", "finished_status", "status_for", "timestamp"]
+__all__ = ["Conditions", "finished_status", "reserves", "status_for", "timestamp"]
 
 ADMITTED: Final = "Admitted"
 EVICTED: Final = "Evicted"
@@ -87,6 +87,15 @@ class Conditions:
             self.set(type_, False, reason, f"Previously: {old.get('message', '')}")
 
 
+def reserves(obj: Object) -> bool:
+    """Whether a Workload object says that it has quota."""
+    status = obj.get("status") or {}
+    conditions = status.get("conditions") or []
+    return "admission" in status or any(
+        c.get("type") == QUOTA_RESERVED and c.get("status") == "True" for c in conditions
+    )
+
+
 def status_for(obj: Object, admission: Admission) -> Object:
     """The whole status that `obj` must have once `admission` was carried out."""
     status: dict[str, Any] = dict(obj.get("status") or {})
@@ -97,7 +106,7 @@ def status_for(obj: Object, admission: Admission) -> Object:
         case "reserved" | "admitted":
             _reserved(status, conditions, admission)
         case "evicted":
-            _evicted(conditions, admission)
+            _evicted(status, conditions, admission)
         case "released":
             _released(status, conditions, admission)
         case _:
@@ -128,9 +137,13 @@ def _waiting(status: dict[str, Any], conditions: Conditions, admission: Admissio
         # Quota is free again: it queues, unless something still keeps it out.
         may_queue = admission.requeue_at is None and admission.reason != "Deactivated"
         conditions.set(REQUEUED, may_queue, evicted.get("reason", ""), evicted.get("message", ""))
+    backed_off = "requeueAt" in (status.get("requeueState") or {})
     if admission.requeue_at is not None:
-        state = dict(status.get("requeueState") or {})
-        status["requeueState"] = {**state, "requeueAt": timestamp(admission.requeue_at)}
+        _requeue_at(status, admission.requeue_at)
+    elif backed_off:
+        _requeue_now(status)
+        if admission.reason != "Deactivated":
+            conditions.set(REQUEUED, True, "BackoffFinished", "The workload backoff was finished")
 
 
 def _reserved(status: dict[str, Any], conditions: Conditions, admission: Admission) -> None:
@@ -147,6 +160,7 @@ def _reserved(status: dict[str, Any], conditions: Conditions, admission: Admissi
             for pod_set in admission.pod_sets
         ],
     }
+    _requeue_now(status)
     conditions.set(QUOTA_RESERVED, True, QUOTA_RESERVED, f"Quota reserved in ClusterQueue {queue}")
     conditions.clear(EVICTED, QUOTA_RESERVED)
     conditions.clear(PREEMPTED, QUOTA_RESERVED)
@@ -157,7 +171,24 @@ def _reserved(status: dict[str, Any], conditions: Conditions, admission: Admissi
         conditions.set(ADMITTED, False, "UnsatisfiedAdmissionChecks", text)
 
 
-def _evicted(conditions: Conditions, admission: Admission) -> None:
+def _requeue_at(status: dict[str, Any], at: datetime) -> None:
+    """Say when it may queue again; another moment is another eviction, which is counted."""
+    state = dict(status.get("requeueState") or {})
+    if state.get("requeueAt") != timestamp(at):
+        count = int(state.get("count") or 0) + 1
+        status["requeueState"] = {"count": count, "requeueAt": timestamp(at)}
+
+
+def _requeue_now(status: dict[str, Any]) -> None:
+    """The wait is over; how often it had to wait stays."""
+    state = dict(status.get("requeueState") or {})
+    if state.pop("requeueAt", None) is not None:
+        status["requeueState"] = state
+
+
+def _evicted(status: dict[str, Any], conditions: Conditions, admission: Admission) -> None:
+    if admission.requeue_at is not None:
+        _requeue_at(status, admission.requeue_at)
     if admission.preempted_by is not None:
         why = _HUMAN.get(admission.reason, admission.reason)
         text = f"Preempted to accommodate a workload ({admission.preempted_by}) due to {why}"

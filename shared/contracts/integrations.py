@@ -79,6 +79,10 @@ class Integration:
     """JSON patch that takes a running one off the cluster so that it can be started again; None: the
     kind cannot be stopped and resumed."""
 
+    restore: Callable[[Object, list[Object]], list[Object] | None] | None = None
+    """JSON patch that undoes on a held object what `release` gave it, to what its pod sets were; None:
+    nothing is to be undone. None for a kind whose `release` gives nothing."""
+
 
 def queue_of(obj: Object) -> str:
     """The LocalQueue that `obj` asks for; empty if it asks for none."""
@@ -270,6 +274,29 @@ def _job_release(job: Object, infos: tuple[PodSetInfo, ...]) -> list[Object]:
     return patch
 
 
+def _job_restore(job: Object, pod_sets: list[Object]) -> list[Object] | None:
+    """Node selector, tolerations and parallelism as in the pod set `main` (`research/kueue.md` 3.1)."""
+    main = next((p for p in pod_sets if p.get("name") == _MAIN), None)
+    if main is None:
+        return None
+    now = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
+    was = (main.get("template") or {}).get("spec") or {}
+    patch: list[Object] = []
+    for field in ("nodeSelector", "tolerations"):
+        before, after = now.get(field) or None, was.get(field) or None
+        path = f"/spec/template/spec/{field}"
+        if after is not None and before != after:
+            patch.append({"op": "add", "path": path, "value": after})
+        elif after is None and before is not None:
+            patch.append({"op": "remove", "path": path})
+    count = main.get("count")
+    if isinstance(count, int) and _job_count(job) < count:
+        patch.append({"op": "add", "path": "/spec/parallelism", "value": count})
+    if not patch:
+        return None
+    return [_uid_test(job), {"op": "test", "path": "/spec/suspend", "value": True}, *patch]
+
+
 def _job_hold(job: Object) -> list[Object]:
     return [_uid_test(job), {"op": "add", "path": "/spec/suspend", "value": True}]
 
@@ -299,6 +326,7 @@ JOB: Final = Integration(
     hold=_job_hold,
     carry=_job_carry,
     stop=_job_hold,
+    restore=_job_restore,
 )
 
 INTEGRATIONS: Final[tuple[Integration, ...]] = (PIPELINE_RUN, JOB)
