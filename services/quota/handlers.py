@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 from prometheus_client import Counter, Gauge
 
+from services.quota.answers import Answers
 from services.quota.decider import Decider
 from shared.bus.port import Bus, BusError, CaughtUp, Entry, FencedError
 from shared.contracts.admissions import HOLDING, Admission, Term
@@ -112,9 +113,10 @@ class Quota:
 
     async def _lead(self) -> None:
         self._state = "reading the streams"
+        decider = self._new_decider()
         term = _Leadership(
             bus=self._bus,
-            decider=self._new_decider(),
+            decider=decider,
             now=self._now,
             tracing=self._tracing,
             audit_seconds=self._audit_seconds,
@@ -122,6 +124,7 @@ class Quota:
         )
         async with asyncio.TaskGroup() as group:
             await term.begin(group)
+            group.create_task(Answers(bus=self._bus, decider=decider).serve())
             self._state = "deciding"
             await term.decide_for_ever()
 

@@ -13,6 +13,7 @@ from uuid import uuid4
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
@@ -85,6 +86,7 @@ class NatsBus:
 
         self._single_server = False
         self._answers: dict[str, Answer] = {}
+        self._listening: dict[str, Subscription] = {}
         self._listening_on: Client | None = None
         self._answering: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(RESPONSES_MAX)
@@ -269,11 +271,29 @@ class NatsBus:
             raise UnavailableError(f"{subject}: {problem}")
         return bytes(reply.data)
 
-    async def respond(self, subject: str, answer: Answer) -> None:
-        """Answer requests to `subject` until the bus stops."""
+    async def respond(self, subject: str, answer: Answer) -> Callable[[], Awaitable[None]]:
+        """Answer requests to `subject` until the bus stops; see the port."""
         self._answers[subject] = answer
         if self._started:
             await self._listen(subject)
+            await self._settle_subscriptions()
+
+        async def withdraw() -> None:
+            self._answers.pop(subject, None)
+            subscription = self._listening.pop(subject, None)
+            if subscription is not None and self._connection.ready:
+                # Where this fails the connection is gone, and with it the subscription.
+                with contextlib.suppress(NatsError):
+                    await subscription.unsubscribe()
+                await self._settle_subscriptions()
+
+        return withdraw
+
+    async def _settle_subscriptions(self) -> None:
+        """Until the server knows who answers: the next question must not go astray."""
+        if self._connection.ready:
+            with contextlib.suppress(NatsError):
+                await self._connection.nc.flush()
 
     def _on_up(self) -> None:
         if self._connection.nc is not self._listening_on:
@@ -283,7 +303,7 @@ class NatsBus:
 
     async def _listen_to_all(self) -> None:
         self._listening_on = self._connection.nc
-        for subject in self._answers:
+        for subject in tuple(self._answers):
             await self._listen(subject)
 
     async def _listen(self, subject: str) -> None:
@@ -294,7 +314,9 @@ class NatsBus:
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
 
-        await self._connection.nc.subscribe(subject, queue="responders", cb=on_request)
+        self._listening[subject] = await self._connection.nc.subscribe(
+            subject, queue="responders", cb=on_request
+        )
 
     async def _answer(self, subject: str, message: Msg) -> None:
         try:

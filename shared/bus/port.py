@@ -180,8 +180,10 @@ class Bus(Protocol):
     async def request(self, subject: str, data: bytes, *, timeout_seconds: float) -> bytes:
         """Ask whoever answers `subject`. Raises `UnavailableError` where nobody does in time."""
 
-    async def respond(self, subject: str, answer: Callable[[bytes], Awaitable[bytes]]) -> None:
-        """Answer requests to `subject` until the bus stops."""
+    async def respond(
+        self, subject: str, answer: Callable[[bytes], Awaitable[bytes]]
+    ) -> Callable[[], Awaitable[None]]:
+        """Answer requests to `subject` until the bus stops, or until what is returned is called."""
 
     async def purge(self, stream: str, subject: str, *, up_to: int) -> None:
         """Drop a tombstone from the view of `stream`, unless the subject has something newer."""

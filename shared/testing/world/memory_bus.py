@@ -275,8 +275,10 @@ class MemoryBus:
         except TimeoutError as error:
             raise UnavailableError(f"{subject}: no answer within {timeout_seconds:g} s") from error
 
-    async def respond(self, subject: str, answer: Callable[[bytes], Awaitable[bytes]]) -> None:
-        """Answer requests to `subject` until the bus stops."""
+    async def respond(
+        self, subject: str, answer: Callable[[bytes], Awaitable[bytes]]
+    ) -> Callable[[], Awaitable[None]]:
+        """Answer requests to `subject` until the bus stops; see the port."""
         tasks: set[asyncio.Task[None]] = set()
 
         async def work(data: bytes, reply: Callable[[bytes], object]) -> None:
@@ -292,7 +294,19 @@ class MemoryBus:
         def take(data: bytes, reply: Callable[[bytes], object]) -> None:
             self.connection.answer(lambda: begin(data, reply))
 
-        await self.ask(lambda server: server.respond(subject, lambda: self.connected, take))
+        withdrawn = False
+
+        def reaches() -> bool:
+            return self.connected and not withdrawn
+
+        async def withdraw() -> None:
+            # Ours at once, also where the server is away: then it forgets with the connection.
+            nonlocal withdrawn
+            withdrawn = True
+            self.connection.send(lambda: self._server.withdraw(subject, take))
+
+        await self.ask(lambda server: server.respond(subject, reaches, take))
+        return withdraw
 
     async def purge(self, stream: str, subject: str, *, up_to: int) -> None:
         """Drop a tombstone from the view of `stream`."""

@@ -340,6 +340,11 @@ class MemoryServer:
         """Send requests for `subject` to `take`, among others."""
         self._responders.setdefault(subject, []).append((reaches, take))
 
+    def withdraw(self, subject: str, take: Responder) -> None:
+        """Send no more requests to `take`."""
+        kept = [known for known in self._responders.get(subject, []) if known[1] is not take]
+        self._responders[subject] = kept
+
     def responder(self, subject: str) -> Responder | None:
         """One of those who answer `subject`, in turn; None: nobody does."""
         responders = self._responders.get(subject, [])

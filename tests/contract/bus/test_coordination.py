@@ -1,6 +1,7 @@
 """Leases and requests."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -83,6 +84,25 @@ async def test_a_request_is_answered(bus_factory: Stage) -> None:
         )
     )
     assert answers == [b"A", b"B", b""]
+
+
+async def test_who_withdraws_is_asked_no_more_and_another_answers(bus_factory: Stage) -> None:
+    one, two, client = (bus_factory.bus(name) for name in ("one", "two", "client"))
+    for bus in (one, two, client):
+        await bus.start()
+
+    def saying(word: bytes) -> Callable[[bytes], Awaitable[bytes]]:
+        async def answer(_data: bytes) -> bytes:
+            return word
+
+        return answer
+
+    withdraw = await one.respond("sluice.api.who", saying(b"one"))
+    assert await client.request("sluice.api.who", b"", timeout_seconds=2.0) == b"one"
+    await withdraw()
+    await two.respond("sluice.api.who", saying(b"two"))
+    answers = [await client.request("sluice.api.who", b"", timeout_seconds=2.0) for _ in range(4)]
+    assert answers == [b"two"] * 4
 
 
 async def test_a_request_that_nobody_answers_says_so(bus_factory: Stage) -> None:
