@@ -12,7 +12,7 @@ from services.quota.engine import flavors as fl
 from services.quota.engine.entry import Back, Entry, Policy
 from services.quota.engine.facts import Assigned, Decision, Key, Preempt, Reserve
 from services.quota.engine.fair_sharing import tournament
-from services.quota.engine.flavors import DEFERRED, FIT, NO_FIT, PREEMPT
+from services.quota.engine.flavors import DEFERRED, FIT, NO_FIT, PREEMPT, Assignment
 from services.quota.engine.preemption.candidates import give_back, take_away
 from services.quota.engine.queues import (
     enqueue,
@@ -196,7 +196,7 @@ class Round:
         ):
             scan = w.scan = None
         assignment, targets = self.weigher.assign(cq, w, scan, None)
-        w.scan = Scan(assignment.tried, cq.generation, self.tree.cycle, shape_of(w))
+        w.scan = self._scan(assignment, cq, w)
         return Entry(
             workload=w,
             cq=cq,
@@ -206,6 +206,14 @@ class Round:
             pairs=assignment.pairs,
             resumed=scan is not None and scan.pending,
         )
+
+    def _scan(self, assignment: Assignment, cq: ClusterQueue, w: Workload) -> Scan | None:
+        """Where the next search goes on; None: at the first flavor."""
+        for tried in assignment.tried:
+            for at in tried.values():
+                if at != -1:
+                    return Scan(assignment.tried, cq.generation, self.tree.cycle, shape_of(w))
+        return None
 
     # Processing ------------------------------------------------------------------------------
 
@@ -255,9 +263,7 @@ class Round:
             give_back(w)
             _queue_of(w).holders[w.key] = w
         e.pairs = e.assignment.pairs
-        e.workload.scan = Scan(
-            e.assignment.tried, e.cq.generation, self.tree.cycle, shape_of(e.workload)
-        )
+        e.workload.scan = self._scan(e.assignment, e.cq, e.workload)
         if e.assignment.mode == FIT:
             e.assignment.mode = DEFERRED
         return self._fits_without_victims(e)

@@ -143,6 +143,8 @@ def assign(
     pinned: Pinned | None = None,
 ) -> Assignment:
     """Find flavors for all pod sets, each seeing what those before it would use."""
+    if pinned is None and scan is None and (at_once := _at_once(cq, plan)) is not None:
+        return at_once
     result = Assignment(plan, cq.node.tree.frs)
     usage = result.usage
     mode = FIT
@@ -190,6 +192,41 @@ def assign(
         result.tried.append({resource: c.tried for resource, c in chosen.items()})
     result.mode = mode if plan.pod_sets else NO_FIT
     return result
+
+
+def _at_once(cq: ClusterQueue, plan: Plan) -> Assignment | None:
+    """The common case, without the general search: one group, and its first flavor simply fits.
+
+    The answer is the same object each time; nobody changes an assignment that fits.
+    """
+    if len(plan.pod_sets) != 1:
+        return None
+    (pod_set,) = plan.pod_sets
+    if len(pod_set.groups) != 1 or pod_set.missing is not None:
+        return None
+    flavor = pod_set.groups[0].flavors[0]
+    if flavor.mismatch is not None:
+        return None
+    node = cq.node
+    for _, index, amount in flavor.asks:
+        if node.usage[index] + amount > node.nominal[index] or amount > available(node, index):
+            return None
+    ready = plan.ready
+    if not ready:
+        tried = -1 if len(pod_set.groups[0].flavors) == 1 else 0
+        result = Assignment(plan, node.tree.frs)
+        result.mode = FIT
+        chosen = {}
+        for resource, index, amount in flavor.asks:
+            chosen[resource] = Chosen(flavor.name, index, FIT, 0)
+            chosen[resource].tried = tried
+            result.usage[index] = amount
+        result.chosen.append(chosen)
+        result.tried.append(dict.fromkeys(chosen, tried))
+        ready.append(result)
+    found = ready[0]
+    assert isinstance(found, Assignment)
+    return found
 
 
 def _find_flavor(

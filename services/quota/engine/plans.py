@@ -68,6 +68,9 @@ class Plan:
     grants: dict[tuple[str, ...], Grant] = field(default_factory=dict)
     """What was given out, by the flavors chosen."""
 
+    ready: list[object] = field(default_factory=list)
+    """The assignment of the first flavor when it simply fits; at most one."""
+
 
 def plan_for(
     cq: ClusterQueue,
