@@ -1,8 +1,10 @@
 """The demo's judgement of itself, from the logs alone and not from what the engine believes."""
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean, variance
 from typing import Final
 
 from services.ctl.demo.story import Case, Story
@@ -10,11 +12,15 @@ from services.simulator.judge import checks
 
 __all__ = ["Verdict", "judge", "queues_formed", "waits_fall_with_priority"]
 
-MEMBERS_MIN: Final = 8
+MEMBERS_MIN: Final = 12
 """Workloads of one shape and priority, for their mean to say anything."""
 
 NOISE_SECONDS: Final = 0.5
 """Means closer than this are equal: an admission is decided within some tenths of a second."""
+
+ERRORS_MAX: Final = 1.0
+"""Means closer than so many standard errors of their difference are equal too: whoever comes when there
+is room waits for nobody, whatever his priority, and chance decides who that is."""
 
 WAITED_SECONDS: Final = 1.0
 WAITED_SHARE_MIN: Final = 0.2
@@ -107,16 +113,22 @@ def waits_fall_with_priority(cases: Iterable[Case]) -> list[str]:
 
 
 def _rises(shape: str, by_priority: dict[int, list[float]]) -> Iterator[str]:
-    means = [
-        (priority, sum(waits) / len(waits))
+    groups = [
+        (priority, waits)
         for priority, waits in sorted(by_priority.items(), reverse=True)
         if len(waits) >= MEMBERS_MIN
     ]
-    for (higher, wait), (lower, longer) in pairwise(means):
-        if wait > longer + NOISE_SECONDS:
+    for (higher, waits), (lower, longer) in pairwise(groups):
+        noise = max(NOISE_SECONDS, ERRORS_MAX * _standard_error(waits, longer))
+        if fmean(waits) > fmean(longer) + noise:
             yield (
-                f"{shape}: priority {higher} waited {wait:.1f} s on average, {lower} only "
-                f"{longer:.1f} s"
+                f"{shape}: priority {higher} waited {fmean(waits):.1f} s on average, {lower} only "
+                f"{fmean(longer):.1f} s"
             )
-    if len(means) > 1 and means[0][1] >= means[-1][1] > NOISE_SECONDS:
+    if len(groups) > 1 and fmean(groups[0][1]) >= fmean(groups[-1][1]) > NOISE_SECONDS:
         yield f"{shape}: the most important waited no less than the least important"
+
+
+def _standard_error(one: list[float], other: list[float]) -> float:
+    """Of the difference of the two means."""
+    return math.sqrt(variance(one) / len(one) + variance(other) / len(other))
