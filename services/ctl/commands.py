@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from services.ctl.errors import CommandError
+
 __all__ = ["app"]
 
 app = typer.Typer(rich_markup_mode=None)
@@ -73,3 +75,33 @@ def get(
         header=not no_headers,
     )
     asyncio.run(show(query, watch=watch, url=nats_url, directory=directory))
+
+
+@app.command()
+def explain(
+    workload: Annotated[
+        str, typer.Argument(metavar="NAMESPACE/NAME", help="Of the job or of its Workload.")
+    ],
+    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+    cluster: Cluster = None,
+    nats_url: NatsUrl = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Say why a workload waits: what it lacks, who holds that, who is ahead, what would help."""
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.explain import explain as ask  # noqa: PLC0415
+
+    namespace, name = _named(workload)
+    if output not in {"text", "json"}:
+        raise CommandError(f"--output {output}", "must be text or json")
+    asyncio.run(
+        ask(namespace, name, cluster=cluster, output=output, url=nats_url, directory=directory)
+    )
+
+
+def _named(workload: str) -> tuple[str, str]:
+    namespace, slash, name = workload.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise CommandError(workload, "is no NAMESPACE/NAME", hint="for example team-tenant/build-1")
+    return namespace, name

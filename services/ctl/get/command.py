@@ -27,6 +27,8 @@ SETTLE_SECONDS: Final = 0.2
 
 POSITIONS_SECONDS: Final = 1.0
 POSITIONS_SUBJECT: Final = "sluice.rpc.quota.positions"
+POSITIONS_MAX: Final = 4000
+"""As `shared.contracts.explain` has them, whose import would cost more than this command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,7 @@ async def get(query: Query, *, watch: bool, url: str | None, directory: Path) ->
         picture = await read(look, query.inputs())
         rows = query.rows(picture, current())
         if query.resource.name == "workloads" and query.output in {"table", "wide"}:
-            rows = await _with_positions(look, rows)
+            rows = await _with_positions(look, query, rows)
     if not rows and query.name is not None:
         raise _not_found(query)
     if not rows and query.output not in {"json", "yaml"}:
@@ -113,12 +115,17 @@ def _by_log(inputs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return by_log
 
 
-async def _with_positions(look: Look, rows: list[Row]) -> list[Row]:
+async def _with_positions(look: Look, query: Query, rows: list[Row]) -> list[Row]:
     """Fill in the places in the queues, if quota is there to tell them."""
     if not any("PENDING" in row.cells for row in rows):
         return rows
+    question: Json = {"limit": POSITIONS_MAX}
+    if query.namespace is not None:
+        question["namespace"] = query.namespace
     try:
-        answer = await look.ask(POSITIONS_SUBJECT, b"{}", timeout_seconds=POSITIONS_SECONDS)
+        answer = await look.ask(
+            POSITIONS_SUBJECT, json.dumps(question).encode(), timeout_seconds=POSITIONS_SECONDS
+        )
     except SilentError:
         return rows  # Nobody leads at the moment; everything else is still worth showing.
     places = {
