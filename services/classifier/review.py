@@ -1,25 +1,46 @@
-"""AdmissionReview `v1`: bytes in, bytes out. Pure but for what it is given.
+"""AdmissionReview and ConversionReview `v1`: bytes in, bytes out. Pure but for what it is given.
 
 https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
+https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/#webhook-request-and-response
 """
 
+import asyncio
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 import orjson
 
+from services.classifier.conversion import GROUP, ConversionError, convert
 from services.classifier.mutate import BAD_REQUEST, Mutated, RefusedError, mutate, no_trace
 from services.classifier.rules import Rules
+from services.classifier.validation import Problem, validate
+from shared.contracts.apis.definitions import STORAGE
 from shared.contracts.kinds import Kind, Object
 
-__all__ = ["REVIEW_BYTES_MAX", "Outcome", "Reply", "answer_review"]
+__all__ = [
+    "CONVERSION_BYTES_MAX",
+    "REVIEW_BYTES_MAX",
+    "Outcome",
+    "Reply",
+    "answer_conversion",
+    "answer_review",
+    "answer_validation",
+]
 
 REVIEW_BYTES_MAX: Final = 3 * 1024 * 1024
 """What an API server takes in one request; etcd keeps half of that."""
 
+CONVERSION_BYTES_MAX: Final = 128 * 1024 * 1024
+"""A list that somebody reads in an older version comes as one request: some 40,000 Workloads."""
+
+_CONVERTED_AT_A_TIME: Final = 50
+"""Objects between two looks at what else there is to answer: some 10 ms."""
+
+_UNPROCESSABLE: Final = 422
+_CONVERSION_VERSION: Final = "apiextensions.k8s.io/v1"
 _API_VERSION: Final = "admission.k8s.io/v1"
 _REASONS: Final = {400: "BadRequest", 500: "InternalError"}
 _HTTP_OK: Final = 200
@@ -69,12 +90,7 @@ def answer_review(
     try:
         request = _request(body)
     except ValueError as error:
-        return Reply(
-            status=BAD_REQUEST,
-            body=str(error).encode(),
-            outcome=Outcome.MALFORMED,
-            message=str(error),
-        )
+        return _malformed(error)
     if request.get("operation", "CREATE") != "CREATE" or request.get("subResource"):
         return _allowed(request, Mutated(object={}, patch=()))
     try:
@@ -94,17 +110,92 @@ def answer_review(
     return _allowed(request, made)
 
 
-def _request(body: bytes) -> Object:
+def answer_validation(body: bytes) -> Reply:
+    """Answer one review by the rules of the object's kind; a kind without rules is allowed."""
+    try:
+        request = _request(body)
+    except ValueError as error:
+        return _malformed(error)
+    unchanged = Mutated(object={}, patch=())
+    if request.get("operation") not in {"CREATE", "UPDATE"}:
+        return _allowed(request, unchanged)
+    try:
+        obj = _newest(_object(request, None))
+        old = request.get("oldObject")
+        problems = validate(obj, _newest(old) if isinstance(old, dict) else None)
+    except (RefusedError, ConversionError) as error:
+        return _denied(request, BAD_REQUEST, str(error))
+    except RecursionError:
+        return _denied(request, BAD_REQUEST, "object: nested too deeply")
+    return _invalid(request, obj, problems) if problems else _allowed(request, unchanged)
+
+
+def _newest(obj: Object) -> Object:
+    """Rules are about the storage version: what is wrong is said in its words."""
+    group, _, version = str(obj.get("apiVersion")).rpartition("/")
+    ours = group == GROUP and version != STORAGE
+    return convert(obj, f"{GROUP}/{STORAGE}") if ours else obj
+
+
+async def answer_conversion(body: bytes) -> Reply:
+    """Convert the objects of one review, and let other requests in between."""
+    try:
+        request = _request(body, _CONVERSION_VERSION, "ConversionReview")
+    except ValueError as error:
+        return _malformed(error)
+    objects = request.get("objects")
+    converted: list[Object] = []
+    try:
+        for number, obj in enumerate(objects if isinstance(objects, list) else (), start=1):
+            converted.append(convert(obj, str(request.get("desiredAPIVersion"))))
+            if number % _CONVERTED_AT_A_TIME == 0:
+                await asyncio.sleep(0)
+    except (ConversionError, RecursionError) as error:
+        message = str(error)
+        result = {"status": "Failure", "message": message}
+        response: dict[str, Any] = {"uid": request["uid"], "result": result}
+        outcome = Outcome.REFUSED
+    else:
+        message, outcome = "", Outcome.MUTATED
+        response = {
+            "uid": request["uid"],
+            "result": {"status": "Success"},
+            "convertedObjects": converted,
+        }
+    review = {
+        "apiVersion": _CONVERSION_VERSION,
+        "kind": "ConversionReview",
+        "response": response,
+    }
+    return Reply(
+        status=_HTTP_OK,
+        body=orjson.dumps(review),
+        outcome=outcome,
+        message=message,
+        request={"uid": request["uid"]},
+    )
+
+
+def _malformed(error: ValueError) -> Reply:
+    return Reply(
+        status=BAD_REQUEST,
+        body=str(error).encode(),
+        outcome=Outcome.MALFORMED,
+        message=str(error),
+    )
+
+
+def _request(body: bytes, api_version: str = _API_VERSION, kind: str = "AdmissionReview") -> Object:
     """Read the envelope. Raises `ValueError` in words for whoever calls us wrongly."""
     try:
         review = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise ValueError(f"body: not JSON: {error}") from error
     if not isinstance(review, dict):
-        raise ValueError("body: must be an AdmissionReview object")  # noqa: TRY004
-    if review.get("apiVersion") != _API_VERSION or review.get("kind") != "AdmissionReview":
+        raise ValueError(f"body: must be an object of kind {kind}")  # noqa: TRY004
+    if review.get("apiVersion") != api_version or review.get("kind") != kind:
         got = f"{review.get('apiVersion')} {review.get('kind')}"
-        raise ValueError(f"body: must be {_API_VERSION} AdmissionReview, got {got}")
+        raise ValueError(f"body: must be {api_version} {kind}, got {got}")
     request = review.get("request")
     if not isinstance(request, dict):
         raise ValueError("request: must be an object")  # noqa: TRY004
@@ -149,6 +240,36 @@ def _denied(request: Object, code: int, problem: str) -> Reply:
         status=_HTTP_OK,
         body=_review(response),
         outcome=outcome,
+        message=message,
+        request=request,
+    )
+
+
+def _invalid(request: Object, obj: Object, problems: Sequence[Problem]) -> Reply:
+    """As an API server refuses an object of its own kinds: one sentence, and a cause per problem."""
+    kind = str(obj.get("kind"))
+    group = str(obj.get("apiVersion")).rpartition("/")[0]
+    metadata = obj.get("metadata")
+    name = str(request.get("name") or (metadata or {}).get("name") or "")
+    listed = ", ".join(map(str, problems))
+    several = f"[{listed}]" if len(problems) > 1 else listed
+    message = f'{kind}.{group} "{name}" is invalid: {several}'
+    status = {
+        "status": "Failure",
+        "code": _UNPROCESSABLE,
+        "reason": "Invalid",
+        "message": message,
+        "details": {
+            "name": name,
+            "group": group,
+            "kind": kind,
+            "causes": [problem.cause for problem in problems],
+        },
+    }
+    return Reply(
+        status=_HTTP_OK,
+        body=_review({"uid": request["uid"], "allowed": False, "status": status}),
+        outcome=Outcome.REFUSED,
         message=message,
         request=request,
     )

@@ -1,6 +1,7 @@
-"""The admission webhook as an ASGI app. It answers from memory; nothing here waits for anybody.
+"""The webhook as an ASGI app: mutation, validation, conversion. It answers from memory.
 
 Until a configuration is loaded it answers 503, so that with `failurePolicy: Fail` nothing slips past.
+Validation and conversion need none.
 """
 
 import asyncio
@@ -15,12 +16,27 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from services.classifier.mutate import no_trace
-from services.classifier.review import REVIEW_BYTES_MAX, Outcome, Reply, answer_review
+from services.classifier.review import (
+    CONVERSION_BYTES_MAX,
+    REVIEW_BYTES_MAX,
+    Outcome,
+    Reply,
+    answer_conversion,
+    answer_review,
+    answer_validation,
+)
 from services.classifier.rules import RulesHolder
 from shared.contracts import kinds
 from shared.contracts.kinds import Kind
 
-__all__ = ["JOB_PATH", "MUTATE_PATH", "PIPELINE_RUN_PATH", "webhook_app"]
+__all__ = [
+    "CONVERT_PATH",
+    "JOB_PATH",
+    "MUTATE_PATH",
+    "PIPELINE_RUN_PATH",
+    "VALIDATE_PATH",
+    "webhook_app",
+]
 
 log = structlog.get_logger(__name__)
 
@@ -29,6 +45,9 @@ PIPELINE_RUN_PATH: Final = "/mutate-tekton-dev-v1-pipelinerun"
 """The path of tekton-kueue's webhook configuration."""
 
 JOB_PATH: Final = "/mutate-batch-v1-job"
+
+VALIDATE_PATH: Final = "/validate"
+CONVERT_PATH: Final = "/convert"
 
 _KINDS: Final[dict[str, Kind | None]] = {
     MUTATE_PATH: None,
@@ -46,8 +65,12 @@ _SECONDS: Final = Histogram(
 )
 
 
-class _TooLargeError(Exception):
-    """The body exceeds `REVIEW_BYTES_MAX`."""
+class _RefusedBodyError(Exception):
+    """The body is too large, or whoever sent it has gone."""
+
+    def __init__(self, answer: Response) -> None:
+        super().__init__()
+        self.answer = answer
 
 
 def webhook_app(
@@ -60,20 +83,16 @@ def webhook_app(
 
     `job_default_queue` is for Jobs that name no queue; empty leaves those alone.
     """
+    one_at_a_time = asyncio.Lock()
 
     async def mutate(request: Request) -> Response:
         current = rules.current
         if current is None:
             return PlainTextResponse(_not_loaded(rules), status_code=_UNAVAILABLE)
         try:
-            body = await _body(request)
-        except _TooLargeError:
-            _REVIEWS.labels(outcome=Outcome.MALFORMED).inc()
-            return PlainTextResponse(
-                f"body: larger than {REVIEW_BYTES_MAX} bytes", status_code=_TOO_LARGE
-            )
-        except ClientDisconnect:
-            return Response(status_code=_UNAVAILABLE)  # nobody is there to read it
+            body = await _body(request, REVIEW_BYTES_MAX)
+        except _RefusedBodyError as error:
+            return error.answer
         loop = asyncio.get_running_loop()
         began = loop.time()
         reply = answer_review(
@@ -84,10 +103,27 @@ def webhook_app(
             job_default_queue=job_default_queue,
         )
         _SECONDS.observe(loop.time() - began)
-        _REVIEWS.labels(outcome=reply.outcome).inc()
-        _log(reply)
-        media = "text/plain" if reply.outcome is Outcome.MALFORMED else "application/json"
-        return Response(reply.body, status_code=reply.status, media_type=media)
+        return _answer(reply)
+
+    async def validate(request: Request) -> Response:
+        try:
+            body = await _body(request, REVIEW_BYTES_MAX)
+        except _RefusedBodyError as error:
+            return error.answer
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        reply = answer_validation(body)
+        _SECONDS.observe(loop.time() - began)
+        return _answer(reply)
+
+    async def convert(request: Request) -> Response:
+        try:
+            body = await _body(request, CONVERSION_BYTES_MAX)
+        except _RefusedBodyError as error:
+            return error.answer
+        async with one_at_a_time:  # A list may be large; two would need the memory of both.
+            reply = await answer_conversion(body)
+        return _answer(reply)
 
     async def live(_request: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -100,21 +136,39 @@ def webhook_app(
     return Starlette(
         routes=[
             *(Route(path, mutate, methods=["POST"]) for path in _KINDS),
+            Route(VALIDATE_PATH, validate, methods=["POST"]),
+            Route(CONVERT_PATH, convert, methods=["POST"]),
             Route("/healthz", live),
             Route("/readyz", ready),
         ]
     )
 
 
-async def _body(request: Request) -> bytes:
+def _answer(reply: Reply) -> Response:
+    _REVIEWS.labels(outcome=reply.outcome).inc()
+    _log(reply)
+    media = "text/plain" if reply.outcome is Outcome.MALFORMED else "application/json"
+    return Response(reply.body, status_code=reply.status, media_type=media)
+
+
+async def _body(request: Request, bytes_max: int) -> bytes:
     """Read the body as far as the limit, whatever its length header says."""
     parts: list[bytes] = []
     size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > REVIEW_BYTES_MAX:
-            raise _TooLargeError
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > bytes_max:
+                _REVIEWS.labels(outcome=Outcome.MALFORMED).inc()
+                raise _RefusedBodyError(
+                    PlainTextResponse(
+                        f"body: larger than {bytes_max} bytes", status_code=_TOO_LARGE
+                    )
+                )
+            parts.append(part)
+    except ClientDisconnect:
+        # Nobody is there to read it.
+        raise _RefusedBodyError(Response(status_code=_UNAVAILABLE)) from None
     return b"".join(parts)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema
+from pydantic import Field, PlainValidator, StringConstraints, WithJsonSchema
 
 from shared.contracts.apis.schema import ApiModel, Extra, keyed, listed, rules
 from shared.contracts.quantities import parse_quantity
@@ -52,14 +52,17 @@ Time = Annotated[str, Extra({"format": "date-time"})]
 Metadata = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 
 
-def _quantity(value: int | str) -> int | str:
+def _quantity(value: Any) -> int | str:
+    """Raises `ValueError` for what is no quantity."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("must be an integer or a string such as 500m or 2Gi")  # noqa: TRY004
     parse_quantity(str(value))
     return value
 
 
 Quantity = Annotated[
     int | str,
-    AfterValidator(_quantity),
+    PlainValidator(_quantity),
     WithJsonSchema(
         {
             "anyOf": [{"type": "integer"}, {"type": "string"}],

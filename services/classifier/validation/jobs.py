@@ -1,0 +1,183 @@
+"""Jobs of `batch/v1`: the labels and annotations by which they wait. `research/kueue.md` 1.11."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from services.classifier.validation.names import label_key, subdomain
+from services.classifier.validation.problems import (
+    IMMUTABLE,
+    Problem,
+    forbidden,
+    invalid,
+    missing,
+)
+from services.classifier.validation.reading import at, mapping, number
+from services.classifier.validation.workloads import ELASTIC, elastic
+from shared.contracts.kinds import Object
+from shared.contracts.names import MAX_EXECUTION, MIN_PARALLELISM, PRIORITY_CLASS_LABEL, QUEUE
+
+__all__ = ["job", "job_update"]
+
+PREBUILT: Final = "kueue.x-k8s.io/prebuilt-workload-name"
+EQUAL_COMPLETIONS: Final = "kueue.x-k8s.io/job-completions-equal-parallelism"
+_PODS: Final = "spec.template.metadata.annotations"
+_TOPOLOGY: Final = tuple(
+    f"kueue.x-k8s.io/podset-{how}-topology" for how in ("preferred", "required", "unconstrained")
+)
+_SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"
+_SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+
+
+def job(obj: Object) -> Iterator[Problem]:
+    """What is wrong with a Job by itself."""
+    for label in (QUEUE, PREBUILT):
+        value = _label(obj, label)
+        if value is not None:
+            yield from subdomain(_of_label(label), value)
+    limit = _label(obj, MAX_EXECUTION)
+    if limit is not None:
+        yield from _positive(_of_label(MAX_EXECUTION), limit)
+    yield from _partial(obj)
+    yield from _equal_completions(obj)
+    yield from _topology(obj)
+
+
+def job_update(obj: Object, old: Object) -> Iterator[Problem]:
+    """What may not change, or not while the job runs: it runs on quota of the queue it named."""
+    runs, ran = not _suspended(obj), not _suspended(old)
+    for label, fixed in ((QUEUE, runs), (PREBUILT, runs), (MAX_EXECUTION, runs or ran)):
+        now = _label(obj, label)
+        if fixed and (now or "") != (_label(old, label) or ""):
+            yield invalid(_of_label(label), now or "", IMMUTABLE)
+    yield from _priority_update(obj, old, runs=runs)
+    if elastic(obj) != elastic(old):
+        yield invalid(_of_annotation(ELASTIC), elastic(obj), IMMUTABLE)
+    if _annotation(old, MIN_PARALLELISM) is not None and ran and _pods(obj) != _pods(old):
+        yield forbidden(
+            "spec.parallelism",
+            "cannot change when partial admission is enabled and the job is not suspended",
+        )
+    before, now = _annotation(old, EQUAL_COMPLETIONS), _annotation(obj, EQUAL_COMPLETIONS)
+    if runs and ran and (before in _TRUE) != (now in _TRUE):
+        yield forbidden(
+            _of_annotation(EQUAL_COMPLETIONS), f"{IMMUTABLE} while the job is not suspended"
+        )
+
+
+def _priority_update(obj: Object, old: Object, *, runs: bool) -> Iterator[Problem]:
+    field = _of_label(PRIORITY_CLASS_LABEL)
+    before, now = (_label(each, PRIORITY_CLASS_LABEL) or "" for each in (old, obj))
+    if now and not before and runs:
+        yield invalid(
+            field, now, "WorkloadPriorityClass cannot be added to a non-suspended workload"
+        )
+    if before and not now:
+        yield invalid(field, now, "WorkloadPriorityClass cannot be removed from a workload")
+
+
+def _partial(obj: Object) -> Iterator[Problem]:
+    least = _annotation(obj, MIN_PARALLELISM)
+    if least is None:
+        return
+    field = _of_annotation(MIN_PARALLELISM)
+    if not _INTEGER.fullmatch(least):
+        yield invalid(field, least, "must be an integer")
+    elif not 0 < int(least) < _pods(obj):
+        yield invalid(field, int(least), f"should be between 0 and {_pods(obj) - 1}")
+    if elastic(obj):
+        yield invalid(field, least, "partial admission and elastic job cannot be used together")
+
+
+def _equal_completions(obj: Object) -> Iterator[Problem]:
+    given = _annotation(obj, EQUAL_COMPLETIONS)
+    if given is None:
+        return
+    field = _of_annotation(EQUAL_COMPLETIONS)
+    if given not in _TRUE | _FALSE:
+        yield invalid(field, given, "must be true or false")
+    if given not in _TRUE:
+        return
+    if at(obj, "spec", "completionMode") in {None, "NonIndexed"}:
+        yield invalid(field, given, "should not be enabled for NonIndexed jobs")
+    completions, parallelism = (_number(obj, part, 1) for part in ("completions", "parallelism"))
+    if completions != parallelism:
+        yield invalid(
+            "spec.completions",
+            completions,
+            f"should be equal to parallelism when {EQUAL_COMPLETIONS} annotation is true",
+        )
+
+
+def _topology(obj: Object) -> Iterator[Problem]:
+    given = mapping(obj, "spec", "template", "metadata", "annotations")
+    wanted = [name for name in _TOPOLOGY if name in given]
+    if len(wanted) > 1:
+        yield invalid(
+            _PODS, wanted, f"must not contain more than one topology annotation: {wanted}"
+        )
+    for name in wanted[:1]:
+        field = f"{_PODS}[{name}]"
+        if name.endswith("unconstrained-topology"):
+            if given[name] not in _TRUE | _FALSE:
+                yield invalid(field, given[name], "must be true or false")
+        else:
+            yield from label_key(field, str(given[name]))
+    yield from _topology_slices(obj, given)
+
+
+def _topology_slices(obj: Object, given: Object) -> Iterator[Problem]:
+    size, topology = given.get(_SLICE_SIZE), given.get(_SLICE_TOPOLOGY)
+    field = f"{_PODS}[{_SLICE_SIZE}]"
+    if topology is not None:
+        yield from label_key(f"{_PODS}[{_SLICE_TOPOLOGY}]", str(topology))
+        if size is None:
+            yield missing(field, f"must be set when {_SLICE_TOPOLOGY} is specified")
+    elif size is not None:
+        yield forbidden(field, f"may not be set when {_SLICE_TOPOLOGY} is not specified")
+    if size is not None:
+        yield from _positive(field, str(size))
+        if _INTEGER.fullmatch(str(size)) and int(size) > _pods(obj):
+            yield invalid(field, int(size), f"must not be greater than pod set count {_pods(obj)}")
+
+
+def _positive(field: str, value: str) -> Iterator[Problem]:
+    if not _INTEGER.fullmatch(value):
+        yield invalid(field, value, "must be an integer")
+    elif int(value) <= 0:
+        yield invalid(field, int(value), "should be greater than 0")
+
+
+def _suspended(obj: Object) -> bool:
+    return at(obj, "spec", "suspend") is True
+
+
+def _number(obj: Object, field: str, otherwise: int) -> int:
+    return number(mapping(obj, "spec"), field, otherwise)
+
+
+def _pods(obj: Object) -> int:
+    """Pods at a time: no more than there are completions left to do."""
+    parallelism = _number(obj, "parallelism", 1)
+    return min(parallelism, _number(obj, "completions", parallelism))
+
+
+def _label(obj: Object, name: str) -> str | None:
+    value = at(obj, "metadata", "labels", name)
+    return None if value is None else str(value)
+
+
+def _annotation(obj: Object, name: str) -> str | None:
+    value = at(obj, "metadata", "annotations", name)
+    return None if value is None else str(value)
+
+
+def _of_label(name: str) -> str:
+    return f"metadata.labels[{name}]"
+
+
+def _of_annotation(name: str) -> str:
+    return f"metadata.annotations[{name}]"

@@ -1,0 +1,169 @@
+"""Rules for names, labels and annotations, as Kubernetes has them.
+
+https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
+https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from services.classifier.validation.problems import Problem, duplicate, forbidden, invalid
+from services.classifier.validation.reading import indexed, listed, mapping
+from shared.contracts.kinds import Object
+
+__all__ = [
+    "annotations",
+    "label_key",
+    "label_value",
+    "labels",
+    "selector",
+    "subdomain",
+    "taints",
+    "tolerations",
+]
+
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_VALUE: Final = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+
+SUBDOMAIN_MAX: Final = 253
+LABEL_MAX: Final = 63
+ANNOTATIONS_BYTES_MAX: Final = 256 * 1024
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_TAINT_EFFECTS: Final = (
+    "supported taint effect values: 'NoSchedule', 'PreferNoSchedule', 'NoExecute'"
+)
+
+
+def subdomain(field: str, value: str) -> Iterator[Problem]:
+    """A name as most objects have it."""
+    if len(value) > SUBDOMAIN_MAX:
+        yield invalid(field, value, f"must be no more than {SUBDOMAIN_MAX} characters")
+    if not _SUBDOMAIN.fullmatch(value):
+        yield invalid(
+            field,
+            value,
+            "must be a lowercase RFC 1123 subdomain: lower case letters, digits, '-' or '.', "
+            "with a letter or a digit at both ends",
+        )
+
+
+def label_key(field: str, value: str) -> Iterator[Problem]:
+    """A label's key; resources are named by the same rule."""
+    prefix, slash, name = value.rpartition("/")
+    if slash and (len(prefix) > SUBDOMAIN_MAX or not _SUBDOMAIN.fullmatch(prefix)):
+        yield invalid(field, value, "the part before '/' must be a lowercase RFC 1123 subdomain")
+    if len(name) > LABEL_MAX:
+        yield invalid(field, value, f"name part must be no more than {LABEL_MAX} characters")
+    if not _NAME.fullmatch(name):
+        yield invalid(
+            field,
+            value,
+            "name part must be letters, digits, '-', '_' or '.', with a letter or a digit at both "
+            "ends",
+        )
+
+
+def label_value(field: str, value: str) -> Iterator[Problem]:
+    """A label's value, which may be empty."""
+    if len(value) > LABEL_MAX:
+        yield invalid(field, value, f"must be no more than {LABEL_MAX} characters")
+    if not _VALUE.fullmatch(value):
+        yield invalid(
+            field,
+            value,
+            "a valid label must be empty or letters, digits, '-', '_' or '.', with a letter or a "
+            "digit at both ends",
+        )
+
+
+def labels(field: str, values: Object) -> Iterator[Problem]:
+    """Keys and values."""
+    for key, value in values.items():
+        yield from label_key(field, key)
+        yield from label_value(f"{field}[{key}]", str(value))
+
+
+def annotations(field: str, values: Object) -> Iterator[Problem]:
+    """Keys, and the size of all."""
+    for key in values:
+        yield from label_key(field, key.lower())
+    size = sum(len(key) + len(str(value).encode()) for key, value in values.items())
+    if size > ANNOTATIONS_BYTES_MAX:
+        yield invalid(field, size, f"must be no more than {ANNOTATIONS_BYTES_MAX} bytes together")
+
+
+def selector(field: str, value: Any) -> Iterator[Problem]:
+    """A label selector."""
+    yield from labels(f"{field}.matchLabels", mapping(value, "matchLabels"))
+    for path, expression in indexed(f"{field}.matchExpressions", listed(value, "matchExpressions")):
+        values = listed(expression, "values")
+        operator = expression.get("operator")
+        match operator:
+            case "In" | "NotIn":
+                if not values:
+                    yield invalid(
+                        f"{path}.values", values, "must be specified when operator is In or NotIn"
+                    )
+            case "Exists" | "DoesNotExist":
+                if values:
+                    yield forbidden(
+                        f"{path}.values",
+                        "may not be specified when operator is Exists or DoesNotExist",
+                    )
+            case _:
+                yield invalid(f"{path}.operator", operator, "not a valid selector operator")
+        yield from label_key(f"{path}.key", str(expression.get("key", "")))
+        for index, one in enumerate(values):
+            yield from label_value(f"{path}.values[{index}]", str(one))
+
+
+def taints(field: str, values: list[Any]) -> Iterator[Problem]:
+    """Taints of nodes; key and effect together are unique."""
+    seen = set()
+    for path, taint in indexed(field, values):
+        key, effect = str(taint.get("key", "")), taint.get("effect")
+        yield from label_key(f"{path}.key", key)
+        yield from label_value(f"{path}.value", str(taint.get("value") or ""))
+        if effect not in _EFFECTS:
+            yield invalid(f"{path}.effect", effect, _TAINT_EFFECTS)
+        if (key, effect) in seen:
+            yield duplicate(path, taint, "taints must be unique by key and effect pair")
+        seen.add((key, effect))
+
+
+def tolerations(field: str, values: list[Any]) -> Iterator[Problem]:
+    """What pods tolerate."""
+    for path, toleration in indexed(field, values):
+        key, operator = toleration.get("key"), toleration.get("operator")
+        effect = toleration.get("effect")
+        if key:
+            yield from label_key(f"{path}.key", str(key))
+        elif operator != "Exists":
+            yield invalid(
+                f"{path}.operator",
+                operator,
+                "operator must be Exists when 'key' is empty, which means "
+                "'match all values and all keys'",
+            )
+        if operator not in {None, "", "Equal", "Exists"}:
+            yield invalid(
+                f"{path}.operator",
+                operator,
+                "supported toleration values: 'Equal'(default), 'Exists'",
+            )
+        if operator == "Exists" and toleration.get("value"):
+            yield invalid(
+                f"{path}.value",
+                toleration["value"],
+                "a value must be empty when 'operator' is 'Exists'",
+            )
+        if effect and effect not in _EFFECTS:
+            yield invalid(f"{path}.effect", effect, _TAINT_EFFECTS)
+        if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
+            yield invalid(
+                f"{path}.effect",
+                effect,
+                "effect must be 'NoExecute' when 'tolerationSeconds' is set",
+            )

@@ -1,0 +1,83 @@
+"""Whether an object has the shape of its kind, by the same models that the schemas come from.
+
+On a cluster the API server has checked this before. It is asked again because a webhook may be
+registered where the definitions are somebody else's, or none.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from services.classifier.validation.problems import Problem, Rule, invalid, missing
+from shared.contracts.apis.definitions import DEFINITIONS
+from shared.contracts.kinds import Object
+
+__all__ = ["shape"]
+
+_MODELS: Final = {definition.kind.kind: definition.model for definition in DEFINITIONS}
+
+_DETAILS: Final[Mapping[str, str]] = {
+    "string_type": "must be of type string",
+    "int_type": "must be of type integer",
+    "bool_type": "must be of type boolean",
+    "dict_type": "must be of type object",
+    "model_type": "must be of type object",
+    "model_attributes_type": "must be of type object",
+    "list_type": "must be of type array",
+    "string_too_long": "may not be more than {max_length} characters",
+    "string_too_short": "should be at least {min_length} characters long",
+    "string_pattern_mismatch": "should match '{pattern}'",
+    "too_long": "must have at most {max_length} items",
+    "too_short": "should have at least {min_length} items",
+    "greater_than_equal": "should be greater than or equal to {ge}",
+    "less_than_equal": "should be less than or equal to {le}",
+    "value_error": "{error}",
+}
+
+
+def shape(obj: Object, kind: str) -> list[Problem]:
+    """What does not fit the model of the kind in `v1beta2`; nothing for kinds without one."""
+    model = _MODELS.get(kind)
+    if model is None:
+        return []
+    try:
+        model.model_validate(obj)
+    except ValidationError as error:
+        return list(_problems(error))
+    return []
+
+
+def _problems(error: ValidationError) -> Iterator[Problem]:
+    for fault in error.errors(include_url=False):
+        field, value = _path(fault), fault["input"]
+        context = fault.get("ctx", {})
+        match fault["type"]:
+            case "missing":
+                yield missing(field)
+            case "literal_error":
+                listed = str(context["expected"]).replace("'", '"').replace(" or ", ", ")
+                yield Problem(
+                    field, Rule.UNSUPPORTED, invalid(field, value, "").shown, _values(listed)
+                )
+            case other:
+                detail = _DETAILS.get(other, fault["msg"]).format_map(context)
+                yield invalid(field, value, detail)
+
+
+def _values(listed: str) -> str:
+    return f"supported values: {listed}"
+
+
+def _path(fault: ErrorDetails) -> str:
+    path = ""
+    for step in fault["loc"]:
+        path += _step(step)
+    return path.removeprefix(".") or "object"
+
+
+def _step(step: Any) -> str:
+    if isinstance(step, int) or "/" in str(step) or "." in str(step):
+        return f"[{step}]"
+    return f".{step}"
