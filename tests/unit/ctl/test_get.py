@@ -1,0 +1,346 @@
+"""Columns, ages, selectors and words of `sluice get`, from messages as they are in the views."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from services.ctl.errors import CommandError
+from services.ctl.get.ages import UNKNOWN, age, duration
+from services.ctl.get.command import POSITIONS_MAX, POSITIONS_SUBJECT, Query, show
+from services.ctl.get.picture import Picture
+from services.ctl.get.resources import RESOURCES, resource_named
+from services.ctl.get.selectors import selector
+from services.ctl.get.table import Table
+from shared.bus import look, streams
+from shared.bus.look import Seen
+from shared.contracts import explain as contract
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+Json = dict[str, Any]
+
+
+def seen(subject: str, **body: Any) -> Seen:
+    body = {"cluster": "hub", **body}
+    return Seen(subject=subject, body=body, headers={}, sequence=1, time=NOW)
+
+
+def ago(**how: int) -> str:
+    return (NOW - timedelta(**how)).isoformat()
+
+
+def observed(kind: str, plural: str, name: str, spec: Json, *, ns: str = "", **more: Any) -> Seen:
+    metadata = {"name": name, "namespace": ns, "creationTimestamp": ago(hours=3)}
+    metadata |= more.pop("metadata", {})
+    return seen(
+        f"sluice.observed.{more.get('cluster', 'hub')}.{ns or '_'}.{name}.{plural}_kueue_x-k8s_io",
+        group="kueue.x-k8s.io", version="v1beta2", kind=kind, plural=plural,
+        namespace=ns or None, name=name,
+        object={"metadata": metadata, "spec": spec, **more.pop("also", {})}, **more,
+    )  # fmt: skip
+
+
+def workload(name: str, *, namespace: str = "team", **more: Any) -> Seen:
+    owner = {"api_version": "batch/v1", "kind": "Job", "name": name.removeprefix("job-")}
+    return seen(
+        f"sluice.workload.hub.{namespace}.{name}",
+        **{
+            "namespace": namespace, "name": name, "uid": f"u-{name}", "phase": "waiting",
+            "queue": "main", "priority": 7, "owner": owner, "created_at": ago(minutes=5), **more,
+        },
+    )  # fmt: skip
+
+
+def admission(name: str, state: str, **more: Any) -> Seen:
+    return seen(
+        f"sluice.admission.hub.team.{name}", namespace="team", name=name, state=state,
+        **{"uid": f"u-{name}", "decided_at": ago(seconds=90), "cluster_queue": "cq", **more},
+    )  # fmt: skip
+
+
+def queue_status(kind: str, name: str, *, ns: str | None = None, **more: Any) -> Seen:
+    counts = {"pending": 3, "reserving": 2, "admitted": 1, "active": True, "reason": "Ready"}
+    return seen(
+        f"sluice.queue.hub.{ns or '_'}.{name}", kind=kind, name=name, namespace=ns, **counts | more
+    )
+
+
+def table(word: str, *messages: Seen, **options: Any) -> list[list[str]]:
+    """The cells of each line; two blanks part them."""
+    picture = Picture()
+    for message in messages:
+        picture.take(message)
+    query = Query.of(word, **{"output": "table", "namespace": "team", **options})
+    lines = show(query, query.rows(picture, NOW))
+    return [[cell for cell in line.split("  ") if cell] for line in lines]
+
+
+def cells(*texts: str) -> list[str]:
+    return list(texts)
+
+
+LOCAL_QUEUE = observed("LocalQueue", "localqueues", "main", {"clusterQueue": "cq"}, ns="team")
+
+
+def strip(lines: list[list[str]]) -> list[list[str]]:
+    return [[cell.strip() for cell in line] for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"), (119, "119s"), (120, "2m"), (121, "2m1s"), (599, "9m59s"), (600, "10m"),
+        (3 * 3600 - 1, "179m"), (3 * 3600, "3h"), (3 * 3600 + 60, "3h1m"), (8 * 3600, "8h"),
+        (48 * 3600 - 1, "47h"), (48 * 3600, "2d"), (49 * 3600, "2d1h"), (8 * 86400, "8d"),
+        (2 * 365 * 86400, "2y"), (3 * 365 * 86400 + 5 * 86400, "3y5d"), (9 * 365 * 86400, "9y"),
+        (-1, "0s"), (-5, "<invalid>"),
+    ],
+)  # fmt: skip
+def test_durations_are_kubectls(seconds: int, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_what_has_no_time_has_no_age() -> None:
+    assert [age(none, NOW) for none in (None, "", "yesterday", "2026-01-01T00:00:00")] == (
+        [UNKNOWN] * 4
+    )
+    assert age("2026-01-01T11:59:00Z", NOW) == "60s"
+
+
+WORKLOADS: list[Any] = [
+    pytest.param(
+        [workload("job-a")],
+        cells("job-a", "job.batch", "a", "main", "cq", "PENDING", "<none>", "<none>", "5m"),
+        id="one that waits is in the ClusterQueue that its LocalQueue points to",
+    ),
+    pytest.param(
+        [workload("job-a", phase="running"), admission("job-a", "admitted")],
+        cells("job-a", "job.batch", "a", "main", "cq", "ADMITTED", "<none>", "90s", "5m"),
+        id="one that runs has run since it was admitted",
+    ),
+    pytest.param(
+        [workload("job-a"), admission("job-a", "reserved", cluster_queue="other")],
+        cells("job-a", "job.batch", "a", "main", "other", "QUOTARESERVED", "<none>", "<none>", "5m"),
+        id="one that waits for checks has quota where quota says",
+    ),
+    pytest.param(
+        [workload("job-a"), admission("job-a", "admitted", uid="an earlier life")],
+        cells("job-a", "job.batch", "a", "main", "cq", "PENDING", "<none>", "<none>", "5m"),
+        id="a decision about an earlier life is not about this one",
+    ),
+    pytest.param(
+        [workload("job-a"), admission("job-a", "evicted")],
+        cells("job-a", "job.batch", "a", "main", "cq", "EVICTED", "<none>", "<none>", "5m"),
+        id="one that was evicted holds its quota until its pods are gone",
+    ),
+    pytest.param(
+        [
+            workload("job-a", phase="finished", finish={"success": True, "at": ago(seconds=10)}),
+            admission("job-a", "released"),
+            observed(
+                "Workload", "workloads", "job-a", {}, ns="team",
+                also={"status": {"conditions": [
+                    {"type": "Admitted", "status": "True", "lastTransitionTime": ago(seconds=70)}
+                ]}},
+            ),
+        ],
+        cells("job-a", "job.batch", "a", "main", "cq", "FINISHED", "<none>", "60s", "5m"),
+        id="one that is over ran from its admission to its end",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("messages", "row"), WORKLOADS)
+def test_workloads_have_kueuectls_columns(messages: list[Seen], row: list[str]) -> None:
+    header, *rows = strip(table("wl", LOCAL_QUEUE, *messages))
+    assert header == [
+        *("NAME", "JOB TYPE", "JOB NAME", "LOCALQUEUE", "CLUSTERQUEUE", "STATUS"),
+        *("POSITION IN QUEUE", "EXEC TIME", "AGE"),
+    ]
+    assert rows == [row]
+
+
+def test_what_is_gone_is_not_shown() -> None:
+    assert len(table("wl", workload("job-a"), workload("job-a", phase="gone"))) == 1
+    queue = observed("ClusterQueue", "clusterqueues", "cq", {})
+    gone = observed("ClusterQueue", "clusterqueues", "cq", {}, deleted=True)
+    assert len(table("cq", queue, gone)) == 1
+
+
+CLUSTER_QUEUE = observed(
+    "ClusterQueue", "clusterqueues", "cq",
+    {
+        "cohortName": "all", "queueingStrategy": "StrictFIFO", "stopPolicy": "Hold",
+        "resourceGroups": [{"flavors": [{"name": "spot"}]}],
+    },
+)  # fmt: skip
+
+OTHERS: list[Any] = [
+    pytest.param(
+        "cq", "table", [CLUSTER_QUEUE, queue_status("ClusterQueue", "cq", active=False)],
+        ["NAME", "COHORT", "PENDING WORKLOADS", "ADMITTED WORKLOADS", "ACTIVE", "AGE"],
+        [["cq", "all", "3", "1", "False", "3h"]],
+        id="ClusterQueues",
+    ),
+    pytest.param(
+        "clusterqueue", "wide",
+        [CLUSTER_QUEUE, queue_status("ClusterQueue", "cq", active=False, reason="Stopped")],
+        ["NAME", "COHORT", "PENDING WORKLOADS", "ADMITTED WORKLOADS", "ACTIVE", "AGE", "STRATEGY",
+         "RESERVING WORKLOADS", "STOP POLICY", "REASON"],
+        [["cq", "all", "3", "1", "False", "3h", "StrictFIFO", "2", "Hold", "Stopped"]],
+        id="ClusterQueues, wide",
+    ),
+    pytest.param(
+        "queues", "table", [LOCAL_QUEUE, queue_status("LocalQueue", "main", ns="team")],
+        ["NAME", "CLUSTERQUEUE", "PENDING WORKLOADS", "ADMITTED WORKLOADS", "AGE"],
+        [["main", "cq", "3", "1", "3h"]],
+        id="LocalQueues",
+    ),
+    pytest.param(
+        "co", "table",
+        [CLUSTER_QUEUE, observed("Cohort", "cohorts", "team", {"parentName": "root"})],
+        ["NAME", "PARENT", "CLUSTERQUEUES", "AGE"],
+        [
+            ["all", "<none>", "1", "<none>"], ["root", "<none>", "0", "<none>"],
+            ["team", "root", "0", "3h"],
+        ],
+        id="cohorts, also those that only their members name",
+    ),
+    pytest.param(
+        "rf", "wide",
+        [
+            CLUSTER_QUEUE,
+            observed(
+                "ResourceFlavor", "resourceflavors", "spot",
+                {
+                    "nodeLabels": {"disk": "ssd", "cloud": "a"},
+                    "nodeTaints": [{"key": "k", "value": "v", "effect": "NoSchedule"}],
+                },
+            ),
+        ],
+        ["NAME", "NODE LABELS", "AGE", "TAINTS", "USED BY"],
+        [["spot", "cloud=a,disk=ssd", "3h", "k=v:NoSchedule", "cq"]],
+        id="flavors, wide",
+    ),
+    pytest.param(
+        "hosts", "table",
+        [
+            seen(
+                "sluice.platform.hub._.linux_arm64", platform="linux/arm64",
+                seats=[
+                    {"host": "vm-1", "namespace": "team", "name": "build", "address": "10.0.0.1"},
+                    {"host": "mac", "namespace": "team", "name": "sign", "address": "10.0.0.9"},
+                ],
+                machines=[
+                    {"name": "vm-1", "provider": "aws", "state": "running",
+                     "launched_at": ago(minutes=20)},
+                ],
+            )
+        ],
+        ["NAME", "PLATFORM", "PROVIDER", "STATE", "TASKRUNS", "AGE"],
+        [
+            ["mac", "linux/arm64", "static", "running", "1", "<none>"],
+            ["vm-1", "linux/arm64", "aws", "running", "1", "20m"],
+        ],
+        id="hosts: machines and the static ones in use",
+    ),
+    pytest.param(
+        "spokes", "wide",
+        [
+            observed("MultiKueueCluster", "multikueueclusters", "east", {}),
+            observed("MultiKueueCluster", "multikueueclusters", "west", {}),
+            seen("sluice.observed.west._._.synced", at=ago(minutes=30), cluster="west"),
+            seen("sluice.dispatch.west.team.a", spoke="west", namespace="team", name="a",
+                 state="chosen"),
+        ],
+        ["NAME", "CONNECTED", "AGE", "SYNCED", "OFFERED", "CHOSEN"],
+        [["east", "False", "3h", "<none>", "0", "0"], ["west", "True", "3h", "30m", "0", "1"]],
+        id="spokes: connected is whose watcher has listed",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("word", "output", "messages", "header", "rows"), OTHERS)
+def test_the_other_tables(
+    word: str, output: str, messages: list[Seen], header: list[str], rows: list[list[str]]
+) -> None:
+    assert strip(table(word, *messages, output=output)) == [header, *rows]
+
+
+def test_namespaces_and_clusters_get_columns_where_there_are_several() -> None:
+    there = workload("job-b", namespace="other")
+    assert strip(table("wl", workload("job-a"), there))[1:][0][0] == "job-a"
+    everywhere = strip(table("wl", workload("job-a"), there, namespace=None))
+    assert [line[0] for line in everywhere] == ["NAMESPACE", "other", "team"]
+    east = observed("ClusterQueue", "clusterqueues", "cq", {}, cluster="east")
+    assert [line[0] for line in strip(table("cq", CLUSTER_QUEUE, east))] == [
+        *("CLUSTER", "east", "hub"),
+    ]
+    assert len(table("cq", CLUSTER_QUEUE, east, cluster="hub")) == 2
+
+
+def test_a_workload_is_found_by_its_own_name_and_by_its_jobs() -> None:
+    for name in ("job-a", "a"):
+        assert len(table("wl", workload("job-a"), workload("job-b"), name=name)) == 2
+
+
+def test_objects_are_what_was_observed_with_what_the_streams_say() -> None:
+    picture = Picture()
+    for message in (CLUSTER_QUEUE, queue_status("ClusterQueue", "cq"), workload("job-a")):
+        picture.take(message)
+    query = Query.of("cq", output="name")
+    (row,) = query.rows(picture, NOW)
+    assert row.object["apiVersion"] == "kueue.x-k8s.io/v1beta2"
+    assert row.object["spec"]["cohortName"] == "all"
+    assert row.object["sluice"]["queue"]["pending"] == 3
+    assert show(query, [row]) == ["clusterqueue.kueue.x-k8s.io/cq"]
+    query = Query.of("wl", output="yaml", namespace="team")
+    text = show(query, query.rows(picture, NOW))[0]
+    assert "kind: Workload" in text
+    assert "phase: waiting" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [
+        ("team=a", "a"), ("team==a", "a"), ("team!=a", "b-"), ("gpu", "b"), ("!gpu", "a-"),
+        ("team in (a, b)", "ab"), ("team notin (a)", "b-"), ("team in (a,b),!gpu", "a"),
+        ("", "ab-"), ("team=", ""),
+    ],
+)  # fmt: skip
+def test_label_selectors_select_as_in_kubectl(text: str, chosen: str) -> None:
+    labels: dict[str, Json] = {"a": {"team": "a"}, "b": {"team": "b", "gpu": "1"}, "-": {}}
+    selects = selector(text)
+    assert "".join(name for name, has in labels.items() if selects(has)) == chosen
+
+
+@pytest.mark.parametrize("text", ["a b", "=a", "a in b", "a=b=c", ","])
+def test_what_is_no_selector_is_refused(text: str) -> None:
+    with pytest.raises(CommandError, match="is no label selector"):
+        selector(text)
+
+
+def test_every_short_name_means_one_thing_and_kubectls_are_among_them() -> None:
+    words = [word for resource in RESOURCES for word in (resource.name, *resource.short)]
+    assert len(words) == len(set(words))
+    for word, name in (("CQ", "clusterqueues"), ("lq", "localqueues"), ("mkc", "spokes")):
+        resource = resource_named(word)
+        assert resource is not None
+        assert resource.name == name
+    assert resource_named("pods") is None
+    with pytest.raises(CommandError, match="must be one of table, wide, json"):
+        Query.of("wl", output="xml")
+
+
+def test_widths_only_grow_and_colours_are_on_demand() -> None:
+    plain = Table(("NAME", "STATUS"))
+    assert plain.lines([("a", "True")]) == ["NAME   STATUS", "a      True"]
+    assert plain.lines([("longer-name", "")], header=False) == ["longer-name   <none>"]
+    assert plain.lines([("b", "x")], header=False) == ["b             x"]
+    assert "\x1b[31mFalse\x1b[0m" in Table(("A",), colours=True).lines([("False",)])[1]
+
+
+def test_what_is_repeated_to_start_quickly_is_the_same() -> None:
+    assert look.SUFFIX == streams.VIEW_SUFFIX
+    assert contract.PositionsRequest.subject == POSITIONS_SUBJECT
+    assert contract.POSITIONS_MAX == POSITIONS_MAX
