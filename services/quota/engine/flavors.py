@@ -69,8 +69,8 @@ class Assignment:
         "borrowing",
         "chosen",
         "frs",
+        "given",
         "mode",
-        "no_fit",
         "plan",
         "refusals",
         "tried",
@@ -88,7 +88,7 @@ class Assignment:
         self.refusals: list[tuple[str, list[Refusal]]] = []
         """(pod set, why) where something stands in the way."""
         self.tried: list[dict[str, int]] = []
-        self.no_fit = ""
+        self.given: Grant | None = None
 
     @property
     def pairs(self) -> Pairs:
@@ -97,6 +97,8 @@ class Assignment:
 
     def grant(self) -> Grant:
         """What is given out if nothing stands in the way."""
+        if self.given is not None:
+            return self.given
         key = tuple(c.flavor for chosen in self.chosen for c in chosen.values())
         known = self.plan.grants.get(key)
         if known is None:
@@ -111,6 +113,7 @@ class Assignment:
             )
             usage = {self.frs[i]: amount for i, amount in self.usage.items()}
             known = self.plan.grants[key] = Grant(assigned, usage, self.pairs)
+        self.given = known
         return known
 
     def contested(self) -> tuple[int, ...]:

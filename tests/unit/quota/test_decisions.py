@@ -34,6 +34,7 @@ from services.quota.engine.facts import (
     Toleration,
     WorkloadGone,
 )
+from tests.conformance.quota import SAMPLES, scenarios, settles
 from tests.unit.quota.builders import (
     CLUSTER,
     LOWER,
@@ -432,6 +433,13 @@ def test_a_restart_adopts_before_it_decides() -> None:
 
 # Bad input -------------------------------------------------------------------------------------
 
+NO_QUEUE = ClusterQueueGone(cluster=CLUSTER, name="q")
+NO_FLAVOR = FlavorGone(cluster=CLUSTER, name="default")
+CIRCLE = (
+    CohortChanged(cluster=CLUSTER, name="a", parent="b"),
+    CohortChanged(cluster=CLUSTER, name="b", parent="a"),
+)
+
 
 @pytest.mark.parametrize(
     ("facts", "reason"),
@@ -445,15 +453,15 @@ def test_a_restart_adopts_before_it_decides() -> None:
         pytest.param(
             [queue("q", namespaces=None), work("w1")], "Misconfigured", id="namespace not selected"
         ),
-        pytest.param([ClusterQueueGone(cluster=CLUSTER, name="q"), work("w1")], "Misconfigured", id="queue gone"),
-        pytest.param([FlavorGone(cluster=CLUSTER, name="default"), work("w1")], "Suspended", id="flavor gone"),
+        pytest.param([NO_QUEUE, work("w1")], "Misconfigured", id="queue gone"),
+        pytest.param([NO_FLAVOR, work("w1")], "Suspended", id="flavor gone"),
         pytest.param(
-            [CohortChanged(cluster=CLUSTER, name="a", parent="b"), CohortChanged(cluster=CLUSTER, name="b", parent="a"), queue("q", cohort="a"), work("w1")],
-            "Suspended",
-            id="cohorts in a circle",
+            [*CIRCLE, queue("q", cohort="a"), work("w1")], "Suspended", id="cohorts in a circle"
         ),
         pytest.param(
-            [work("w1", pod_sets=(PodSet(name="m", count=1, requests={"gpu": 1}),))], "NoMatchingFlavor", id="resource not offered"
+            [work("w1", pod_sets=(PodSet(name="m", count=1, requests={"gpu": 1}),))],
+            "NoMatchingFlavor",
+            id="resource not offered",
         ),
     ],
 )  # fmt: skip
@@ -563,8 +571,6 @@ def test_local_queues_that_used_less_go_first() -> None:
 
 def test_a_preemption_that_goes_round_in_a_circle_stops() -> None:
     """The preemptor counts pods that its victim search leaves out, as the reference does."""
-    from tests.conformance.quota import SAMPLES, scenarios, settles
-
     for document in scenarios(SAMPLES / "unsettled.jsonl.gz"):
         ok, rounds = settles(document)
         assert ok, document["scenario"]["name"]

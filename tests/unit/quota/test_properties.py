@@ -13,6 +13,7 @@ from services.quota.engine.facts import (
     CheckState,
     ClusterQueueChanged,
     Decision,
+    Drained,
     Evict,
     Fact,
     Finished,
@@ -23,6 +24,7 @@ from services.quota.engine.facts import (
     PodSet,
     Preempt,
     Preemption,
+    Quota,
     Release,
     Reserve,
     Running,
@@ -32,7 +34,7 @@ from services.quota.engine.facts import (
 from services.quota.engine.invariants import check
 from services.quota.engine.preemption.candidates import give_back, take_away
 from services.quota.engine.state import Place, Shard, Workload
-from services.quota.engine.tree import add, available, remove
+from services.quota.engine.tree import Node, Tree, add, available, remove
 from tests.unit.quota.builders import CLUSTER, SECOND, cohort, drained, group, local, queue, quota
 
 NAMES = [f"w{n}" for n in range(14)]
@@ -46,6 +48,7 @@ RULES = st.builds(
     borrow=st.sampled_from(["Never", "LowerPriority"]),
     borrow_threshold=st.sampled_from([None, 1]),
 )
+OF_WORKLOADS = (WorkloadChanged, WorkloadGone, Finished, CheckState, Running, Drained)
 SEARCH = st.sampled_from(["MayStopSearch", "TryNextFlavor"])
 FUNGIBILITY = st.builds(Fungibility, when_can_borrow=SEARCH, when_can_preempt=SEARCH)
 LIMIT = st.sampled_from([None, 0, 2, 5])
@@ -217,8 +220,8 @@ class Books(RuleBasedStateMachine):
                 Running(cluster=CLUSTER, namespace="ns", name=name, uid=fact.uid, at=self.now)
             )
 
-    @rule(seed=st.randoms(use_true_random=False))
-    def repeat(self, seed: object) -> None:
+    @rule()
+    def repeat(self) -> None:
         """Whatever was told last is told again; it changes nothing."""
         before = picture(self.engine)
         for name in sorted(self.known):
@@ -324,10 +327,14 @@ def holdings(engine: QuotaEngine) -> object:
     return [
         (
             {key: w.usage for key, w in s.workloads.items() if w.place is Place.HOLDING},
-            {t.key: {n.name: {fr: n.usage[i] for fr, i in t.index.items() if n.usage[i]} for n in t.nodes} for t in s.trees.values()},
+            {
+                (t.key, n.name): {fr: n.usage[i] for fr, i in t.index.items() if n.usage[i]}
+                for t in s.trees.values()
+                for n in t.nodes
+            },
         )
         for s in engine.shards()
-    ]  # fmt: skip
+    ]
 
 
 def rebuilt(told: list[Fact], shard: Shard) -> Iterator[Fact]:
@@ -371,9 +378,6 @@ TestBooks.settings = settings(
 
 def test_a_trial_and_its_undo_change_nothing() -> None:
     """Adding and removing are inverses whatever the limits, also beyond quota."""
-    from services.quota.engine.facts import Quota
-    from services.quota.engine.tree import Node, Tree
-
     root = Node("root", queue=None, quotas={("f", "r"): Quota(nominal=3)}, weight=1)
     leaf = Node(
         "leaf", queue=None, quotas={("f", "r"): Quota(nominal=5, lending_limit=2)}, weight=1

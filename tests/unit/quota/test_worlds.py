@@ -100,7 +100,7 @@ def step(books: Books, random: Random) -> None:
     elif what < 0.84:
         books.start_again()
     elif what < 0.86:
-        books.repeat(None)
+        books.repeat()
     books.books_are_right()
     if random.random() < 0.7:
         books.decide()

@@ -39,9 +39,9 @@ def classical_targets(attempt: Attempt) -> list[Target]:
     """A small set of victims without whom the preemptor fits; empty: there is none."""
     own = _in_queue(attempt, attempt.node, None, advantage=False)
     hierarchy, priority = _in_cohort(attempt)
-    candidates = _ordered(attempt, hierarchy, priority, own)
-    if not candidates:
+    if not own and not hierarchy and not priority:
         return []
+    candidates = _ordered(attempt, hierarchy, priority, own)
     forbidden = attempt.cq.fact.preemption.borrow == "Never"
     if (not hierarchy and not priority) or (forbidden and not _under_nominal(attempt)):
         tries: tuple[bool, ...] = (True,)
