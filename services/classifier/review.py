@@ -192,7 +192,8 @@ def _request(body: bytes, api_version: str = _API_VERSION, kind: str = "Admissio
     except orjson.JSONDecodeError as error:
         raise ValueError(f"body: not JSON: {error}") from error
     if not isinstance(review, dict):
-        raise ValueError(f"body: must be an object of kind {kind}")  # noqa: TRY004
+        article = "an" if kind == "AdmissionReview" else "a"
+        raise ValueError(f"body: must be {article} {kind} object")  # noqa: TRY004
     if review.get("apiVersion") != api_version or review.get("kind") != kind:
         got = f"{review.get('apiVersion')} {review.get('kind')}"
         raise ValueError(f"body: must be {api_version} {kind}, got {got}")

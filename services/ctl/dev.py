@@ -18,7 +18,7 @@ from services.ctl.errors import CommandError, Exit
 from services.ctl.manifests import apply_manifest, apply_manifests, load_manifests
 from services.ctl.run import SERVICES, Program
 from services.ctl.supervisor import ChildSpec, Ready, Supervisor, http_status
-from services.ctl.webhook import webhook_manifest
+from services.ctl.webhook import validating_manifest, webhook_manifest
 from shared.bus.apply import apply_at
 from shared.bus.embedded import SERVER_ENVIRONMENT, EmbeddedServerError, server_command
 from shared.bus.port import BusError
@@ -46,6 +46,7 @@ BROKER: Final = "nats-server"
 HOST: Final = "127.0.0.1"
 START_SECONDS: Final = 60.0
 WEBHOOK_PATH: Final = "/mutate"
+VALIDATION_PATH: Final = "/validate"
 SIMULATED_BOOT_SECONDS: Final = 60.0
 """How long a machine of the fake provider takes, in simulated time."""
 
@@ -223,9 +224,13 @@ class _Starter:
         await self.supervisor.wait_ready(names, timeout_seconds=START_SECONDS)
         webhook = self._options.webhook
         if webhook if webhook is not None else self._options.kubeconfig is None:
-            url = f"https://{HOST}:{webhook_port}{WEBHOOK_PATH}"
+            url = f"https://{HOST}:{webhook_port}"
             authority = (certificates / "ca.crt").read_bytes()
-            await apply_manifest(kube, webhook_manifest(url=url, authority=authority))
+            for manifest in (
+                webhook_manifest(url=f"{url}{WEBHOOK_PATH}", authority=authority),
+                validating_manifest(url=f"{url}{VALIDATION_PATH}", authority=authority),
+            ):
+                await apply_manifest(kube, manifest)
 
 
 _PROGRAM: Final = (sys.executable, "-m", "services.ctl.main", "run")

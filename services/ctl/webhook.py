@@ -1,18 +1,41 @@
-"""Tells an API server to ask our classifier before it creates what can wait."""
+"""Tells an API server to ask our classifier before it creates what can wait, or stores our kinds."""
 
 import base64
 from typing import Final
 
 from services.ctl.manifests import MUTATING_WEBHOOK, Manifest
+from shared.contracts import kinds
 from shared.contracts.integrations import INTEGRATIONS
-from shared.contracts.kinds import Object
+from shared.contracts.kinds import Kind, Object
 
-__all__ = ["NAME", "webhook_manifest"]
+__all__ = ["NAME", "VALIDATED", "VALIDATING_WEBHOOK", "validating_manifest", "webhook_manifest"]
 
 NAME: Final = "sluicegate-classifier"
 """Tekton's own webhook sorts after it, so its defaults see what we set."""
 
 TIMEOUT_SECONDS: Final = 5
+
+VALIDATING_WEBHOOK: Final = Kind(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    plural="validatingwebhookconfigurations",
+    kind="ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+
+VALIDATED: Final = (
+    kinds.RESOURCE_FLAVOR,
+    kinds.CLUSTER_QUEUE,
+    kinds.LOCAL_QUEUE,
+    kinds.COHORT,
+    kinds.WORKLOAD,
+    kinds.ADMISSION_CHECK,
+    kinds.MULTIKUEUE_CONFIG,
+    kinds.MULTIKUEUE_CLUSTER,
+    kinds.TOPOLOGY,
+    kinds.JOB,
+)
+"""Kinds with rules beyond their schema."""
 
 
 def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
@@ -45,3 +68,38 @@ def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
         ],
     }
     return Manifest(source="the webhook configuration", kind=MUTATING_WEBHOOK, object=obj)
+
+
+def validating_manifest(*, url: str, authority: bytes) -> Manifest:
+    """The configuration for a classifier that validates at `url`.
+
+    Status is not asked about: here all clients have one name, so that our own writes, which are
+    most, could not be left out.
+    """
+    obj: Object = {
+        "apiVersion": VALIDATING_WEBHOOK.api_version,
+        "kind": VALIDATING_WEBHOOK.kind,
+        "metadata": {"name": NAME},
+        "webhooks": [
+            {
+                "name": "validation.sluicegate.dev",
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Fail",
+                "timeoutSeconds": TIMEOUT_SECONDS,
+                "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
+                "rules": [
+                    {
+                        "apiGroups": [kind.group],
+                        "apiVersions": [kind.version],
+                        "operations": ["CREATE", "UPDATE"],
+                        "resources": [kind.plural],
+                    }
+                    for kind in VALIDATED
+                ],
+            }
+        ],
+    }
+    return Manifest(
+        source="the validating webhook configuration", kind=VALIDATING_WEBHOOK, object=obj
+    )
