@@ -31,17 +31,38 @@ Cluster = Annotated[
 ]
 
 
+def _complete_resource(incomplete: str) -> list[str]:
+    from services.ctl.get.resources import RESOURCES  # noqa: PLC0415
+
+    return [resource.name for resource in RESOURCES if resource.name.startswith(incomplete)]
+
+
+def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
+    from services.ctl.completion import names, where  # noqa: PLC0415
+
+    given = context.params
+    word = str(given.get("resource") or given.get("kind") or "")
+    namespace = str(given.get("namespace") or "default")
+    url, directory = where(given)
+    found = names(word, namespace, url=url, directory=directory)
+    return [name for name in found if name.startswith(incomplete)]
+
+
 @app.command()
 def get(
     resource: Annotated[
         str,
         typer.Argument(
+            autocompletion=_complete_resource,
             help="workloads (wl), clusterqueues (cq), localqueues (lq), cohorts (co), flavors (rf), "
-            "hosts or spokes (mkc)."
+            "hosts or spokes (mkc).",
         ),
     ],
     name: Annotated[
-        str | None, typer.Argument(help="Only this one; of workloads also the job's.")
+        str | None,
+        typer.Argument(
+            autocompletion=_complete_name, help="Only this one; of workloads also the job's."
+        ),
     ] = None,
     namespace: Namespace = "default",
     all_namespaces: AllNamespaces = False,
@@ -93,8 +114,7 @@ def explain(
     from services.ctl.explain import explain as ask  # noqa: PLC0415
 
     namespace, name = _named(workload)
-    if output not in {"text", "json"}:
-        raise CommandError(f"--output {output}", "must be text or json")
+    output = _one_of(output, "text", "json")
     asyncio.run(
         ask(namespace, name, cluster=cluster, output=output, url=nats_url, directory=directory)
     )
@@ -105,3 +125,148 @@ def _named(workload: str) -> tuple[str, str]:
     if not (namespace and slash and name) or "/" in name:
         raise CommandError(workload, "is no NAMESPACE/NAME", hint="for example team-tenant/build-1")
     return namespace, name
+
+
+@app.command("who-preempted")
+def who_preempted(
+    workload: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAMESPACE/NAME]", help="Of the job or Workload. Default: all."),
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Only victims of this namespace.")
+    ] = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
+    nats_url: NatsUrl = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """List who was evicted for whom, as far as the log of decisions goes back."""
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.preempted import who_preempted as show  # noqa: PLC0415
+
+    asyncio.run(
+        show(
+            _named(workload) if workload else None,
+            namespace=namespace,
+            output=_one_of(output, "table", "json"),
+            url=nats_url,
+            directory=directory,
+        )
+    )
+
+
+@app.command()
+def top(
+    once: Annotated[
+        bool, typer.Option("--once", help="Print one line per queue, and end.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(min=0.2, help="Between two looks.")] = 1.0,
+    nats_url: NatsUrl = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Watch the queues: who waits, what is in use. Without a terminal: one line per queue."""
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.top import top as show  # noqa: PLC0415
+
+    asyncio.run(show(once=once, seconds=seconds, url=nats_url, directory=directory))
+
+
+@app.command()
+def doctor(
+    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+    nats_url: NatsUrl = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Look for what is wrong, and say what to do about it. Exit status 1 if something is."""
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.doctor.command import doctor as examine  # noqa: PLC0415
+
+    output = _one_of(output, "text", "json")
+    raise typer.Exit(asyncio.run(examine(output=output, url=nats_url, directory=directory)))
+
+
+Steered = Annotated[str, typer.Argument(metavar="KIND", help="clusterqueue, localqueue, workload.")]
+SteeredName = Annotated[
+    str, typer.Argument(autocompletion=_complete_name, help="Of workloads also the job's.")
+]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubeconfig",
+        envvar="KUBECONFIG",
+        help="The cluster to write to. Default: that of the `sluice dev` of this folder.",
+    ),
+]
+
+
+@app.command()
+def stop(
+    kind: Steered,
+    name: SteeredName,
+    namespace: Namespace = "default",
+    keep_already_running: Annotated[
+        bool,
+        typer.Option("--keep-already-running", help="Of a queue: let what runs end by itself."),
+    ] = False,
+    kubeconfig: Kubeconfig = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Stop a queue (and evict what runs), or take a workload out of it."""
+    _steer(kind, name, namespace, kubeconfig, directory, stop=True, keep=keep_already_running)
+
+
+@app.command()
+def resume(
+    kind: Steered,
+    name: SteeredName,
+    namespace: Namespace = "default",
+    kubeconfig: Kubeconfig = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Let a stopped queue admit again, or a deactivated workload compete again."""
+    _steer(kind, name, namespace, kubeconfig, directory, stop=False, keep=False)
+
+
+def _steer(
+    kind: str,
+    name: str,
+    namespace: str,
+    kubeconfig: Path | None,
+    directory: Path,
+    *,
+    stop: bool,
+    keep: bool,
+) -> None:
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.steer import steer  # noqa: PLC0415
+
+    sentence = asyncio.run(
+        steer(
+            kind,
+            name,
+            namespace=namespace,
+            stop=stop,
+            keep_running=keep,
+            kubeconfig=kubeconfig,
+            directory=directory,
+        )
+    )
+    print(sentence)
+
+
+@app.command()
+def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")]) -> None:
+    """Print a completion script, for example for `source <(sluice completion bash)`."""
+    from services.ctl.completion import script  # noqa: PLC0415
+
+    print(script(shell))
+
+
+def _one_of(output: str, *known: str) -> str:
+    if output not in known:
+        raise CommandError(f"--output {output}", f"must be {' or '.join(known)}")
+    return output

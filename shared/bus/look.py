@@ -107,6 +107,11 @@ class Look:
     def __init__(self, nc: "Client") -> None:
         self._nc = nc
 
+    @property
+    def nc(self) -> "Client":
+        """For the parts of `shared.bus` that take a connection."""
+        return self._nc
+
     async def ask(
         self, subject: str, data: bytes, *, timeout_seconds: float = CALL_SECONDS
     ) -> bytes:

@@ -1,0 +1,187 @@
+"""Whether the bus is as it must be, and everybody who should read or answer does."""
+
+import base64
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from services.ctl.doctor.findings import Finding
+from shared.bus.apply import check
+from shared.bus.look import SUFFIX, JetStreamError, Look, Seen, SilentError
+from shared.bus.port import BusError
+from shared.bus.streams import LEASES, load
+
+__all__ = ["consumers", "dead_letters", "leases", "quota_answers", "streams"]
+
+Json = dict[str, Any]
+
+LAG_MAX: Final = 1_000
+"""Messages that a consumer may be behind before it is worth a word."""
+
+FULL: Final = 0.9
+"""Of a log that refuses more once it is full."""
+
+DEAD_SHOWN: Final = 5
+ANSWER_SECONDS: Final = 5.0
+
+
+async def streams(look: Look) -> list[Finding]:
+    """Streams that are missing, differ from their declaration, fill up, or fall behind."""
+    try:
+        problems = await check(look.nc)
+    except BusError as error:
+        raise SilentError(str(error)) from error
+    found = [
+        Finding(where="streams", problem=problem.partition(": run")[0], advice=_apply(problem))
+        for problem in problems
+    ]
+    for name in load().logs:
+        for stream in (name, name + SUFFIX):
+            try:
+                info = await look.call(f"STREAM.INFO.{stream}")
+            except JetStreamError:
+                continue  # It is missing, which was said above.
+            found += full_or_behind(stream, info)
+    return found
+
+
+def _apply(problem: str) -> str:
+    before, separator, command = problem.partition(": run ")
+    del before
+    return f"run {command}" if separator else "run `sluice bus apply`"
+
+
+def full_or_behind(stream: str, info: Json) -> list[Finding]:
+    """What one stream's figures say."""
+    found = []
+    config, state = info["config"], info["state"]
+    limit = int(config.get("max_bytes", -1))
+    if config.get("discard") == "new" and limit > 0 and state["bytes"] > FULL * limit:
+        percent = 100 * state["bytes"] // limit
+        found.append(
+            Finding(
+                where=f"stream {stream}",
+                problem=f"is {percent} % full, and refuses more when it is full",
+                advice="raise max_gib in deploy/nats/streams.yaml and run `sluice bus apply`",
+            )
+        )
+    found += [
+        Finding(
+            where=f"stream {stream}",
+            problem=f"is {source['lag']} messages behind {source['name']}",
+            advice="look at the NATS server's load; if it does not shrink, "
+            f"`sluice bus apply --rebuild {stream}`",
+        )
+        for source in info.get("sources") or []
+        if int(source.get("lag", 0)) > LAG_MAX
+    ]
+    return found
+
+
+async def consumers(look: Look) -> list[Finding]:
+    """Durable consumers that nobody reads, or whose reader is behind."""
+    found = []
+    for name in load().logs:
+        try:
+            listed = await look.call(f"CONSUMER.LIST.{name}{SUFFIX}", {"offset": 0})
+        except JetStreamError:
+            continue  # The stream is missing, which is said elsewhere.
+        for info in listed.get("consumers") or []:
+            if info["config"].get("durable_name"):
+                found += consumer_findings(name + SUFFIX, info)
+    return found
+
+
+def consumer_findings(stream: str, info: Json) -> list[Finding]:
+    """What one durable consumer's figures say."""
+    name = info["config"]["durable_name"]
+    service = name.partition("-")[0]
+    where = f"consumer {name} of {stream}"
+    if not info.get("num_waiting") and not info.get("push_bound"):
+        return [
+            Finding(
+                where=where,
+                problem=f"nobody reads it; {info.get('num_pending', 0)} messages wait",
+                advice=f"start the {service}, or look at why it cannot reach NATS; one that is no "
+                f"longer wanted: `nats consumer rm {stream} {name}`",
+            )
+        ]
+    if int(info.get("num_pending", 0)) > LAG_MAX:
+        return [
+            Finding(
+                where=where,
+                problem=f"is {info['num_pending']} messages behind",
+                advice=f"give the {service} more time or CPU; look at its log for retries",
+            )
+        ]
+    return []
+
+
+async def leases(look: Look, clusters: Iterable[str]) -> list[Finding]:
+    """Services of which one must lead, and does not."""
+    wanted = {
+        "quota": "nothing is decided",
+        "classifier-projection": "new jobs do not become workloads",
+        **{f"watcher-{cluster}": f"nothing new is seen of {cluster}" for cluster in clusters},
+    }
+    found = []
+    for name, consequence in wanted.items():
+        if not await _held(look, name):
+            service = name.partition("-")[0]
+            found.append(
+                Finding(
+                    where=f"lease {name}",
+                    problem=f"nobody holds it: {consequence}",
+                    advice=f"start a {service}, or look at its log",
+                )
+            )
+    return found
+
+
+async def _held(look: Look, name: str) -> bool:
+    try:
+        answer = await look.call(
+            f"STREAM.MSG.GET.{LEASES}", {"last_by_subj": f"sluice.lease.{name}"}
+        )
+    except JetStreamError:
+        return False
+    # A lease that was released or ran out leaves an empty message.
+    return bool(base64.b64decode(answer["message"].get("data", "")))
+
+
+async def quota_answers(look: Look) -> list[Finding]:
+    """Whether the deciding quota service can be asked."""
+    try:
+        await look.ask("sluice.rpc.quota.positions", b'{"limit":1}', timeout_seconds=ANSWER_SECONDS)
+    except SilentError as error:
+        return [
+            Finding(
+                where="quota",
+                problem=f"does not answer questions: {error}",
+                advice="start it, or wait until it has read the streams; `/readyz` says what it does",
+            )
+        ]
+    return []
+
+
+def dead_letters(letters: list[Seen]) -> list[Finding]:
+    """What a service gave up on, the latest first."""
+    found = [
+        Finding(
+            where=f"dead letter of {seen.body.get('service')}",
+            problem=f"{seen.body.get('original_subject')} "
+            f"(sequence {seen.body.get('original_sequence')}): {seen.body.get('reason')}",
+            advice="mend the cause; the object is handled again when it next changes. "
+            f"To forget this: `nats stream purge DEAD{SUFFIX} --subject {json.dumps(seen.subject)}`",
+        )
+        for seen in sorted(letters, key=lambda seen: seen.sequence, reverse=True)[:DEAD_SHOWN]
+    ]
+    if len(letters) > DEAD_SHOWN:
+        found.append(
+            Finding(
+                where="dead letters",
+                problem=f"{len(letters) - DEAD_SHOWN} more",
+                advice="`nats stream view DEAD` shows all",
+            )
+        )
+    return found

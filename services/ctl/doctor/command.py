@@ -1,0 +1,72 @@
+"""Runs all examinations and prints what was found."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from services.ctl.doctor import bus
+from services.ctl.doctor.configuration import KINDS, configuration
+from services.ctl.doctor.findings import Finding
+from services.ctl.doctor.holdings import holdings
+from services.ctl.errors import Exit
+from services.ctl.get.command import read
+from services.ctl.get.picture import observed
+from services.ctl.get.table import coloured, paint
+from services.ctl.lookout import current, lookout
+from shared.bus.look import JetStreamError, Look
+
+__all__ = ["doctor", "examine"]
+
+_INPUTS = (
+    ("WORKLOADS", "sluice.workload.>"),
+    ("ADMISSIONS", "sluice.admission.>"),
+    ("QUEUES", "sluice.queue.>"),
+    ("OBSERVED", "sluice.observed.*._._.synced"),
+)
+
+
+async def doctor(*, output: str, url: str | None, directory: Path) -> int:
+    """Print the findings; return the exit status."""
+    async with lookout(url, directory) as look:
+        findings = await examine(look)
+    wrong = sum(finding.wrong for finding in findings)
+    if output == "json":
+        print(json.dumps([asdict(finding) for finding in findings], indent=4))
+    else:
+        for finding in findings:
+            print(_line(finding))
+        print(f"{wrong} wrong, {len(findings) - wrong} to know of" if findings else "all is well")
+    return Exit.FAILED if wrong else Exit.OK
+
+
+async def examine(look: Look) -> list[Finding]:
+    """Everything that is not as it should be; what is wrong comes first."""
+    found = await bus.streams(look)
+    try:
+        inputs = [*_INPUTS, *(("OBSERVED", observed(kind)) for kind in KINDS)]
+        picture = await read(look, inputs)
+        letters = await look.now("DEAD")
+    except JetStreamError:
+        return found  # Without the streams, which is said already, there is nothing to examine.
+    if not picture.synced:
+        found.append(
+            Finding(
+                where="clusters",
+                problem="no watcher has ever listed one",
+                advice="start a watcher, and look at its log: it may lack permissions",
+            )
+        )
+    found += await bus.consumers(look)
+    found += await bus.leases(look, sorted(picture.synced))
+    found += await bus.quota_answers(look)
+    found += bus.dead_letters(letters)
+    found += configuration(picture)
+    found += holdings(picture, current())
+    return sorted(found, key=lambda finding: not finding.wrong)
+
+
+def _line(finding: Finding) -> str:
+    mark = "WRONG" if finding.wrong else "note "
+    if coloured():
+        mark = paint(mark, "red" if finding.wrong else "yellow")
+    return f"{mark}  {finding.where}: {finding.problem}\n       {finding.advice}"

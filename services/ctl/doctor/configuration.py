@@ -1,0 +1,191 @@
+"""Queues, flavors, checks and classes that name what is not there, or that are not in force."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from services.ctl.doctor.findings import Finding
+from services.ctl.get.picture import Id, Picture, spec_of
+from shared.contracts import kinds
+from shared.contracts.kinds import Kind
+
+__all__ = ["KINDS", "configuration"]
+
+Json = dict[str, Any]
+
+KINDS: Final = (
+    kinds.CLUSTER_QUEUE,
+    kinds.LOCAL_QUEUE,
+    kinds.COHORT,
+    kinds.RESOURCE_FLAVOR,
+    kinds.ADMISSION_CHECK,
+    kinds.MULTIKUEUE_CLUSTER,
+    kinds.WORKLOAD_PRIORITY_CLASS,
+    kinds.PRIORITY_CLASS,
+)
+"""What must be read for this."""
+
+NAMES_SHOWN: Final = 3
+
+
+def configuration(picture: Picture) -> list[Finding]:
+    """Everything that is wrong with what operators and users wrote."""
+    checks: tuple[Callable[[Picture], Iterator[Finding]], ...] = (
+        _cluster_queues,
+        _references,
+        _local_queues,
+        _stray_workloads,
+        _priority_classes,
+        _inadmissible,
+        _spokes,
+    )
+    return [finding for check in checks for finding in check(picture)]
+
+
+def _known(picture: Picture, kind: Kind, cluster: str) -> set[str]:
+    read = {ident[2] for ident in picture.of(kind) if ident[0] == cluster}
+    large = {ident[2] for ident in picture.too_large.get(kind.detail, {}) if ident[0] == cluster}
+    return read | large
+
+
+def _cluster_queues(picture: Picture) -> Iterator[Finding]:
+    """Inactive ones, whether stopped on purpose or broken."""
+    for ident, obj in sorted(picture.of(kinds.CLUSTER_QUEUE).items()):
+        status = picture.queues.get(ident)
+        stop = spec_of(obj).get("stopPolicy") or "None"
+        if stop != "None":
+            yield Finding(
+                where=f"ClusterQueue {ident[2]}",
+                problem=f"is stopped (stopPolicy {stop})",
+                advice=f"if that is over: `sluice resume clusterqueue {ident[2]}`",
+                wrong=False,
+            )
+        elif status is not None and not status.get("active"):
+            yield Finding(
+                where=f"ClusterQueue {ident[2]}",
+                problem=f"is inactive: {status.get('reason')}: {status.get('message')}",
+                advice=_ADVICE.get(str(status.get("reason")), "correct what the message names"),
+            )
+
+
+_ADVICE: Final = {
+    "FlavorNotFound": "create the ResourceFlavor, or take it out of the queue",
+    "AdmissionCheckNotFound": "create the AdmissionCheck, or take it out of the queue",
+    "AdmissionCheckInactive": "start the controller of the check, or correct its parameters",
+}
+
+
+def _references(picture: Picture) -> Iterator[Finding]:
+    """Flavors and checks that a ClusterQueue names and nobody made."""
+    for ident, obj in sorted(picture.of(kinds.CLUSTER_QUEUE).items()):
+        spec = spec_of(obj)
+        named = {
+            kinds.RESOURCE_FLAVOR: [
+                str(flavor.get("name"))
+                for group in spec.get("resourceGroups") or []
+                for flavor in group.get("flavors") or []
+            ],
+            kinds.ADMISSION_CHECK: [
+                *map(str, spec.get("admissionChecks") or []),
+                *(
+                    str(rule.get("name"))
+                    for rule in (spec.get("admissionChecksStrategy") or {}).get("admissionChecks")
+                    or []
+                ),
+            ],
+        }
+        for kind, names in named.items():
+            missing = sorted(set(names) - _known(picture, kind, ident[0]))
+            if missing:
+                yield Finding(
+                    where=f"ClusterQueue {ident[2]}",
+                    problem=f"names {kind.kind} {', '.join(missing)}, which is not there",
+                    advice=f"create the {kind.kind}, or take it out of the queue",
+                )
+
+
+def _local_queues(picture: Picture) -> Iterator[Finding]:
+    for ident, obj in sorted(picture.of(kinds.LOCAL_QUEUE).items()):
+        spec = spec_of(obj)
+        title, target = f"LocalQueue {ident[1]}/{ident[2]}", str(spec.get("clusterQueue") or "")
+        if target not in _known(picture, kinds.CLUSTER_QUEUE, ident[0]):
+            yield Finding(
+                where=title,
+                problem=f"points to ClusterQueue {target or '(none)'}, which is not there",
+                advice="create the ClusterQueue, or point the LocalQueue to one that is there",
+            )
+        if (stop := spec.get("stopPolicy") or "None") != "None":
+            yield Finding(
+                where=title,
+                problem=f"is stopped (stopPolicy {stop})",
+                advice=f"if that is over: `sluice resume localqueue {ident[2]} -n {ident[1]}`",
+                wrong=False,
+            )
+
+
+def _stray_workloads(picture: Picture) -> Iterator[Finding]:
+    """Workloads that name a LocalQueue which is not there."""
+    strays: dict[Id, list[str]] = {}
+    for ident, state in _waiting(picture):
+        queue = (ident[0], ident[1], str(state.get("queue") or ""))
+        if queue not in picture.of(kinds.LOCAL_QUEUE):
+            strays.setdefault(queue, []).append(ident[2])
+    for (_, namespace, name), names in sorted(strays.items()):
+        yield Finding(
+            where=f"LocalQueue {namespace}/{name or '(none)'}",
+            problem=f"is not there, but {_some(names)} of the namespace wait in it",
+            advice="create it, or correct the jobs' label kueue.x-k8s.io/queue-name",
+        )
+
+
+def _priority_classes(picture: Picture) -> Iterator[Finding]:
+    missing: dict[tuple[str, str], list[str]] = {}
+    for ident, state in _waiting(picture):
+        name = state.get("priority_class")
+        if not name:
+            continue
+        source = str(state.get("priority_class_source"))
+        kind = kinds.PRIORITY_CLASS if "scheduling" in source else kinds.WORKLOAD_PRIORITY_CLASS
+        if name not in _known(picture, kind, ident[0]):
+            missing.setdefault((kind.kind, str(name)), []).append(f"{ident[1]}/{ident[2]}")
+    for (kind_name, name), users in sorted(missing.items()):
+        yield Finding(
+            where=f"{kind_name} {name}",
+            problem=f"is not there, but {_some(users)} name it",
+            advice=f"create the {kind_name}, or correct the jobs",
+        )
+
+
+def _inadmissible(picture: Picture) -> Iterator[Finding]:
+    reasons: dict[str, list[str]] = {}
+    for ident, state in _waiting(picture):
+        if state.get("inadmissible"):
+            reasons.setdefault(str(state["inadmissible"]), []).append(f"{ident[1]}/{ident[2]}")
+    for reason, names in sorted(reasons.items()):
+        yield Finding(
+            where=_some(names),
+            problem=f"can never be admitted: {reason}",
+            advice="correct the job, or what the message names",
+        )
+
+
+def _spokes(picture: Picture) -> Iterator[Finding]:
+    for ident in sorted(picture.of(kinds.MULTIKUEUE_CLUSTER)):
+        if ident[2] not in picture.synced:
+            yield Finding(
+                where=f"spoke {ident[2]}",
+                problem="no watcher has listed it: nothing is dispatched there",
+                advice=f"run a watcher and a patcher with SLUICE_CLUSTER={ident[2]}",
+            )
+
+
+def _waiting(picture: Picture) -> Iterator[tuple[Id, Json]]:
+    for ident, state in sorted(picture.workloads.items()):
+        if state.get("phase") == "waiting":
+            yield ident, state
+
+
+def _some(names: list[str]) -> str:
+    """``a, b, c and 2 more``."""
+    text = ", ".join(names[:NAMES_SHOWN])
+    more = len(names) - NAMES_SHOWN
+    return f"{text} and {more} more" if more > 0 else text

@@ -1,0 +1,94 @@
+"""Quota that is held by what nobody admitted, by what is over, or by what does not end."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from services.ctl.doctor.findings import Finding
+from services.ctl.get.ages import duration, instant
+from services.ctl.get.picture import Id, Picture
+
+__all__ = ["holdings"]
+
+Json = dict[str, Any]
+
+PATIENCE_SECONDS: Final = 60.0
+"""What everybody needs to hear of a change, many times over."""
+
+DRAIN_SECONDS: Final = 600.0
+"""Pods that were told to end may take their grace period, and more."""
+
+_HOLDING: Final = frozenset({"reserved", "admitted", "evicted"})
+
+
+def holdings(picture: Picture, now: datetime) -> Iterator[Finding]:
+    """One finding for each that holds quota and should not, or was let run and does not."""
+    for ident, admission in sorted(picture.admissions.items()):
+        if admission.get("state") not in _HOLDING:
+            continue
+        state = picture.workloads.get(ident)
+        title = f"workload {ident[1]}/{ident[2]}"
+        since = instant(admission.get("decided_at"))
+        seconds = 0.0 if since is None else (now - since).total_seconds()
+        if admission.get("unplanned"):
+            yield Finding(
+                where=title,
+                problem=f"runs though nobody admitted it, and holds {_amounts(admission)}",
+                advice="find out who started it: the webhook may be off, or somebody edited the job",
+            )
+        elif (over := _over(state, admission)) and seconds > PATIENCE_SECONDS:
+            yield Finding(
+                where=title,
+                problem=f"{over}, but has held {_amounts(admission)} of "
+                f"{admission.get('cluster_queue')} for {duration(seconds)}",
+                advice="if the quota service runs and it stays so, its pods may still run; "
+                f"`sluice history {ident[1]}/{ident[2]}` tells",
+            )
+        elif state is not None and not over:
+            yield from _stuck(title, ident, state, admission, seconds)
+
+
+def _over(state: Json | None, admission: Json) -> str:
+    """Why nothing should be held any more; empty: it may be."""
+    if state is None:
+        return "is gone"
+    if state.get("uid") != admission.get("uid"):
+        return "is another one of the same name now"
+    if state.get("phase") == "finished" and not state.get("pods_active"):
+        return "is finished"
+    return ""
+
+
+def _stuck(
+    title: str, ident: Id, state: Json, admission: Json, seconds: float
+) -> Iterator[Finding]:
+    if admission["state"] == "evicted" and seconds > DRAIN_SECONDS:
+        yield Finding(
+            where=title,
+            problem=f"was evicted {duration(seconds)} ago ({admission.get('reason')}), "
+            "and its pods still run",
+            advice=f"look at its pods: `kubectl get pods -n {ident[1]}`; finalizers or a lost node "
+            "keep them",
+        )
+    waits = state.get("phase") == "waiting" and state.get("held", True)
+    if (
+        admission["state"] == "admitted"
+        and waits
+        and not state.get("on_hold")
+        and seconds > PATIENCE_SECONDS
+    ):
+        yield Finding(
+            where=title,
+            problem=f"was admitted {duration(seconds)} ago, and nobody released its job",
+            advice="is the patcher running, and may it write? its log and "
+            f"`sluice history {ident[1]}/{ident[2]}` tell",
+        )
+
+
+def _amounts(admission: Json) -> str:
+    amounts = [
+        f"{amount} {resource}"
+        for pod_set in admission.get("pod_sets") or []
+        for resource, amount in sorted((pod_set.get("usage") or {}).items())
+    ]
+    return ", ".join(amounts) or "quota"
