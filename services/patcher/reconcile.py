@@ -6,6 +6,7 @@ that whoever finds a running job also finds the admission that let it run.
 
 from collections.abc import Callable
 from datetime import datetime
+from typing import Final
 
 import structlog
 
@@ -32,6 +33,9 @@ from shared.kube.port import (
 __all__ = ["Reconciler"]
 
 log = structlog.get_logger(__name__)
+
+_OVER: Final = frozenset({status.FINISHED, "Gone"})
+"""Reasons of a release after which nothing is to be done for the workload."""
 
 
 class Reconciler:
@@ -106,14 +110,17 @@ class Reconciler:
         if state.finish is not None:
             await self._finish(state)
             return
+        if admission is not None and admission.state == "released" and admission.reason in _OVER:
+            return  # Its end is told when its state says it.
+        if state.owner is None:
+            if admission is not None:
+                await self._carry_out_foreign(state, admission)
+            return
         obj = await self._workload_object(state)
         if obj is None:
             return
         if admission is None:
-            if state.owner is not None:
-                await self._jobs.hold(state, None)
-        elif state.owner is None:
-            await self._carry_out_foreign(state, admission, obj)
+            await self._jobs.hold(state, None)
         else:
             await self._carry_out(state, admission, obj)
 
@@ -130,9 +137,16 @@ class Reconciler:
             case _:
                 await self._jobs.hold(state, admission)
 
-    async def _carry_out_foreign(
-        self, state: WorkloadState, admission: Admission, obj: Object
-    ) -> None:
+    async def _carry_out_foreign(self, state: WorkloadState, admission: Admission) -> None:
+        """Say it, no more: its own controller starts and stops what belongs to it."""
+        obj = self._mirror.object(WORKLOAD, state.namespace, state.name)
+        if obj is None and admission.state == "waiting":
+            self._reasons.put(state.namespace, state.name, foreign=True)
+            return
+        if obj is None or not _lives(obj, state):
+            obj = await self._writer.get(WORKLOAD, state.namespace, state.name)
+        if obj is None or not _lives(obj, state):
+            return
         try:
             obj = await self._decided(obj, state, admission)
         except NotFoundError:
@@ -144,12 +158,8 @@ class Reconciler:
     # --- the Workload object -----------------------------------------------------------------------
 
     async def _workload_object(self, state: WorkloadState) -> Object | None:
-        """The Workload object, created or brought up to date; None where there can be none."""
+        """The Workload object of a job, created or brought up to date; None where there can be none."""
         obj = self._mirror.object(WORKLOAD, state.namespace, state.name)
-        if state.owner is None:
-            if obj is None or not _lives(obj, state):
-                obj = await self._writer.get(WORKLOAD, state.namespace, state.name)
-            return obj if obj is not None and _lives(obj, state) else None
         if obj is not None and status.reserves(obj):
             return obj
         job, integration = await self._jobs.find(state)

@@ -9,6 +9,7 @@ meaning, and a subject near 4 KiB makes the server drop the connection for good
 import base64
 import binascii
 import re
+from functools import lru_cache
 from typing import Final
 
 __all__ = ["NONE", "ROOT", "SUBJECT_BYTES_MAX", "NameTooLongError", "decode", "encode", "join"]
@@ -37,6 +38,7 @@ class NameTooLongError(ValueError):
         )
 
 
+@lru_cache(maxsize=65_536)
 def encode(name: str | None) -> str:
     """One subject token for `name`; `decode` gives it back.
 

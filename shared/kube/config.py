@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from shared.kube.kubeconfig import Credentials, read_plain
 from shared.kube.port import RefusedError
 
 __all__ = ["Access", "OpenAccess", "from_kubeconfig", "from_settings", "in_cluster", "plain"]
@@ -61,7 +62,9 @@ def from_kubeconfig(path: str, context: str | None = None) -> OpenAccess:
     """A kubeconfig file, with everything that the library understands in one."""
 
     async def open_() -> Access:
-        # Imported here, because it costs two seconds and 80 MiB: who needs no file, pays nothing.
+        if (simple := read_plain(path, context)) is not None:
+            return _simple(simple, f"kubeconfig {path}")
+        # Imported here, because it costs two seconds and 80 MiB: who does not need it, pays nothing.
         from kubernetes_asyncio.client import Configuration  # noqa: PLC0415
         from kubernetes_asyncio.config import load_kube_config  # noqa: PLC0415
 
@@ -105,6 +108,24 @@ def in_cluster() -> OpenAccess:
         return _access(configuration, "service account")
 
     return open_
+
+
+def _simple(credentials: Credentials, source: str) -> Access:
+    token = credentials.token
+
+    async def authorization() -> str | None:
+        return None if token is None else f"Bearer {token}"
+
+    try:
+        tls = credentials.tls()
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise RefusedError(f"{source}: {_said(error)}") from error
+    return Access(
+        server=credentials.server,
+        tls=tls,
+        tls_server_name=credentials.tls_server_name,
+        authorization=authorization,
+    )
 
 
 def _access(configuration: Any, source: str) -> Access:

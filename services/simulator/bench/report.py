@@ -112,13 +112,15 @@ def percentile(values: Sequence[float], part: float) -> float:
 
 
 def requests_served(metrics: str) -> Requests:
-    """Read an API server's `/metrics`."""
+    """Read an API server's `/metrics`; what was refused counts apart, under its subresource."""
     found: Requests = Counter()
     for line in metrics.splitlines():
         if (sample := _SAMPLE.match(line)) is None:
             continue
         labels = dict(_LABEL.findall(sample["labels"]))
-        key = (labels["verb"], labels["resource"], labels.get("subresource", ""))
+        code = labels.get("code", "")
+        refused = f" answered {code}" if code[:1] in {"4", "5"} else ""
+        key = (labels["verb"], labels["resource"], labels.get("subresource", "") + refused)
         found[key] += round(float(sample["count"]))
     return found
 

@@ -184,11 +184,11 @@ class Runner:
             except NotFoundError:
                 return
             except ConflictError:
+                self.requests["PATCH", WORKLOAD.plural, "status answered 409"] += 1
                 self.requests["GET", WORKLOAD.plural, ""] += 1
                 workload = await self._kube.get(WORKLOAD, namespace, name)
                 continue
-            finally:
-                self.requests["PATCH", WORKLOAD.plural, "status"] += 1
+            self.requests["PATCH", WORKLOAD.plural, "status"] += 1
             return
 
     def _status_patch(self, workload: Object, changes: dict[str, Any]) -> Object:
