@@ -7,14 +7,22 @@ order until it is proved gone, old machines of a pool included; a pool does not 
 machine for somebody whose machine is still starting.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
-from services.provisioner.book import Book, Machine, MachineState, Seat, machine_name
+from services.provisioner.book import (
+    Access,
+    Book,
+    Machine,
+    MachineState,
+    Seat,
+    machine_name,
+)
 from services.provisioner.host_config import (
     DynamicPlatform,
+    Host,
     LocalPlatform,
     MachineSpec,
     PlatformConfig,
@@ -23,137 +31,33 @@ from services.provisioner.host_config import (
 )
 from services.provisioner.ssh_secret import LOCALHOST
 from services.provisioner.task_runs import Request
+from services.provisioner.verdicts import (
+    Broken,
+    Cleaned,
+    Failed,
+    Gone,
+    Launch,
+    Launching,
+    Outcome,
+    Placed,
+    Prepared,
+    Preparing,
+    Refused,
+    Release,
+    SeatReport,
+    Sighting,
+    Step,
+    Terminate,
+    Unusable,
+    Up,
+    Verdict,
+    Waiting,
+)
 
-__all__ = [
-    "MACHINES_PER_REQUEST_MAX",
-    "Broken",
-    "Failed",
-    "Gone",
-    "Launch",
-    "Launching",
-    "Outcome",
-    "Placed",
-    "Refused",
-    "Release",
-    "Sighting",
-    "Step",
-    "Terminate",
-    "Up",
-    "Verdict",
-    "Waiting",
-    "allocate",
-]
+__all__ = ["MACHINES_PER_REQUEST_MAX", "allocate"]
 
 MACHINES_PER_REQUEST_MAX: Final = 3
 """Machines that come up broken before the TaskRun that they were ordered for is given up."""
-
-
-# --- what a provider says about a machine ----------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Up:
-    """It runs and can be reached."""
-
-    address: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Broken:
-    """It will never come up; another one may."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """The provider will not make one, however often it is asked."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
-    """The provider confirmed that there is no such machine (any more)."""
-
-
-Sighting = Up | Broken | Refused | Gone
-
-
-# --- what a TaskRun is told ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """Nothing is free yet."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launching:
-    """Its machine was ordered."""
-
-    host: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    """It has a place."""
-
-    host: str
-    address: str
-    """Empty for the pod itself."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
-    """It will not get one; the text is for the `error` key of its secret."""
-
-    message: str
-
-
-Verdict = Waiting | Launching | Placed | Failed
-
-
-# --- what happened in a round ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """A machine is to be ordered: its record is the intent, and comes first."""
-
-    machine: Machine
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terminate:
-    """A machine is to go."""
-
-    name: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
-    """A place is free again."""
-
-    uid: str
-    host: str
-
-
-Step = Launch | Terminate | Release
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """The end of a round."""
-
-    book: Book
-    verdicts: Mapping[str, Verdict]
-    """TaskRun uid to what it is told: of every request that was passed in and is not settled."""
-
-    steps: tuple[Step, ...]
 
 
 def allocate(
@@ -165,17 +69,21 @@ def allocate(
     sightings: Mapping[str, Sighting],
     busy_elsewhere: Mapping[str, int],
     now: datetime,
+    reports: Mapping[str, SeatReport] | None = None,
+    access: Callable[[Host | MachineSpec], Access | None] = lambda _: None,
 ) -> Outcome:
     """One round for one platform.
 
     `config`: a text means that it cannot be served, and why. `requests`: every TaskRun of the platform
     that has not ended. `settled`: those among them that have their secret, so they get no second
     machine if theirs vanishes. `busy_elsewhere`: places on static hosts that TaskRuns of other
-    platforms hold, since a host may have moved to another platform.
+    platforms hold, since a host may have moved to another platform. `reports`: what was done on hosts,
+    by TaskRun uid. `access`: how a host or a platform's machines are entered; None: nobody has to.
     """
     active = {request.uid: request for request in sorted(requests, key=lambda r: r.turn)}
-    round_ = _Round(book, config, active, settled, busy_elsewhere, now)
+    round_ = _Round(book, config, active, settled, busy_elsewhere, now, access)
     round_.release_ended()
+    round_.take_reports(reports or {})
     round_.take(sightings)
     round_.give_up_late()
     round_.retire()
@@ -198,7 +106,9 @@ class _Round:
         settled: frozenset[str],
         busy_elsewhere: Mapping[str, int],
         now: datetime,
+        access: Callable[[Host | MachineSpec], Access | None],
     ) -> None:
+        self._access = access
         self._before = book
         self._config = config
         self._active = active
@@ -209,6 +119,7 @@ class _Round:
         self._machines = dict(book.machines)
         self._attempts = dict(book.attempts)
         self._refusals = dict(book.refusals)
+        self._failed_hosts = dict(book.failed_hosts)
         self.steps: list[Step] = []
         self._booting_places = -1
         """Places on machines of the pool that are starting, for those who come; -1: not counted."""
@@ -221,6 +132,7 @@ class _Round:
             machines=self._machines,
             attempts=self._attempts,
             refusals=self._refusals,
+            failed_hosts=self._failed_hosts,
         )
         return self._before if after == self._before else after
 
@@ -229,12 +141,47 @@ class _Round:
     def release_ended(self) -> None:
         """A TaskRun that ended gives its place back, and is forgotten."""
         for uid, seat in list(self.seats.items()):
-            if uid not in self._active:
-                del self.seats[uid]
-                self.steps.append(Release(uid=uid, host=seat.host))
-        for memory in (self._attempts, self._refusals):
+            if uid in self._active:
+                continue
+            machine = self._machines.get(seat.host)
+            if seat.access is None or (machine is not None and not machine.shared):
+                self._release(seat)  # Nobody was there, or the machine goes with all that is on it.
+            elif seat.state != "cleaning":
+                self.seats[uid] = replace(seat, state="cleaning", sealed="")
+        memories: tuple[dict[str, Any], ...] = (
+            self._attempts,
+            self._refusals,
+            self._failed_hosts,
+        )
+        for memory in memories:
             for uid in [uid for uid in memory if uid not in self._active]:
                 del memory[uid]
+
+    def _release(self, seat: Seat) -> None:
+        del self.seats[seat.uid]
+        self.steps.append(Release(uid=seat.uid, host=seat.host))
+
+    def take_reports(self, reports: Mapping[str, SeatReport]) -> None:
+        """Take in what was done on hosts."""
+        for uid, seat in list(self.seats.items()):
+            match reports.get(uid):
+                case Prepared(sealed=sealed) if seat.state == "preparing":
+                    self.seats[uid] = replace(seat, state="ready", sealed=sealed)
+                case Unusable(reason=reason) if seat.state == "preparing":
+                    self._release(seat)
+                    self._avoid(seat, reason)
+                case Cleaned() if seat.state == "cleaning":
+                    self._release(seat)
+                case _:
+                    pass  # Nothing new, or about what it was before.
+
+    def _avoid(self, seat: Seat, reason: str) -> None:
+        """A host that could not be prepared is not tried again; a machine of its own was the only one."""
+        failed = self._failed_hosts.get(seat.uid, ())
+        self._failed_hosts[seat.uid] = (*failed, seat.host)
+        machine = self._machines.get(seat.host)
+        if machine is not None and not machine.shared:
+            self._refuse(seat.uid, f"Error allocating host: failed to provision host: {reason}")
 
     def take(self, sightings: Mapping[str, Sighting]) -> None:
         """Take in what the providers said."""
@@ -261,7 +208,13 @@ class _Round:
         self._machines[machine.name] = machine
         holder = self._active.get(machine.holder)
         if not machine.shared and holder is not None and self._wants(holder):
-            self._seat(holder, host=machine.name, address=machine.address)
+            spec = self._spec()
+            self._seat(
+                holder,
+                host=machine.name,
+                address=machine.address,
+                access=self._access(spec) if spec is not None else None,
+            )
 
     def _vanished(self, machine: Machine) -> None:
         del self._machines[machine.name]
@@ -335,7 +288,7 @@ class _Round:
         """What `request` is told; it gets a place or a machine if it is its turn."""
         seat = self.seats.get(request.uid)
         if seat is not None:
-            return Placed(host=seat.host, address=seat.address)
+            return _told(seat)
         refusal = self._refusals.get(request.uid)
         if refusal is not None:
             return Failed(message=refusal)
@@ -355,7 +308,11 @@ class _Round:
 
     def _static(self, request: Request, config: StaticPlatform) -> Verdict:
         places = {
-            host.name: (host.address, host.concurrency - self._busy_elsewhere.get(host.name, 0))
+            host.name: (
+                host.address,
+                host.concurrency - self._busy_elsewhere.get(host.name, 0),
+                self._access(host),
+            )
             for host in config.hosts
         }
         return self._sit_down(request, places) or Waiting(
@@ -366,7 +323,7 @@ class _Round:
         for machine in self._machines.values():
             if machine.holder == request.uid and machine.state == "launching":
                 return Launching(host=machine.name)
-        if request.failed_hosts:
+        if self._failed(request):
             return Failed(message="Error allocating host: failed to provision host")
         if len(self._machines) >= config.machines.max_instances:
             return Waiting(message=self._full(config.machines))
@@ -375,12 +332,12 @@ class _Round:
 
     def _pool(self, request: Request, config: PoolPlatform) -> Verdict:
         offered = {
-            machine.name: (machine.address, config.concurrency)
+            machine.name: (machine.address, config.concurrency, self._access(config.machines))
             for machine in self._shared("running")
             if not self._is_old(machine, config)
         }
         verdict = self._sit_down(request, offered) if offered else None
-        if isinstance(verdict, Placed):
+        if isinstance(verdict, Placed | Preparing):
             return verdict
         starting = self._shared("launching")
         if self._booting_places < 0:
@@ -401,10 +358,11 @@ class _Round:
         return [m for m in self._machines.values() if m.shared and m.state == state]
 
     def _sit_down(
-        self, request: Request, places: Mapping[str, tuple[str, int]]
-    ) -> Placed | Failed | None:
+        self, request: Request, places: Mapping[str, tuple[str, int, Access | None]]
+    ) -> Placed | Preparing | Failed | None:
         """The host with the most free places; None if there is none now."""
-        usable = [name for name in sorted(places) if name not in request.failed_hosts]
+        failed = self._failed(request)
+        usable = [name for name in sorted(places) if name not in failed]
         if not usable:
             names = ",".join(sorted(places))
             return Failed(
@@ -417,20 +375,25 @@ class _Round:
                 taken[seat.host] += 1
         # `max` takes the first of equals: the order of names decides ties.
         best = max(usable, key=lambda name: places[name][1] - taken[name])
-        address, concurrency = places[best]
+        address, concurrency, access = places[best]
         if concurrency <= taken[best]:
             return None
-        self._seat(request, host=best, address=address)
-        return Placed(host=best, address=address)
+        return _told(self._seat(request, host=best, address=address, access=access))
 
-    def _seat(self, request: Request, *, host: str, address: str) -> None:
-        self.seats[request.uid] = Seat(
+    def _failed(self, request: Request) -> frozenset[str]:
+        return frozenset((*request.failed_hosts, *self._failed_hosts.get(request.uid, ())))
+
+    def _seat(self, request: Request, *, host: str, address: str, access: Access | None) -> Seat:
+        self.seats[request.uid] = seat = Seat(
             uid=request.uid,
             namespace=request.namespace,
             name=request.name,
             host=host,
             address=address,
+            access=access,
+            state="ready" if access is None else "preparing",
         )
+        return seat
 
     def _order(self, request: Request, spec: MachineSpec, *, shared: bool) -> Machine:
         attempt = self._attempts.get(request.uid, 0) + 1
@@ -439,7 +402,7 @@ class _Round:
             name=machine_name(
                 cluster=self._before.cluster, uid=request.uid, attempt=attempt, tag=spec.tag
             ),
-            provider=spec.provider,
+            provider=spec.account,
             tag=spec.tag,
             state="launching",
             shared=shared,
@@ -469,3 +432,9 @@ class _Round:
             f"{len(self._machines)} of {spec.max_instances} maxInstances running for {spec.tag}, "
             "waiting for existing tasks to finish"
         )
+
+
+def _told(seat: Seat) -> Placed | Preparing:
+    if seat.state == "preparing":
+        return Preparing(host=seat.host, address=seat.address)
+    return Placed(host=seat.host, address=seat.address, sealed=seat.sealed)

@@ -4,17 +4,23 @@ import asyncio
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from random import Random
+from secrets import token_bytes
 from typing import Final
 
 import structlog
 
+from services.provisioner.care import Tools
 from services.provisioner.handlers import Session
 from services.provisioner.host_config import NO_CONFIG
+from services.provisioner.hosts import Hosts
+from services.provisioner.metrics import Metrics
 from services.provisioner.providers.fake import FakeCloud, FakeProvider
 from services.provisioner.providers.port import Provider
 from services.provisioner.providers.registry import Registry
 from services.provisioner.settings import ProvisionerSettings
+from services.provisioner.usher import InSecret, Keys
 from shared.bus.port import Bus, BusError, Lease
+from shared.contracts.seal import Entropy
 from shared.runtime.host import Parts, run_service
 
 __all__ = ["Provisioner", "assemble", "main"]
@@ -33,13 +39,13 @@ class Provisioner:
         *,
         settings: ProvisionerSettings,
         bus: Bus,
-        registry: Registry,
+        tools: Tools,
         now: Callable[[], datetime],
         random: Random,
     ) -> None:
         self._settings = settings
         self._bus = bus
-        self._registry = registry
+        self._tools = tools
         self._now = now
         self._random = random
         self._session: Session | None = None
@@ -64,7 +70,7 @@ class Provisioner:
         session = Session(
             settings=self._settings,
             bus=self._bus,
-            registry=self._registry,
+            tools=self._tools,
             now=self._now,
             last_good=self._last_good,
         )
@@ -95,11 +101,25 @@ def assemble(
     providers: Mapping[str, Provider],
     now: Callable[[], datetime],
     random: Random,
+    registry: Registry | None = None,
+    hosts: Hosts | None = None,
+    keys: Keys | None = None,
+    entropy: Entropy = token_bytes,
+    metrics: Metrics | None = None,
 ) -> Provisioner:
-    """Wire the parts. `providers`: by the value of `dynamic.<platform>.type`. Opens nothing."""
-    return Provisioner(
-        settings=settings, bus=bus, registry=Registry(providers), now=now, random=random
+    """Wire the parts. Opens nothing.
+
+    `providers`: by the value of `dynamic.<platform>.type`, unless there is a `registry`. `hosts` None:
+    nobody enters hosts. `keys` None: a TaskRun's key is in its secret.
+    """
+    tools = Tools(
+        registry=registry or Registry(providers),
+        hosts=hosts,
+        keys=keys or InSecret(),
+        entropy=entropy,
+        metrics=metrics or Metrics(),
     )
+    return Provisioner(settings=settings, bus=bus, tools=tools, now=now, random=random)
 
 
 def main() -> int:

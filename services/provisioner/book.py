@@ -6,13 +6,36 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal
 
-__all__ = ["Book", "Machine", "MachineState", "Seat", "machine_name"]
+__all__ = [
+    "Access",
+    "Book",
+    "Machine",
+    "MachineState",
+    "Seat",
+    "SeatState",
+    "machine_name",
+    "owner_mark",
+]
 
 MachineState = Literal["launching", "running", "terminating"]
 
-_NAME_DIGITS: Final = 16
+SeatState = Literal["preparing", "ready", "cleaning"]
+
+_OWNER_DIGITS: Final = 6
+_NUMBER_DIGITS: Final = 10
 _TAG_LENGTH_MAX: Final = 45
 """With a dash and the digits it stays below the 63 characters of a DNS label."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How to get onto a host, as it was when the place was given: the configuration may change."""
+
+    user: str
+    port: int = 22
+    secret: str
+    host_keys: tuple[str, ...] = ()
+    sudo_commands: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +49,12 @@ class Seat:
     """A static host or a machine."""
 
     address: str
+    state: SeatState = "ready"
+    access: Access | None = None
+    """None: nobody has to go there."""
+
+    sealed: str = ""
+    """What its TaskRun's secret holds besides, for the patcher alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +63,8 @@ class Machine:
 
     name: str
     provider: str
+    """Type and account, as `MachineSpec.account` writes it."""
+
     tag: str
     state: MachineState
     shared: bool
@@ -67,8 +98,19 @@ class Book:
     refusals: Mapping[str, str] = field(default_factory=dict)
     """TaskRun uid to why it gets no host, until it has ended."""
 
+    failed_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """TaskRun uid to the hosts that could not be prepared for it."""
+
+
+def owner_mark(owner: str) -> str:
+    """The digits with which the last part of a machine's name begins: whose it is."""
+    return hashlib.sha256(owner.encode()).hexdigest()[:_OWNER_DIGITS]
+
 
 def machine_name(*, cluster: str, uid: str, attempt: int, tag: str) -> str:
-    """The same for the same TaskRun and attempt, so that ordering twice gives one machine."""
-    digest = hashlib.sha256(f"{cluster}/{uid}/{attempt}".encode()).hexdigest()[:_NAME_DIGITS]
-    return f"{tag[:_TAG_LENGTH_MAX] or 'sluicegate'}-{digest}"
+    """The same for the same TaskRun and attempt, so that ordering twice gives one machine.
+
+    Some clouds keep no tags with a machine: there its name must say whose it is.
+    """
+    number = hashlib.sha256(f"{cluster}/{uid}/{attempt}".encode()).hexdigest()[:_NUMBER_DIGITS]
+    return f"{tag[:_TAG_LENGTH_MAX] or 'sluicegate'}-{owner_mark(cluster)}{number}"

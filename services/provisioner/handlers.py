@@ -13,29 +13,26 @@ from datetime import datetime, timedelta
 import structlog
 
 from services.provisioner import translate
-from services.provisioner.allocation import (
-    Gone,
-    Launch,
-    Outcome,
-    Release,
-    Sighting,
-    Terminate,
-    allocate,
-)
-from services.provisioner.book import Book, Machine
-from services.provisioner.host_config import (
-    CHECK_INTERVAL_SECONDS,
-    DynamicPlatform,
-    HostConfig,
-    MachineSpec,
-    PoolPlatform,
-)
+from services.provisioner.allocation import allocate
+from services.provisioner.book import Access, Book, Machine
+from services.provisioner.care import Care, Tools, spec_of
+from services.provisioner.host_config import Host, HostConfig, MachineSpec, StaticPlatform
 from services.provisioner.knowledge import Knowledge
-from services.provisioner.providers.port import Order, Provider, ProviderError
-from services.provisioner.providers.registry import Registry, UnknownProviderError
+from services.provisioner.metrics import UNKNOWN
 from services.provisioner.settings import ProvisionerSettings
-from services.provisioner.sweeper import sweep
-from services.provisioner.tender import Pace, Tender, ask
+from services.provisioner.task_runs import Request
+from services.provisioner.verdicts import (
+    Failed,
+    Launch,
+    Launching,
+    Outcome,
+    Placed,
+    Preparing,
+    Release,
+    Terminate,
+    Verdict,
+    Waiting,
+)
 from shared.bus.port import Bus, CaughtUp, Entry, FencedError, PublishFuture
 from shared.contracts import subjects
 from shared.contracts.effects import HostState, PlatformState
@@ -55,37 +52,39 @@ class Session:
         *,
         settings: ProvisionerSettings,
         bus: Bus,
-        registry: Registry,
+        tools: Tools,
         now: Callable[[], datetime],
         last_good: HostConfig,
     ) -> None:
         self._settings = settings
         self._cluster = settings.cluster
         self._bus = bus
-        self._registry = registry
+        self._tools = tools
         self._now = now
         self._knowledge = Knowledge(
             cluster=settings.cluster,
             host_config=(settings.host_config_namespace, settings.host_config_name),
-            providers=registry.types,
+            providers=tools.registry.types,
             last_good=last_good,
         )
-        self._sightings: dict[str, dict[str, Sighting]] = {}
-        """By platform and machine; taken in by the next round."""
-
-        self._tenders: dict[str, Tender] = {}
+        self._care = Care(
+            settings=settings,
+            tools=tools,
+            now=now,
+            resolve=self._knowledge.resolve,
+            seal_key=lambda: self._knowledge.seal_key,
+            touch=self._touch,
+        )
         self._unread = {"HOSTS", "OBSERVED"}
         self._hosts_read = asyncio.Event()
         self._writing: dict[str, int] = {}
         """Platforms whose record is on its way, to the last sequence of it that came by meanwhile."""
 
+        self._waited: dict[str, datetime] = {}
+        """TaskRun uid to when its wait ended, though it has no host yet."""
+
         self._wake = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
-        self._pace = Pace(
-            call=settings.provider_call_seconds,
-            launch_retry=settings.launch_retry_seconds,
-            poll_retry=settings.poll_retry_seconds,
-        )
 
     @property
     def config(self) -> HostConfig:
@@ -113,7 +112,7 @@ class Session:
 
     async def _follow_hosts(self) -> None:
         token = subjects.encode(self._cluster)
-        filters = [f"{subjects.ROOT}.{what}.{token}.*.*" for what in ("host", "platform")]
+        filters = [f"{subjects.ROOT}.{what}.{token}.*.*" for what in ("host", "platform", "seal")]
         async with aclosing(self._bus.watch("HOSTS", *filters)) as entries:
             async for entry in entries:
                 if isinstance(entry, CaughtUp):
@@ -169,6 +168,10 @@ class Session:
                     self._knowledge.take_observed(entry)
                     self._wake.set()
 
+    def _touch(self, platform: str) -> None:
+        self._knowledge.touch(platform)
+        self._wake.set()
+
     def _caught_up(self, stream: str) -> None:
         self._unread.discard(stream)
         if stream == "HOSTS":
@@ -195,9 +198,11 @@ class Session:
             config=self._knowledge.resolve(platform),
             requests=requests,
             settled=self._knowledge.settled(requests),
-            sightings=self._sightings.pop(platform, {}),
+            sightings=self._care.take_sightings(platform),
             busy_elsewhere=self._knowledge.busy_elsewhere(platform),
             now=now,
+            reports=self._care.take_reports(platform),
+            access=self._access,
         )
         if outcome.book is not before:
             await self._write(outcome.book, now=now)
@@ -208,7 +213,31 @@ class Session:
                 *self._told(platform, outcome, now=now),
             ]
         )
-        self._look_after(platform)
+        self._stand(platform, outcome)
+        assert self._group is not None, "errands start inside of run()"
+        self._care.forget(before, outcome.book)
+        self._care.look_after(self._group, outcome.book)
+
+    def _access(self, source: Host | MachineSpec) -> Access | None:
+        """How to enter what `source` describes; None where hosts are pretended."""
+        if self._tools.hosts is None:
+            return None
+        match source:
+            case Host():
+                return Access(
+                    user=source.user or "root",
+                    port=source.port,
+                    secret=source.secret,
+                    host_keys=source.host_keys,
+                )
+            case MachineSpec(ssh_secret=secret) if secret:
+                return Access(
+                    user=self._tools.registry.ssh_user(source.provider),
+                    secret=secret,
+                    sudo_commands=source.sudo_commands,
+                )
+            case _:
+                return None  # Only a machine that is not real has no secret.
 
     async def _write(self, book: Book, *, now: datetime) -> None:
         shelf = self._knowledge.shelves.get(book.platform)
@@ -221,7 +250,8 @@ class Session:
 
     def _told(self, platform: str, outcome: Outcome, *, now: datetime) -> list[HostState]:
         """What has to be said: the verdicts that differ from the last word."""
-        spec = self._spec(platform)
+        spec = spec_of(self._knowledge.resolve(platform))
+        failed_hosts = outcome.book.failed_hosts
         states = []
         for request in self._knowledge.requests(platform):
             verdict = outcome.verdicts.get(request.uid)
@@ -232,21 +262,71 @@ class Session:
                 verdict,
                 cluster=self._cluster,
                 provider=spec.provider if spec else "",
+                failed_hosts=failed_hosts.get(request.uid, ()),
                 now=now,
             )
             said = self._knowledge.said.get((request.namespace, request.name))
             if said is None or _words(said.state) != _words(state):
                 states.append(state)
+                if said is None or said.state.state != state.state:
+                    self._count(request, verdict, now=now)
         return states
+
+    def _count(self, request: Request, verdict: Verdict, *, now: datetime) -> None:
+        platform = self._shown(request.platform)
+        waited = self._waited.get(request.uid, now) - request.created_at
+        match verdict:
+            case Placed():
+                self._tools.metrics.placed(
+                    platform,
+                    seconds=(now - request.created_at).total_seconds(),
+                    waited=waited.total_seconds(),
+                    prepared=bool(verdict.sealed),
+                )
+            case Failed():
+                self._tools.metrics.allocation_failed(platform)
+            case Launching() | Preparing():
+                self._waited.setdefault(request.uid, now)
+            case Waiting():
+                pass
+
+    def _shown(self, platform: str) -> str:
+        """A platform as a label: users may write anything, and labels live for ever."""
+        return platform if platform in self._knowledge.config.platforms else UNKNOWN
+
+    def _stand(self, platform: str, outcome: Outcome) -> None:
+        shown = self._shown(platform)
+        if shown == UNKNOWN:
+            return
+        running = [seat.namespace for seat in outcome.book.seats.values()]
+        waiting = [
+            request.namespace
+            for request in self._knowledge.requests(platform)
+            if isinstance(outcome.verdicts.get(request.uid), Waiting | Launching)
+        ]
+        config = self._knowledge.config.platforms[platform]
+        static = len(config.hosts) if isinstance(config, StaticPlatform) else 0
+        self._tools.metrics.stand(
+            shown,
+            hosts=static + len(outcome.book.machines),
+            running=running,
+            waiting=waiting,
+        )
 
     def _released(self, platform: str, book: Book, *, now: datetime) -> list[HostState]:
         """Who ended and holds nothing any more. A machine must be gone, not only told to go."""
         holding = {*book.seats, *(m.holder for m in book.machines.values() if not m.shared)}
-        return [
-            translate.to_released(said.state, now=now)
+        ended = [
+            said.state
             for said in self._knowledge.ended_but_unreleased(platform)
             if said.state.uid not in holding
         ]
+        for state in ended:
+            self._waited.pop(state.uid, None)
+            if state.state == "ready":
+                seconds = (now - state.at).total_seconds()
+                self._tools.metrics.ended(self._shown(platform), seconds=seconds)
+        return [translate.to_released(state, now=now) for state in ended]
 
     async def _publish(self, states: Sequence[HostState]) -> None:
         futures: list[tuple[HostState, PublishFuture]] = [
@@ -273,64 +353,6 @@ class Session:
                 case Release(uid=uid, host=host):
                     log.info("place released", platform=platform, host=host, uid=uid)
 
-    # --- machines ---
-
-    def _look_after(self, platform: str) -> None:
-        """One tender for each machine in the record, told what the record says."""
-        machines = self._knowledge.book(platform).machines
-        for machine in machines.values():
-            tender = self._tenders.get(machine.name)
-            if tender is None:
-                self._start_tender(platform, machine)
-            else:
-                tender.update(machine)
-
-    def _start_tender(self, platform: str, machine: Machine) -> None:
-        try:
-            provider = self._registry.get(machine.provider)
-        except UnknownProviderError as error:
-            log.error("nobody can look after a machine", machine=machine.name, error=str(error))
-            return
-        tender = Tender(
-            machine=machine,
-            provider=provider,
-            order=lambda: self._order(platform, machine),
-            check_interval=lambda: self._check_interval(platform),
-            report=lambda name, sighting: self._report(platform, name, sighting),
-            pace=self._pace,
-            now=self._now,
-        )
-        self._tenders[machine.name] = tender
-        assert self._group is not None, "tenders start inside of run()"
-        self._group.create_task(self._tend(machine.name, tender))
-
-    async def _tend(self, name: str, tender: Tender) -> None:
-        await tender.run()
-        del self._tenders[name]
-
-    def _report(self, platform: str, name: str, sighting: Sighting | None) -> None:
-        if sighting is not None:
-            self._sightings.setdefault(platform, {})[name] = sighting
-        self._knowledge.touch(platform)
-        self._wake.set()
-
-    def _order(self, platform: str, machine: Machine) -> Order | None:
-        spec = self._spec(platform)
-        if spec is None or spec.provider != machine.provider:
-            return None
-        return translate.to_order(machine, spec, platform=platform, cluster=self._cluster)
-
-    def _check_interval(self, platform: str) -> float:
-        spec = self._spec(platform)
-        return spec.check_interval_seconds if spec else CHECK_INTERVAL_SECONDS
-
-    def _spec(self, platform: str) -> MachineSpec | None:
-        match self._knowledge.resolve(platform):
-            case DynamicPlatform(machines=spec) | PoolPlatform(machines=spec):
-                return spec
-            case _:
-                return None
-
     # --- sweeping ---
 
     async def _sweep(self) -> None:
@@ -338,35 +360,19 @@ class Session:
             await asyncio.sleep(self._settings.sweep_seconds)
             if self.not_ready() is not None:
                 continue
-            for type_, provider in self._registry.all():
-                try:
-                    await self._sweep_provider(type_, provider)
-                except ProviderError as error:
-                    log.warning("provider could not be swept", provider=type_, error=str(error))
+            self._open_accounts()
+            await self._care.sweep(self._machines)
             await self._purge()
             # Machines grow old without anybody saying so.
             self._knowledge.touch_all()
             self._wake.set()
 
-    async def _sweep_provider(self, type_: str, provider: Provider) -> None:
-        running = frozenset(
-            name
-            for name, (_, machine) in self._machines().items()
-            if machine.provider == type_ and machine.state == "running"
-        )
-        listed = await ask(provider.list_owned(self._cluster), self._pace.call)
-        machines = self._machines()
-        found = sweep(
-            listed=listed,
-            running_before=running,
-            records={name: machine for name, (_, machine) in machines.items()},
-        )
-        for name in found.vanished:
-            log.warning("machine vanished", provider=type_, machine=name)
-            self._report(machines[name][0], name, Gone())
-        for name in found.orphans:
-            log.warning("machine without a record ends", provider=type_, machine=name)
-            await ask(provider.terminate(name), self._pace.call)
+    def _open_accounts(self) -> None:
+        """Sweep where machines may be ordered, though none is recorded there."""
+        for config in self._knowledge.config.platforms.values():
+            spec = spec_of(config)
+            if spec is not None:
+                self._tools.registry.get(spec.account)
 
     def _machines(self) -> dict[str, tuple[str, Machine]]:
         return {
@@ -383,4 +389,12 @@ class Session:
 
 def _words(state: HostState) -> tuple[object, ...]:
     """What a reader would notice."""
-    return (state.uid, state.state, state.host, state.address, state.message, state.secret)
+    return (
+        state.uid,
+        state.state,
+        state.host,
+        state.address,
+        state.message,
+        state.secret,
+        state.sealed,
+    )

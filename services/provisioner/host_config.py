@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlencode
 
 from services.provisioner.instance_tags import check_instance_tag
 from services.provisioner.platforms import PlatformFormatError, check_platform, key_of
@@ -27,13 +28,21 @@ __all__ = [
     "parse_host_config",
 ]
 
+ACCOUNT_KEYS: Final = ("account", "region", "url", "crn", "secret", "aws-secret")
+"""Keys of a platform that say in which account of its provider the machines are."""
+
+PORT_MAX: Final = 65535
+SSH_PORT: Final = 22
+
 KNOWN_TYPES: Final = ("aws", "ibmz", "ibmp", "fake")
 CONCURRENCY_MAX: Final = 8
 MAX_AGE_MINUTES_MAX: Final = 1440
 ALLOCATION_TIMEOUT_SECONDS: Final = 600
 CHECK_INTERVAL_SECONDS: Final = 60
 _MINUTE_SECONDS: Final = 60
-_HOST_FIELDS: Final = frozenset({"address", "user", "platform", "secret", "concurrency"})
+_HOST_FIELDS: Final = frozenset(
+    {"address", "user", "platform", "secret", "concurrency", "port", "host-key"}
+)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _IBM: Final = frozenset({"ibmz", "ibmp"})
 _IBM_ARCHITECTURES: Final = ("s390x", "ppc64le")
@@ -57,6 +66,10 @@ class Host:
     concurrency: int
     """TaskRuns at a time. 0: never used."""
 
+    port: int = 22
+    host_keys: tuple[str, ...] = ()
+    """Public keys that it may have, as in a `known_hosts` file, besides those that the secret names."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSpec:
@@ -72,6 +85,17 @@ class MachineSpec:
     extra_tags: tuple[tuple[str, str], ...] = ()
     parameters: tuple[tuple[str, str], ...] = ()
     """The provider's own keys, which it validates itself."""
+
+    @property
+    def account(self) -> str:
+        """Where the machines are and as whom they are ordered: `aws?region=…&aws-secret=…`.
+
+        It is written into each machine's record, so that the machine can be found and ended when its
+        platform is configured otherwise, or not at all.
+        """
+        given = dict(self.parameters)
+        where = {key: given[key] for key in ACCOUNT_KEYS if given.get(key)}
+        return f"{self.provider}?{urlencode(where)}" if where else self.provider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +279,7 @@ class _Parser:
 
     def _provider(self, prefix: str, fields: Mapping[str, str]) -> str:
         provider = fields.get("type", "")
-        if provider not in KNOWN_TYPES:
+        if provider not in KNOWN_TYPES and provider not in self._available:
             raise _BadValueError(
                 f"{prefix}type: invalid type: expect 'aws', 'ibmz', or 'ibmp', got '{provider}'"
             )
@@ -321,6 +345,10 @@ def _host(name: str, fields: Mapping[str, str]) -> Host:
         platform=platform,
         secret=fields.get("secret", ""),
         concurrency=concurrency,
+        port=_number(prefix, fields, "port", default=SSH_PORT, maximum=PORT_MAX),
+        host_keys=tuple(
+            key.strip() for key in fields.get("host-key", "").split(",") if key.strip()
+        ),
     )
 
 

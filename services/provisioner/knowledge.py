@@ -20,7 +20,7 @@ from services.provisioner.host_config import (
 from services.provisioner.platforms import PlatformFormatError, is_platform
 from services.provisioner.task_runs import Request, has_ended, to_request
 from shared.bus.port import Entry
-from shared.contracts.effects import HostState, PlatformState
+from shared.contracts.effects import HostState, PlatformState, SealKey
 from shared.contracts.kinds import CONFIG_MAP, TASK_RUN
 from shared.contracts.messages import UndecodableError
 from shared.contracts.observed import Observed, Synced
@@ -68,6 +68,9 @@ class Knowledge:
         self.synced = False
         """The watcher has listed everything: who is not there is gone."""
 
+        self.seal_key: str | None = None
+        """Public key of the cluster's patcher; None: it has not published one yet."""
+
         self._active: dict[str, Request] = {}
         self._life: dict[_TaskRunKey, str] = {}
         """Uid of the TaskRun that has the name now, among those that ask."""
@@ -108,6 +111,9 @@ class Knowledge:
                 if shelf is None or shelf.sequence < entry.sequence:
                     self.keep(translate.to_book(platform), entry.sequence)
                     self.touch(platform.platform)
+                return
+            if entry.headers.get("ce-type") == SealKey.type:
+                self.seal_key = SealKey.decode(entry.data, entry.headers).public_key
                 return
             state = HostState.decode(entry.data, entry.headers)
         except UndecodableError as error:

@@ -8,7 +8,6 @@ from typing import Final, TypeVar
 
 import structlog
 
-from services.provisioner.allocation import Broken, Gone, Refused, Sighting, Up
 from services.provisioner.book import Machine
 from services.provisioner.providers.port import (
     Order,
@@ -18,6 +17,7 @@ from services.provisioner.providers.port import (
     ProviderRefusedError,
     VmState,
 )
+from services.provisioner.verdicts import Broken, Gone, Refused, Sighting, Up
 
 __all__ = ["LAUNCH_FAILURES_MAX", "Pace", "Tender", "ask"]
 

@@ -1,15 +1,23 @@
 """Between the wire and the domain: books to messages and back, verdicts to what a TaskRun is told."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import assert_never
 
-from services.provisioner.allocation import Failed, Launching, Placed, Verdict, Waiting
-from services.provisioner.book import Book, Machine, Seat
+from services.provisioner.book import Access, Book, Machine, Seat
 from services.provisioner.host_config import MachineSpec
 from services.provisioner.platforms import is_platform
 from services.provisioner.providers.port import Order
 from services.provisioner.ssh_secret import LOCALHOST, error_secret, local_secret, remote_secret
 from services.provisioner.task_runs import Request
+from services.provisioner.verdicts import (
+    Failed,
+    Launching,
+    Placed,
+    Preparing,
+    Verdict,
+    Waiting,
+)
 from shared.contracts import effects
 from shared.contracts.effects import HostState, PlatformState
 
@@ -28,6 +36,9 @@ def to_book(state: PlatformState) -> Book:
                 name=seat.name,
                 host=seat.host,
                 address=seat.address,
+                state=seat.state,
+                access=_to_access(seat.access),
+                sealed=seat.sealed,
             )
             for seat in state.seats
         },
@@ -48,6 +59,31 @@ def to_book(state: PlatformState) -> Book:
         },
         attempts=dict(state.attempts),
         refusals=dict(state.refusals),
+        failed_hosts={uid: tuple(hosts) for uid, hosts in state.failed_hosts.items()},
+    )
+
+
+def _to_access(access: effects.HostAccess | None) -> Access | None:
+    if access is None:
+        return None
+    return Access(
+        user=access.user,
+        port=access.port,
+        secret=access.secret,
+        host_keys=tuple(access.host_keys),
+        sudo_commands=access.sudo_commands,
+    )
+
+
+def _from_access(access: Access | None) -> effects.HostAccess | None:
+    if access is None:
+        return None
+    return effects.HostAccess(
+        user=access.user,
+        port=access.port,
+        secret=access.secret,
+        host_keys=list(access.host_keys),
+        sudo_commands=access.sudo_commands,
     )
 
 
@@ -63,6 +99,9 @@ def to_platform_state(book: Book, *, now: datetime) -> PlatformState:
                 name=seat.name,
                 host=seat.host,
                 address=seat.address,
+                state=seat.state,
+                access=_from_access(seat.access),
+                sealed=seat.sealed,
             )
             for seat in book.seats.values()
         ],
@@ -83,12 +122,19 @@ def to_platform_state(book: Book, *, now: datetime) -> PlatformState:
         ],
         attempts=dict(book.attempts),
         refusals=dict(book.refusals),
+        failed_hosts={uid: list(hosts) for uid, hosts in book.failed_hosts.items()},
         at=now,
     )
 
 
 def to_host_state(
-    request: Request, verdict: Verdict, *, cluster: str, provider: str, now: datetime
+    request: Request,
+    verdict: Verdict,
+    *,
+    cluster: str,
+    provider: str,
+    failed_hosts: Sequence[str] = (),
+    now: datetime,
 ) -> HostState:
     """What `request` is told."""
     state = HostState(
@@ -99,6 +145,7 @@ def to_host_state(
         platform=request.platform,
         state="waiting",
         provider=provider,
+        failed_hosts=list(failed_hosts),
         at=now,
         traceparent=request.traceparent,
     )
@@ -107,17 +154,20 @@ def to_host_state(
             return state.model_copy(update={"message": message})
         case Launching(host=host):
             return state.model_copy(update={"state": "launching", "host": host})
-        case Placed(host=host, address=address):
+        case Preparing(host=host, address=address):
+            known = {"state": "launching", "host": host, "address": address}
+            return state.model_copy(update={**known, "message": f"preparing host {host}"})
+        case Placed(host=host, address=address, sealed=sealed):
             secret = (
                 local_secret()
                 if host == LOCALHOST
                 else remote_secret(namespace=request.namespace, name=request.name, address=address)
             )
             placed = {"state": "ready", "host": host, "address": address, "secret": secret}
-            return state.model_copy(update=placed)
+            return state.model_copy(update={**placed, "sealed": sealed or None})
         case Failed(message=message):
-            known = request.platform if is_platform(request.platform) else ""
-            secret = error_secret(message=message, platform=known)
+            shown = request.platform if is_platform(request.platform) else ""
+            secret = error_secret(message=message, platform=shown)
             failed = {"state": "failed", "message": message, "secret": secret}
             return state.model_copy(update=failed)
         case _:
@@ -126,7 +176,8 @@ def to_host_state(
 
 def to_released(said: HostState, *, now: datetime) -> HostState:
     """The end of what was said about a TaskRun: nothing is held for it any more."""
-    return said.model_copy(update={"state": "released", "secret": None, "message": "", "at": now})
+    ended = {"state": "released", "secret": None, "sealed": None, "message": "", "at": now}
+    return said.model_copy(update=ended)
 
 
 def to_order(machine: Machine, spec: MachineSpec, *, platform: str, cluster: str) -> Order:

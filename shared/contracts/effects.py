@@ -11,10 +11,13 @@ __all__ = [
     "CheckState",
     "DeadLetter",
     "Dispatch",
+    "HostAccess",
     "HostState",
     "Machine",
+    "OneTimeKey",
     "Outcome",
     "PlatformState",
+    "SealKey",
     "Seat",
 ]
 
@@ -135,12 +138,32 @@ class HostState(Message):
     secret: dict[str, str] | None = None
     """What the TaskRun's secret must hold (`host`, `user-dir`, `error` …), without keys."""
 
+    sealed: str | None = None
+    """More of that secret (`otp` …, `id_rsa`), which only the cluster's patcher can open."""
+
+    failed_hosts: list[str] = []
+    """Hosts that this TaskRun was given and that could not be prepared for it."""
+
     at: datetime
 
     @property
     def subject(self) -> str:
         """``sluice.host.<cluster>.<namespace>.<taskrun>``."""
         return subjects.join("host", self.cluster, self.namespace, self.name)
+
+
+class HostAccess(Part):
+    """How to get onto a host, as it was when a place on it was given away. Names a key, holds none."""
+
+    user: str
+    port: int = 22
+    secret: str
+    """Name of the secret with the private key and the hosts' public keys."""
+
+    host_keys: list[str] = []
+    """Public keys that the host may have; besides those that the secret names."""
+
+    sudo_commands: str = ""
 
 
 class Seat(Part):
@@ -155,6 +178,14 @@ class Seat(Part):
     """Name of the static host or of the machine."""
 
     address: str
+    state: Literal["preparing", "ready", "cleaning"] = "ready"
+    """`preparing`: its user is being made; `cleaning`: being removed, the place is not free yet."""
+
+    access: HostAccess | None = None
+    """None: nobody has to go there."""
+
+    sealed: str = ""
+    """As in `HostState`: the place and its key are recorded together, or not at all."""
 
 
 class Machine(Part):
@@ -201,12 +232,58 @@ class PlatformState(Message):
     refusals: dict[str, str] = {}
     """TaskRun uid to why it gets no host; kept until that TaskRun has ended."""
 
+    failed_hosts: dict[str, list[str]] = {}
+    """TaskRun uid to the hosts that could not be prepared for it."""
+
     at: datetime
 
     @property
     def subject(self) -> str:
         """``sluice.platform.<cluster>._.<platform>``: those who follow hosts do not get it."""
         return subjects.join("platform", self.cluster, None, self.platform)
+
+
+class SealKey(Message):
+    """The public key of a cluster's patcher: what is sealed to it nobody else can read."""
+
+    stream: ClassVar[str] = "HOSTS"
+    type: ClassVar[str] = "dev.sluicegate.seal-key.v1"
+
+    cluster: str
+    public_key: str
+    """X25519, 32 bytes in base64."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.seal.<cluster>._._``."""
+        return subjects.join("seal", self.cluster, None, None)
+
+
+class OneTimeKey(Message):
+    """A private key that waits to be fetched once. Who has not its password cannot read it."""
+
+    stream: ClassVar[str] = "KEYS"
+    type: ClassVar[str] = "dev.sluicegate.one-time-key.v1"
+
+    cluster: str
+    id: str
+    """Derived from the password, and does not tell it."""
+
+    state: Literal["waiting", "claimed", "delivered"]
+    """`claimed`: on its way to somebody; without a confirmation it may be fetched again."""
+
+    box: str = ""
+    """Encrypted with a key that is derived from the password; empty once delivered."""
+
+    expires_at: datetime
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.key.<cluster>._.<id>``."""
+        return subjects.join("key", self.cluster, None, self.id)
 
 
 class DeadLetter(Message):

@@ -11,10 +11,13 @@ from shared.contracts.effects import (
     CheckState,
     DeadLetter,
     Dispatch,
+    HostAccess,
     HostState,
     Machine,
+    OneTimeKey,
     Outcome,
     PlatformState,
+    SealKey,
     Seat,
 )
 from shared.contracts.messages import Message, UndecodableError
@@ -66,12 +69,17 @@ EXAMPLES: dict[str, Message] = {
     "host": HostState(
         cluster="hub", namespace="team-a", name="build-arm64", uid="t-1", platform="linux/arm64",
         state="ready", host="i-1", address="10.0.0.7", provider="fake",
-        secret={"host": "u-1@10.0.0.7", "user-dir": "/home/u-1"}, at=NOON,
+        secret={"host": "u-1@10.0.0.7", "user-dir": "/home/u-1"}, sealed="Ym94", at=NOON,
+    ),
+    "seal-key": SealKey(cluster="hub", public_key="a2V5", at=NOON),
+    "one-time-key": OneTimeKey(
+        cluster="hub", id="5f2c", state="waiting", box="Ym94", expires_at=NOON, at=NOON
     ),
     "platform": PlatformState(
         cluster="hub", platform="linux/arm64", attempts={"t-1": 1}, refusals={}, at=NOON,
         seats=[Seat(uid="t-1", namespace="team-a", name="build-arm64", host="prod-arm64-6b1f",
-                    address="10.0.0.7")],
+                    address="10.0.0.7", state="preparing",
+                    access=HostAccess(user="ec2-user", secret="arm64-ssh"))],
         machines=[Machine(name="prod-arm64-6b1f", provider="fake", tag="prod-arm64", state="running",
                           holder="t-1", task_run="team-a:build-arm64", address="10.0.0.7",
                           launched_at=NOON, deadline=NOON)],

@@ -148,6 +148,9 @@ class FakeProvider:
         if failure is not None:
             raise failure
 
+    async def close(self) -> None:
+        """There is no connection."""
+
     async def _call(self, action: Action) -> ProviderError | None:
         """Take the time of a call; return the error that is to come after its effect."""
         await asyncio.sleep(self._cloud.call_seconds)

@@ -93,3 +93,6 @@ class Provider(Protocol):
 
     async def terminate(self, name: str) -> None:
         """Ask for its end. Does nothing if it is gone or never was. `find` tells when it is done."""
+
+    async def close(self) -> None:
+        """Let go of connections. Nothing is asked after it."""

@@ -1,10 +1,25 @@
-"""Which types of machines this installation has: the value of `dynamic.<platform>.type` to a provider."""
+"""Which types of machines this installation has, and the accounts in which it has them.
 
-from collections.abc import Mapping
+A type is the value of `dynamic.<platform>.type`. A package adds one by an entry point of the group
+`sluicegate.providers`: its name is the type, and it loads to a `ProviderKind`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+from urllib.parse import parse_qsl
+
+import structlog
 
 from services.provisioner.providers.port import Provider
+from services.provisioner.secrets import Secrets
 
-__all__ = ["Registry", "UnknownProviderError"]
+__all__ = ["GROUP", "ProviderKind", "Registry", "UnknownProviderError", "installed_kinds"]
+
+log = structlog.get_logger(__name__)
+
+GROUP: Final = "sluicegate.providers"
 
 
 class UnknownProviderError(LookupError):
@@ -14,24 +29,76 @@ class UnknownProviderError(LookupError):
         super().__init__(f"no provider '{type_}' here; there are: {', '.join(sorted(known))}")
 
 
-class Registry:
-    """Providers by type."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderKind:
+    """How one type of machines is had."""
 
-    def __init__(self, providers: Mapping[str, Provider]) -> None:
-        self._providers = dict(providers)
+    open: Callable[[Mapping[str, str], Secrets], Provider]
+    """Makes the client of one account: of `account`, `region`, `url`, `crn`, `secret` and
+    `aws-secret` those that the platform has. It may connect to nothing yet."""
+
+    ssh_user: str = "root"
+    """Who we are on its machines."""
+
+
+class Registry:
+    """Providers by account."""
+
+    def __init__(
+        self,
+        providers: Mapping[str, Provider],
+        *,
+        kinds: Mapping[str, ProviderKind] | None = None,
+        secrets: Secrets | None = None,
+    ) -> None:
+        """`providers`: types with one account for all. `kinds`: types with many."""
+        self._open = dict(providers)
+        self._kinds = dict(kinds or {})
+        self._types = frozenset((*providers, *self._kinds))
+        self._secrets = secrets or Secrets(None)
 
     @property
     def types(self) -> frozenset[str]:
         """What the host configuration may name."""
-        return frozenset(self._providers)
+        return self._types
 
-    def get(self, type_: str) -> Provider:
-        """The provider of a type. Raises `UnknownProviderError`."""
-        provider = self._providers.get(type_)
+    def get(self, account: str) -> Provider:
+        """The provider of an account. Raises `UnknownProviderError`."""
+        provider = self._open.get(account)
         if provider is None:
-            raise UnknownProviderError(type_, self.types)
+            type_, _, where = account.partition("?")
+            kind = self._kinds.get(type_)
+            if kind is None:
+                raise UnknownProviderError(type_, self.types)
+            provider = self._open[account] = kind.open(dict(parse_qsl(where)), self._secrets)
         return provider
 
+    def ssh_user(self, type_: str) -> str:
+        """Who we are on machines of a type."""
+        kind = self._kinds.get(type_)
+        return kind.ssh_user if kind else "root"
+
     def all(self) -> list[tuple[str, Provider]]:
-        """Every type with its provider, in a fixed order."""
-        return sorted(self._providers.items())
+        """Every account that was used so far, in a fixed order."""
+        return sorted(self._open.items(), key=lambda item: item[0])
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        for _, provider in self.all():
+            await provider.close()
+
+
+def installed_kinds(found: tuple[EntryPoint, ...] | None = None) -> dict[str, ProviderKind]:
+    """The types that other packages bring. One that cannot be loaded harms only itself."""
+    kinds: dict[str, ProviderKind] = {}
+    for entry in found if found is not None else tuple(entry_points(group=GROUP)):
+        try:
+            kind = entry.load()
+        except Exception as error:  # noqa: BLE001 # Somebody else's code: anything may come out of it.
+            log.error("a provider cannot be loaded", type=entry.name, error=repr(error))
+            continue
+        if isinstance(kind, ProviderKind):
+            kinds[entry.name] = kind
+        else:
+            log.error("a provider's entry point is no ProviderKind", type=entry.name)
+    return kinds

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
-from services.provisioner.allocation import Outcome, Sighting, allocate
+from services.provisioner.allocation import allocate
 from services.provisioner.book import Book, Machine, MachineState, Seat
 from services.provisioner.host_config import (
     DynamicPlatform,
@@ -14,6 +14,7 @@ from services.provisioner.host_config import (
     StaticPlatform,
 )
 from services.provisioner.task_runs import Request
+from services.provisioner.verdicts import Outcome, Sighting
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PLATFORM = "linux/arm64"

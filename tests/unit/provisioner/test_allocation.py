@@ -5,7 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from services.provisioner.allocation import (
+from services.provisioner.book import Book, machine_name
+from services.provisioner.host_config import LocalPlatform, PlatformConfig
+from services.provisioner.task_runs import Request
+from services.provisioner.verdicts import (
     Broken,
     Failed,
     Gone,
@@ -17,9 +20,6 @@ from services.provisioner.allocation import (
     Verdict,
     Waiting,
 )
-from services.provisioner.book import Book, machine_name
-from services.provisioner.host_config import LocalPlatform, PlatformConfig
-from services.provisioner.task_runs import Request
 from tests.unit.provisioner.builders import (
     NOON,
     PLATFORM,

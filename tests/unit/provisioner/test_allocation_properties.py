@@ -7,7 +7,15 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.provisioner.allocation import (
+from services.provisioner.book import Book
+from services.provisioner.host_config import (
+    DynamicPlatform,
+    PlatformConfig,
+    PoolPlatform,
+    StaticPlatform,
+)
+from services.provisioner.task_runs import Request
+from services.provisioner.verdicts import (
     Broken,
     Failed,
     Gone,
@@ -19,14 +27,6 @@ from services.provisioner.allocation import (
     Up,
     Waiting,
 )
-from services.provisioner.book import Book
-from services.provisioner.host_config import (
-    DynamicPlatform,
-    PlatformConfig,
-    PoolPlatform,
-    StaticPlatform,
-)
-from services.provisioner.task_runs import Request
 from tests.unit.provisioner.builders import NOON, book, dynamic, pool, request, round_, static
 
 Action = tuple[str, int]

@@ -1,0 +1,59 @@
+# Runs on a host, as root:  sh -s -- prepare USER PUBLIC_KEY EXPIRY SUDO_COMMANDS  or  sh -s -- clean USER
+# Every step may be repeated, also after it was cut off anywhere.
+set -eu
+umask 022
+action=$1 user=$2
+etc=${SLUICEGATE_ETC:-/etc}
+
+case $user in u-*[!0-9a-f]* | u-) echo "not a user of ours: $user" >&2; exit 64 ;; u-*) ;; *) echo "not a user of ours: $user" >&2; exit 64 ;; esac
+
+there() { id -u "$user" >/dev/null 2>&1; }
+
+prepare() {
+    key=$1 expiry=$(date -d "@$2" +%Y%m%d%H%M%S) sudo=$3
+    there || useradd --create-home --home-dir "${SLUICEGATE_HOME:-/home}/$user" --shell /bin/bash "$user"
+    home=$(getent passwd "$user" | cut -d: -f6)
+    mkdir -p "$home/.ssh"
+    # Written beside and moved: whoever logs in meanwhile sees the old keys or the new one.
+    ( umask 077; printf 'expiry-time="%s" %s\n' "$expiry" "$key" >"$home/.ssh/authorized_keys.new" )
+    mv "$home/.ssh/authorized_keys.new" "$home/.ssh/authorized_keys"
+    chmod 700 "$home" "$home/.ssh"
+    chown -R "$user" "$home/.ssh"
+    mkdir -p "$etc/security/limits.d"
+    printf '%s soft nofile 65536\n%s hard nofile 1048576\n%s hard core 0\n' "$user" "$user" "$user" \
+        >"$etc/security/limits.d/$user.conf"
+    # One build leaves a tenth of the host to the others and to us.
+    if command -v systemctl >/dev/null 2>&1; then
+        systemctl set-property --runtime "user-$(id -u "$user").slice" \
+            "CPUQuota=$(($(nproc) * 90))%" MemoryMax=90% || echo "no limits on CPU and memory" >&2
+    fi
+    if [ -n "$sudo" ]; then
+        mkdir -p "$etc/sudoers.d"
+        ( umask 227; printf '%s ALL=(ALL) NOPASSWD: %s\n' "$user" "$sudo" >"$etc/sudoers.d/.$user.new" )
+        mv -f "$etc/sudoers.d/.$user.new" "$etc/sudoers.d/$user"
+    fi
+}
+
+clean() {
+    rm -f "$etc/security/limits.d/$user.conf" "$etc/sudoers.d/$user" "$etc/sudoers.d/.$user.new"
+    there || return 0
+    # Nobody gets in any more before what runs is ended.
+    home=$(getent passwd "$user" | cut -d: -f6)
+    rm -f "$home/.ssh/authorized_keys"
+    if command -v loginctl >/dev/null 2>&1; then loginctl terminate-user "$user" || true; fi
+    pkill -KILL -u "$user" || true
+    tries=0
+    until userdel --force --remove "$user" 2>/dev/null || ! there; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 10 ] || { echo "$user cannot be removed" >&2; exit 1; }
+        sleep 0.5
+    done
+    rm -rf "${home:?}"
+}
+
+shift 2
+case $action in
+    prepare) prepare "$@" ;;
+    clean) clean ;;
+    *) echo "no such action: $action" >&2; exit 64 ;;
+esac

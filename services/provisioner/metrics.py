@@ -1,0 +1,104 @@
+"""What is counted about machines, under the names that dashboards of the reference read.
+
+Corrected where the reference counts wrongly: a failure counts once and is no success, gauges return
+to 0, and a platform that nobody configured is called `unknown`, since users choose those names.
+"""
+
+from collections import Counter as Count
+from collections.abc import Iterable
+from typing import Final
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+
+__all__ = ["UNKNOWN", "Metrics"]
+
+SUBSYSTEM: Final = "multi_platform_controller"
+UNKNOWN: Final = "unknown"
+
+WAIT_BUCKETS: Final = (1, 5, 10, 30, 60, 120, 300, 600, 1200)
+RUN_BUCKETS: Final = (20, 60, 120, 300, 600, 1200, 2400, 4800, 9600)
+
+
+class Metrics:
+    """One registry's machine metrics."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        """`registry` None: one that nobody scrapes."""
+        registry = registry or CollectorRegistry()
+        one, two = ("platform",), ("platform", "taskrun_namespace")
+
+        def histogram(name: str, text: str, buckets: tuple[int, ...]) -> Histogram:
+            return Histogram(
+                name, text, one, subsystem=SUBSYSTEM, buckets=buckets, registry=registry
+            )
+
+        def counter(name: str, text: str) -> Counter:
+            return Counter(name, text, one, subsystem=SUBSYSTEM, registry=registry)
+
+        self._allocation = histogram(
+            "host_allocation_time", "Seconds from asking to a host.", WAIT_BUCKETS
+        )
+        self._wait = histogram("wait_time", "Seconds of waiting for a free host.", WAIT_BUCKETS)
+        self._run = histogram("task_run_time", "Seconds from the host to the end.", RUN_BUCKETS)
+        self._prepared = counter("provisioning_successes", "Hosts prepared for a TaskRun.")
+        self._unprepared = counter("provisioning_failures", "Hosts that could not be prepared.")
+        self._unclean = counter("cleanup_failures", "Users that could not be removed from a host.")
+        self._refused = counter("host_allocation_failures", "TaskRuns that got no host.")
+        self._orphans = Counter(
+            "orphan_machines", "Machines without a record, ended.", (), subsystem=SUBSYSTEM,
+            registry=registry,
+        )  # fmt: skip
+        self._pool = Gauge(
+            "platform_pool_size", "Hosts or machines.", one, subsystem=SUBSYSTEM, registry=registry
+        )
+        self._running = Gauge(
+            "running_tasks", "TaskRuns on a host.", two, subsystem=SUBSYSTEM, registry=registry
+        )
+        self._waiting = Gauge(
+            "waiting_tasks", "TaskRuns without one.", two, subsystem=SUBSYSTEM, registry=registry
+        )
+        self._seen: dict[str, set[str]] = {}
+
+    @classmethod
+    def exposed(cls) -> "Metrics":
+        """Those that the process's `/metrics` shows. One for each process."""
+        return cls(REGISTRY)
+
+    def placed(self, platform: str, *, seconds: float, waited: float, prepared: bool) -> None:
+        """A TaskRun has its host."""
+        self._allocation.labels(platform).observe(max(0.0, seconds))
+        self._wait.labels(platform).observe(max(0.0, waited))
+        if prepared:
+            self._prepared.labels(platform).inc()
+
+    def allocation_failed(self, platform: str) -> None:
+        """A TaskRun got an error instead of a host."""
+        self._refused.labels(platform).inc()
+
+    def ended(self, platform: str, *, seconds: float) -> None:
+        """A TaskRun gave its host back."""
+        self._run.labels(platform).observe(max(0.0, seconds))
+
+    def provisioning_failed(self, platform: str) -> None:
+        """A host could not be prepared."""
+        self._unprepared.labels(platform).inc()
+
+    def cleanup_failed(self, platform: str) -> None:
+        """A user stays on a host."""
+        self._unclean.labels(platform).inc()
+
+    def orphan_ended(self) -> None:
+        """A machine was found that no record knows."""
+        self._orphans.inc()
+
+    def stand(
+        self, platform: str, *, hosts: int, running: Iterable[str], waiting: Iterable[str]
+    ) -> None:
+        """How a platform stands; `running` and `waiting` are namespaces, one for each TaskRun."""
+        self._pool.labels(platform).set(hosts)
+        runs, waits = Count(running), Count(waiting)
+        seen = self._seen.setdefault(platform, set())
+        seen.update(runs, waits)
+        for namespace in sorted(seen):
+            self._running.labels(platform, namespace).set(runs[namespace])
+            self._waiting.labels(platform, namespace).set(waits[namespace])

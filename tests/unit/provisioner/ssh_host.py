@@ -1,0 +1,138 @@
+"""A host in the test: a real SSH server that runs the real script, with `useradd` and the like played.
+
+Users are folders below `home`; whoever has a key in such a folder's `authorized_keys` may log in.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from services.provisioner.book import Access
+from services.provisioner.hosts import Place
+from services.provisioner.secrets import Secrets
+
+USER = "u-0123456789abcdef0123456789ab"
+
+_STUBS = {
+    "useradd": 'for user; do :; done; mkdir -p "$SLUICEGATE_HOME/$user"',
+    "userdel": 'for user; do :; done; rm -rf "$SLUICEGATE_HOME/$user"',
+    "id": 'for user; do :; done; [ -d "$SLUICEGATE_HOME/$user" ] && echo 1000',
+    "getent": 'echo "$2:x:1000:1000::$SLUICEGATE_HOME/$2:/bin/bash"',
+    "chown": "exit 0",
+    "pkill": 'echo "pkill $*" >>"$SLUICEGATE_ETC/calls"',
+    "systemctl": 'echo "systemctl $*" >>"$SLUICEGATE_ETC/calls"',
+    "loginctl": 'echo "loginctl $*" >>"$SLUICEGATE_ETC/calls"',
+    "sudo": 'shift; exec "$@"',
+}
+
+
+class SshHost:
+    """One host, and the folder of secrets by which the provisioner enters it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.etc = folder / "etc"
+        self.secrets = Secrets(folder / "secrets")
+        self.key = asyncssh.generate_private_key("ssh-ed25519")
+        self.master = asyncssh.generate_private_key("ssh-ed25519")
+        self.port = 0
+        self.hangs = False
+        self.commands: list[str] = []
+        self._bin = folder / "bin"
+        for path in (self.home, self.etc, self._bin, folder / "secrets" / "power-ssh"):
+            path.mkdir(parents=True)
+        for name, body in _STUBS.items():
+            (self._bin / name).write_text(f"#!/bin/sh\n{body}\n")
+            (self._bin / name).chmod(0o755)
+        (folder / "secrets" / "power-ssh" / "id_rsa").write_bytes(self.master.export_private_key())
+
+    @property
+    def host_key(self) -> str:
+        return str(self.key.export_public_key().decode().strip())
+
+    def place(self, *, pinned: bool = True, sudo: str = "", secret: str = "power-ssh") -> Place:
+        return Place(
+            host="power-1",
+            address="127.0.0.1",
+            access=Access(
+                user="admin",
+                port=self.port,
+                secret=secret,
+                host_keys=(self.host_key,) if pinned else (),
+                sudo_commands=sudo,
+            ),
+            user=USER,
+        )
+
+    def authorized(self, user: str) -> str:
+        path = self.home / user / ".ssh" / "authorized_keys"
+        return path.read_text() if path.exists() else ""
+
+    async def log_in(self, user: str, private_key: bytes) -> str:
+        """Who one is there."""
+        known = asyncssh.import_known_hosts(f"[127.0.0.1]:{self.port} {self.host_key}\n")
+        async with asyncssh.connect(
+            "127.0.0.1", self.port, username=user, known_hosts=known, config=None, agent_path=None,
+            client_keys=[asyncssh.import_private_key(private_key)], preferred_auth="publickey",
+        ) as connection:  # fmt: skip
+            result = await connection.run("echo $WHO", check=True)
+        return str(result.stdout).strip()
+
+    async def answer(self, process: Any) -> None:
+        self.commands.append(process.command)
+        if self.hangs:
+            await asyncio.sleep(3600)
+        child = await asyncio.create_subprocess_shell(
+            process.command,
+            env={
+                "PATH": f"{self._bin}:{os.environ['PATH']}",
+                "SLUICEGATE_HOME": str(self.home),
+                "SLUICEGATE_ETC": str(self.etc),
+                "WHO": process.get_extra_info("username"),
+            },
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        given = await process.stdin.read() if "sh -s" in process.command else ""
+        out, err = await child.communicate(given.encode())
+        process.stdout.write(out.decode())
+        process.stderr.write(err.decode())
+        process.exit(child.returncode or 0)
+
+
+class _Door(asyncssh.SSHServer):
+    def __init__(self, host: SshHost) -> None:
+        self._host = host
+
+    def begin_auth(self, username: str) -> bool:  # noqa: ARG002
+        return True
+
+    def public_key_auth_supported(self) -> bool:
+        return True
+
+    def validate_public_key(self, username: str, key: Any) -> bool:
+        if username == "admin":
+            return bool(key == self._host.master.convert_to_public())
+        shown = key.export_public_key().decode().split()[1]
+        return shown in self._host.authorized(username)
+
+
+@asynccontextmanager
+async def ssh_host(folder: Path) -> AsyncIterator[SshHost]:
+    host = SshHost(folder)
+    server = await asyncssh.listen(
+        "127.0.0.1", 0, server_host_keys=[host.key], process_factory=host.answer,
+        server_factory=lambda: _Door(host),
+    )  # fmt: skip
+    host.port = server.get_port()
+    try:
+        yield host
+    finally:
+        server.close()
+        await server.wait_closed()

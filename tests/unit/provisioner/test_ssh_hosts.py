@@ -1,0 +1,127 @@
+"""Users on hosts, over a real SSH connection and by the real script."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from services.provisioner.hosts import HostRefusedError, HostUnreachableError
+from services.provisioner.ssh_hosts import SshHosts
+from tests.unit.provisioner.ssh_host import USER, SshHost, ssh_host
+
+LATER = datetime.now(UTC) + timedelta(hours=1)
+
+
+@pytest.fixture
+async def host(tmp_path: Path) -> AsyncIterator[SshHost]:
+    async with ssh_host(tmp_path) as host:
+        yield host
+
+
+def key_pair() -> tuple[bytes, str]:
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    return key.export_private_key(), key.export_public_key().decode().strip()
+
+
+async def test_a_prepared_host_lets_the_key_in_and_a_cleaned_one_does_not(host: SshHost) -> None:
+    private, public = key_pair()
+    hosts = SshHosts(host.secrets)
+
+    await hosts.prepare(host.place(), public_key=public, expires_at=LATER)
+
+    assert await host.log_in(USER, private) == USER
+    expiry = LATER.astimezone().strftime("%Y%m%d%H%M%S")
+    assert host.authorized(USER).startswith(f'expiry-time="{expiry}" ssh-ed25519 ')
+    assert "nofile" in (host.etc / "security/limits.d" / f"{USER}.conf").read_text()
+    assert "MemoryMax=90%" in (host.etc / "calls").read_text()
+
+    await hosts.clean(host.place())
+
+    with pytest.raises(asyncssh.PermissionDenied):
+        await host.log_in(USER, private)
+    assert list(host.home.iterdir()) == []
+    assert list((host.etc / "security/limits.d").iterdir()) == []
+    assert f"pkill -KILL -u {USER}" in (host.etc / "calls").read_text()
+
+
+async def test_both_may_be_repeated_and_the_last_key_is_the_only_one(host: SshHost) -> None:
+    hosts = SshHosts(host.secrets)
+    (old, old_public), (new, new_public) = key_pair(), key_pair()
+
+    for public in (old_public, new_public, new_public):
+        await hosts.prepare(host.place(), public_key=public, expires_at=LATER)
+    assert await host.log_in(USER, new) == USER
+    with pytest.raises(asyncssh.PermissionDenied):
+        await host.log_in(USER, old)
+
+    await hosts.clean(host.place())
+    await hosts.clean(host.place())
+
+
+async def test_sudo_commands_are_granted_and_taken_back(host: SshHost) -> None:
+    hosts = SshHosts(host.secrets)
+    place = host.place(sudo="/usr/bin/podman, /usr/bin/rm -rf /x")
+
+    await hosts.prepare(place, public_key=key_pair()[1], expires_at=LATER)
+    sudoers = host.etc / "sudoers.d" / USER
+    assert (
+        sudoers.read_text() == f"{USER} ALL=(ALL) NOPASSWD: /usr/bin/podman, /usr/bin/rm -rf /x\n"
+    )
+
+    await hosts.clean(place)
+    assert not sudoers.exists()
+
+
+async def test_a_host_with_another_key_is_not_entered(host: SshHost) -> None:
+    place = host.place()
+    other = key_pair()[1]
+    place = replace(place, access=replace(place.access, host_keys=(other,)))
+
+    with pytest.raises(HostRefusedError, match="its key is none of those that it may have"):
+        await SshHosts(host.secrets).prepare(place, public_key=key_pair()[1], expires_at=LATER)
+    assert host.commands == []
+
+
+async def test_a_host_of_which_no_key_is_known_is_not_entered(host: SshHost) -> None:
+    with pytest.raises(HostRefusedError, match=r"pin one with host\.power-1\.host-key"):
+        await SshHosts(host.secrets).clean(host.place(pinned=False))
+    assert host.commands == []
+
+
+async def test_known_hosts_of_the_secret_may_name_it_by_a_pattern(
+    host: SshHost, tmp_path: Path
+) -> None:
+    (tmp_path / "secrets/power-ssh/known_hosts").write_text(f"[127.0.0.*]:* {host.host_key}\n")
+
+    await SshHosts(host.secrets).clean(host.place(pinned=False))
+
+    assert len(host.commands) == 1
+
+
+async def test_without_our_key_it_is_refused_in_the_words_that_people_search_for(
+    host: SshHost,
+) -> None:
+    with pytest.raises(HostRefusedError, match="failed to get SSH secret, system may not be"):
+        await SshHosts(host.secrets).clean(host.place(secret="missing"))
+
+
+async def test_a_host_that_hangs_or_is_not_there_may_be_tried_again(host: SshHost) -> None:
+    host.hangs = True
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await SshHosts(host.secrets).clean(host.place())
+
+    gone = host.place()
+    gone = replace(gone, access=replace(gone.access, port=1, host_keys=gone.access.host_keys))
+    with pytest.raises(HostUnreachableError):
+        await SshHosts(host.secrets).clean(gone)
+
+
+async def test_a_script_that_fails_is_quoted(host: SshHost) -> None:
+    place = replace(host.place(), user="root")
+    with pytest.raises(HostUnreachableError, match="ended with 64: not a user of ours: root"):
+        await SshHosts(host.secrets).clean(place)
