@@ -9,13 +9,13 @@ from random import SystemRandom
 import structlog
 
 from services.classifier.cel import CelEngine
-from services.classifier.certificates import CertificateFolder
 from services.classifier.handlers import Projection
 from services.classifier.rules import RulesHolder
 from services.classifier.settings import ClassifierSettings
 from services.classifier.webhook import webhook_app
 from services.classifier.webhook_server import WebhookServer, follow_rules
 from shared.bus.port import Bus
+from shared.runtime.certificates import CertificateFolder
 from shared.runtime.host import Parts, run_service
 from shared.telemetry.tracing import NO_TRACING, Tracing, new_traceparent
 

@@ -19,10 +19,10 @@ from typing import Any, Final
 import orjson
 
 from services.classifier.cel import CelEngine
-from services.classifier.certificates import CertificateFolder
 from services.classifier.rules import RulesHolder
 from services.classifier.webhook import PIPELINE_RUN_PATH, webhook_app
 from services.classifier.webhook_server import WebhookServer
+from shared.runtime.certificates import CertificateFolder
 
 __all__ = ["main"]
 

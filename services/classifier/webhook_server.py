@@ -10,8 +10,8 @@ from typing import Any, Final
 import structlog
 import uvicorn
 
-from services.classifier.certificates import CertificateFolder, ReloadingContext
 from services.classifier.rules import RulesHolder
+from shared.runtime.certificates import CertificateFolder, ReloadingContext
 
 __all__ = ["WebhookServer", "follow_rules"]
 

@@ -8,7 +8,7 @@ import pytest
 import trustme
 from cryptography import x509
 
-from services.classifier.certificates import (
+from shared.runtime.certificates import (
     RENEW_DAYS,
     SERVING_DAYS,
     CertificateFolder,

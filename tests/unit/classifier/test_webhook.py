@@ -15,11 +15,11 @@ import orjson
 import pytest
 
 from services.classifier.cel import CelEngine
-from services.classifier.certificates import RENEW_DAYS, SERVING_DAYS, CertificateFolder
 from services.classifier.review import REVIEW_BYTES_MAX
 from services.classifier.rules import RulesHolder
 from services.classifier.webhook import JOB_PATH, MUTATE_PATH, PIPELINE_RUN_PATH, webhook_app
 from services.classifier.webhook_server import WebhookServer
+from shared.runtime.certificates import RENEW_DAYS, SERVING_DAYS, CertificateFolder
 
 GOOD = "queueName: q\ncel: {expressions: [\"priority('p')\"]}\n"
 

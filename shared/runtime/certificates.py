@@ -1,4 +1,4 @@
-"""The webhook's own certificate authority, its serving certificate, and reloading without restart.
+"""A certificate authority of our own, its serving certificates, and reloading without restart.
 
 In a cluster the files come from a Secret that somebody else renews; on a laptop they are made here.
 Either way `ReloadingContext` takes up what changed, and connections that are open keep theirs.
@@ -61,7 +61,7 @@ class KeyPair:
 def issue_authority(now: datetime) -> KeyPair:
     """Make a certificate authority that signs serving certificates and nothing else."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name("sluicegate webhook authority")
+    name = _name("sluicegate authority")
     usage = x509.KeyUsage(
         digital_signature=False,
         content_commitment=False,
