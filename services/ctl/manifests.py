@@ -37,6 +37,7 @@ _ORDER: Final = (
     kinds.NODE,
     *kinds.CONFIGURATION_KINDS[1:],
     MUTATING_WEBHOOK,
+    kinds.WORKLOAD,
     kinds.JOB,
     kinds.PIPELINE_RUN,
     kinds.TASK_RUN,
