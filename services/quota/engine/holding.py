@@ -25,6 +25,7 @@ __all__ = [
     "end_claim",
     "evict",
     "free",
+    "gone_from_claims",
     "hold_unplanned",
     "recount",
     "weigh_checks",
@@ -153,10 +154,15 @@ def free(shard: Shard, w: Workload, reason: str, decisions: list[Decision]) -> N
     w.preempted_by = None
     if claimer is not None:
         _victim_gone(shard, claimer, w)
-    for other in list(shard.claims.values()):
-        _victim_gone(shard, other, w)
+    gone_from_claims(shard, w)
     if cq is not None:
         _woken(shard, cq)
+
+
+def gone_from_claims(shard: Shard, victim: Workload) -> None:
+    """It frees nothing any more that a claim could wait for: it ended, or its queue was deleted."""
+    for claimer in list(shard.claims.values()):
+        _victim_gone(shard, claimer, victim)
 
 
 def _victim_gone(shard: Shard, claimer: Workload, victim: Workload) -> None:

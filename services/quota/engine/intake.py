@@ -24,6 +24,7 @@ from services.quota.engine.holding import (
     drop_claim,
     evict,
     free,
+    gone_from_claims,
     hold_unplanned,
     recount,
     weigh_checks,
@@ -109,6 +110,7 @@ class Intake:
             shard.orphans[name] = dict(cq.holders)
             for w in cq.holders.values():
                 w.holder = None
+                gone_from_claims(shard, w)
         del shard.queues[name]
 
     def on_local_queue(self, fact: LocalQueueChanged) -> None:

@@ -298,6 +298,15 @@ def test_a_claimer_goes_as_soon_as_it_fits() -> None:
     assert admitted(bench.decide(finished("w2"))) == ["w3"]
 
 
+def test_a_claim_does_not_wait_for_victims_whose_queue_was_deleted() -> None:
+    bench = Bench(
+        queue("q", slots(2), cohort="all"), queue("r", slots(2), cohort="all", preemption=RECLAIM)
+    )
+    bench.decide(work("w1", 4))
+    assert preempted(bench.decide(work("w2", 2, to="r"))) == ["w1"]
+    assert admitted(bench.decide(ClusterQueueGone(cluster=CLUSTER, name="q"))) == ["w2"]
+
+
 # Checks, stops, life ---------------------------------------------------------------------------
 
 CHECK = AdmissionCheckChanged(cluster=CLUSTER, name="machines")
