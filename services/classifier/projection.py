@@ -11,10 +11,13 @@ from shared.contracts.integrations import Integration, queue_of
 from shared.contracts.kinds import Object
 from shared.contracts.workloads import Finish, OwnerReference, Phase, PodSet, WorkloadState
 
-__all__ = ["Priority", "project_foreign", "project_job", "tombstone"]
+__all__ = ["Priority", "is_evicted", "project_foreign", "project_job", "tombstone"]
 
 WORKLOAD_PRIORITY_CLASS: Final = "kueue.x-k8s.io/workloadpriorityclass"
 POD_PRIORITY_CLASS: Final = "scheduling.k8s.io/priorityclass"
+
+_GIVEN: Final = ("nodeSelector", "tolerations")
+"""What an admission changes in a pod template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,7 @@ def project_job(
     namespace = metadata["namespace"]
     problems: list[str] = []
     raw = _collect(problems, lambda: integration.pod_sets(job), [])
+    raw = _as_asked(raw, workload)
     pod_sets = _asked(problems, raw, namespace=namespace, around=around)
     priority = _job_priority(job, raw, around)
     if priority.missing:
@@ -132,6 +136,34 @@ def tombstone(last: WorkloadState) -> WorkloadState:
     """The end of a workload whose job was deleted."""
     changes = {"phase": "gone", "pods_active": False, "held": True, "admission": None}
     return last.model_copy(update=changes)
+
+
+def is_evicted(workload: Object | None) -> bool:
+    """Whether a Workload object says that it lost its quota, or is about to."""
+    return workload is not None and _is_true(workload, "Evicted")
+
+
+def _as_asked(raw: list[Object], workload: Object | None) -> list[Object]:
+    """What a job asked for, without what its admission gave it: labels, tolerations, fewer pods.
+
+    While it has quota, that is in its Workload's pod sets; before that is gone the patcher has given
+    the job back how it was. More pods than were admitted are the user's, and are seen.
+    """
+    if workload is None or not _is_true(workload, "QuotaReserved"):
+        return raw
+    original = {p.get("name"): p for p in (workload.get("spec") or {}).get("podSets") or []}
+    return [_one_as_asked(now, original.get(now.get("name"))) for now in raw]
+
+
+def _one_as_asked(now: Object, was: Object | None) -> Object:
+    if was is None:
+        return now
+    template = now.get("template") or {}
+    before = (was.get("template") or {}).get("spec") or {}
+    pod = {k: v for k, v in (template.get("spec") or {}).items() if k not in _GIVEN}
+    pod |= {key: before[key] for key in _GIVEN if key in before}
+    count = max(int(now.get("count") or 0), int(was.get("count") or 0))
+    return {**now, "count": count, "template": {**template, "spec": pod}}
 
 
 def _phase(*, finish: Finish | None, active: bool) -> Phase:

@@ -4,7 +4,12 @@ from collections.abc import Iterator
 
 import structlog
 
-from services.classifier.projection import project_foreign, project_job, tombstone
+from services.classifier.projection import (
+    is_evicted,
+    project_foreign,
+    project_job,
+    tombstone,
+)
 from services.classifier.surroundings import Surroundings
 from shared.contracts import kinds
 from shared.contracts.integrations import (
@@ -157,7 +162,8 @@ class Projector:
     def _project(self, name: _Name) -> WorkloadState | None:
         last = self._published.get(name)
         state = self._state_now(name, last)
-        if state is None or (last is not None and _same(last, state)):
+        versions = is_evicted(self._workloads.get(name))
+        if state is None or (last is not None and _same(last, state, versions=versions)):
             return None
         if last is not None and last.uid == state.uid:
             grown = 0 if asks(last) == asks(state) else 1
@@ -191,7 +197,12 @@ def _owned_by_a_job(workload: Object) -> bool:
     return False
 
 
-def _same(a: WorkloadState, b: WorkloadState) -> bool:
-    """Equal but for what only says when it was read."""
-    ignored = {"generation": 0, "traceparent": None}
+def _same(a: WorkloadState, b: WorkloadState, *, versions: bool) -> bool:
+    """Equal but for what only says when it was read.
+
+    `versions`: the version counts, since somebody waits to see that an eviction came through (ADR 4).
+    """
+    ignored: dict[str, object] = {"generation": 0, "traceparent": None}
+    if not versions:
+        ignored["version"] = ""
     return a.model_copy(update=ignored) == b.model_copy(update=ignored)

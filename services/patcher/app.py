@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
+from secrets import token_bytes
 
 from services.patcher.events import Events
 from services.patcher.handlers import Handlers
@@ -12,10 +13,12 @@ from services.patcher.mirror import Mirror
 from services.patcher.queues import Queues
 from services.patcher.reasons import Reasons
 from services.patcher.reconcile import Reconciler
+from services.patcher.seal_key import SealKeeper
 from services.patcher.settings import PatcherSettings
 from services.patcher.spokes import Spokes
 from services.patcher.writer import Writer
 from shared.bus.port import Bus
+from shared.contracts.seal import Entropy
 from shared.kube.port import Kube
 from shared.runtime.host import Parts, run_service
 from shared.telemetry.tracing import NO_TRACING, Tracing
@@ -34,12 +37,14 @@ class Patcher:
         reasons: Reasons,
         queues: Queues,
         events: Events,
+        keeper: SealKeeper,
     ) -> None:
         self._mirror = mirror
         self._reconciler = reconciler
         self._reasons = reasons
         self._queues = queues
         self._events = events
+        self._keeper = keeper
 
     async def run(self) -> None:
         """Keep the mirror up to date until cancelled; the handlers run beside it.
@@ -53,6 +58,7 @@ class Patcher:
             group.create_task(self._reasons.run(self._reconciler.give_reason))
             group.create_task(self._queues.run())
             group.create_task(self._events.run())
+            group.create_task(self._keeper.run())
 
     def ready(self) -> str | None:
         """Ready once the mirror has read what was there."""
@@ -66,6 +72,7 @@ def assemble(
     kube: Kube,
     now: Callable[[], datetime],
     tracing: Tracing = NO_TRACING,
+    entropy: Entropy = token_bytes,
 ) -> Patcher:
     """Wire the parts and register the handlers. Opens nothing."""
     mirror = Mirror(bus=bus, cluster=settings.cluster)
@@ -103,15 +110,28 @@ def assemble(
         now=now,
         per_second=settings.queue_statuses_per_second,
     )
+    keeper = SealKeeper(
+        cluster=settings.cluster,
+        namespace=settings.seal_namespace,
+        bus=bus,
+        kube=kube,
+        now=now,
+        entropy=entropy,
+    )
     Handlers(
         cluster=settings.cluster,
         mirror=mirror,
         reconciler=reconciler,
-        machines=Machines(kube=kube),
+        machines=Machines(kube=kube, events=events, keeper=keeper),
         spokes=Spokes(kube=kube),
     ).register(bus)
     return Patcher(
-        mirror=mirror, reconciler=reconciler, reasons=reasons, queues=queues, events=events
+        mirror=mirror,
+        reconciler=reconciler,
+        reasons=reasons,
+        queues=queues,
+        events=events,
+        keeper=keeper,
     )
 
 

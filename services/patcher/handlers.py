@@ -6,9 +6,7 @@ from services.patcher.reconcile import Reconciler
 from services.patcher.spokes import Spokes
 from shared.bus.port import Bus, Entry
 from shared.contracts import subjects
-from shared.contracts.admissions import Admission
 from shared.contracts.effects import Dispatch, HostState
-from shared.contracts.workloads import WorkloadState
 
 __all__ = ["Handlers"]
 
@@ -45,14 +43,12 @@ class Handlers:
 
     async def on_workload(self, entry: Entry) -> None:
         """Create and keep the Workload object; hold back what slipped past the webhook."""
-        state = WorkloadState.decode(entry.data, entry.headers)
-        self._mirror.take_workload(state)
+        state = self._mirror.take_workload(entry)
         await self._reconciler.reconcile(state.namespace, state.name)
 
     async def on_admission(self, entry: Entry) -> None:
         """Write the decision into the Workload's status, then release or stop the job."""
-        admission = Admission.decode(entry.data, entry.headers)
-        self._mirror.take_admission(admission)
+        admission = self._mirror.take_admission(entry)
         await self._reconciler.reconcile(admission.namespace, admission.name)
 
     async def on_host(self, entry: Entry) -> None:

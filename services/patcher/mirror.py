@@ -42,8 +42,10 @@ class Mirror:
         self._bus = bus
         self._cluster = cluster
         self._objects: dict[_ObjectKey, Object] = {}
-        self._workloads: dict[tuple[str, str], WorkloadState] = {}
-        self._admissions: dict[tuple[str, str], Admission] = {}
+        self._workloads: dict[str, tuple[int, WorkloadState]] = {}
+        """By subject, with its place in the log. So are the decisions."""
+
+        self._admissions: dict[str, tuple[int, Admission]] = {}
         self._missing = {"OBSERVED", "WORKLOADS", "ADMISSIONS"}
 
     def not_synced(self) -> str | None:
@@ -56,15 +58,17 @@ class Mirror:
 
     def workload(self, namespace: str, name: str) -> WorkloadState | None:
         """The latest state of a workload."""
-        return self._workloads.get((namespace, name))
+        known = self._workloads.get(self._subject("workload", namespace, name))
+        return None if known is None else known[1]
 
     def admission(self, namespace: str, name: str) -> Admission | None:
         """The latest decision about a workload."""
-        return self._admissions.get((namespace, name))
+        known = self._admissions.get(self._subject("admission", namespace, name))
+        return None if known is None else known[1]
 
     def admissions(self) -> tuple[Admission, ...]:
         """The latest decision about each workload."""
-        return tuple(self._admissions.values())
+        return tuple(admission for _, admission in self._admissions.values())
 
     def wrote(self, kind: kinds.Kind, obj: Object) -> None:
         """Remember an answer to a write: the watch may be behind it."""
@@ -77,21 +81,36 @@ class Mirror:
         """The API server says that it is not there."""
         self._objects.pop((kind.detail, namespace, name), None)
 
-    def take_workload(self, state: WorkloadState) -> None:
-        """Take in a workload, unless it is gone: a tombstone needs no memory once it was handled."""
-        self._workloads[state.namespace, state.name] = state
+    def take_workload(self, entry: Entry) -> WorkloadState:
+        """Take in a state, unless a newer one is known; return the newer of both.
 
-    def take_admission(self, admission: Admission) -> None:
-        """Take in a decision; an older one never replaces a newer."""
-        key = (admission.namespace, admission.name)
-        known = self._admissions.get(key)
-        if known is None or (known.term, known.number) <= (admission.term, admission.number):
-            self._admissions[key] = admission
+        Each entry comes twice, by the view and as work: it is decoded once. Raises `UndecodableError`.
+        """
+        known = self._workloads.get(entry.subject)
+        if known is not None and known[0] >= entry.sequence:
+            return known[1]
+        state = WorkloadState.decode(entry.data, entry.headers)
+        self._workloads[entry.subject] = (entry.sequence, state)
+        return state
+
+    def take_admission(self, entry: Entry) -> Admission:
+        """Take in a decision; an older one never replaces a newer. Otherwise as `take_workload`."""
+        known = self._admissions.get(entry.subject)
+        if known is not None and known[0] >= entry.sequence:
+            return known[1]
+        admission = Admission.decode(entry.data, entry.headers)
+        if known is not None and _order(known[1]) > _order(admission):
+            admission = known[1]  # A leader that was replaced wrote late (ADR 5).
+        self._admissions[entry.subject] = (entry.sequence, admission)
+        return admission
 
     def forget(self, namespace: str, name: str) -> None:
         """Let go of a workload that is gone and dealt with."""
-        self._workloads.pop((namespace, name), None)
-        self._admissions.pop((namespace, name), None)
+        self._workloads.pop(self._subject("workload", namespace, name), None)
+        self._admissions.pop(self._subject("admission", namespace, name), None)
+
+    def _subject(self, what: str, namespace: str, name: str) -> str:
+        return subjects.join(what, self._cluster, namespace, name)
 
     async def run_observed(self) -> None:
         """Follow what is observed, until cancelled."""
@@ -156,18 +175,20 @@ class Mirror:
             self._objects[key] = obj
 
     def _take_workload_entry(self, entry: Entry) -> None:
-        state = WorkloadState.decode(entry.data, entry.headers)
-        if state.phase not in _ENDED:  # The durable consumer sees to an end, and forgets.
-            self.take_workload(state)
+        known = entry.subject in self._workloads
+        if self.take_workload(entry).phase in _ENDED and not known:
+            # It was dealt with and forgotten; if not, it comes as work.
+            self._workloads.pop(entry.subject, None)
 
     def _take_admission_entry(self, entry: Entry) -> None:
-        admission = Admission.decode(entry.data, entry.headers)
-        if admission.state == "released":
-            name = (admission.namespace, admission.name)
-            if "WORKLOADS" not in self._missing and name not in self._workloads:
-                self._admissions.pop(name, None)
-                return
-        self.take_admission(admission)
+        admission = self.take_admission(entry)
+        ended = admission.state == "released" and "WORKLOADS" not in self._missing
+        if ended and self.workload(admission.namespace, admission.name) is None:
+            self._admissions.pop(entry.subject, None)
+
+
+def _order(admission: Admission) -> tuple[int, int]:
+    return (admission.term, admission.number)
 
 
 def _is_over(workload: Object) -> bool:

@@ -28,5 +28,8 @@ class PatcherSettings(KubeSettings):
     queue_statuses_per_second: Annotated[float, Field(gt=0)] = 20.0
     """Status of all queues together: with many queues each is written less than once a second."""
 
+    seal_namespace: str = "default"
+    """Where the Secret `sluicegate-seal` is kept: the key to what the provisioner seals for us."""
+
     not_seen_seconds: Annotated[float, Field(gt=0)] = 0.2
     """A decision about an object that was not observed yet is tried again after this long."""

@@ -1,6 +1,7 @@
 """How a service becomes a process: settings in, signals, health, graceful stop."""
 
 import asyncio
+import gc
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ __all__ = ["Build", "Parts", "Service", "run_service"]
 log = structlog.get_logger(__name__)
 
 EXIT_FAILED: Final = 1
+GC_ALLOCATIONS: Final = 50_000
+GC_GENERATIONS: Final = 20
 
 
 class Service(Protocol):
@@ -58,10 +61,22 @@ def run_service(
     `ready_without_bus`: an outage of NATS must not take it out of its Kubernetes Service.
     """
     configure_logging(service=name, level=settings.log_level, format_=settings.log_format)
+    _collect_garbage_seldom()
     try:
         return asyncio.run(_host(name, settings, build, ready_without_bus=ready_without_bus))
     except KeyboardInterrupt:
         return 0
+
+
+def _collect_garbage_seldom() -> None:
+    """Leave what was imported out of it, and look at the rest less often than after 700 allocations.
+
+    A service keeps hundreds of thousands of small objects that never form cycles; walking over them
+    again and again took a tenth of its CPU, in pauses.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_ALLOCATIONS, GC_GENERATIONS, GC_GENERATIONS)
 
 
 async def _host(
