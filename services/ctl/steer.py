@@ -62,7 +62,9 @@ async def steered(
         real = str(obj["metadata"]["name"])
         title = title.replace(name, real) if real != name else title
         if _is(obj, field, value):
-            return f"{title} is {'stopped' if stop else 'active'} already ({field}: {value})"
+            return (
+                f"{title} is {'stopped' if stop else 'active'} already ({field}: {_shown(value)})"
+            )
         # The uid keeps a new object of the same name from being meant.
         metadata = {"uid": obj["metadata"]["uid"]}
         await kube.patch(kind, namespace, real, {"metadata": metadata, "spec": {field: value}})
@@ -72,7 +74,7 @@ async def steered(
         raise CommandError(title, str(error), status=Exit.UNREACHABLE) from error
     except KubeError as error:
         raise CommandError(title, f"refused: {error}", status=Exit.FAILED) from error
-    return f"{title} {'stopped' if stop else 'resumed'} ({field}: {str(value).lower()})"
+    return f"{title} {'stopped' if stop else 'resumed'} ({field}: {_shown(value)})"
 
 
 async def _found(kube: Kube, kind: Kind, namespace: str | None, name: str) -> Object:
@@ -95,6 +97,11 @@ def _wanted(kind: Kind, *, stop: bool, keep_running: bool) -> tuple[str, object]
     if not stop:
         return "stopPolicy", "None"
     return "stopPolicy", "Hold" if keep_running else "HoldAndDrain"
+
+
+def _shown(value: object) -> str:
+    """As YAML has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is(obj: Object, field: str, value: object) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["JetStreamError", "Look", "LookError", "Seen", "SilentError", "looking"]
 
 CONNECT_SECONDS: Final = 5.0
+AGAIN_SECONDS: Final = 0.1
 CALL_SECONDS: Final = 5.0
 BATCH: Final = 2048
 BATCH_BYTES: Final = 8 << 20
@@ -79,8 +80,11 @@ async def looking(url: str, *, credentials: str | None = None) -> AsyncIterator[
         if borrowed:
             del sys.modules["aiohttp"]
 
+    met: list[Exception] = []
+
     async def quiet(error: Exception) -> None:
-        """What matters is raised by the call that failed."""
+        """In place of the library's traceback; of the last we tell."""
+        met[:] = [error]
 
     nc = Client()
     options: Json = {"user_credentials": credentials} if credentials else {}
@@ -89,12 +93,16 @@ async def looking(url: str, *, credentials: str | None = None) -> AsyncIterator[
             [part.strip() for part in url.split(",")],
             name="sluice",
             allow_reconnect=False,
+            # Without these the library tries for two minutes.
+            max_reconnect_attempts=1,
+            reconnect_time_wait=AGAIN_SECONDS,  # type: ignore[arg-type]  # it is handed to asyncio
             connect_timeout=CONNECT_SECONDS,  # type: ignore[arg-type]  # it is handed to asyncio
             error_cb=quiet,
             **options,
         )
-    except (NatsError, OSError, TimeoutError) as error:
-        raise SilentError(str(error) or type(error).__name__) from error
+    except (NatsError, OSError, TimeoutError, ValueError) as error:
+        cause = met[0] if met else error
+        raise SilentError(str(cause) or type(cause).__name__) from error
     try:
         yield Look(nc)
     finally:

@@ -1,0 +1,286 @@
+"""The commands that look, as a user runs them: a real broker, the real quota service behind it."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from services.ctl.errors import CommandError, Exit
+from services.ctl.main import app
+from services.quota.app import assemble
+from services.quota.settings import QuotaSettings
+from shared.bus.nats_bus import NatsBus
+from shared.contracts import kinds
+from shared.contracts.admissions import Admission
+from shared.contracts.effects import DeadLetter
+from shared.contracts.kinds import Kind
+from shared.contracts.observed import Observed, Synced
+from shared.contracts.workloads import OwnerReference, PodSet, WorkloadState
+from shared.testing.nats_server import nats_server
+
+SETTLED_SECONDS = 20.0
+START_SECONDS_MAX = 0.4
+
+Json = dict[str, Any]
+
+
+class Office:
+    """A broker with a small cluster's states on it, and a command line."""
+
+    def __init__(self, url: str, bus: NatsBus) -> None:
+        self.url = url
+        self.bus = bus
+        self._version = 0
+
+    async def sluice(self, *arguments: str) -> Result:
+        """Run a command; it has an event loop of its own."""
+        options = ("--nats-url", self.url)
+        return await asyncio.to_thread(
+            lambda: CliRunner().invoke(app, [*arguments, *options], catch_exceptions=True)
+        )
+
+    async def until(self, *arguments: str, shows: str) -> str:
+        """What a command prints, once it shows that."""
+        text = ""
+        async with asyncio.timeout(SETTLED_SECONDS):
+            while shows not in text:
+                text = (await self.sluice(*arguments)).stdout
+        return text
+
+    async def observe(
+        self, kind: Kind, name: str, spec: Json, *, namespace: str | None = None
+    ) -> None:
+        self._version += 1
+        created = (datetime.now(UTC) - timedelta(hours=3)).isoformat()
+        metadata = {"name": name, "namespace": namespace, "creationTimestamp": created}
+        await self.bus.publish(
+            Observed(
+                cluster="hub", group=kind.group, version=kind.version, plural=kind.plural,
+                kind=kind.kind, namespace=namespace, name=name, uid=f"{kind.plural}-{name}",
+                resource_version=str(self._version), object={"metadata": metadata, "spec": spec},
+            )
+        )  # fmt: skip
+
+    async def workload(self, name: str, *, seconds: int, **more: Any) -> None:
+        owner = OwnerReference(
+            api_version="batch/v1", kind="Job", plural="jobs", name=name, uid=f"j-{name}"
+        )
+        state: Json = {
+            "cluster": "hub", "namespace": "team", "name": f"job-{name}", "uid": f"u-{name}",
+            "phase": "waiting", "queue": "main", "version": "1", "owner": owner,
+            "created_at": datetime.now(UTC) - timedelta(seconds=seconds),
+            "pod_sets": [PodSet(name="main", count=1, requests={"cpu": "2"})],
+            "labels": {"app": name},
+        }  # fmt: skip
+        await self.bus.publish(WorkloadState.model_validate(state | more))
+
+
+def make_bus(url: str, instance: str) -> NatsBus:
+    return NatsBus(url=url, instance=instance, now=lambda: datetime.now(UTC))
+
+
+@pytest.fixture
+async def office() -> AsyncIterator[Office]:
+    async with nats_server() as server:
+        bus = make_bus(server.url, "test")
+        await bus.start()
+        office = Office(server.url, bus)
+        resource = {"name": "cpu", "nominalQuota": "2"}
+        group = {
+            "coveredResources": ["cpu"],
+            "flavors": [{"name": "default", "resources": [resource]}],
+        }
+        await office.observe(kinds.NAMESPACE, "team", {})
+        await office.observe(kinds.RESOURCE_FLAVOR, "default", {"nodeLabels": {"disk": "ssd"}})
+        queue = {"cohortName": "all", "namespaceSelector": {}, "resourceGroups": [group]}
+        await office.observe(kinds.CLUSTER_QUEUE, "cq", queue)
+        await office.observe(kinds.LOCAL_QUEUE, "main", {"clusterQueue": "cq"}, namespace="team")
+        await office.workload("a", seconds=300)
+        await office.workload("b", seconds=200)
+        # A view follows its log by a moment.
+        await office.until("get", "lq", "-A", shows="main")
+        await office.until("get", "wl", "-A", shows="job-b")
+        yield office
+        await bus.stop()
+
+
+@pytest.fixture
+async def deciding(office: Office) -> AsyncIterator[Office]:
+    """With a quota service that decides."""
+    await office.bus.publish(Synced(cluster="hub", epoch="1", kinds=[], at=datetime.now(UTC)))
+    bus = make_bus(office.url, "quota")
+    await bus.start()
+    settings = QuotaSettings(reason_delay_seconds=0)
+    service = assemble(settings=settings, bus=bus, now=lambda: datetime.now(UTC))
+    running = asyncio.create_task(service.run())
+    await office.until("get", "wl", "-n", "team", shows="ADMITTED")
+    yield office
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await bus.stop()
+
+
+def error_of(result: Result) -> CommandError:
+    assert isinstance(result.exception, CommandError)
+    return result.exception
+
+
+async def test_workloads_and_queues_are_shown_as_they_stand(deciding: Office) -> None:
+    lines = (await deciding.sluice("get", "workloads", "-n", "team")).stdout.splitlines()
+    assert lines[0].split("   ")[0] == "NAME"
+    assert lines[1].split() == [
+        *("job-a", "job.batch", "a", "main", "cq", "ADMITTED", "<none>"),
+        *lines[1].split()[-2:],
+    ]
+    # Where it stands in the queue comes from the quota service.
+    assert lines[2].split()[:7] == ["job-b", "job.batch", "b", "main", "cq", "PENDING", "1"]
+    text = await deciding.until("get", "cq", shows=" 1 ")
+    header, row = text.splitlines()
+    assert header.split("   ")[0] == "NAME"
+    assert row.split() == ["cq", "all", "1", "1", "True", "3h"]
+    text = await deciding.until("top", "--once", shows="pending=1")
+    assert "queue=cq cluster=hub active=true pending=1 reserving=1 admitted=1" in text
+    assert "default/cpu=2/2" in text
+
+
+async def test_what_is_asked_for_may_be_narrowed_and_comes_in_every_form(office: Office) -> None:
+    wide = (await office.sluice("get", "rf", "-o", "wide")).stdout
+    assert wide.splitlines()[1].split() == ["default", "disk=ssd", "3h", "<none>", "cq"]
+    names = (await office.sluice("get", "wl", "-A", "-o", "name", "-l", "app!=a")).stdout
+    assert names == "workload.kueue.x-k8s.io/job-b\n"
+    one = json.loads((await office.sluice("get", "lq", "main", "-n", "team", "-o", "json")).stdout)
+    assert one["spec"] == {"clusterQueue": "cq"}
+    listed = (await office.sluice("get", "co", "-o", "yaml")).stdout
+    assert "kind: List" in listed
+    rows = (await office.sluice("get", "wl", "a", "-n", "team", "--no-headers")).stdout
+    assert rows.startswith("job-a ")
+
+
+async def test_nothing_and_nobody_have_their_sentences_and_statuses(office: Office) -> None:
+    empty = await office.sluice("get", "wl")
+    assert empty.exit_code == Exit.OK
+    assert empty.stderr == "No resources found in default namespace.\n"
+    assert (await office.sluice("get", "spokes")).stderr == "No resources found\n"
+
+    stranger = error_of(await office.sluice("get", "cq", "other"))
+    assert (str(stranger), stranger.status) == ("clusterqueue other: not found", Exit.FAILED)
+
+    silent = error_of(await office.sluice("explain", "team/b"))
+    assert silent.status == Exit.UNREACHABLE
+    assert "nobody answers" in str(silent)
+
+
+async def test_explain_and_its_refusals(deciding: Office) -> None:
+    text = await deciding.until("explain", "team/b", shows="WaitingForQuota")
+    assert "cpu in flavor default: asked 2, free 0" in text
+    assert "Held by:         job-a 2" in text
+    told = json.loads((await deciding.sluice("explain", "team/job-b", "-o", "json")).stdout)
+    assert told[0]["position"] == 1
+    stranger = error_of(await deciding.sluice("explain", "team/nobody"))
+    assert (stranger.status, str(stranger)) == (
+        *(Exit.FAILED, "team/nobody: nothing is known of team/nobody"),
+    )
+
+
+async def watched(
+    office: Office, *arguments: str, meanwhile: Callable[[], Awaitable[None]], lines: int
+) -> list[str]:
+    """The first lines that a watch prints, and those that follow `meanwhile`."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "services.ctl.main", *arguments, "--nats-url", office.url),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(SETTLED_SECONDS):
+            found = [(await process.stdout.readline()).decode() for _ in range(lines)]
+            await meanwhile()
+            return [*found, (await process.stdout.readline()).decode()]
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def test_a_watch_prints_what_changes(office: Office) -> None:
+    async def finish() -> None:
+        await office.workload("b", seconds=200, phase="finished")
+
+    lines = await watched(office, "get", "wl", "-n", "team", "-w", meanwhile=finish, lines=3)
+    assert [line.split()[0] for line in lines] == ["NAME", "job-a", "job-b", "job-b"]
+    assert "PENDING" in lines[2]
+    assert "FINISHED" in lines[3]
+
+
+async def test_who_preempted_whom_is_told_from_the_log(office: Office) -> None:
+    now = datetime.now(UTC)
+    for number, state in enumerate(("admitted", "evicted", "released", "waiting"), start=1):
+        await office.bus.publish(
+            Admission.model_validate(
+                {
+                    "cluster": "hub", "namespace": "team", "name": "job-a", "uid": "u-a",
+                    "state": state, "term": 1, "number": number, "decided_at": now,
+                    "cluster_queue": "cq",
+                    "preempted_by": "team/job-b" if state == "evicted" else None,
+                    "message": "Preempted to accommodate a workload",
+                }
+            )
+        )  # fmt: skip
+    for name in ("team/a", "team/job-a"):
+        lines = (await office.sluice("who-preempted", name)).stdout.splitlines()
+        assert len(lines) == 2
+        assert lines[1].split()[1:4] == ["team/job-a", "cq", "team/job-b"]
+    nobody = await office.sluice("who-preempted", "team/b")
+    assert "Nobody preempted team/b" in nobody.stderr
+
+
+async def test_doctor_names_what_is_wrong_and_what_to_do(deciding: Office) -> None:
+    await deciding.observe(kinds.LOCAL_QUEUE, "lost", {"clusterQueue": "none"}, namespace="team")
+    letter = DeadLetter(
+        service="patcher", original_subject="sluice.admission.hub.team.x", original_sequence=3,
+        reason="state: Field required", body="{}", at=datetime.now(UTC),
+    )  # fmt: skip
+    await deciding.bus.publish(letter)
+    await deciding.until("doctor", shows="dead letter")
+    await deciding.until("doctor", shows="team/lost")
+
+    found = await deciding.sluice("doctor", "-o", "json")
+
+    assert found.exit_code == Exit.FAILED
+    problems = {each["where"]: each["problem"] for each in json.loads(found.stdout)}
+    assert problems == {
+        "lease classifier-projection": "nobody holds it: new jobs do not become workloads",
+        "lease watcher-hub": "nobody holds it: nothing new is seen of hub",
+        "dead letter of patcher": "sluice.admission.hub.team.x (sequence 3): state: Field required",
+        "LocalQueue team/lost": "points to ClusterQueue none, which is not there",
+    }
+    assert all(each["advice"] for each in json.loads(found.stdout))
+
+
+def test_looking_begins_before_a_user_notices() -> None:
+    before = os.times()
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "services.ctl.main",
+            "get",
+            "wl",
+            "--nats-url",
+            "nats://127.0.0.1:9",
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    after = os.times()
+    assert done.returncode == Exit.UNREACHABLE, done.stderr
+    # Processor time: other work on this machine is no fault of ours.
+    used = after.children_user + after.children_system
+    assert used - before.children_user - before.children_system < START_SECONDS_MAX

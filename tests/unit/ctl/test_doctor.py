@@ -1,0 +1,246 @@
+"""What the doctor finds wrong, each from the smallest picture that shows it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from services.ctl.doctor.bus import DEAD_SHOWN, consumer_findings, dead_letters, full_or_behind
+from services.ctl.doctor.configuration import configuration
+from services.ctl.doctor.findings import Finding
+from services.ctl.doctor.holdings import holdings
+from services.ctl.get.picture import Picture
+from shared.bus.look import Seen
+from shared.contracts import kinds
+from shared.contracts.kinds import Kind
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+Json = dict[str, Any]
+
+
+def seen(subject: str, **body: Any) -> Seen:
+    return Seen(subject=subject, body={"cluster": "hub", **body}, headers={}, sequence=1, time=NOW)
+
+
+def observed(kind: Kind, name: str, spec: Json | None = None, *, ns: str | None = None) -> Seen:
+    return seen(
+        f"sluice.observed.hub.{ns or '_'}.{name}.{kind.detail}", group=kind.group,
+        version=kind.version, kind=kind.kind, namespace=ns, name=name,
+        object={"metadata": {"name": name}, "spec": spec or {}},
+    )  # fmt: skip
+
+
+def workload(name: str = "job-a", **more: Any) -> Seen:
+    state = {"namespace": "team", "name": name, "uid": "u", "phase": "waiting", "queue": "main"}
+    return seen(f"sluice.workload.hub.team.{name}", **state | more)
+
+
+def admission(state: str, *, seconds: float = 3600, **more: Any) -> Seen:
+    decided = (NOW - timedelta(seconds=seconds)).isoformat()
+    pod_sets = [{"usage": {"cpu": "2"}}]
+    body: Json = {"namespace": "team", "name": "job-a", "uid": "u", "cluster_queue": "cq"}
+    body |= {"state": state, "decided_at": decided, "pod_sets": pod_sets}
+    return seen("sluice.admission.hub.team.job-a", **body | more)
+
+
+def status(*, active: bool, reason: str = "Ready", message: str = "") -> Seen:
+    body = {"kind": "ClusterQueue", "name": "cq", "namespace": None, "pending": 0}
+    return seen("sluice.queue.hub._.cq", **body, active=active, reason=reason, message=message)
+
+
+GROUPS = [{"flavors": [{"name": "default", "resources": []}]}]
+GOOD = [
+    observed(kinds.RESOURCE_FLAVOR, "default"),
+    observed(kinds.CLUSTER_QUEUE, "cq", {"resourceGroups": GROUPS}),
+    observed(kinds.LOCAL_QUEUE, "main", {"clusterQueue": "cq"}, ns="team"),
+    status(active=True),
+]
+
+
+def picture(*messages: Seen) -> Picture:
+    result = Picture()
+    for message in [*GOOD, *messages]:
+        result.take(message)
+    return result
+
+
+def told(findings: list[Finding]) -> list[str]:
+    return [f"{finding.where}: {finding.problem}" for finding in findings]
+
+
+CONFIGURATIONS: list[Any] = [
+    pytest.param([], [], id="nothing where all is well"),
+    pytest.param(
+        [status(active=False, reason="FlavorNotFound", message="references missing spot")],
+        ["ClusterQueue cq: is inactive: FlavorNotFound: references missing spot"],
+        id="a ClusterQueue that is not active, with its reason",
+    ),
+    pytest.param(
+        [
+            observed(kinds.CLUSTER_QUEUE, "cq", {"stopPolicy": "Hold", "resourceGroups": GROUPS}),
+            status(active=False, reason="Stopped"),
+        ],
+        ["ClusterQueue cq: is stopped (stopPolicy Hold)"],
+        id="a ClusterQueue that somebody stopped",
+    ),
+    pytest.param(
+        [
+            observed(
+                kinds.CLUSTER_QUEUE, "cq",
+                {
+                    "resourceGroups": [{"flavors": [{"name": "spot"}, {"name": "default"}]}],
+                    "admissionChecks": ["machines"],
+                    "admissionChecksStrategy": {"admissionChecks": [{"name": "window"}]},
+                },
+            )
+        ],
+        [
+            "ClusterQueue cq: names ResourceFlavor spot, which is not there",
+            "ClusterQueue cq: names AdmissionCheck machines, window, which is not there",
+        ],
+        id="flavors and checks that are named and missing",
+    ),
+    pytest.param(
+        [observed(kinds.LOCAL_QUEUE, "main", {"clusterQueue": "other"}, ns="team")],
+        ["LocalQueue team/main: points to ClusterQueue other, which is not there"],
+        id="a LocalQueue that points nowhere",
+    ),
+    pytest.param(
+        [workload(queue="none"), workload("job-b", queue="none")],
+        ["LocalQueue team/none: is not there, but job-a, job-b of the namespace wait in it"],
+        id="workloads in a LocalQueue that is not there",
+    ),
+    pytest.param(
+        [
+            workload(
+                priority_class="high",
+                priority_class_source="kueue.x-k8s.io/workloadpriorityclass",
+            ),
+            observed(kinds.PRIORITY_CLASS, "high"),
+        ],
+        ["WorkloadPriorityClass high: is not there, but team/job-a name it"],
+        id="a priority class that is missing, though one of the other kind is there",
+    ),
+    pytest.param(
+        [workload(f"job-{number}", inadmissible="asks 0 pods") for number in range(5)],
+        ["team/job-0, team/job-1, team/job-2 and 2 more: can never be admitted: asks 0 pods"],
+        id="workloads that can never be admitted, once for each reason",
+    ),
+    pytest.param(
+        [observed(kinds.MULTIKUEUE_CLUSTER, "west")],
+        ["spoke west: no watcher has listed it: nothing is dispatched there"],
+        id="a spoke that nobody watches",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("messages", "problems"), CONFIGURATIONS)
+def test_configuration(messages: list[Seen], problems: list[str]) -> None:
+    assert told(configuration(picture(*messages))) == problems
+
+
+def test_what_somebody_may_have_meant_is_not_called_wrong() -> None:
+    stopped = observed(
+        kinds.LOCAL_QUEUE, "main", {"clusterQueue": "cq", "stopPolicy": "Hold"}, ns="team"
+    )
+    (finding,) = configuration(picture(stopped))
+    assert not finding.wrong
+    assert finding.advice == "if that is over: `sluice resume localqueue main -n team`"
+
+
+HOLDINGS: list[Any] = [
+    pytest.param(
+        [workload(phase="running"), admission("admitted")], [], id="one that runs by our leave"
+    ),
+    pytest.param(
+        [workload(phase="running"), admission("admitted", unplanned=True)],
+        ["workload team/job-a: runs though nobody admitted it, and holds 2 cpu"],
+        id="one that nobody admitted",
+    ),
+    pytest.param(
+        [admission("admitted")],
+        ["workload team/job-a: is gone, but has held 2 cpu of cq for 60m"],
+        id="one that is gone",
+    ),
+    pytest.param([admission("admitted", seconds=5)], [], id="one that went just now"),
+    pytest.param(
+        [workload(phase="finished"), admission("admitted")],
+        ["workload team/job-a: is finished, but has held 2 cpu of cq for 60m"],
+        id="one that is finished",
+    ),
+    pytest.param(
+        [workload(phase="finished", pods_active=True), admission("admitted")], [],
+        id="one whose pods are still ending",
+    ),
+    pytest.param(
+        [workload(uid="another"), admission("reserved")],
+        [
+            (
+                "workload team/job-a: is another one of the same name now, "
+                "but has held 2 cpu of cq for 60m"
+            )
+        ],
+        id="one that was made anew",
+    ),
+    pytest.param(
+        [workload(phase="running"), admission("evicted", reason="Preempted")],
+        ["workload team/job-a: was evicted 60m ago (Preempted), and its pods still run"],
+        id="one that does not end",
+    ),
+    pytest.param(
+        [workload(), admission("admitted")],
+        ["workload team/job-a: was admitted 60m ago, and nobody released its job"],
+        id="one that was admitted and is not let go",
+    ),
+    pytest.param(
+        [workload(on_hold="paused"), admission("admitted")], [], id="one that its user paused"
+    ),
+    pytest.param([workload(phase="finished"), admission("released")], [], id="one that let go"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("messages", "problems"), HOLDINGS)
+def test_holdings(messages: list[Seen], problems: list[str]) -> None:
+    assert told(list(holdings(picture(*messages), NOW))) == problems
+
+
+def consumer(**more: Any) -> Json:
+    return {"config": {"durable_name": "patcher-hub-queues"}, "num_waiting": 1, **more}
+
+
+@pytest.mark.parametrize(
+    ("info", "problems"),
+    [
+        pytest.param(consumer(num_pending=3), [], id="somebody reads it"),
+        pytest.param(
+            consumer(num_pending=5000),
+            ["consumer patcher-hub-queues of QUEUES_NOW: is 5000 messages behind"],
+            id="its reader is behind",
+        ),
+        pytest.param(
+            consumer(num_waiting=0, num_pending=7),
+            ["consumer patcher-hub-queues of QUEUES_NOW: nobody reads it; 7 messages wait"],
+            id="nobody reads it",
+        ),
+    ],
+)
+def test_consumers(info: Json, problems: list[str]) -> None:
+    assert told(consumer_findings("QUEUES_NOW", info)) == problems
+
+
+def test_a_log_that_is_nearly_full_and_a_view_that_is_behind() -> None:
+    config = {"discard": "new", "max_bytes": 1000}
+    info = {"config": config, "state": {"bytes": 950}, "sources": [{"name": "X", "lag": 2000}]}
+    assert told(full_or_behind("X_NOW", info)) == [
+        "stream X_NOW: is 95 % full, and refuses more when it is full",
+        "stream X_NOW: is 2000 messages behind X",
+    ]
+    info = {"config": {**config, "discard": "old"}, "state": {"bytes": 950}}
+    assert full_or_behind("X", info) == []
+
+
+def test_many_dead_letters_are_counted() -> None:
+    letter = seen("sluice.dead.patcher.x", service="patcher", reason="r", original_subject="x")
+    assert len(dead_letters([letter] * 3)) == 3
+    *_, last = told(dead_letters([letter] * (DEAD_SHOWN + 4)))
+    assert last == "dead letters: 4 more"

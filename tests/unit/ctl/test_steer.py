@@ -1,0 +1,135 @@
+"""What `stop` and `resume` write, to a simulated cluster over HTTP and in memory."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.ctl.errors import CommandError, Exit
+from services.ctl.steer import steer, steered
+from services.simulator.app import Simulator
+from services.simulator.local import LocalKube
+from shared.contracts import kinds
+from shared.contracts.kinds import Kind
+
+CLUSTER_QUEUE: dict[str, Any] = {"resourceGroups": [], "namespaceSelector": {}}
+
+
+@pytest.fixture
+async def kube() -> AsyncIterator[LocalKube]:
+    simulator = Simulator(behaviour=False)
+    await simulator.start()
+    kube = LocalKube(simulator.api)
+    await make(kube, kinds.NAMESPACE, "team", {}, namespace=None)
+    await make(kube, kinds.CLUSTER_QUEUE, "cq", CLUSTER_QUEUE, namespace=None)
+    await make(kube, kinds.LOCAL_QUEUE, "main", {"clusterQueue": "cq"})
+    await make(kube, kinds.JOB, "train", {"suspend": True, "template": POD_SET["template"]})
+    job = await kube.get(kinds.JOB, "team", "train")
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "controller": True}
+    owner["uid"] = job["metadata"]["uid"]
+    spec = {"queueName": "main", "podSets": [POD_SET], "active": True}
+    await make(kube, kinds.WORKLOAD, "job-train-1", spec, ownerReferences=[owner])
+    yield kube
+    await simulator.stop()
+
+
+POD_SET: dict[str, Any] = {
+    "name": "main",
+    "count": 1,
+    "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}},
+}
+
+
+async def make(
+    kube: LocalKube,
+    kind: Kind,
+    name: str,
+    spec: Any,
+    *,
+    namespace: str | None = "team",
+    **more: Any,
+) -> None:
+    metadata = {"name": name, **more} | ({"namespace": namespace} if namespace else {})
+    await kube.create(
+        kind,
+        {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec},
+    )
+
+
+CASES: list[Any] = [
+    pytest.param(
+        kinds.CLUSTER_QUEUE, None, "cq", False, ("stopPolicy", "HoldAndDrain"),
+        "clusterqueue cq stopped (stopPolicy: HoldAndDrain)", id="a ClusterQueue is drained",
+    ),
+    pytest.param(
+        kinds.CLUSTER_QUEUE, None, "cq", True, ("stopPolicy", "Hold"),
+        "clusterqueue cq stopped (stopPolicy: Hold)", id="what runs in it may be kept",
+    ),
+    pytest.param(
+        kinds.LOCAL_QUEUE, "team", "main", True, ("stopPolicy", "Hold"),
+        "localqueue team/main stopped (stopPolicy: Hold)", id="a LocalQueue is stopped alike",
+    ),
+    pytest.param(
+        kinds.WORKLOAD, "team", "job-train-1", False, ("active", False),
+        "workload team/job-train-1 stopped (active: false)", id="a workload is deactivated",
+    ),
+    pytest.param(
+        kinds.WORKLOAD, "team", "train", False, ("active", False),
+        "workload team/job-train-1 stopped (active: false)", id="a workload is found by its job",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "namespace", "name", "keep", "field", "said"), CASES)
+async def test_stopping_and_resuming(
+    kube: LocalKube, kind: Kind, namespace: str | None, name: str, keep: bool,
+    field: tuple[str, Any], said: str,
+) -> None:  # fmt: skip
+    sentence = await steered(kube, kind, namespace, name, stop=True, keep_running=keep)
+    assert sentence == said
+    real = sentence.split()[1].rpartition("/")[2]
+    obj = await kube.get(kind, namespace, real)
+    assert obj["spec"][field[0]] == field[1]
+    again = await steered(kube, kind, namespace, name, stop=True, keep_running=keep)
+    assert "is stopped already" in again
+
+    sentence = await steered(kube, kind, namespace, name, stop=False, keep_running=False)
+    assert "resumed" in sentence
+    obj = await kube.get(kind, namespace, real)
+    assert obj["spec"][field[0]] == (True if field[0] == "active" else "None")
+
+
+async def test_what_is_not_there_is_said_to_be_missing(kube: LocalKube) -> None:
+    with pytest.raises(CommandError, match="workload team/nobody: not found") as refused:
+        await steered(kube, kinds.WORKLOAD, "team", "nobody", stop=True, keep_running=False)
+    assert refused.value.status == Exit.FAILED
+
+
+async def test_the_command_writes_through_a_kubeconfig(tmp_path: Path) -> None:
+    simulator = Simulator(behaviour=False)
+    await simulator.start()
+    local = LocalKube(simulator.api)
+    await make(local, kinds.CLUSTER_QUEUE, "cq", CLUSTER_QUEUE, namespace=None)
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(simulator.kubeconfig())
+
+    async def run(word: str, **more: Any) -> str:
+        options: dict[str, Any] = {
+            "namespace": "team", "stop": True, "keep_running": False,
+            "kubeconfig": kubeconfig, "directory": tmp_path, **more,
+        }  # fmt: skip
+        return await steer(word, "cq", **options)
+
+    try:
+        assert (await run("cq")).startswith("clusterqueue cq stopped")
+        obj = await local.get(kinds.CLUSTER_QUEUE, None, "cq")
+        assert obj["spec"]["stopPolicy"] == "HoldAndDrain"
+        with pytest.raises(CommandError, match="flavors: cannot be stopped"):
+            await run("flavors")
+        with pytest.raises(CommandError, match="is for queues"):
+            await run("wl", keep_running=True)
+        with pytest.raises(CommandError, match="--kubeconfig: is needed"):
+            await run("cq", kubeconfig=None)
+    finally:
+        await simulator.stop()
