@@ -252,7 +252,10 @@ class QuotaEngine:
             tree.quiet = 0
             return True
         tree.quiet += 1
-        return this.retry and tree.quiet < QUIET_ROUNDS_MAX
+        if this.retry and tree.quiet < QUIET_ROUNDS_MAX:
+            return True
+        tree.quiet = 0  # Only a new fact brings another round, and it deserves as many.
+        return False
 
     def _speak(self, shard: Shard) -> None:
         """Publish the reasons that changed."""
