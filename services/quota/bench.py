@@ -44,7 +44,7 @@ CLUSTER: Final = "bench"
 MILLI: Final = 1_000_000
 """Nanoseconds."""
 
-STEADY: Final = 2_000
+STEADY: Final = 500
 """Admissions over which a growth figure is measured."""
 
 
@@ -250,11 +250,16 @@ def run(what: Load, *, plainly: bool = False) -> Result:
 
 
 def steady(*, waiting: int, cohorts: int, per_cohort: int) -> float:
-    """Microseconds of CPU per admission while `waiting` workloads wait all the time."""
+    """Microseconds of CPU per admission while `waiting` workloads wait all the time.
+
+    Their sizes divide the quota and their priorities are equal, so that the figure is that of an
+    admission and not of a preemption.
+    """
+    each = waiting // (2 * cohorts * per_cohort) + 20
     kinds = (
-        Kind(name="a", count=waiting // (2 * cohorts * per_cohort) + 1, every=0, runs=10, priority=1, cpu=5),
-        Kind(name="b", count=waiting // (2 * cohorts * per_cohort) + 1, every=0, runs=15, priority=2, cpu=7),
-    )  # fmt: skip
+        Kind(name="a", count=each, every=0, runs=10, priority=1, cpu=5),
+        Kind(name="b", count=each, every=0, runs=15, priority=1, cpu=10),
+    )
     what = Load(
         cohorts=cohorts,
         per_cohort=per_cohort,
@@ -267,14 +272,17 @@ def steady(*, waiting: int, cohorts: int, per_cohort: int) -> float:
     world.tell(0)
     world.act(world.engine.decide(0), 0)
     before = world.result.admissions
+    gc.collect()
+    gc.freeze()
     begin = time.process_time()
     while world.result.admissions - before < STEADY and world.ends:
         now = world.ends[0][0]
         world.tell(now)
         while world.act(world.engine.decide(now * MILLI), now):
             pass
-    done = world.result.admissions - before
-    return (time.process_time() - begin) / max(1, done) * 1e6
+    spent = time.process_time() - begin
+    gc.unfreeze()
+    return spent / max(1, world.result.admissions - before) * 1e6
 
 
 def _growth(say: Any) -> None:
