@@ -130,16 +130,27 @@ def main() -> int:
         return datetime.now(UTC)
 
     def build(parts: Parts) -> Provisioner:
+        # Imported here: worlds and laptops do without clouds.
+        from services.provisioner.outside import outside  # noqa: PLC0415
+
         cloud = FakeCloud(
             now=now,
             seed=settings.fake_seed,
             boot_seconds=settings.fake_boot_seconds,
             broken_rate=settings.fake_broken_rate,
         )
+        out = outside(settings, bus=parts.bus, fake=FakeProvider(cloud), now=now)
+        parts.on_stop(out.registry.close)
+        if out.beside is not None:
+            parts.beside(out.beside)
         return assemble(
             settings=settings,
             bus=parts.bus,
-            providers={"fake": FakeProvider(cloud)},
+            providers={},
+            registry=out.registry,
+            hosts=out.hosts,
+            keys=out.keys,
+            metrics=Metrics.exposed(),
             now=now,
             random=Random(),
         )

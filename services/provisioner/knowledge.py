@@ -18,7 +18,7 @@ from services.provisioner.host_config import (
     parse_host_config,
 )
 from services.provisioner.platforms import PlatformFormatError, is_platform
-from services.provisioner.task_runs import Request, has_ended, to_request
+from services.provisioner.task_runs import Request, has_ended, is_marked, to_request
 from shared.bus.port import Entry
 from shared.contracts.effects import HostState, PlatformState, SealKey
 from shared.contracts.kinds import CONFIG_MAP, TASK_RUN
@@ -153,12 +153,28 @@ class Knowledge:
             self._present[key] = None
         if has_ended(observed.object):
             self._end(key, observed.uid)
+            if is_marked(observed.object) and request is not None and key not in self.said:
+                # The bus has lost what was said about it; somebody must let go of it.
+                self._remember_lost(request)
             return
         if request is None or self._active.get(observed.uid) == request:
             return
         self._life[key] = request.uid
         self._active[request.uid] = request
         self._by_platform.setdefault(request.platform, {})[request.uid] = None
+        self.touch(request.platform)
+
+    def _remember_lost(self, request: Request) -> None:
+        lost = HostState(
+            cluster=self._cluster,
+            namespace=request.namespace,
+            name=request.name,
+            uid=request.uid,
+            platform=request.platform,
+            state="failed",
+            at=request.created_at,
+        )
+        self.remember(lost, 0)
         self.touch(request.platform)
 
     def _end(self, key: _TaskRunKey, uid: str) -> None:

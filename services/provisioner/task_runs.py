@@ -9,7 +9,7 @@ from services.provisioner.ssh_secret import VOLUME_PREFIX
 from shared.contracts.kinds import Object
 from shared.contracts.names import TRACEPARENT_ANNOTATION
 
-__all__ = ["Request", "has_ended", "to_request"]
+__all__ = ["Request", "has_ended", "is_marked", "to_request"]
 
 TASK_TYPE: Final = "build.appstudio.redhat.com/task-type"
 """Label of the helpers' own TaskRuns: they never ask for a machine."""
@@ -18,6 +18,9 @@ FAILED_HOSTS: Final = "build.appstudio.redhat.com/failed-hosts"
 """Annotation: hosts, separated by commas, that this TaskRun must not be given again."""
 
 PLATFORM: Final = "PLATFORM"
+
+FINALIZER: Final = "appstudio.io/multi-platform-finalizer"
+"""On a TaskRun that has, or may have, a host; the patcher sets and removes it."""
 
 _EPOCH: Final = datetime.fromtimestamp(0, tz=UTC)
 
@@ -76,6 +79,11 @@ def has_ended(task_run: Object) -> bool:
     return any(
         c.get("type") == "Succeeded" and c.get("status") in {"True", "False"} for c in conditions
     )
+
+
+def is_marked(task_run: Object) -> bool:
+    """Whether it cannot be deleted before it is told that its host was given back."""
+    return FINALIZER in ((task_run.get("metadata") or {}).get("finalizers") or [])
 
 
 def _waits_for_secret(task_run: Object) -> bool:

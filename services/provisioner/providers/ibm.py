@@ -1,0 +1,169 @@
+"""What IBM Cloud's two kinds of machines have in common: sign-in, requests, errors, names.
+
+Neither keeps tags with a machine, so its name says whose it is: the last part begins with the owner's
+mark (`services.provisioner.book.owner_mark`). Not run on the real cloud: the tests hold it to a
+double of the published interface.
+"""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+import aiohttp
+
+from services.provisioner.book import owner_mark
+from services.provisioner.providers.port import (
+    Order,
+    ProviderBusyError,
+    ProviderError,
+    ProviderRefusedError,
+)
+from services.provisioner.secrets import SecretError, Secrets
+
+__all__ = ["IbmClient", "is_ours", "number", "required", "time_of"]
+
+IAM_URL: Final = "https://iam.cloud.ibm.com/identity/token"
+GRANT: Final = "urn:ibm:params:oauth:grant-type:apikey"
+EARLY_SECONDS: Final = 60.0
+"""A token is renewed this long before it ends."""
+
+_OURS: Final = re.compile(r"-([0-9a-f]{6})[0-9a-f]{10}")
+_CAPACITY: Final = re.compile(
+    r"over_?quota|quota|capacity|insufficient|limit (reached|exceeded)|resources_unavailable",
+    re.IGNORECASE,
+)
+
+
+class IbmClient:
+    """Requests of one API key to one endpoint."""
+
+    def __init__(
+        self,
+        *,
+        provider: str,
+        secrets: Secrets,
+        secret: str,
+        headers: Mapping[str, str] | None = None,
+        iam_url: str = IAM_URL,
+    ) -> None:
+        self._provider = provider
+        self._secrets = secrets
+        self._secret = secret
+        self._headers = dict(headers or {})
+        self._iam_url = iam_url
+        self._session: aiohttp.ClientSession | None = None
+        self._token = ""
+        self._token_ends = 0.0
+        self._signing_in = asyncio.Lock()
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        action: str,
+        name: str,
+        params: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> tuple[int, dict[str, Any]]:
+        """Status (2xx, 404 or 409) and the JSON of the answer. Raises a `ProviderError`."""
+        token = await self._signed_in(action, name)
+        headers = {**self._headers, "Authorization": f"Bearer {token}"}
+        try:
+            async with self._http().request(
+                method, url, params=params, json=body, headers=headers
+            ) as answer:
+                text = await answer.text()
+                if answer.status in {404, 409} or answer.ok:
+                    return answer.status, await _json(answer)
+                if answer.status == 401:
+                    self._token = ""  # It may have been revoked; the next call signs in anew.
+                raise self._translated(action, name, answer.status, text)
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise ProviderError(self._provider, action, name, repr(error)) from error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _http(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession()
+        return self._session
+
+    async def _signed_in(self, action: str, name: str) -> str:
+        time = asyncio.get_running_loop().time
+        async with self._signing_in:
+            if self._token and time() < self._token_ends:
+                return self._token
+            try:
+                key = self._secrets.read(self._secret, "api-key").decode().strip()
+            except SecretError as error:
+                raise ProviderRefusedError(self._provider, action, name, str(error)) from error
+            form = {"grant_type": GRANT, "apikey": key}
+            try:
+                async with self._http().post(self._iam_url, data=form) as answer:
+                    if not answer.ok:
+                        # The body may quote what was sent.
+                        raise self._translated(action, name, answer.status, "cannot sign in")
+                    said = await _json(answer)
+                self._token = str(said["access_token"])
+                self._token_ends = time() + float(said["expires_in"]) - EARLY_SECONDS
+            except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
+                text = f"cannot sign in: {type(error).__name__}"
+                raise ProviderError(self._provider, action, name, text) from error
+            return self._token
+
+    def _translated(self, action: str, name: str, status: int, text: str) -> ProviderError:
+        reason = f"{status}: {text[:300]}"
+        if status == 429 or (status != 401 and _CAPACITY.search(text)):
+            return ProviderBusyError(self._provider, action, name, reason)
+        if status >= 500 or status == 401:
+            return ProviderError(self._provider, action, name, reason)
+        return ProviderRefusedError(self._provider, action, name, reason)
+
+
+async def _json(answer: aiohttp.ClientResponse) -> dict[str, Any]:
+    if not await answer.read():
+        return {}
+    said = await answer.json(content_type=None)
+    return said if isinstance(said, dict) else {"items": said}
+
+
+def is_ours(name: str, owner: str) -> bool:
+    """Whether a machine's name says that it was ordered for `owner`."""
+    found = _OURS.fullmatch(name[-17:])
+    return found is not None and found.group(1) == owner_mark(owner)
+
+
+def required(provider: str, order: Order, *keys: str) -> dict[str, str]:
+    """The values of `keys`. Raises `ProviderRefusedError` for the first that is missing."""
+    for key in keys:
+        if not order.parameters.get(key):
+            text = f"dynamic.….{key} is missing"
+            raise ProviderRefusedError(provider, "launch", order.name, text)
+    return {key: order.parameters[key] for key in keys}
+
+
+def number(provider: str, order: Order, key: str, default: float, *, least: float = 0) -> float:
+    """A number of the configuration. Raises `ProviderRefusedError` for what is none, or too small."""
+    value = order.parameters.get(key, "")
+    found = default
+    if value:
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", value):
+            text = f"dynamic.….{key}: '{value}' is no number"
+            raise ProviderRefusedError(provider, "launch", order.name, text)
+        found = float(value)
+    if found < least:
+        text = f"dynamic.….{key}: '{value}' is less than {least:g}"
+        raise ProviderRefusedError(provider, "launch", order.name, text)
+    return int(found) if found == int(found) else found
+
+
+def time_of(value: Any) -> datetime | None:
+    """A time as the API writes it; None if it does not say."""
+    return datetime.fromisoformat(value) if isinstance(value, str) and value else None

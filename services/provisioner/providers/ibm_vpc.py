@@ -1,0 +1,182 @@
+"""Machines of IBM Cloud VPC (s390x). Not run on the real cloud; see `ibm`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from services.provisioner.providers.ibm import (
+    IAM_URL,
+    IbmClient,
+    is_ours,
+    number,
+    required,
+    time_of,
+)
+from services.provisioner.providers.port import Order, Vm, VmState
+from services.provisioner.providers.registry import ProviderKind
+from services.provisioner.secrets import Secrets
+
+__all__ = ["KIND", "VpcProvider"]
+
+VERSION: Final = {"version": "2025-01-14", "generation": "2"}
+DISK_GB: Final = 100
+NO_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - what the API shows before there is one
+CONFLICT: Final = 409
+
+PUBLIC: Final = "public"
+PRIVATE: Final = "private"
+"""Name of the network interface: it says which of its addresses is meant."""
+
+STATES: Final = {
+    "pending": VmState.STARTING,
+    "starting": VmState.STARTING,
+    "restarting": VmState.STARTING,
+    "running": VmState.RUNNING,
+    "stopping": VmState.FAILED,
+    "stopped": VmState.FAILED,
+    "failed": VmState.FAILED,
+    "deleting": VmState.FAILED,
+}
+
+
+class VpcProvider:
+    """One region of one account."""
+
+    def __init__(
+        self, account: Mapping[str, str], secrets: Secrets, *, iam_url: str = IAM_URL
+    ) -> None:
+        self._url = account.get("url", "").rstrip("/")
+        self._client = IbmClient(
+            provider="ibmz", secrets=secrets, secret=account.get("secret", ""), iam_url=iam_url
+        )
+
+    async def launch(self, order: Order) -> None:
+        """Order an instance, unless that name is there. Names are unique in a region."""
+        given = required("ibmz", order, "vpc", "key", "subnet", "image-id", "region", "profile")
+        instance = await self._get(order.name)
+        private = order.parameters.get("private-ip") == "true"
+        volume = {
+            "capacity": int(number("ibmz", order, "disk", DISK_GB)),
+            "profile": {"name": "general-purpose"},
+        }
+        body: dict[str, Any] = {
+            "name": order.name,
+            "profile": {"name": given["profile"]},
+            "vpc": {"id": given["vpc"]},
+            "zone": {"name": order.parameters.get("zone") or f"{given['region']}-2"},
+            "keys": [{"id": given["key"]}],
+            "image": {"id": given["image-id"]},
+            "boot_volume_attachment": {"volume": volume, "delete_volume_on_instance_delete": True},
+            "primary_network_interface": {
+                "name": PRIVATE if private else PUBLIC,
+                "subnet": {"id": given["subnet"]},
+                "allow_ip_spoofing": False,
+            },
+        }
+        if order.parameters.get("user-data"):
+            body["user_data"] = order.parameters["user-data"]
+        if instance is None:
+            status, made = await self._request(
+                "POST", "/instances", "launch", order.name, body=body
+            )
+            # 409: that name was taken between our look and our order, by ourselves.
+            instance = await self._get(order.name) if status == CONFLICT else made
+        if instance is not None and not private:
+            await self._float(instance, order.name)
+
+    async def find(self, name: str) -> Vm | None:
+        """Look at one instance."""
+        instance = await self._get(name)
+        if instance is None:
+            return None
+        return _vm(instance, await self._floating(instance, name))
+
+    async def list_owned(self, owner: str) -> Sequence[Vm]:
+        """Look at all instances whose name says that they are of `owner`."""
+        found: list[Vm] = []
+        start: dict[str, str] = {}
+        while True:
+            _, page = await self._request(
+                "GET", "/instances", "list", owner, params={"limit": "100", **start}
+            )
+            found += [
+                _vm(instance, "")
+                for instance in page.get("instances", [])
+                if is_ours(str(instance["name"]), owner)
+            ]
+            following = (page.get("next") or {}).get("href", "")
+            if "start=" not in following:
+                return found
+            start = {"start": following.partition("start=")[2].partition("&")[0]}
+
+    async def terminate(self, name: str) -> None:
+        """End an instance and its public address."""
+        instance = await self._get(name)
+        if instance is None:
+            return
+        for address in await self._floating_ips(instance, name):
+            await self._request("DELETE", f"/floating_ips/{address['id']}", "terminate", name)
+        await self._request("DELETE", f"/instances/{instance['id']}", "terminate", name)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def _get(self, name: str) -> dict[str, Any] | None:
+        _, page = await self._request("GET", "/instances", "find", name, params={"name": name})
+        found: list[dict[str, Any]] = page.get("instances", [])
+        return found[0] if found else None
+
+    async def _float(self, instance: Mapping[str, Any], name: str) -> None:
+        if await self._floating_ips(instance, name):
+            return
+        target = {"id": instance["primary_network_interface"]["id"]}
+        body = {"name": f"{name[:58]}-ip", "target": target}
+        # 409: an earlier order got as far as this.
+        await self._request("POST", "/floating_ips", "launch", name, body=body)
+
+    async def _floating(self, instance: Mapping[str, Any], name: str) -> str:
+        if instance.get("status") != "running":
+            return ""
+        addresses = await self._floating_ips(instance, name)
+        return str(addresses[0].get("address", "")) if addresses else ""
+
+    async def _floating_ips(self, instance: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+        network = instance["primary_network_interface"]["id"]
+        path = f"/instances/{instance['id']}/network_interfaces/{network}/floating_ips"
+        _, page = await self._request("GET", path, "find", name)
+        found: list[dict[str, Any]] = page.get("floating_ips", [])
+        return found
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        action: str,
+        name: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> tuple[int, dict[str, Any]]:
+        return await self._client.request(
+            method, self._url + path, action=action, name=name,
+            params={**VERSION, **(params or {})}, body=body,
+        )  # fmt: skip
+
+
+def _vm(instance: Mapping[str, Any], floating: str) -> Vm:
+    network = instance.get("primary_network_interface") or {}
+    address = floating
+    if network.get("name") == PRIVATE:
+        address = (network.get("primary_ip") or {}).get("address", "")
+    state = STATES.get(str(instance.get("status")), VmState.FAILED)
+    reachable = state is VmState.RUNNING and address != NO_ADDRESS
+    return Vm(
+        name=str(instance["name"]),
+        state=state,
+        address=address if reachable else "",
+        launched_at=time_of(instance.get("created_at")),
+    )
+
+
+KIND: Final = ProviderKind(open=VpcProvider, ssh_user="root")
+"""`type: ibmz`."""
