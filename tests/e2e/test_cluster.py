@@ -1,0 +1,150 @@
+"""The demo's load on a real API server, asked over HTTPS; watcher, patcher and API server are killed."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from services.ctl.demo.check import judge
+from services.ctl.demo.create import create_all
+from services.ctl.demo.load import make_load
+from services.ctl.demo.progress import Board, follow
+from services.ctl.demo.story import tell
+from services.ctl.dev import EXAMPLE, DevOptions, Running, running
+from services.ctl.look import connected
+from shared.contracts import kinds
+from shared.contracts.kinds import Object
+from shared.kube.client import HttpKube
+from tests.contract.kubernetes.definitions import CUSTOM_RESOURCE_DEFINITION, definition
+from tests.contract.kubernetes.envtest import ApiServer, api_server, found
+from tests.contract.kubernetes.stage import until
+from tests.e2e.cluster_player import Player, playing
+
+pytestmark = pytest.mark.cluster
+
+CRDS: Final = Path(__file__).parents[2] / "deploy" / "kubernetes" / "crds"
+SECONDS_MAX: Final = 600
+RUNS, JOBS, SLOTS = 420, 80, 40
+BETWEEN_SECONDS: Final = 4.0
+END_SECONDS: Final = 400
+VICTIMS: Final = ("watcher", "patcher", "apiserver", "patcher", "watcher", "apiserver")
+SETTLE_SECONDS: Final = 5.0
+"""A real API server cancels what runs on a custom kind while its definition is being taken in."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    """Its own: it is killed."""
+    assets = found(os.environ.get("KUBEBUILDER_ASSETS"))
+    if assets is None:
+        pytest.skip("KUBEBUILDER_ASSETS names no folder with kube-apiserver and etcd")
+    with api_server(assets, tmp_path_factory.mktemp("e2e")) as started:
+        yield started
+
+
+@pytest.fixture
+async def kube(server: ApiServer) -> AsyncIterator[HttpKube]:
+    """A client of a cluster that serves our kinds and Tekton's."""
+    client = HttpKube.from_kubeconfig(str(server.kubeconfig))
+    ours = [yaml.safe_load(path.read_text()) for path in sorted(CRDS.glob("kueue*.yaml"))]
+    tekton = [definition(kind) for kind in (kinds.PIPELINE_RUN, kinds.TASK_RUN)]
+    for one in (*ours, *tekton):
+        await client.create(CUSTOM_RESOURCE_DEFINITION, one)
+    wanted = {names(one) for one in (*ours, *tekton)}
+
+    async def served() -> bool:
+        return wanted <= {(group, plural) for group, _, plural in await client.served()}
+
+    await until(served)
+    await asyncio.sleep(SETTLE_SECONDS)
+    yield client
+    await client.close()
+
+
+def names(crd: Object) -> tuple[str, str]:
+    return crd["spec"]["group"], crd["spec"]["names"]["plural"]
+
+
+async def kill(system: Running, server: ApiServer) -> None:
+    for name in VICTIMS:
+        await asyncio.sleep(BETWEEN_SECONDS)
+        if name == "apiserver":
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start)
+            continue
+        pid = system.supervisor.pid(name)
+        assert pid is not None, f"{name} does not run"
+        os.kill(pid, signal.SIGKILL)
+
+
+async def finish(board: Board, player: Player) -> None:
+    try:
+        async with asyncio.timeout(END_SECONDS):
+            while not board.complete:  # noqa: ASYNC110 - the board tells nobody
+                await asyncio.sleep(0.5)
+    except TimeoutError:
+        left = [(board.submitted[uid].name, board.reasons.get(uid)) for uid in board.unfinished()]
+        pytest.fail(f"{len(left)} unfinished, {len(player.ended)} played: {left[:5]}")
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+async def test_the_demos_load_passes_while_watcher_patcher_and_api_server_are_killed(
+    server: ApiServer, kube: HttpKube, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    load = make_load(seed=7, runs=RUNS, jobs=JOBS)
+    board = Board(len(load))
+    options = DevOptions(
+        directory=tmp_path, kubeconfig=server.kubeconfig, manifests=(EXAMPLE,), webhook=True
+    )
+    async with running(options, said.append) as system, connected(system.nats_url) as bus:
+        await shrink(kube)
+        async with playing(kube) as player:
+            following = asyncio.create_task(follow(bus, board))
+            killing = asyncio.create_task(kill(system, server))
+            try:
+                await create_all(
+                    kube, load, now=lambda: datetime.now(UTC), on_submitted=board.submit
+                )
+                await killing
+                await finish(board, player)
+            finally:
+                following.cancel()
+                killing.cancel()
+        story = await tell(bus, board.submitted, tuple(board.refused))
+        assert system.supervisor.starts("patcher") == 1 + VICTIMS.count("patcher"), said
+        await whole(kube, board)
+    assert not board.refused
+    assert len(story.cases) == RUNS + JOBS
+    assert not player.without_leave
+    wrong = [line for verdict in judge(story, queues=False) for line in verdict.wrong]
+    assert not wrong
+
+
+async def shrink(kube: HttpKube) -> None:
+    """Few slots, so that there is always somebody who waits."""
+    path = "/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota"
+    patch = [{"op": "replace", "path": path, "value": SLOTS}]
+    await kube.patch(kinds.CLUSTER_QUEUE, None, "cluster-pipeline-queue", patch)
+
+
+async def whole(kube: HttpKube, board: Board) -> None:
+    """The cluster says the same as the logs: one Workload for each job, and it is finished."""
+
+    async def settled() -> bool:
+        items = (await kube.list(kinds.WORKLOAD)).items
+        owners = [owner["uid"] for item in items for owner in item["metadata"]["ownerReferences"]]
+        return sorted(owners) == sorted(board.submitted) and all(map(is_finished, items))
+
+    await until(settled)
+
+
+def is_finished(workload: Object) -> bool:
+    conditions = (workload.get("status") or {}).get("conditions") or []
+    return any(c["type"] == "Finished" and c["status"] == "True" for c in conditions)
