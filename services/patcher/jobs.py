@@ -8,6 +8,7 @@ import structlog
 
 from services.patcher.events import Events
 from services.patcher.mirror import Mirror
+from services.patcher.status import EVICTED, Conditions
 from services.patcher.writer import Writer, may_pass
 from shared.bus.port import Bus, LaterError
 from shared.contracts import kinds
@@ -96,7 +97,7 @@ class Jobs:
             attributes={"sluicegate.workload": state.name, "sluicegate.term": admission.term},
         )
 
-    async def stop(self, state: WorkloadState, admission: Admission) -> None:
+    async def stop(self, state: WorkloadState, admission: Admission, workload: Object) -> None:
         """Take the job off the cluster; its quota is free once its pods are gone."""
         job, integration = await self.find(state)
         if job is None:
@@ -114,7 +115,9 @@ class Jobs:
             await self.report(state, admission, "refused", "suspend", message=text, after=after)
             return
         if after is not job:
-            self._events.say(integration.kind, after, "Stopped", admission.message or "Evicted")
+            evicted = Conditions.of(workload, at=admission.decided_at).get(EVICTED) or {}
+            text = str(evicted.get("message") or admission.message)
+            self._events.say(integration.kind, after, "Stopped", text)
         await self.report(state, admission, "applied", "suspend", after=after)
 
     async def restore(self, state: WorkloadState, workload: Object) -> None:

@@ -133,7 +133,7 @@ class Reconciler:
                 if state.on_hold is None:
                     await self._jobs.release(state, admission, obj)
             case "evicted":
-                await self._jobs.stop(state, admission)
+                await self._jobs.stop(state, admission, obj)
             case _:
                 await self._jobs.hold(state, admission)
 
@@ -170,6 +170,8 @@ class Reconciler:
                 return await self._create(state, job, integration)
             patch = objects.spec_patch(obj, state, job, integration)
         except (ValueError, RefusedError) as error:
+            if isinstance(error, RefusedError) and may_pass(error):
+                raise
             # Its own annotations make no sense: quota keeps it waiting with that reason.
             log.info("no Workload for a job", job=state.name, error=str(error))
             self._events.say(

@@ -2,147 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import aclosing
-from datetime import UTC, datetime
-from random import Random
-from typing import Any
 
 import pytest
 
-from services.patcher.app import Patcher, assemble
-from services.patcher.settings import PatcherSettings
-from services.simulator.cluster.api import Api
-from services.simulator.local import LocalKube
-from shared.bus.port import CaughtUp
 from shared.contracts import kinds
-from shared.contracts.admissions import Admission, AdmissionState, PodSetAssignment
-from shared.contracts.effects import Outcome
-from shared.contracts.kinds import Kind
-from shared.contracts.names import workload_name
-from shared.contracts.observed import Observed
-from shared.contracts.workloads import OwnerReference, PodSet, WorkloadState
-from shared.kube.port import NotFoundError
-from shared.testing.world.memory_bus import MemoryBus
-from shared.testing.world.memory_server import MemoryServer
-
-Json = dict[str, Any]
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-SECONDS_MAX = 5.0
-
-
-class Setup:
-    """A cluster, a bus, and a patcher between them. The test plays watcher, classifier and quota."""
-
-    def __init__(self) -> None:
-        self.kube = LocalKube(Api(now=lambda: NOON, random=Random(1)))
-        self.server = MemoryServer()
-        self.bus = MemoryBus(self.server, instance="test")
-        self._number = 0
-        self._running: list[asyncio.Task[None]] = []
-        self._buses: list[MemoryBus] = []
-
-    async def start_patcher(self) -> Patcher:
-        bus = MemoryBus(self.server, instance=f"patcher-{len(self._buses)}")
-        settings = PatcherSettings(cluster="hub", not_seen_seconds=0.01)
-        patcher = assemble(settings=settings, bus=bus, kube=self.kube, now=lambda: NOON)
-        await bus.start()
-        self._buses.append(bus)
-        self._running.append(asyncio.create_task(patcher.run()))
-        return patcher
-
-    async def kill_patcher(self) -> None:
-        task = self._running.pop()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await self._buses.pop().stop()
-
-    async def observe(self, kind: Kind, obj: Json) -> None:
-        metadata = obj["metadata"]
-        await self.bus.publish(
-            Observed(
-                cluster="hub", group=kind.group, version=kind.version, plural=kind.plural,
-                kind=kind.kind, namespace=metadata.get("namespace"), name=metadata["name"],
-                uid=metadata["uid"], resource_version=metadata["resourceVersion"], object=obj,
-            )
-        )  # fmt: skip
-
-    async def submit(self, **spec: Any) -> WorkloadState:
-        """A suspended Job, observed and projected."""
-        containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
-        template = {"spec": {"restartPolicy": "Never", "containers": containers}}
-        job = await self.kube.create(
-            kinds.JOB,
-            {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "metadata": {"name": "train", "namespace": "default"},
-                "spec": {"suspend": True, "template": template, **spec},
-            },
-        )
-        await self.observe(kinds.JOB, job)
-        state = projected(job)
-        await self.bus.publish(state)
-        return state
-
-    async def decide(self, state: WorkloadState, decided: AdmissionState, **more: Any) -> None:
-        self._number += 1
-        pod_set = PodSetAssignment(
-            name="main", count=1, flavors={"cpu": "spot"}, usage={"cpu": "1"}
-        )
-        await self.bus.publish(
-            Admission(
-                cluster="hub", namespace="default", name=state.name, uid=state.uid, state=decided,
-                term=1, number=self._number, decided_at=NOON, cluster_queue="cq",
-                pod_sets=[pod_set], **more,
-            )
-        )  # fmt: skip
-
-    async def flavor(self, **spec: Any) -> None:
-        obj = {
-            "apiVersion": kinds.RESOURCE_FLAVOR.api_version,
-            "kind": "ResourceFlavor",
-            "metadata": {"name": "spot"},
-            "spec": spec,
-        }
-        await self.observe(
-            kinds.RESOURCE_FLAVOR, await self.kube.create(kinds.RESOURCE_FLAVOR, obj)
-        )
-
-    async def job(self) -> Json:
-        return await self.kube.get(kinds.JOB, "default", "train")
-
-    async def workload(self, state: WorkloadState) -> Json | None:
-        try:
-            return await self.kube.get(kinds.WORKLOAD, "default", state.name)
-        except NotFoundError:
-            return None
-
-    async def conditions(self, state: WorkloadState) -> dict[str, str]:
-        obj = await self.workload(state) or {}
-        found = (obj.get("status") or {}).get("conditions") or []
-        return {c["type"]: c["status"] for c in found}
-
-    async def outcomes(self) -> list[Outcome]:
-        found = []
-        async with aclosing(self.bus.replay("OUTCOMES")) as items:
-            async for item in items:
-                if isinstance(item, CaughtUp):
-                    break
-                found.append(Outcome.decode(item.data))
-        return found
-
-
-def projected(job: Json, **more: Any) -> WorkloadState:
-    metadata = job["metadata"]
-    owner = OwnerReference(
-        api_version="batch/v1", kind="Job", plural="jobs", name="train", uid=metadata["uid"]
-    )
-    return WorkloadState(
-        cluster="hub", namespace="default", uid=metadata["uid"], owner=owner, queue="main",
-        name=workload_name(kind="Job", group="batch", name="train", uid=metadata["uid"]),
-        created_at=NOON, pod_sets=[PodSet(name="main", count=1, requests={"cpu": "1"})],
-        **{"phase": "waiting", "held": job["spec"].get("suspend", False), **more},
-    )  # fmt: skip
+from tests.unit.patcher.stage import NOON, Setup, projected, until
 
 
 @pytest.fixture
@@ -153,12 +17,6 @@ async def setup() -> AsyncIterator[Setup]:
     yield subject
     await subject.kill_patcher()
     await subject.bus.stop()
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(SECONDS_MAX):
-        while not await condition():  # noqa: ASYNC110 - the condition is in a cluster
-            await asyncio.sleep(0.01)
 
 
 async def test_a_waiting_job_gets_a_workload_object_of_its_own(setup: Setup) -> None:
@@ -274,3 +132,57 @@ async def test_an_end_is_written_and_the_finalizer_let_go(setup: Setup) -> None:
 
     await until(finished)
     assert (await setup.conditions(state))["Finished"] == "True"
+
+
+async def test_a_stopped_job_gets_back_what_its_admission_had_changed(setup: Setup) -> None:
+    await setup.flavor(nodeLabels={"pool": "spot"}, tolerations=[{"key": "spot"}])
+    state = await setup.submit(parallelism=4, completions=4)
+    await setup.decide(state, "admitted")
+    await until(lambda: running(setup))
+    changed = await setup.job()
+    assert changed["spec"]["parallelism"] == 1, "one of four was admitted"
+    # It ran: a template that ever started may not change until the start is forgotten.
+    await setup.kube.patch(
+        kinds.JOB,
+        "default",
+        "train",
+        {"status": {"startTime": "2026-01-01T12:00:00Z"}},
+        subresource="status",
+    )
+    await setup.decide(state, "evicted", reason="InClusterQueue", preempted_by="team/x")
+
+    async def suspended() -> bool:
+        return any(outcome.action == "suspend" for outcome in await setup.outcomes())
+
+    await until(suspended)
+    await setup.kill_patcher()
+    await setup.start_patcher()
+    await setup.observe(kinds.JOB, await setup.job())
+    await setup.decide(state, "waiting", reason="PendingEvaluation")
+
+    async def queued() -> bool:
+        return (await setup.conditions(state)).get("QuotaReserved") == "False"
+
+    await until(queued)
+    spec = (await setup.job())["spec"]
+    assert spec["parallelism"] == 4
+    assert "nodeSelector" not in spec["template"]["spec"]
+    assert "tolerations" not in spec["template"]["spec"]
+
+
+async def test_what_has_ended_is_forgotten(setup: Setup) -> None:
+    await setup.flavor()
+    state = await setup.submit()
+    await setup.decide(state, "admitted")
+    await until(lambda: running(setup))
+    finish = {"success": True, "message": "done", "at": NOON}
+    ended = projected(await setup.job(), phase="finished", finish=finish)
+    await setup.bus.publish(ended)
+    await setup.decide(ended, "released", reason="Finished")
+
+    async def forgotten() -> bool:
+        return setup.remembers(state) == (False, False)
+
+    await until(forgotten)
+    await asyncio.sleep(0.1)
+    assert setup.remembers(state) == (False, False)

@@ -1,0 +1,198 @@
+"""What the patcher makes of each answer of an API server: once, in time, and never more than was decided."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from services.simulator.local import LocalKube
+from shared.contracts import kinds
+from shared.contracts.kinds import Kind, Object
+from shared.kube.port import (
+    ConflictError,
+    KubeError,
+    NotFoundError,
+    Patch,
+    RefusedError,
+    ThrottledError,
+    UnavailableError,
+)
+from tests.unit.patcher.stage import Setup, until
+
+Write = tuple[str, str, str]
+"""Verb, kind, subresource."""
+
+
+class Moody(LocalKube):
+    """Answers writes to one kind with the errors that it was given, one after the other."""
+
+    def __init__(self, inner: LocalKube) -> None:
+        super().__init__(inner._api)  # The same cluster, as another client has it.
+        self.writes: list[Write] = []
+        self.answers: dict[Write, list[KubeError]] = {}
+        self.does_it_nevertheless = False
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        return await self._answer(
+            ("create", kind.kind, ""), lambda: LocalKube.create(self, kind, obj)
+        )
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        patch: Patch,
+        *,
+        subresource: str | None = None,
+    ) -> Object:
+        return await self._answer(
+            ("patch", kind.kind, subresource or ""),
+            lambda: LocalKube.patch(self, kind, namespace, name, patch, subresource=subresource),
+        )
+
+    async def _answer(self, write: Write, do: Callable[[], Any]) -> Object:
+        self.writes.append(write)
+        errors = self.answers.get(write)
+        if errors:
+            if self.does_it_nevertheless:
+                await do()
+            raise errors.pop(0)
+        result: Object = await do()
+        return result
+
+
+@pytest.fixture
+async def setup() -> AsyncIterator[Setup]:
+    subject = Setup()
+    subject.patchers_kube = Moody(subject.kube)
+    await subject.bus.start()
+    await subject.start_patcher()
+    await subject.flavor()
+    yield subject
+    await subject.kill_patcher()
+    await subject.bus.stop()
+
+
+def moody(setup: Setup) -> Moody:
+    assert isinstance(setup.patchers_kube, Moody)
+    return setup.patchers_kube
+
+
+async def released(setup: Setup) -> bool:
+    return not (await setup.job())["spec"]["suspend"]
+
+
+STATUS = ("patch", "Workload", "status")
+RELEASE = ("patch", "Job", "")
+CREATE = ("create", "Workload", "")
+
+PASSING = {
+    "a conflict is read and written again": ConflictError("changed", status=409),
+    "too many requests wait as long as they were told": ThrottledError(
+        "not so fast", retry_after_seconds=0.3
+    ),
+    "a server error is tried again": UnavailableError("etcd", status=500),
+    "a missing permission is an operator's to mend": RefusedError(
+        'jobs.batch "train" is forbidden: User "p" cannot patch resource "jobs"', status=403
+    ),
+    "credentials that ran out are renewed": RefusedError("Unauthorized", status=401),
+}
+
+
+@pytest.mark.parametrize("write", [CREATE, STATUS, RELEASE], ids=["create", "status", "release"])
+@pytest.mark.parametrize("answer", PASSING.values(), ids=PASSING.keys())
+async def test_what_may_pass_is_tried_until_it_is_done(
+    setup: Setup, answer: KubeError, write: Write
+) -> None:
+    if write == CREATE and isinstance(answer, ConflictError):
+        pytest.skip("a create conflicts only with what is there")
+    moody(setup).answers[write] = [answer, answer]
+    began = asyncio.get_running_loop().time()
+    state = await setup.submit()
+    await setup.decide(state, "admitted")
+    await until(lambda: released(setup))
+    assert (await setup.conditions(state))["Admitted"] == "True"
+    assert not moody(setup).answers[write]
+    if isinstance(answer, ThrottledError):
+        assert asyncio.get_running_loop().time() - began >= answer.retry_after_seconds
+    assert not any(outcome.result == "refused" for outcome in await setup.outcomes())
+
+
+@pytest.mark.parametrize("write", [CREATE, STATUS, RELEASE], ids=["create", "status", "release"])
+async def test_a_lost_answer_is_no_second_write(setup: Setup, write: Write) -> None:
+    moody(setup).does_it_nevertheless = True
+    moody(setup).answers[write] = [UnavailableError("connection reset")]
+    state = await setup.submit()
+    await setup.decide(state, "admitted")
+    await until(lambda: released(setup))
+    await asyncio.sleep(0.5)
+    before = (await setup.job())["metadata"]["resourceVersion"]
+    await setup.bus.publish(state)
+    await asyncio.sleep(0.3)
+    assert (await setup.job())["metadata"]["resourceVersion"] == before
+    assert (await setup.conditions(state))["Admitted"] == "True"
+
+
+async def test_a_release_that_the_cluster_refuses_gives_quota_back_and_says_why(
+    setup: Setup,
+) -> None:
+    text = 'admission webhook "validation.webhook.pipeline.tekton.dev" denied the request: no tasks'
+    moody(setup).answers[RELEASE] = [RefusedError(text, status=400)]
+    state = await setup.submit()
+    await setup.decide(state, "admitted")
+
+    async def told() -> bool:
+        return any(o.result == "refused" for o in await setup.outcomes())
+
+    await until(told)
+    [outcome] = await setup.outcomes()
+    assert (outcome.action, outcome.result) == ("release", "refused")
+    assert "no tasks" in outcome.message
+    assert (await setup.job())["spec"]["suspend"] is True
+
+    async def news() -> bool:
+        about = {kind for kind, reason, _ in await setup.events() if reason == "ReleaseRefused"}
+        return about == {"Job", "Workload"}
+
+    await until(news)
+
+
+async def test_a_status_that_the_cluster_refuses_for_good_releases_nothing(setup: Setup) -> None:
+    moody(setup).answers[STATUS] = [RefusedError("status.admission: Invalid value", status=422)]
+    state = await setup.submit()
+    await setup.decide(state, "admitted")
+
+    async def told() -> bool:
+        return any(o.result == "refused" for o in await setup.outcomes())
+
+    await until(told)
+    assert (await setup.job())["spec"]["suspend"] is True
+
+
+async def test_a_job_that_was_deleted_meanwhile_is_nobodys_error(setup: Setup) -> None:
+    moody(setup).answers[RELEASE] = [NotFoundError("gone", status=404)]
+    state = await setup.submit()
+    await setup.decide(state, "admitted")
+
+    async def admitted() -> bool:
+        return (await setup.conditions(state)).get("Admitted") == "True"
+
+    await until(admitted)
+    await asyncio.sleep(0.2)
+    assert await setup.outcomes() == []
+
+
+async def test_an_admission_costs_one_write_to_the_workload_and_one_to_the_job(
+    setup: Setup,
+) -> None:
+    setup_writes = moody(setup).writes
+    state = await setup.submit()
+    await setup.decide(state, "admitted")
+    await until(lambda: released(setup))
+    await setup.observe(kinds.WORKLOAD, await setup.workload(state) or {})
+    await setup.bus.publish(state.model_copy(update={"held": False, "version": "9"}))
+    await asyncio.sleep(0.3)
+    written = [write for write in setup_writes if write[1] in {"Workload", "Job"}]
+    assert written == [CREATE, STATUS, RELEASE]

@@ -1,0 +1,147 @@
+"""Events: Kueue's reasons and texts, at a rate that hurts nobody."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from services.patcher.events import WAITING_MAX, Events
+from services.simulator.local import LocalKube
+from shared.contracts import kinds
+from shared.kube.port import ThrottledError
+from tests.unit.patcher.stage import NOON, Setup, projected, until
+
+
+@pytest.fixture
+async def setup() -> AsyncIterator[Setup]:
+    subject = Setup()
+    await subject.bus.start()
+    await subject.start_patcher()
+    yield subject
+    await subject.kill_patcher()
+    await subject.bus.stop()
+
+
+async def test_a_life_is_told_in_kueues_words(setup: Setup) -> None:
+    await setup.flavor()
+    state = await setup.submit()
+    await setup.decide(state, "waiting", reason="WaitingForQuota", message="1 more needed")
+    await until(lambda: told(setup, "WaitingForQuota"))
+    await setup.decide(state, "admitted")
+    await until(lambda: told(setup, "Started"))
+    await setup.decide(state, "evicted", reason="InClusterQueue", preempted_by="team/x")
+    await until(lambda: told(setup, "Stopped"))
+    finish = {"success": True, "message": "done", "at": NOON}
+    await setup.bus.publish(projected(await setup.job(), phase="finished", finish=finish))
+    await until(lambda: told(setup, "FinishedWorkload"))
+    preempted = (
+        "Preempted to accommodate a workload (team/x) due to prioritization in the ClusterQueue"
+    )
+    name = state.name
+    assert await setup.events() == [
+        ("Job", "CreatedWorkload", f"Created Workload: default/{name}"),
+        ("Workload", "WaitingForQuota", "1 more needed"),
+        (
+            "Workload",
+            "QuotaReserved",
+            "Quota reserved in ClusterQueue cq, wait time since queued was 0s",
+        ),
+        (
+            "Workload",
+            "Admitted",
+            "Admitted by ClusterQueue cq, wait time since reservation was 0s",
+        ),
+        ("Job", "Started", "Admitted by clusterQueue cq"),
+        ("Workload", "EvictedDueToPreempted", preempted),
+        ("Workload", "Preempted", preempted),
+        ("Job", "Stopped", preempted),
+        ("Job", "FinishedWorkload", f"Workload 'default/{name}' is declared finished"),
+    ]
+
+
+async def told(setup: Setup, reason: str) -> bool:
+    return any(found == reason for _, found, _ in await setup.events())
+
+
+async def test_a_job_that_cannot_be_read_is_told(setup: Setup) -> None:
+    job = await setup.kube.create(
+        kinds.JOB,
+        {
+            "metadata": {
+                "name": "train",
+                "namespace": "default",
+                "annotations": {"kueue.x-k8s.io/job-min-parallelism": "many"},
+            },
+            "spec": {"suspend": True, "template": {"spec": {"containers": []}}},
+        },
+    )
+    await setup.observe(kinds.JOB, job)
+    await setup.bus.publish(projected(job))
+    await until(lambda: told(setup, "ErrWorkloadCompose"))
+
+
+class Slow(LocalKube):
+    """Takes nothing for a while."""
+
+    refuses = 1
+
+    async def create(self, kind: kinds.Kind, obj: kinds.Object) -> kinds.Object:
+        if self.refuses > 0:
+            self.refuses -= 1
+            raise ThrottledError("not so fast", retry_after_seconds=1.0)
+        return await super().create(kind, obj)
+
+
+def writer(kube: LocalKube, *, per_second: float = 1000.0) -> Events:
+    return Events(kube=kube, now=lambda: NOON + timedelta(seconds=1), per_second=per_second)
+
+
+def job(uid: str = "u") -> kinds.Object:
+    return {"metadata": {"name": f"job-{uid}", "namespace": "default", "uid": uid}}
+
+
+async def settle(events: Events, *, seconds: float = 0.2) -> None:
+    running = asyncio.create_task(events.run())
+    await asyncio.sleep(seconds)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_the_same_news_is_counted_not_repeated() -> None:
+    setup = Setup()
+    events = writer(setup.kube)
+    for _ in range(3):
+        events.say(kinds.JOB, job(), "Stopped", "again")
+    await settle(events)
+    events.say(kinds.JOB, job(), "Stopped", "again")
+    await settle(events)
+    [event] = (await setup.kube.list(kinds.EVENT)).items
+    assert event["count"] == 4
+
+
+async def test_of_too_much_news_the_oldest_is_lost_and_nobody_waits() -> None:
+    setup = Setup()
+    events = writer(setup.kube, per_second=1.0)
+    for number in range(WAITING_MAX + 7):
+        events.say(kinds.JOB, job(str(number)), "Started", "now")
+    assert events.dropped == 7
+    await settle(events)
+    assert len((await setup.kube.list(kinds.EVENT)).items) <= 21, "a burst, then one a second"
+
+
+async def test_a_throttled_event_comes_later() -> None:
+    setup = Setup()
+    kube = Slow(setup.kube._api)
+    events = writer(kube)
+    events.say(kinds.JOB, job(), "Started", "now")
+    await settle(events, seconds=1.3)
+    assert len((await setup.kube.list(kinds.EVENT)).items) == 1
+
+
+async def test_none_are_written_where_none_are_wanted() -> None:
+    setup = Setup()
+    events = writer(setup.kube, per_second=0.0)
+    events.say(kinds.JOB, job(), "Started", "now")
+    await settle(events)
+    assert not (await setup.kube.list(kinds.EVENT)).items

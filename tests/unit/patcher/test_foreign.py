@@ -1,0 +1,144 @@
+"""Workloads that somebody else made: told what was decided, in one write each, and otherwise left alone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from services.classifier.projection import project_foreign
+from services.classifier.surroundings import Surroundings
+from shared.contracts import kinds
+from shared.contracts.kinds import Object
+from shared.contracts.workloads import WorkloadState
+from tests.unit.patcher.stage import Setup, until
+
+
+class Theirs(Setup):
+    """Plays their controller too: it creates a Workload, waits for conditions, and sets some."""
+
+    async def make(self) -> WorkloadState:
+        containers = [{"name": "c", "image": "none", "resources": {"requests": {"cpu": "1"}}}]
+        template = {"spec": {"restartPolicy": "Never", "containers": containers}}
+        pod_sets = [{"name": "main", "count": 1, "template": template}]
+        return await self.project(
+            await self.kube.create(
+                kinds.WORKLOAD,
+                {
+                    "metadata": {"name": "theirs", "namespace": "default"},
+                    "spec": {"queueName": "main", "podSets": pod_sets},
+                },
+            )
+        )
+
+    async def project(self, obj: Object) -> WorkloadState:
+        """Observe it as it is, and publish what the classifier makes of it."""
+        await self.observe(kinds.WORKLOAD, obj)
+        state = project_foreign(obj, cluster="hub", around=Surroundings())
+        await self.bus.publish(state)
+        return state
+
+    async def now(self) -> Object:
+        return await self.kube.get(kinds.WORKLOAD, "default", "theirs")
+
+    async def set(self, **values: str) -> WorkloadState:
+        obj = await self.now()
+        conditions = {c["type"]: c for c in obj["status"].get("conditions") or []}
+        for type_, value in values.items():
+            told = {
+                "type": type_,
+                "status": value,
+                "reason": "ByTest",
+                "message": "by their runner",
+            }
+            conditions[type_] = {**told, "lastTransitionTime": "2026-01-01T12:00:01Z"}
+        status = {"conditions": list(conditions.values())}
+        after = await self.kube.patch(
+            kinds.WORKLOAD, "default", "theirs", {"status": status}, subresource="status"
+        )
+        return await self.project(after)
+
+    async def is_true(self, type_: str) -> bool:
+        conditions = ((await self.now()).get("status") or {}).get("conditions") or []
+        return any(c["type"] == type_ and c["status"] == "True" for c in conditions)
+
+    async def is_told(self, reason: str) -> bool:
+        conditions = ((await self.now()).get("status") or {}).get("conditions") or []
+        return any(c["reason"] == reason for c in conditions)
+
+
+@pytest.fixture
+async def theirs() -> AsyncIterator[Theirs]:
+    subject = Theirs()
+    await subject.bus.start()
+    await subject.start_patcher()
+    yield subject
+    await subject.kill_patcher()
+    await subject.bus.stop()
+
+
+async def test_it_is_admitted_and_finished_by_conditions_alone_in_one_write(theirs: Theirs) -> None:
+    state = await theirs.make()
+    assert (state.owner, state.held, state.phase) == (None, True, "waiting")
+    created = int((await theirs.now())["metadata"]["resourceVersion"])
+    await theirs.decide(state, "admitted")
+    await until(lambda: theirs.is_true("Admitted"))
+    assert int((await theirs.now())["metadata"]["resourceVersion"]) == created + 1
+    assert not (await theirs.project(await theirs.now())).held
+
+    finished = await theirs.set(Finished="True")
+    assert finished.phase == "finished"
+    await theirs.decide(finished, "released", reason="Finished")
+    await asyncio.sleep(0.3)
+    after = await theirs.now()
+    assert int(after["metadata"]["resourceVersion"]) == created + 2
+    assert after["status"]["admission"]["clusterQueue"] == "cq"
+    assert await theirs.events() == []
+
+
+async def test_who_waits_for_a_moment_costs_no_write(theirs: Theirs) -> None:
+    theirs.settings["foreign_reasons_per_second"] = 0.5
+    await theirs.kill_patcher()
+    await theirs.start_patcher()
+    first = await theirs.make()
+    await theirs.decide(first, "waiting", reason="WaitingForQuota", message="1 more needed")
+    await until(lambda: theirs.is_told("WaitingForQuota"))
+    version = int((await theirs.now())["metadata"]["resourceVersion"])
+    await theirs.decide(first, "waiting", reason="WaitingForQuota", message="2 more needed")
+    await asyncio.sleep(0.1)
+    await theirs.decide(first, "admitted")
+    await until(lambda: theirs.is_true("Admitted"))
+    await asyncio.sleep(0.3)
+    assert int((await theirs.now())["metadata"]["resourceVersion"]) == version + 1
+
+
+async def test_an_eviction_is_told_and_over_when_their_controller_gives_the_quota_back(
+    theirs: Theirs,
+) -> None:
+    state = await theirs.make()
+    await theirs.decide(state, "admitted")
+    await until(lambda: theirs.is_true("Admitted"))
+    await theirs.decide(state, "evicted", reason="InClusterQueue", preempted_by="team/x")
+    await until(lambda: theirs.is_true("Evicted"))
+
+    async def reported() -> bool:
+        return bool(await theirs.outcomes())
+
+    await until(reported)
+    [outcome] = await theirs.outcomes()
+    assert (outcome.action, outcome.result) == ("suspend", "applied")
+    evicted = await theirs.project(await theirs.now())
+    assert evicted.version == outcome.version
+    assert not evicted.held, "their pods run until they say otherwise"
+    after = await theirs.set(QuotaReserved="False", Admitted="False")
+    assert after.held
+    assert int(after.version) > int(outcome.version)
+
+
+async def test_another_life_of_the_name_is_not_meant(theirs: Theirs) -> None:
+    state = await theirs.make()
+    await theirs.kube.delete(kinds.WORKLOAD, "default", "theirs")
+    again = await theirs.make()
+    assert again.uid != state.uid
+    await theirs.decide(state, "admitted")
+    await asyncio.sleep(0.3)
+    assert not await theirs.is_true("Admitted")
