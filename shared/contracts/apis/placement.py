@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 from shared.contracts.apis.fields import Count, Positive
 from shared.contracts.apis.schema import ApiModel, listed, rules
 
-__all__ = ["DOMAINS_MAX", "TopologyAssignment", "TopologyRequest"]
+__all__ = ["DOMAINS_MAX", "TopologyAssignment", "TopologyRequest", "TopologyRequestBase"]
 
 Level = Annotated[str, StringConstraints(max_length=63)]
 LevelLabel = Annotated[str, StringConstraints(max_length=317)]
@@ -26,7 +26,7 @@ class TopologyConstraint(ApiModel):
     """How many pods."""
 
 
-class TopologyRequest(ApiModel):
+class TopologyRequestBase(ApiModel):
     """How near to one another the pods of a pod set must be."""
 
     required: Level | None = None
@@ -55,6 +55,10 @@ class TopologyRequest(ApiModel):
 
     pod_set_slice_size: Positive | None = None
     """How many pods make a slice."""
+
+
+class TopologyRequest(TopologyRequestBase):
+    """How near to one another the pods of a pod set must be."""
 
     podset_slice_required_topology_constraints: (
         Annotated[list[TopologyConstraint], Field(max_length=3), listed("atomic")] | None

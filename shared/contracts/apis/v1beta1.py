@@ -6,6 +6,7 @@ from pydantic import Field, StringConstraints
 
 from shared.contracts.apis import checks, quotas, workloads
 from shared.contracts.apis.fields import DnsName, Int32, Int64, Metadata, Positive, Taint, Time
+from shared.contracts.apis.placement import TopologyRequestBase
 from shared.contracts.apis.schema import ApiModel, Extra, defaulted, keyed, listed, rules
 
 __all__ = [
@@ -245,8 +246,25 @@ class MultiKueueCluster(ApiModel):
     """Written by the dispatcher."""
 
 
+class PodSet(workloads.PodSetBase):
+    """Pods of one shape."""
+
+    topology_request: TopologyRequestBase | None = None
+    """How near to one another they must be."""
+
+
 class WorkloadSpec(workloads.WorkloadSpecBase):
     """What the job asks for."""
+
+    pod_sets: (
+        Annotated[
+            list[Annotated[PodSet, workloads.MIN_COUNT_RULE]],
+            Field(min_length=1, max_length=18),
+            keyed("name"),
+        ]
+        | None
+    ) = None
+    """The pods of the job."""
 
     priority_class_name: DnsName | None = None
     """The class from which the priority was taken; `priorityClassRef` in v1beta2."""

@@ -21,7 +21,10 @@ from shared.contracts.apis.placement import TopologyAssignment, TopologyRequest
 from shared.contracts.apis.schema import ApiModel, Extra, defaulted, keyed, listed, rules
 
 __all__ = [
+    "CLUSTER_RULES",
+    "MIN_COUNT_RULE",
     "PodSetAssignmentBase",
+    "PodSetBase",
     "Workload",
     "WorkloadSpecBase",
     "WorkloadStatusBase",
@@ -89,7 +92,7 @@ def _reference_unchanged(part: str) -> str:
     return f"!{_HELD} || {_BOTH_REFER} || {same}"
 
 
-class PodSet(ApiModel):
+class PodSetBase(ApiModel):
     """Pods of one shape."""
 
     name: PodSetName | None = None
@@ -103,6 +106,10 @@ class PodSet(ApiModel):
 
     template: PodTemplate
     """The pods. What they request is what quota counts, unless the API server knows better."""
+
+
+class PodSet(PodSetBase):
+    """Pods of one shape."""
 
     topology_request: TopologyRequest | None = None
     """How near to one another they must be."""
@@ -128,28 +135,16 @@ class PreemptionGate(ApiModel):
     """Name of the gate."""
 
 
-PodSets = Annotated[
-    list[
-        Annotated[
-            PodSet,
-            rules(
-                (
-                    "!has(self.minCount) || self.minCount <= self.count",
-                    "minCount should be positive and less or equal to count",
-                )
-            ),
-        ]
-    ],
-    Field(min_length=1, max_length=18),
-    keyed("name"),
-]
+MIN_COUNT_RULE: Final = rules(
+    (
+        "!has(self.minCount) || self.minCount <= self.count",
+        "minCount should be positive and less or equal to count",
+    )
+)
 
 
 class WorkloadSpecBase(ApiModel):
     """What both versions of a Workload's spec say in the same words."""
-
-    pod_sets: PodSets | None = None
-    """The pods of the job."""
 
     queue_name: DnsName | None = None
     """The LocalQueue; cannot be changed while the workload holds quota."""
@@ -166,6 +161,16 @@ class WorkloadSpecBase(ApiModel):
 
 class WorkloadSpec(WorkloadSpecBase):
     """What the job asks for."""
+
+    pod_sets: (
+        Annotated[
+            list[Annotated[PodSet, MIN_COUNT_RULE]],
+            Field(min_length=1, max_length=18),
+            keyed("name"),
+        ]
+        | None
+    ) = None
+    """The pods of the job."""
 
     priority_class_ref: (
         Annotated[
