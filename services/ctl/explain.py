@@ -67,8 +67,9 @@ def explained(item: Json, now: datetime) -> Iterator[str]:
     yield _line("Reason", str(item["reason"]))
     yield _line("Message", str(item["message"]))
     yield _line("Queue", _queue(item))
-    yield _line("Waiting since", _since(item, now))
-    if item["reason"] in _DONE:
+    done = item["reason"] in _DONE
+    yield _line("Created" if done else "Waiting since", _since(item, now))
+    if done:
         return
     if item.get("position"):
         yield _line("Position", _position(item))

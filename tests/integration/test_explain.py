@@ -280,6 +280,119 @@ async def test_one_that_preempted_is_told_whom_it_waits_for(site: Site) -> None:
     assert (await site.explain("mine", "Preempted")).message.startswith("evicted (Preempted)")
 
 
+async def test_one_whose_own_limit_forbids_to_borrow_is_told_its_own_end(site: Site) -> None:
+    await site.queue(cpu=2, cohortName="all", quota={"borrowingLimit": "1"})
+    await site.queue("lender", cpu=9, cohortName="all")
+    await site.workload("one", cpu="5")
+    await site.synced()
+
+    (shortage,) = (await site.explain("one", "ExceedsMaxQuota")).shortages
+
+    assert (shortage.asked, shortage.free, shortage.borrowable, shortage.most) == (
+        *("5", "3", "1", "3"),
+    )
+
+
+async def test_one_whose_quota_was_lent_is_told_who_borrows_it(site: Site) -> None:
+    await site.queue(cpu=2, cohortName="all")
+    await site.queue("lender", cpu=2, cohortName="all")
+    await site.local("lending", to="lender")
+    for name in ("a", "b", "c"):
+        await site.workload(name, age=9, phase="running", pods_active=True, held=False)
+    await site.synced()
+    await site.explain("c", "Admitted")
+    await site.workload("owner", cpu="2", queue="lending")
+
+    (shortage,) = (await site.explain("owner", "WaitingForQuota")).shortages
+
+    assert (shortage.asked, shortage.free, shortage.most) == ("2", "1", "4")
+    assert [holder.name for holder in shortage.holders] == ["a", "b", "c"]
+
+
+async def test_one_that_may_not_preempt_the_more_important_waits_for_them(site: Site) -> None:
+    await site.queue(cpu=1, preemption={"withinClusterQueue": "LowerPriority"})
+    await site.workload("important", priority=9, age=9)
+    await site.workload("one", priority=1)
+    await site.synced()
+
+    told = await site.explain("one", "WaitingForQuota")
+
+    assert told.victims == []
+    assert [holder.name for holder in told.shortages[0].holders] == ["important"]
+
+
+async def test_one_that_may_go_to_two_flavors_is_told_what_each_lacks(site: Site) -> None:
+    quota = [{"name": "cpu", "nominalQuota": "1"}]
+    flavors = [{"name": name, "resources": quota} for name in ("default", "spot")]
+    group = {"coveredResources": ["cpu"], "flavors": flavors}
+    await site.observe(kinds.RESOURCE_FLAVOR, "spot", {})
+    await site.observe(
+        kinds.CLUSTER_QUEUE, "cq", {"namespaceSelector": {}, "resourceGroups": [group]}
+    )
+    for age, name in enumerate(("late", "second", "first")):
+        await site.workload(name, age=age)
+    await site.synced()
+
+    told = await site.explain("late", "WaitingForQuota")
+
+    assert [(s.flavor, s.asked, s.free) for s in told.shortages] == [
+        *(("default", "1", "0"), ("spot", "1", "0")),
+    ]
+    assert [[holder.name for holder in s.holders] for s in told.shortages] == [
+        ["first"],
+        ["second"],
+    ]
+    assert told.remedy == (
+        "1 more cpu in flavor default must become free; or "
+        "1 more cpu in flavor spot must become free"
+    )
+
+
+async def test_one_that_backs_off_is_told_until_when(site: Site) -> None:
+    until = datetime.now(UTC) + timedelta(hours=1)
+    await site.queue()
+    await site.workload("one", requeue_at=until)
+    await site.synced()
+
+    told = await site.explain("one", "PendingEvaluation")
+
+    assert told.requeue_at is not None
+    assert abs((told.requeue_at - until).total_seconds()) < 0.001
+    assert told.remedy == "its back-off must end"
+
+
+async def test_one_that_asks_for_what_no_queue_offers_is_told_so(site: Site) -> None:
+    await site.queue()
+    await site.workload("one", pod_sets=[PodSet(name="main", count=1, requests={"gpu": "1"})])
+    await site.synced()
+
+    told = await site.explain("one", "NoMatchingFlavor")
+
+    assert "resource gpu unavailable in ClusterQueue" in told.message
+    assert told.remedy.startswith("offer the resource")
+
+
+async def test_one_whose_cluster_is_not_listed_to_the_end_is_told_to_wait_for_that(
+    site: Site,
+) -> None:
+    await site.queue()
+    await site.workload("one")
+
+    told = await site.explain("one", "PendingEvaluation")
+
+    assert told.message == "Cluster hub has not been listed to the end yet"
+    assert told.remedy == "the watcher of hub must finish its first list"
+
+
+async def test_one_that_nobody_admitted_is_told_that_its_quota_counts(site: Site) -> None:
+    await site.queue(cpu=1)
+    for name in ("first", "one"):
+        await site.workload(name, phase="running", pods_active=True, held=False)
+    await site.synced()
+
+    assert "nobody admitted it" in (await site.explain("one", "Admitted")).message
+
+
 async def test_one_with_quota_is_told_which_checks_it_waits_for(site: Site) -> None:
     check = {"controllerName": "sluicegate.dev/machines"}
     await site.observe(kinds.ADMISSION_CHECK, "machines", check)

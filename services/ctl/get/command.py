@@ -88,8 +88,7 @@ async def get(query: Query, *, watch: bool, url: str | None, directory: Path) ->
             return
         picture = await read(look, query.inputs())
         rows = query.rows(picture, current())
-        if query.resource.name == "workloads" and query.output in {"table", "wide"}:
-            rows = await _with_positions(look, query, rows)
+        rows = await _with_positions(look, query, rows)
     if not rows and query.name is not None:
         raise _not_found(query)
     if not rows and query.output not in {"json", "yaml"}:
@@ -117,7 +116,8 @@ def _by_log(inputs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 async def _with_positions(look: Look, query: Query, rows: list[Row]) -> list[Row]:
     """Fill in the places in the queues, if quota is there to tell them."""
-    if not any("PENDING" in row.cells for row in rows):
+    shown = query.resource.name == "workloads" and query.output in {"table", "wide"}
+    if not shown or not any("PENDING" in row.cells for row in rows):
         return rows
     question: Json = {"limit": POSITIONS_MAX}
     if query.namespace is not None:
@@ -244,6 +244,7 @@ async def _watched(look: Look, query: Query) -> AsyncIterator[str]:
             first = printer is None
             printer = printer or _Printer(query, rows)
             fresh = [row for row in rows if told.get(row.ident) != printer.lasting(row)]
+            fresh = await _with_positions(look, query, fresh)
             told = {row.ident: printer.lasting(row) for row in rows}
             for line in _changed(query, printer, fresh, header=first and query.header):
                 yield line
