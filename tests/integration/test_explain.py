@@ -12,6 +12,7 @@ from services.quota.app import assemble
 from services.quota.settings import QuotaSettings
 from shared.bus.port import UnavailableError
 from shared.contracts import kinds
+from shared.contracts.admissions import Term
 from shared.contracts.effects import CheckState
 from shared.contracts.explain import (
     ExplainAnswer,
@@ -39,23 +40,23 @@ class Site:
     def __init__(self) -> None:
         self.server = MemoryServer()
         self.bus = MemoryBus(self.server, instance="test")
-        self._running: list[tuple[asyncio.Task[None], MemoryBus]] = []
+        self.running: list[tuple[asyncio.Task[None], MemoryBus]] = []
         self._version = 0
 
     async def start_quota(self, name: str = "a") -> None:
         bus = MemoryBus(self.server, instance=f"quota-{name}")
         await bus.start()
         service = assemble(settings=SETTINGS, bus=bus, now=lambda: datetime.now(UTC))
-        self._running.append((asyncio.create_task(service.run()), bus))
+        self.running.append((asyncio.create_task(service.run()), bus))
 
     async def stop_quota(self) -> None:
-        task, bus = self._running.pop(0)
+        task, bus = self.running.pop(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await bus.stop()
 
     async def close(self) -> None:
-        while self._running:
+        while self.running:
             await self.stop_quota()
         await self.bus.stop()
 
@@ -482,6 +483,33 @@ async def test_only_the_leader_answers_and_its_successor_after_it(site: Site) ->
         assert ExplainAnswer.model_validate_json(data).items
     await site.stop_quota()
     assert (await site.explain("one", "ExceedsMaxQuota")).position == 1
+
+
+async def test_one_that_leads_no_more_answers_no_more_though_its_bus_goes_on(site: Site) -> None:
+    await site.queue(cpu=0)
+    await site.workload("one")
+    await site.synced()
+    await site.explain("one", "ExceedsMaxQuota")
+    await site.start_quota("b")
+    (_, former), (_, later) = site.running
+    site.server.release("quota", former.holder)
+    async with asyncio.timeout(SETTLED_SECONDS):
+        while await term_holder(site) != later.instance:  # noqa: ASYNC110 - a log tells when asked
+            await asyncio.sleep(0.05)
+    await site.workload("two")
+    await site.explain("two", "ExceedsMaxQuota")
+    await asyncio.sleep(0.2)
+    # What the former one still remembers knows nothing of the second.
+    for _ in range(6):
+        question = ExplainRequest(namespace="team", name="two").model_dump_json().encode()
+        data = await site.bus.request(ExplainRequest.subject, question, timeout_seconds=2.0)
+        assert ExplainAnswer.model_validate_json(data).items
+
+
+async def term_holder(site: Site) -> str:
+    entry = await site.bus.latest("ADMISSIONS", "sluice.term.quota")
+    assert entry is not None
+    return Term.decode(entry.data).holder
 
 
 async def test_the_command_tells_it_in_sentences(site: Site) -> None:
