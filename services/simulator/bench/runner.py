@@ -23,10 +23,19 @@ from services.simulator.bench.generator import (
 )
 from services.simulator.bench.report import Timeline
 from shared.contracts.kinds import WORKLOAD, Object
-from shared.kube.port import AlreadyExistsError, ConflictError, Kube, NotFoundError
+from shared.kube.port import (
+    AlreadyExistsError,
+    ConflictError,
+    Kube,
+    NotFoundError,
+    UnavailableError,
+)
 from shared.kube.reflector import Changed, Deleted, Listed, Reflector, Unserved
 
 __all__ = ["Runner"]
+
+RETRY_SECONDS: Final = 0.2
+"""After a server that did not answer."""
 
 CREATORS: Final = 8
 """Creations under way at a time."""
@@ -49,7 +58,7 @@ class Runner:
         self._now = now
         self._blind = blind
         self._arrivals = arrivals(load, scale=scale)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._group: asyncio.TaskGroup | None = None
         self._running: dict[str, asyncio.Task[None]] = {}
         """Workloads that are admitted, with what will finish them."""
 
@@ -73,12 +82,12 @@ class Runner:
     async def run(self) -> None:
         """Return when every workload has finished. A failure of ours or of the server's ends it."""
         async with asyncio.TaskGroup() as group:
+            self._group = group
             watching = group.create_task(self._watch())
             creating = group.create_task(self._create())
             await self._done.wait()
             await creating
             watching.cancel()
-        await asyncio.gather(*self._tasks)
 
     async def _create(self) -> None:
         began = self._loop_time()
@@ -93,7 +102,15 @@ class Runner:
         await asyncio.gather(*(creator() for _ in range(CREATORS)))
 
     async def _create_one(self, arrival: Arrival) -> None:
-        await self._kube.create(WORKLOAD, arrival.object)
+        while True:
+            try:
+                await self._kube.create(WORKLOAD, arrival.object)
+            except UnavailableError:
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            except AlreadyExistsError:
+                break  # It was done, and the answer was lost.
+            break
         name = arrival.object["metadata"]["name"]
         self.timeline.created(name, arrival.kind.name, arrival.kind.cpu, self._loop_time())
         self.requests["POST", WORKLOAD.plural, ""] += 1
@@ -117,8 +134,8 @@ class Runner:
 
     def _seen(self, workload: Object) -> None:
         name = workload["metadata"]["name"]
-        if _is_true(workload, "Finished"):
-            return
+        if RUNS not in (workload["metadata"].get("labels") or {}) or _is_true(workload, "Finished"):
+            return  # Somebody else's, or done.
         if _is_true(workload, "Evicted") and _is_true(workload, "QuotaReserved"):
             self._drop(name)
             self.timeline.evicted(name, self._loop_time())
@@ -136,10 +153,8 @@ class Runner:
             task.cancel()
 
     def _do(self, work: Any) -> "asyncio.Task[None]":
-        task = asyncio.create_task(_unless_cancelled(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        assert self._group is not None
+        return self._group.create_task(work)
 
     async def _finish(self, workload: Object) -> None:
         name = workload["metadata"]["name"]
@@ -185,11 +200,23 @@ class Runner:
                 return
             except ConflictError:
                 self.requests["PATCH", WORKLOAD.plural, "status answered 409"] += 1
-                self.requests["GET", WORKLOAD.plural, ""] += 1
-                workload = await self._kube.get(WORKLOAD, namespace, name)
+                workload = await self._fresh(workload)
+                continue
+            except UnavailableError:
+                await asyncio.sleep(RETRY_SECONDS)
+                workload = await self._fresh(workload)
                 continue
             self.requests["PATCH", WORKLOAD.plural, "status"] += 1
             return
+
+    async def _fresh(self, workload: Object) -> Object:
+        metadata = workload["metadata"]
+        while True:
+            self.requests["GET", WORKLOAD.plural, ""] += 1
+            try:
+                return await self._kube.get(WORKLOAD, metadata["namespace"], metadata["name"])
+            except UnavailableError:
+                await asyncio.sleep(RETRY_SECONDS)
 
     def _status_patch(self, workload: Object, changes: dict[str, Any]) -> Object:
         metadata = workload["metadata"]
@@ -215,13 +242,6 @@ class Runner:
     @staticmethod
     def _loop_time() -> float:
         return asyncio.get_running_loop().time()
-
-
-async def _unless_cancelled(work: Any) -> None:
-    try:
-        await work
-    except asyncio.CancelledError:
-        return
 
 
 def _is_true(obj: Object, type_: str) -> bool:

@@ -1,0 +1,232 @@
+"""Watcher, patcher and API server die at any moment of a load: nothing is lost, nothing admitted twice."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import pytest
+
+from services.classifier import app as classifier
+from services.patcher import app as patcher
+from services.patcher.settings import PatcherSettings
+from services.quota import app as quota
+from services.quota.bench import Kind, Load
+from services.quota.engine.facts import Preemption
+from services.quota.settings import QuotaSettings
+from services.simulator.app import Simulator
+from services.simulator.bench.generator import NAMESPACE_NAME
+from services.simulator.bench.runner import Runner
+from services.simulator.judge import checks
+from services.simulator.judge.evidence import LOGS, Evidence, gather
+from services.watcher import app as watcher
+from services.watcher.settings import WatcherSettings
+from shared.bus.embedded import EmbeddedServer
+from shared.bus.nats_bus import NatsBus
+from shared.bus.port import Bus, CaughtUp, Entry
+from shared.contracts import kinds
+from shared.kube.client import HttpKube
+from shared.kube.port import UnavailableError
+from shared.testing.nats_server import nats_server
+
+CLUSTER = "hub"
+LOAD = Load(
+    cohorts=1,
+    per_cohort=2,
+    nominal=6,
+    borrowing_limit=6,
+    preemption=Preemption(within="LowerPriority", reclaim="Any"),
+    kinds=(
+        Kind(name="small", count=45, every=120, runs=200, priority=50, cpu=1),
+        Kind(name="large", count=10, every=500, runs=400, priority=200, cpu=5),
+    ),
+)
+JOBS = 40
+KILLS = 9
+END_SECONDS = 50.0
+
+Build = Callable[[Bus], Any]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Mortal:
+    """A service as a process that can be killed: what it had not said yet is never said."""
+
+    def __init__(self, name: str, url: str, build: Build) -> None:
+        self.name = name
+        self._url = url
+        self._build = build
+        self._lives = 0
+        self._bus: NatsBus | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._lives += 1
+        self._bus = NatsBus(url=self._url, instance=f"{self.name}-{self._lives}", now=now)
+        service = self._build(self._bus)
+        await self._bus.start()
+        self._task = asyncio.create_task(service.run())
+
+    async def kill(self) -> None:
+        assert self._bus is not None
+        assert self._task is not None
+        assert not self._task.done(), f"{self.name} ended by itself"
+        await self._bus._publisher.stop()  # What is not acknowledged is lost.
+        await self._bus._worker.stop(seconds=0)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self._bus.stop()
+
+
+class Stage:
+    """A broker, an API server with its controllers, and the services that a workload meets."""
+
+    def __init__(self, server: EmbeddedServer, simulator: Simulator) -> None:
+        self.simulator = simulator
+        self._kubes: list[HttpKube] = []
+        self._url = server.url
+        self.services = {
+            name: Mortal(name, server.url, build)
+            for name, build in {
+                "quota": lambda bus: quota.assemble(settings=QuotaSettings(), bus=bus, now=now),
+                "classifier": lambda bus: classifier.assemble(bus=bus, now=now),
+                "watcher": self._watcher,
+                "patcher": self._patcher,
+            }.items()
+        }
+
+    def kube(self) -> HttpKube:
+        made = HttpKube.at(self.simulator.url)
+        self._kubes.append(made)
+        return made
+
+    def _watcher(self, bus: Bus) -> Any:
+        return watcher.assemble(
+            settings=WatcherSettings(cluster=CLUSTER), bus=bus, kube=self.kube(), now=now,
+            random=Random(1),
+        )  # fmt: skip
+
+    def _patcher(self, bus: Bus) -> Any:
+        return patcher.assemble(
+            settings=PatcherSettings(cluster=CLUSTER), bus=bus, kube=self.kube(), now=now
+        )
+
+    async def stop(self) -> None:
+        for service in self.services.values():
+            await service.kill()
+        for kube in self._kubes:
+            await kube.close()
+
+    async def evidence(self) -> Evidence:
+        bus = NatsBus(url=self._url, instance="judge", now=now)
+        await bus.start()
+        entries: list[Entry] = []
+        for log in LOGS:
+            async with aclosing(bus.replay(log)) as items:
+                async for item in items:
+                    if isinstance(item, CaughtUp):
+                        break
+                    entries.append(item)
+        await bus.stop()
+        return gather(entries)
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    async with nats_server() as server:
+        simulator = Simulator(speed=300.0, seed=3)
+        await simulator.start()
+        subject = Stage(server, simulator)
+        for service in subject.services.values():
+            await service.start()
+        yield subject
+        await subject.stop()
+        await simulator.stop()
+
+
+async def disturb(stage: Stage, random: Random) -> None:
+    """Kill one after the other, in an order and at moments that the seed draws."""
+    victims = ["watcher", "patcher", "api server"] * (KILLS // 3)
+    random.shuffle(victims)
+    for victim in victims:
+        await asyncio.sleep(random.uniform(0.2, 1.2))
+        if victim == "api server":
+            forget = random.random() < 0.5
+            await stage.simulator.restart(down_seconds=0.3, forget_events=forget)
+        else:
+            await stage.services[victim].kill()
+            await stage.services[victim].start()
+
+
+def job(number: int, queue: str) -> kinds.Object:
+    containers = [{"name": "c", "image": "none", "resources": {"requests": {"cpu": "1"}}}]
+    return {
+        "metadata": {
+            "name": f"job-{number}",
+            "namespace": NAMESPACE_NAME,
+            "labels": {"kueue.x-k8s.io/queue-name": queue},
+            "annotations": {"simulator.sluicegate.dev/duration": "60s"},
+        },
+        "spec": {
+            "suspend": True,
+            "template": {"spec": {"restartPolicy": "Never", "containers": containers}},
+        },
+    }
+
+
+async def create_jobs(kube: HttpKube) -> dict[str, str]:
+    """Uid to name."""
+    made = {}
+    for number in range(JOBS):
+        obj = job(number, f"cohort-0-cq-{number % 2}")
+        while True:
+            try:
+                stored = await kube.create(kinds.JOB, obj)
+            except UnavailableError:
+                await asyncio.sleep(0.2)
+                continue
+            break
+        made[stored["metadata"]["uid"]] = f"{NAMESPACE_NAME}/job-{number}"
+        await asyncio.sleep(0.1)
+    return made
+
+
+@pytest.mark.timeout(120)
+async def test_killing_watcher_patcher_or_api_server_loses_nothing_and_admits_nothing_twice(
+    stage: Stage,
+) -> None:
+    kube = stage.kube()
+    runner = Runner(kube=kube, load=LOAD, scale=1.0, now=now)
+    await runner.prepare()
+    async with asyncio.timeout(END_SECONDS):
+        disturbing = asyncio.create_task(disturb(stage, Random(5)))
+        creating = asyncio.create_task(create_jobs(kube))
+        await runner.run()
+        await disturbing
+        submitted = await creating
+        while wrong := wrong_now(evidence := await stage.evidence(), submitted):  # noqa: ASYNC110
+            await asyncio.sleep(0.5)
+    assert not wrong
+    assert len(runner.timeline.waits()) == len(LOAD.kinds)
+    for check in (
+        checks.decided_in_order,
+        checks.none_admitted_twice,
+        checks.quotas_respected,
+        checks.none_started_twice,
+        checks.none_runs_without_leave,
+        checks.nothing_dead,
+    ):
+        assert check(evidence) == []
+    for item in (await kube.list(kinds.WORKLOAD)).items:
+        conditions = {c["type"]: c["status"] for c in item["status"]["conditions"]}
+        assert conditions["Finished"] == "True", item["metadata"]["name"]
+
+
+def wrong_now(evidence: Evidence, submitted: dict[str, str]) -> list[str]:
+    lost = checks.none_lost(evidence, submitted, finished=True)
+    return [*lost, *checks.quota_given_back(evidence)]
