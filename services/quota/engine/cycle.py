@@ -363,6 +363,8 @@ class Round:
         if w.checks:
             w.checks.clear()
         cq.holders[w.key] = w
+        # Recorded as a replacement of what was assumed, which counts as something let go.
+        cq.generation += 1
         add(cq.node, w.pairs)
         checks = required_checks(cq, grant.assigned)
         w.admitted = not checks
