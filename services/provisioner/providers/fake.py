@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from services.provisioner.providers.port import Order, ProviderError, Vm, VmState
 
-__all__ = ["FakeCloud", "FakeMachine", "FakeProvider"]
+__all__ = ["Action", "FakeCloud", "FakeMachine", "FakeProvider"]
 
 Action = Literal["launch", "find", "list", "terminate"]
 
