@@ -51,7 +51,8 @@ print(*{name.partition(".")[0] for name in sys.modules})
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("run",), ("dev",), ("demo",), ("history",), ("bus",), ("get",), ("explain",)]
+    "command",
+    [(), *((name,) for name in ("run", "dev", "demo", "history", "bus", "get", "explain", "top"))],
 )
 def test_help_imports_nothing_that_takes_time(command: tuple[str, ...]) -> None:
     done = subprocess.run(

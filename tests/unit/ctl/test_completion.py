@@ -1,4 +1,4 @@
-"""Completion, and that what a user waits for starts at once."""
+"""Completion: what a shell is given, and what it offers."""
 
 import os
 import subprocess
@@ -7,33 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from services.ctl.completion import names, script
+from services.ctl.completion import script
 from services.ctl.errors import CommandError
 
-START_SECONDS_MAX = 0.4
-TRIES = 3
 NOBODY = "nats://127.0.0.1:9"
 
 
-def run(*arguments: str, **environment: str) -> tuple[str, float]:
-    """What it prints, and the least processor time of a few runs: other work here is no fault of ours."""
-    text, least = "", START_SECONDS_MAX
-    for _ in range(TRIES):
-        before = os.times()
-        done = subprocess.run(
-            [Path(sys.executable).with_name("sluice"), *arguments],
-            check=False,
-            capture_output=True,
-            text=True,
-            env={**os.environ, **environment},
-        )
-        after = os.times()
-        used = after.children_user + after.children_system
-        text = done.stdout
-        least = min(least, used - before.children_user - before.children_system)
-        if least < START_SECONDS_MAX:
-            break
-    return text, least
+def run(*arguments: str, **environment: str) -> str:
+    """What it prints."""
+    return subprocess.run(
+        [Path(sys.executable).with_name("sluice"), *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    ).stdout
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -54,25 +42,11 @@ def test_other_shells_are_refused() -> None:
         ("sluice get cq ", []),
     ],
 )
-def test_words_are_completed_at_once_also_where_nobody_can_be_asked(
-    line: str, offered: list[str]
-) -> None:
-    text, seconds = run(
+def test_words_are_completed_also_where_nobody_can_be_asked(line: str, offered: list[str]) -> None:
+    text = run(
         _SLUICE_COMPLETE="complete_bash",
         COMP_WORDS=line,
         COMP_CWORD=str(line.count(" ")),
         NATS_URL=NOBODY,
     )
     assert text.split() == offered
-    assert seconds < START_SECONDS_MAX
-
-
-@pytest.mark.parametrize("command", ["get", "explain", "top", "doctor", "stop", "who-preempted"])
-def test_help_is_there_at_once(command: str) -> None:
-    text, seconds = run(command, "--help")
-    assert f"sluice {command}" in text or command in text
-    assert seconds < START_SECONDS_MAX
-
-
-def test_nothing_is_offered_of_what_nobody_knows() -> None:
-    assert names("pods", "default", url=NOBODY, directory=Path()) == []
