@@ -77,8 +77,8 @@ class _Term:
                     caught_up = True
                     for cluster in sorted(self._synced):
                         self._settle(cluster)
-                elif (cluster := self._take(item)) is not None and caught_up:
-                    self._publish_changes(cluster)
+                elif (changed := self._take(item)) is not None and caught_up:
+                    self._publish_changes(changed)
 
     async def _recall(self) -> None:
         async with aclosing(self._bus.watch("WORKLOADS")) as items:

@@ -342,9 +342,10 @@ class World:
             cache_logger_on_first_use=False,
         )
         try:
-            return self.loop.run_until_complete(
-                self.loop.create_task(drive(), name="drive", context=self._outside.copy())
+            driving: asyncio.Task[T] = self.loop.create_task(
+                drive(), name="drive", context=self._outside.copy()
             )
+            return self.loop.run_until_complete(driving)
         finally:
             self.loop.sweep()
             structlog.configure(**logging)
