@@ -64,6 +64,7 @@ class QuotaEngine:
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy or Policy()
         self._shards: dict[str, Shard] = {}
+        self._intakes: dict[str, Intake] = {}
         self._pending: list[Decision] = []
         self._now = 0
 
@@ -72,7 +73,9 @@ class QuotaEngine:
         shard = self._shards.get(fact.cluster)
         if shard is None:
             shard = self._shards[fact.cluster] = Shard(fact.cluster)
-        intake = Intake(shard, self._pending, self._now)
+            self._intakes[fact.cluster] = Intake(shard, self._pending)
+        intake = self._intakes[fact.cluster]
+        intake.now = self._now
         match fact:
             case WorkloadChanged():
                 intake.on_workload(fact)

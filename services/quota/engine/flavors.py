@@ -23,6 +23,7 @@ __all__ = [
     "Oracle",
     "Pinned",
     "assign",
+    "at_once",
 ]
 
 NO_FIT: Final = 0
@@ -146,8 +147,6 @@ def assign(
     pinned: Pinned | None = None,
 ) -> Assignment:
     """Find flavors for all pod sets, each seeing what those before it would use."""
-    if pinned is None and scan is None and (at_once := _at_once(cq, plan)) is not None:
-        return at_once
     result = Assignment(plan, cq.node.tree.frs)
     usage = result.usage
     mode = FIT
@@ -197,7 +196,7 @@ def assign(
     return result
 
 
-def _at_once(cq: ClusterQueue, plan: Plan) -> Assignment | None:
+def at_once(cq: ClusterQueue, plan: Plan) -> Assignment | None:
     """The common case, without the general search: one group, and its first flavor simply fits.
 
     The answer is the same object each time; nobody changes an assignment that fits.

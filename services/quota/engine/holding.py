@@ -161,7 +161,7 @@ def free(shard: Shard, w: Workload, reason: str, decisions: list[Decision]) -> N
 
 def gone_from_claims(shard: Shard, victim: Workload) -> None:
     """It frees nothing any more that a claim could wait for: it ended, or its queue was deleted."""
-    for claimer in list(shard.claims.values()):
+    for claimer in shard.claims.values():
         _victim_gone(shard, claimer, victim)
 
 

@@ -51,10 +51,11 @@ class Intake:
 
     __slots__ = ("_decisions", "_shard", "now")
 
-    def __init__(self, shard: Shard, decisions: list[Decision], now: int) -> None:
+    def __init__(self, shard: Shard, decisions: list[Decision]) -> None:
         self._shard = shard
         self._decisions = decisions
-        self.now = now
+        self.now = 0
+        """When the engine decided last."""
 
     # Queues ----------------------------------------------------------------------------------
 

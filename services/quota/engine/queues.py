@@ -197,11 +197,10 @@ def namespace_matches(shard: Shard, cq: ClusterQueue, namespace: str) -> bool:
     """Whether the queue takes workloads of that namespace."""
     labels = shard.namespaces.get(namespace)
     selector = cq.fact.namespaces
-    return (
-        labels is not None
-        and selector is not None
-        and all(requirement_holds(r, labels) for r in selector.requirements)
-    )
+    if labels is None or selector is None:
+        return False
+    requirements = selector.requirements  # Most queues take all namespaces.
+    return not requirements or all(requirement_holds(r, labels) for r in requirements)
 
 
 def listed(cq: ClusterQueue, usage: "dict[Key, float] | None" = None) -> list[Workload]:

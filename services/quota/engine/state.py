@@ -109,7 +109,7 @@ def _pod_set_identity(ps: PodSet) -> Hashable:
         ps.count,
         ps.min_count,
         ps.reclaimable,
-        tuple(sorted(ps.requests.items())),
+        tuple(sorted(ps.requests.items()) if len(ps.requests) > 1 else ps.requests.items()),
         tuple(sorted(ps.node_selector.items())) if ps.node_selector else (),
         ps.affinity,
         ps.tolerations,

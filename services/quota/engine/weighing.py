@@ -34,7 +34,10 @@ class Weigher:
     ) -> tuple[Assignment, list[Target]]:
         """Flavors and victims: for all pods, else for as many as will fit."""
         shape = shape_of(w)
-        full = self._weigh(cq, w, plan_for(cq, shape, self.shard.flavors), scan, pinned)
+        plan = plan_for(cq, shape, self.shard.flavors)
+        if scan is None and pinned is None and (simple := fl.at_once(cq, plan)) is not None:
+            return simple, []
+        full = self._weigh(cq, w, plan, scan, pinned)
         if full.mode == FIT:
             return full, []
         if full.mode == PREEMPT and (targets := self._targets(cq, w, full)):
