@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -19,8 +20,10 @@ from services.ctl.errors import CommandError
 from services.ctl.run import Program
 from services.ctl.supervisor import http_status
 from services.quota.bench import load
+from services.simulator.app import Simulator
 from services.simulator.bench.report import Requests, requests_served, summary
 from services.simulator.bench.runner import Runner
+from shared.kube.client import HttpKube
 
 __all__ = ["cpu_seconds", "main"]
 
@@ -56,6 +59,9 @@ async def _served(system: Running) -> Requests | None:
 
 
 async def _bench(arguments: Namespace) -> int:
+    if arguments.blind:
+        await _bench_blind(arguments)
+        return 0
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         options = DevOptions(
             directory=Path(folder),
@@ -66,12 +72,38 @@ async def _bench(arguments: Namespace) -> int:
         async with running(
             options, lambda text: print(f"bench: {text}", file=sys.stderr)
         ) as system:
-            await _measure(system, arguments)
+            kube = system.kube()
+            await _measure(kube, arguments, lambda: _cpu(system), lambda: _served(system))
     return 0
 
 
-async def _measure(system: Running, arguments: Namespace) -> None:
-    kube = system.kube()
+async def _bench_blind(arguments: Namespace) -> None:
+    """Nothing of ours but the runner; the simulator, if there is no other, in the same process."""
+
+    async def unknown() -> None:
+        return None
+
+    def own() -> dict[str, float]:
+        return {OWN: cpu_seconds(os.getpid())}
+
+    if arguments.kubeconfig is not None:
+        kube = HttpKube.from_kubeconfig(str(arguments.kubeconfig))
+        await _measure(kube, arguments, own, unknown)
+        return
+    simulator = Simulator(behaviour=False)
+    await simulator.start()
+    try:
+        await _measure(HttpKube.at(simulator.url), arguments, own, unknown)
+    finally:
+        await simulator.stop()
+
+
+async def _measure(
+    kube: HttpKube,
+    arguments: Namespace,
+    cpu_now: Callable[[], dict[str, float]],
+    served_now: Callable[[], Awaitable[Requests | None]],
+) -> None:
     try:
         runner = Runner(
             kube=kube,
@@ -82,11 +114,11 @@ async def _measure(system: Running, arguments: Namespace) -> None:
         )
         await runner.prepare()
         await asyncio.sleep(SETTLE_SECONDS)
-        before, served_before = _cpu(system), await _served(system)
+        before, served_before = cpu_now(), await served_now()
         async with asyncio.timeout(TIMEOUT_SECONDS):
             await runner.run()
-        served = await _served(system)
-        cpu = {name: seconds - before.get(name, 0.0) for name, seconds in _cpu(system).items()}
+        served = await served_now()
+        cpu = {name: seconds - before.get(name, 0.0) for name, seconds in cpu_now().items()}
     finally:
         await kube.close()
     if served is not None and served_before is not None:
