@@ -17,6 +17,8 @@ from faststream.nats.security import NatsCredentials
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
+from shared.bus.gathering import gather_writes
+
 __all__ = ["Connection", "make_broker"]
 
 log = structlog.get_logger(__name__)
@@ -147,6 +149,7 @@ class Connection:
 
     def _arrived(self) -> None:
         self._complained_at = None
+        gather_writes(self.nc)
         self._ready.set()
         for listener in tuple(self.up):
             listener()

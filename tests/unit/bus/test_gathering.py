@@ -1,0 +1,73 @@
+"""How often a connection writes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+
+from shared.bus.embedded import EmbeddedServer
+from shared.bus.gathering import gather_writes
+
+
+@pytest.fixture
+async def client(tmp_path: Any) -> AsyncIterator[Client]:
+    server = await EmbeddedServer(tmp_path).start()
+    nc = await nats.connect(server.url)
+    yield nc
+    await nc.close()
+    await server.stop()
+
+
+class Writes:
+    """Counts the calls of a client's transport."""
+
+    def __init__(self, nc: Client) -> None:
+        self.count = 0
+        transport: Any = nc._transport
+        self._write = transport.writelines
+        transport.writelines = self
+
+    def __call__(self, payload: Any) -> Any:
+        self.count += 1
+        return self._write(payload)
+
+
+async def test_what_is_said_within_a_moment_is_written_at_once(client: Client) -> None:
+    gather_writes(client, seconds=0.1)
+    heard = await client.subscribe("a")
+    await client.flush()
+    await asyncio.sleep(0.15)
+    writes = Writes(client)
+    for number in range(20):
+        await client.publish("a", str(number).encode())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    said = [(await heard.next_msg(timeout=5)).data for _ in range(20)]
+    assert said == [str(number).encode() for number in range(20)]
+    assert writes.count <= 3
+
+
+async def test_after_a_silence_nobody_waits(client: Client) -> None:
+    gather_writes(client, seconds=30.0)
+    writes = Writes(client)
+    await client.publish("a", b"1")
+    await asyncio.sleep(0.05)
+    assert writes.count == 1
+
+
+async def test_what_was_said_last_is_written_before_the_end(client: Client) -> None:
+    heard = await client.subscribe("a")
+    await client.flush()
+    gather_writes(client, seconds=30.0)
+    gather_writes(client, seconds=30.0)
+    other = await nats.connect(client.connected_url.geturl())  # type: ignore[union-attr]
+    gather_writes(other, seconds=30.0)
+    await other.publish("a", b"1")
+    await asyncio.sleep(0.05)
+    await other.publish("a", b"2")
+    await asyncio.sleep(0.05)
+    await other.close()
+    assert [(await heard.next_msg(timeout=5)).data for _ in range(2)] == [b"1", b"2"]
