@@ -1,0 +1,269 @@
+"""A TaskRun on a static host, with all real parts: bus server, SSH, one-time password, curl, a cluster."""
+
+import asyncio
+import base64
+import io
+import json
+import logging
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from secrets import token_bytes
+from typing import Any, Protocol
+
+import pytest
+import structlog
+
+from services.patcher import app as patcher
+from services.patcher.settings import PatcherSettings
+from services.provisioner import app as provisioner
+from services.provisioner.one_time import OneTimeKeys
+from services.provisioner.one_time_server import OneTimeServer
+from services.provisioner.settings import ProvisionerSettings
+from services.provisioner.ssh_hosts import SshHosts
+from services.simulator.cluster.api import Api
+from services.simulator.local import LocalKube
+from shared.bus.nats_bus import NatsBus
+from shared.bus.port import CaughtUp
+from shared.bus.streams import load
+from shared.contracts.kinds import CONFIG_MAP, EVENT, NAMESPACE, SECRET, TASK_RUN, Kind, Object
+from shared.contracts.observed import Observed, Synced
+from shared.kube.port import NotFoundError
+from shared.runtime.certificates import CertificateFolder, ReloadingContext
+from shared.testing.nats_server import nats_server
+from tests.unit.provisioner.ssh_host import SshHost, ssh_host
+from tests.unit.provisioner.stage import NAMESPACE as OPERATOR
+from tests.unit.provisioner.stage import done, task_run
+
+CURL = shutil.which("curl")
+PREFIX = "build.appstudio.redhat.com/"
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Runnable(Protocol):
+    async def run(self) -> None: ...
+
+
+class Setup:
+    """The test plays the watcher, Tekton, and the build script."""
+
+    def __init__(self, bus: NatsBus, kube: LocalKube, host: SshHost, folder: Path) -> None:
+        self.bus = bus
+        self.kube = kube
+        self.host = host
+        self.folder = folder
+        self._version = 0
+
+    async def see(self, kind: Kind, obj: Object) -> None:
+        metadata = obj["metadata"]
+        self._version += 1
+        await self.bus.publish(
+            Observed(
+                cluster="hub", group=kind.group, version=kind.version, plural=kind.plural, kind=kind.kind,
+                namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"],
+                resource_version=str(self._version), object=obj,
+            )
+        )  # fmt: skip
+
+    async def begin(self, name: str) -> Object:
+        wanted = task_run(name, "linux/ppc64le")
+        created = await self.kube.create(
+            TASK_RUN, {key: wanted[key] for key in ("apiVersion", "kind", "metadata", "spec")}
+        )
+        obj = {**wanted, "metadata": created["metadata"]}
+        await self.see(TASK_RUN, obj)
+        return obj
+
+    async def secret(self, name: str) -> dict[str, str]:
+        data: dict[str, str] = {}
+
+        async def there() -> bool:
+            try:
+                secret = await self.kube.get(SECRET, "team-a", f"multi-platform-ssh-{name}")
+            except NotFoundError:
+                return False
+            data.update(
+                {key: base64.b64decode(value).decode() for key, value in secret["data"].items()}
+            )
+            return True
+
+        await until(there)
+        return data
+
+    async def fetch(self, secret: dict[str, str]) -> bytes:
+        """The consumer's shell steps (`research/tekton.md` 2.2), word for word."""
+        ssh = self.folder / "ssh"
+        ssh.mkdir(exist_ok=True)
+        for key, value in secret.items():
+            (ssh / key).write_text(value)
+        script = (
+            f"cd {ssh}; if [ -e error ]; then cat error; exit 1; fi\n"
+            f'curl --silent --fail --cacert otp-ca -XPOST -d @otp "$(cat otp-server)" > id_rsa\n'
+            "echo >> id_rsa; chmod 0400 id_rsa"
+        )
+        process = await asyncio.create_subprocess_exec("sh", "-ec", script)
+        assert await process.wait() == 0
+        return (ssh / "id_rsa").read_bytes()
+
+    async def everything_on_the_bus(self) -> bytes:
+        texts = []
+        for log in load().logs:
+            async for entry in self.bus.replay(log):
+                if isinstance(entry, CaughtUp):
+                    break
+                texts.append(entry.data + json.dumps(dict(entry.headers)).encode())
+        return b"\n".join(texts)
+
+
+async def until(condition: Callable[[], Any], seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def running(tmp_path: Path) -> AsyncIterator[Setup]:
+    async with AsyncExitStack() as stack:
+        url = (await stack.enter_async_context(nats_server())).url
+        host = await stack.enter_async_context(ssh_host(tmp_path / "host"))
+        kube = LocalKube(Api(now=now, random=Random(1)))
+        for name in ("team-a", OPERATOR):
+            await kube.create(NAMESPACE, {"metadata": {"name": name}})
+
+        async def bus(instance: str) -> NatsBus:
+            made = NatsBus(url=url, instance=instance, service=instance, now=now)
+            stack.push_async_callback(made.stop)
+            return made
+
+        ours, theirs, test = [await bus(name) for name in ("provisioner", "patcher", "test")]
+        folder = CertificateFolder(tmp_path / "otp", ["localhost"])
+        folder.ensure(now())
+        tls = ReloadingContext(folder.certificate, folder.key)
+        keys = OneTimeKeys(
+            cluster="hub", bus=ours, url="", authority=lambda: folder.ca_bundle().decode(),
+            life_seconds=600, now=now, entropy=token_bytes,
+        )  # fmt: skip
+        server = OneTimeServer(keys, host="127.0.0.1", port=0, tls=lambda: tls.context)
+        keys._url = f"https://localhost:{await server.start()}/otp"
+        stack.push_async_callback(server.stop)
+        services: list[Runnable] = [
+            provisioner.assemble(
+                settings=ProvisionerSettings(sweep_seconds=1), bus=ours, providers={},
+                hosts=SshHosts(host.secrets), keys=keys, now=now, random=Random(1),
+            ),
+            patcher.assemble(settings=PatcherSettings(), bus=theirs, kube=kube, now=now),
+        ]  # fmt: skip
+        for one in (ours, theirs, test):
+            await one.start()
+        tasks = [asyncio.create_task(service.run()) for service in services]
+        stack.push_async_callback(_cancel, tasks)
+        setup = Setup(test, kube, host, tmp_path)
+        config = {
+            "host.power-1.address": "127.0.0.1",
+            "host.power-1.port": str(host.port),
+            "host.power-1.host-key": host.host_key,
+            "host.power-1.user": "admin",
+            "host.power-1.platform": "linux/ppc64le",
+            "host.power-1.secret": "power-ssh",
+            "host.power-1.concurrency": "1",
+        }
+        metadata = {"name": "host-config", "namespace": OPERATOR, "uid": "config"}
+        await setup.see(CONFIG_MAP, {"metadata": metadata, "data": config})
+        await setup.bus.publish(Synced(cluster="hub", epoch="1", kinds=[], at=now()))
+        yield setup
+
+
+async def _cancel(tasks: list["asyncio.Task[None]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.skipif(CURL is None, reason="there is no curl")
+async def test_a_build_gets_onto_its_host_by_the_usual_script_and_no_key_is_left_anywhere(
+    tmp_path: Path,
+) -> None:
+    heard = io.StringIO()
+    handler = logging.StreamHandler(heard)
+    logging.getLogger().addHandler(handler)
+    before = structlog.get_config()
+    structlog.configure(
+        logger_factory=structlog.PrintLoggerFactory(heard), cache_logger_on_first_use=False
+    )
+    try:
+        async with running(tmp_path) as setup:
+            build = await setup.begin("build")
+            secret = await setup.secret("build")
+            assert sorted(secret) == ["host", "otp", "otp-ca", "otp-server", "user-dir"]
+            user, _, address = secret["host"].partition("@")
+            assert (address, secret["user-dir"]) == ("127.0.0.1", f"/home/{user}")
+
+            private_key = await setup.fetch(secret)
+            assert await setup.host.log_in(user, private_key) == user
+
+            async def marked() -> bool:
+                marks = (await setup.kube.get(TASK_RUN, "team-a", "build"))["metadata"]
+                return bool(
+                    marks.get("labels", {}).get(f"{PREFIX}assigned-host") == "power-1"
+                    and marks.get("finalizers") == ["appstudio.io/multi-platform-finalizer"]
+                )
+
+            await until(marked)
+            waiting = await setup.begin("second")
+
+            async def told() -> bool:
+                events = (await setup.kube.list(EVENT, namespace="team-a")).items
+                return any(
+                    event["reason"] == "Pending" and "are busy" in event["message"]
+                    for event in events
+                )
+
+            await until(told)
+            await setup.see(TASK_RUN, done(build))
+            second = await setup.secret("second")
+            assert await setup.host.log_in(
+                second["host"].partition("@")[0], await fresh(setup, second)
+            )
+            assert not setup.host.authorized(user), "its user went before the place was given on"
+
+            async def free() -> bool:
+                marks = (await setup.kube.get(TASK_RUN, "team-a", "build"))["metadata"]
+                return not marks.get("finalizers") and not marks.get("labels")
+
+            await until(free)
+            await setup.see(TASK_RUN, done(waiting))
+
+            async def empty() -> bool:
+                return not any(setup.host.home.iterdir())
+
+            await until(empty)
+            written = await setup.everything_on_the_bus()
+            events = json.dumps((await setup.kube.list(EVENT, namespace="team-a")).items)
+    finally:
+        structlog.configure(**before)
+        logging.getLogger().removeHandler(handler)
+    said = written + events.encode() + heard.getvalue().encode()
+    for line in private_key.splitlines()[1:-2]:
+        assert line not in said
+    assert secret["otp"].encode() not in said
+    assert b"PRIVATE KEY" not in said
+    assert b"HostAssigned" in said, "the test would have seen it"
+
+
+async def fresh(setup: Setup, secret: dict[str, str]) -> bytes:
+    for path in (setup.folder / "ssh").iterdir():
+        path.chmod(0o600)
+        path.unlink()
+    return await setup.fetch(secret)
+
+
+def test_the_script_is_there() -> None:
+    result = subprocess.run(["sh", "-n", "services/provisioner/host.sh"], check=False)
+    assert result.returncode == 0
