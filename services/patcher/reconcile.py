@@ -130,7 +130,8 @@ class Reconciler:
         obj = await self._decided(obj, state, admission)
         match admission.state:
             case "admitted":
-                if state.on_hold is None:
+                # What won a place on a spoke runs there, and nowhere else.
+                if state.on_hold is None and admission.spoke is None:
                     await self._jobs.release(state, admission, obj)
             case "evicted":
                 await self._jobs.stop(state, admission, obj)

@@ -186,3 +186,16 @@ async def test_what_has_ended_is_forgotten(setup: Setup) -> None:
     await until(forgotten)
     await asyncio.sleep(0.1)
     assert setup.remembers(state) == (False, False)
+
+
+async def test_a_job_that_runs_on_a_spoke_is_not_started_here_as_well(setup: Setup) -> None:
+    await setup.flavor()
+    state = await setup.submit()
+    await setup.decide(state, "admitted", spoke="west")
+
+    async def admitted() -> bool:
+        return (await setup.conditions(state)).get("Admitted") == "True"
+
+    await until(admitted)
+    await asyncio.sleep(0.1)
+    assert (await setup.job())["spec"]["suspend"] is True
