@@ -18,7 +18,9 @@ def check(engine: QuotaEngine) -> None:
             continue
         for tree in shard.trees.values():
             _usage_is_the_sum_of_holders(shard, tree)
+            _borrowers_are_listed(shard, tree)
         _places(shard)
+        _classes(shard)
         _claims(shard)
 
 
@@ -39,6 +41,22 @@ def _usage_is_the_sum_of_holders(shard: Shard, tree: Tree) -> None:
                 raise InvariantError(f"{shard.name}: {node.name} uses {used} of {fr}")
             if used != (right := expected(node, index)):
                 text = f"{shard.name}: {node.name} uses {used} of {fr}, its holders {right}"
+                raise InvariantError(text)
+
+
+def _borrowers_are_listed(shard: Shard, tree: Tree) -> None:
+    for index, fr in enumerate(tree.frs):
+        expected = {n.name for n in tree.queues if n.usage[index] > n.nominal[index]}
+        if expected != (listed := {n.name for n in tree.above[index]}):
+            text = f"{shard.name}: {sorted(expected)} use more than they own of {fr}"
+            raise InvariantError(f"{text}, listed are {sorted(listed)}")
+
+
+def _classes(shard: Shard) -> None:
+    for cq in shard.queues.values():
+        for cls in cq.classes.values():
+            if cls.count != (waiting := len(cls.members())):
+                text = f"{shard.name}: a class of {cq.name} counts {cls.count}, {waiting} wait"
                 raise InvariantError(text)
 
 
