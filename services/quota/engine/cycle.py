@@ -74,6 +74,9 @@ class Round:
     decisions: list[Decision]
     weigher: Weigher
 
+    entries: list[Entry] = field(default_factory=list)
+    """The heads of this round."""
+
     taken: list[tuple[Node, Pairs]] = field(default_factory=list)
     """Usage that is to be given back at the end of the round."""
 
@@ -90,7 +93,7 @@ class Round:
     def run(self) -> None:
         """Take one head of every queue, and decide about each."""
         self.tree.cycle += 1
-        entries = self._nominate()
+        entries = self.entries = self._nominate()
         claims = sorted(self._claimers(), key=lambda w: (-w.priority, w.queued_at, w.uid))
         if self.policy.fair_sharing and self.tree.root.queue is None:
             left = {e.node: e for e in entries}
@@ -283,13 +286,21 @@ class Round:
     def _goes_round(self, e: Entry) -> bool:
         """Whether this preemption was tried before and led back to where it began (ADR 10)."""
         w = e.workload
-        this = (w.key, tuple(sorted(v.key for v, _ in e.targets)), self.tree.mark)
+        victims = tuple(sorted(v.key for v, _ in e.targets))
+        this = (w.key, victims, self.tree.mark, self._scans())
         if this in self.tree.seen:
             return True
         if any(w.vain.get(v.key, 0) >= VAIN_MAX for v, _ in e.targets):
             return True
         self.tree.seen.add(this)
         return False
+
+    def _scans(self) -> tuple[object, ...]:
+        """How far each head has looked through its flavors; that belongs to the state, too."""
+        return tuple(
+            (e.workload.key, tuple(tuple(tried.items()) for tried in e.assignment.tried))
+            for e in self.entries
+        )
 
     def _take(self, e: Entry, pairs: Pairs) -> None:
         add(e.node, pairs)

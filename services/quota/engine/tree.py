@@ -127,7 +127,7 @@ class Tree:
         """Capacity may have become free: everybody is looked at again in the next round."""
         self.mark = 0
         """Stands for who holds what: equal marks, equal holdings. Only ever compared."""
-        self.seen: set[tuple[str, tuple[str, ...], int]] = set()
+        self.seen: set[tuple[str, tuple[str, ...], int, tuple[object, ...]]] = set()
         """Preemptions since anything outside changed: who, whom, and in which state (ADR 10)."""
         self.lendable: dict[str, dict[str, int]] = {}
         self._collect(root, ())
