@@ -1,0 +1,207 @@
+"""What the patcher does to a TaskRun for each thing that the provisioner says."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import pytest
+
+from services.patcher.events import Events
+from services.patcher.machines import FINALIZER, NOT_OPENED, Machines, marked
+from services.patcher.seal_key import SECRET_NAME, SealKeeper
+from services.simulator.cluster.api import Api
+from services.simulator.local import LocalKube
+from shared.bus.port import LaterError
+from shared.contracts.effects import HostState, SealKey
+from shared.contracts.kinds import SECRET, TASK_RUN
+from shared.contracts.seal import SealError, open_sealed, public_key_of, seal
+from shared.kube.port import NotFoundError
+from shared.testing.world.memory_bus import MemoryBus, MemoryServer
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+PREFIX = "build.appstudio.redhat.com/"
+ENTROPY = Random(7).randbytes
+
+
+class Setup:
+    def __init__(self) -> None:
+        self.kube = LocalKube(Api(now=lambda: NOON, random=Random(1)))
+        self.server = MemoryServer()
+        self.bus = MemoryBus(self.server, instance="patcher")
+        self.uid = ""
+        self.keeper = self.another_keeper()
+        events = Events(kube=self.kube, now=lambda: NOON, per_second=0)
+        self.machines = Machines(kube=self.kube, events=events, keeper=self.keeper)
+
+    def another_keeper(self) -> SealKeeper:
+        return SealKeeper(
+            cluster="hub", namespace="default", bus=self.bus, kube=self.kube, now=lambda: NOON,
+            entropy=ENTROPY,
+        )  # fmt: skip
+
+    async def task_run(self) -> None:
+        body = {"metadata": {"name": "build", "namespace": "default"}, "spec": {"taskSpec": {}}}
+        created = await self.kube.create(TASK_RUN, body)
+        self.uid = created["metadata"]["uid"]
+
+    def said(self, state: Any, **more: Any) -> HostState:
+        return HostState(
+            cluster="hub", namespace="default", name="build", uid=self.uid, state=state, at=NOON,
+            **{"platform": "linux/arm64", **more},
+        )  # fmt: skip
+
+    async def marks(self) -> tuple[dict[str, str], dict[str, str], list[str]]:
+        metadata = (await self.kube.get(TASK_RUN, "default", "build"))["metadata"]
+        fields = [metadata.get(key) or {} for key in ("labels", "annotations")]
+        short = [{k.removeprefix(PREFIX): v for k, v in one.items()} for one in fields]
+        return short[0], short[1], metadata.get("finalizers") or []
+
+    async def secret(self) -> dict[str, str]:
+        data = (await self.kube.get(SECRET, "default", "multi-platform-ssh-build"))["data"]
+        return {key: base64.b64decode(value).decode() for key, value in data.items()}
+
+    def box(self, *, to: str, uid: str | None = None) -> str:
+        context = f"host/hub/default/build/{uid or self.uid}"
+        content = json.dumps({"otp": "canary"}).encode()
+        return seal(content, to=to, context=context, entropy=ENTROPY)
+
+
+@pytest.fixture
+async def setup() -> AsyncIterator[Setup]:
+    setup = Setup()
+    await setup.bus.start()
+    await setup.task_run()
+    yield setup
+    await setup.bus.stop()
+
+
+MACHINE = {"host": "m-1", "provider": "aws"}
+SEATED = {**MACHINE, "address": "10.0.0.7"}
+READY = {**SEATED, "secret": {"host": "u-1@10.0.0.7"}}
+
+
+async def test_from_waiting_to_the_end_it_carries_what_dashboards_read(setup: Setup) -> None:
+    await setup.machines.apply(setup.said("waiting", message="full"))
+    assert await setup.marks() == ({"waiting-for-platform": "linux-arm64"}, {}, [])
+
+    await setup.machines.apply(setup.said("launching", **MACHINE))
+    assert await setup.marks() == ({}, {"cloud-instance-id": "m-1"}, [FINALIZER])
+
+    held = (
+        {"assigned-host": "m-1"},
+        {"cloud-instance-id": "m-1", "cloud-address": "10.0.0.7"},
+        [FINALIZER],
+    )
+    await setup.machines.apply(setup.said("launching", **SEATED))
+    assert await setup.marks() == held
+    for _ in range(2):
+        await setup.machines.apply(setup.said("ready", **READY))
+    assert await setup.marks() == held
+    assert await setup.secret() == {"host": "u-1@10.0.0.7"}
+
+    await setup.machines.apply(setup.said("released", **SEATED))
+    assert await setup.marks() == ({}, {}, [])
+    with pytest.raises(NotFoundError):
+        await setup.secret()
+
+
+async def test_a_deleted_task_run_goes_when_its_host_was_given_back(setup: Setup) -> None:
+    await setup.machines.apply(setup.said("ready", **READY))
+    await setup.kube.delete(TASK_RUN, "default", "build")
+    assert (await setup.marks())[2] == [FINALIZER], "still there"
+
+    await setup.machines.apply(setup.said("released", **SEATED))
+    with pytest.raises(NotFoundError):
+        await setup.marks()
+    await setup.machines.apply(setup.said("released", **SEATED))
+
+
+async def test_hosts_that_failed_are_named(setup: Setup) -> None:
+    failed = setup.said("failed", failed_hosts=["a", "b"], secret={"error": "no host"})
+    await setup.machines.apply(failed)
+    assert await setup.marks() == ({}, {"failed-hosts": "a,b"}, [])
+    assert await setup.secret() == {"error": "no host"}
+
+
+async def test_another_task_run_of_the_same_name_is_left_alone(setup: Setup) -> None:
+    other = setup.said("launching", **MACHINE).model_copy(update={"uid": "another"})
+    await setup.machines.apply(other)
+    assert await setup.marks() == ({}, {}, [])
+
+
+def test_what_cannot_be_a_label_is_none(setup: Setup) -> None:
+    obj = {"metadata": {"uid": "u", "resourceVersion": "1"}}
+    state = setup.said("waiting").model_copy(update={"platform": "Not a/platform"})
+    assert marked(obj, state) is None
+
+
+async def test_a_box_opens_into_the_secret_and_nowhere_else(setup: Setup) -> None:
+    await run_once(setup.keeper)
+    key = await published(setup)
+
+    await setup.machines.apply(setup.said("ready", **READY, sealed=setup.box(to=key)))
+
+    assert await setup.secret() == {"host": "u-1@10.0.0.7", "otp": "canary"}
+
+
+@pytest.mark.parametrize("wrong", ["another key", "another TaskRun", "no box"])
+async def test_a_box_that_cannot_be_opened_becomes_an_error(setup: Setup, wrong: str) -> None:
+    await run_once(setup.keeper)
+    key = await published(setup)
+    box = {
+        "another key": setup.box(to=public_key_of(bytes(32))),
+        "another TaskRun": setup.box(to=key, uid="another"),
+        "no box": "bm8gYm94",
+    }[wrong]
+
+    await setup.machines.apply(setup.said("ready", **READY, sealed=box))
+
+    assert await setup.secret() == {"error": NOT_OPENED}
+
+
+async def test_before_the_key_was_read_a_box_waits(setup: Setup) -> None:
+    box = setup.box(to=public_key_of(bytes(32)))
+    with pytest.raises(LaterError):
+        await setup.machines.apply(setup.said("ready", **READY, sealed=box))
+
+
+async def test_all_replicas_have_one_key_over_restarts(setup: Setup) -> None:
+    keepers = [setup.keeper, setup.another_keeper(), setup.another_keeper()]
+    for keeper in keepers:
+        await run_once(keeper)
+    box = setup.box(to=await published(setup))
+    context = f"host/hub/default/build/{setup.uid}"
+    assert len({keeper.open(box, context=context) for keeper in keepers}) == 1
+    sequences = list(setup.server.streams["HOSTS"].messages.values())
+    assert len(sequences) == 1, "said once"
+
+
+async def test_a_secret_that_holds_no_key_is_not_used(setup: Setup) -> None:
+    metadata = {"name": SECRET_NAME, "namespace": "default"}
+    await setup.kube.create(SECRET, {"metadata": metadata, "data": {"x25519": "c2hvcnQ="}})
+    await run_once(setup.keeper)
+    assert await setup.bus.latest("HOSTS", "sluice.seal.hub._._") is None
+
+
+@pytest.mark.parametrize("box", ["", "!", "AAAA", base64.b64encode(bytes(64)).decode()])
+def test_what_is_no_box_says_nothing(box: str) -> None:
+    with pytest.raises(SealError, match="cannot be opened with this key"):
+        open_sealed(box, private_key=bytes(range(32)), context="x")
+
+
+async def published(setup: Setup) -> str:
+    entry = await setup.bus.latest("HOSTS", "sluice.seal.hub._._")
+    assert entry is not None
+    return SealKey.decode(entry.data).public_key
+
+
+async def run_once(keeper: SealKeeper) -> None:
+    """Let it read and publish; it would wait for ever after that."""
+    task = asyncio.create_task(keeper.run())
+    await asyncio.sleep(0.1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
