@@ -77,6 +77,9 @@ class Round:
     entries: list[Entry] = field(default_factory=list)
     """The heads of this round."""
 
+    scans: tuple[object, ...] | None = None
+    """What `_scans` found; computed once, for a round may preempt for each of many heads."""
+
     taken: list[tuple[Node, Pairs]] = field(default_factory=list)
     """Usage that is to be given back at the end of the round."""
 
@@ -297,10 +300,12 @@ class Round:
 
     def _scans(self) -> tuple[object, ...]:
         """How far each head has looked through its flavors; that belongs to the state, too."""
-        return tuple(
-            (e.workload.key, tuple(tuple(tried.items()) for tried in e.assignment.tried))
-            for e in self.entries
-        )
+        if self.scans is None:
+            self.scans = tuple(
+                (e.workload.key, tuple(tuple(tried.items()) for tried in e.assignment.tried))
+                for e in self.entries
+            )
+        return self.scans
 
     def _take(self, e: Entry, pairs: Pairs) -> None:
         add(e.node, pairs)
