@@ -19,6 +19,7 @@ from shared.bus.api import ApiError, call
 from shared.bus.broker import Connection
 from shared.bus.filters import prune
 from shared.bus.port import BusError, UnavailableError
+from shared.bus.pull import Pull
 from shared.bus.streams import view_of
 from shared.bus.worker import Registration, Worker
 
@@ -54,11 +55,13 @@ class PacedSubscription:
     def __init__(
         self,
         inner: _Fetching,
+        pull: Pull,
         durable: str,
         connection: Connection,
         mend: Callable[[], Awaitable[None]],
     ) -> None:
         self._inner = inner
+        self._pull = pull
         self._durable = durable
         self._connection = connection
         self._mend = mend
@@ -71,9 +74,7 @@ class PacedSubscription:
         """Fetch, or wait a little and return nothing."""
         try:
             await self._connection.wait_ready()
-            return await self._inner.fetch(batch=batch, timeout=timeout)
-        except TimeoutError:
-            return []
+            return await self._pull.fetch(batch, FETCH_SECONDS if timeout is None else timeout)
         except (NatsError, JetStreamError) as error:
             log.warning("cannot fetch; trying again", durable=self._durable, error=repr(error))
             await asyncio.sleep(PAUSE_SECONDS)
@@ -83,6 +84,7 @@ class PacedSubscription:
 
     async def unsubscribe(self) -> None:
         """Ask no more."""
+        await self._pull.close()
         await self._inner.unsubscribe()
 
 
@@ -130,6 +132,7 @@ class Durables:
             inner: Any = subscriber
             inner.subscription = PacedSubscription(
                 inner.subscription,
+                Pull(self._connection, view_of(registration.stream), registration.durable),
                 registration.durable,
                 self._connection,
                 partial(self._ensure, registration),
