@@ -19,7 +19,7 @@ from shared.runtime.certificates import CertificateFolder
 from shared.runtime.host import Parts, run_service
 from shared.telemetry.tracing import NO_TRACING, Tracing, new_traceparent
 
-__all__ = ["Classifier", "assemble", "main"]
+__all__ = ["Classifier", "assemble", "main", "not_ready"]
 
 log = structlog.get_logger(__name__)
 
@@ -82,7 +82,7 @@ def main() -> int:
             bus=parts.bus,
             now=now,
             tracing=parts.tracing,
-            webhook_ready=lambda: _not_ready(rules),
+            webhook_ready=lambda: not_ready(rules, server),
         )
 
     return run_service("classifier", settings, build, ready_without_bus=True)
@@ -104,7 +104,8 @@ def _rules(rules: RulesHolder, path: Path) -> Callable[[], Awaitable[None]]:
     return follow
 
 
-def _not_ready(rules: RulesHolder) -> str | None:
-    if rules.current is not None:
-        return None
-    return f"no rules in force: {rules.error or 'not read yet'}"
+def not_ready(rules: RulesHolder, server: WebhookServer) -> str | None:
+    """Why the webhook cannot answer; None when it can."""
+    if rules.current is None:
+        return f"no rules in force: {rules.error or 'not read yet'}"
+    return None if server.listening else "the webhook does not listen yet"

@@ -48,6 +48,11 @@ class WebhookServer:
         self._tasks: list[asyncio.Task[None]] = []
         self._server: uvicorn.Server | None = None
 
+    @property
+    def listening(self) -> bool:
+        """Whether it answers. Before that there may not even be a certificate to trust."""
+        return self._server is not None and self._server.started
+
     async def start(self) -> int:
         """Make certificates where none are, listen, and return the port.
 

@@ -14,6 +14,7 @@ import aiohttp
 import orjson
 import pytest
 
+from services.classifier.app import not_ready
 from services.classifier.cel import CelEngine
 from services.classifier.review import REVIEW_BYTES_MAX
 from services.classifier.rules import RulesHolder
@@ -207,6 +208,24 @@ async def serial(webhook: Service) -> str:
     writer.close()
     await writer.wait_closed()
     return str(shown["serialNumber"])
+
+
+async def test_nobody_is_ready_before_the_webhook_listens(tmp_path: Path) -> None:
+    rules = RulesHolder(CelEngine())
+    server = WebhookServer(
+        webhook_app(rules),
+        host="127.0.0.1",
+        port=0,
+        certificates=CertificateFolder(tmp_path, ["127.0.0.1"]),
+        now=real_now,
+    )
+    assert (why := not_ready(rules, server)) is not None
+    assert "no rules" in why
+    rules.offer(GOOD)
+    assert not_ready(rules, server) == "the webhook does not listen yet"
+    await server.start()
+    assert not_ready(rules, server) is None
+    await server.stop()
 
 
 async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
