@@ -161,6 +161,16 @@ class _Round:
         del self.seats[seat.uid]
         self.steps.append(Release(uid=seat.uid, host=seat.host))
 
+    def _leave(self, seat: Seat) -> None:
+        """Its TaskRun goes elsewhere, but an earlier visit may have made its user there."""
+        machine = self._machines.get(seat.host)
+        if machine is not None and not machine.shared:
+            self._release(seat)
+            return
+        del self.seats[seat.uid]
+        left = f"{seat.uid}@{seat.host}"
+        self.seats[left] = replace(seat, uid=left, state="cleaning")
+
     def take_reports(self, reports: Mapping[str, SeatReport]) -> None:
         """Take in what was done on hosts."""
         for uid, seat in list(self.seats.items()):
@@ -168,7 +178,7 @@ class _Round:
                 case Prepared(sealed=sealed) if seat.state == "preparing":
                     self.seats[uid] = replace(seat, state="ready", sealed=sealed)
                 case Unusable(reason=reason) if seat.state == "preparing":
-                    self._release(seat)
+                    self._leave(seat)
                     self._avoid(seat, reason)
                 case Cleaned() if seat.state == "cleaning":
                     self._release(seat)

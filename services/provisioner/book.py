@@ -43,6 +43,8 @@ class Seat:
     """A TaskRun's place on a host."""
 
     uid: str
+    """Of the TaskRun; with `@<host>` of one that was given another host, while this one is cleaned."""
+
     namespace: str
     name: str
     host: str

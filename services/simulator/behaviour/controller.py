@@ -27,6 +27,8 @@ BACKOFF_SECONDS_FIRST: Final = 0.05
 BACKOFF_SECONDS_MAX: Final = 30.0
 """Real, not simulated: what refuses a write (a webhook) lives in real time."""
 
+LEAST_SECONDS: Final = 0.001
+
 
 def owner_key(stored: Stored, kind: str) -> Key | None:
     """Return the key of the controller that owns the object, if it is of that kind."""
@@ -101,6 +103,9 @@ class Controller(ABC):
     def enqueue_after(self, key: Key, seconds: float) -> None:
         """Look at it after `seconds` of simulated time; the earliest such wish counts."""
         timer = self._timers.get(key)
+        if seconds > 0:
+            # Less than the clock's resolution would be over before it has begun, for ever.
+            seconds = max(seconds, LEAST_SECONDS)
         handle = self.clock.call_later(max(seconds, 0), lambda: self._ring(key))
         if timer is not None and not timer.cancelled():
             if timer.when() <= handle.when():

@@ -141,6 +141,28 @@ def test_a_host_that_refuses_is_left_for_the_next_one() -> None:
         stage.act(drive, config=TWO)
 
 
+def test_a_user_that_was_made_before_its_host_refused_is_removed_from_there() -> None:
+    with Places() as stage:
+
+        async def drive() -> None:
+            # Made by a visit of which a provisioner that died could not tell.
+            stage.fleet.on("power-1")["u-b4de4c6dcae1e1499596fd77b398"] = "an earlier key"
+            stage.fleet.refusing.add("power-1")
+            await stage.run_task(task_run("build", "linux/ppc64le"))
+            assert (await stage.until("build", "ready")).host == "power-2"
+            record = await stage.record("linux/ppc64le")
+            assert record is not None
+            assert {seat.host: seat.state for seat in record.seats} == {
+                "power-1": "cleaning",
+                "power-2": "ready",
+            }
+            stage.fleet.refusing.clear()
+            await asyncio.sleep(300)
+            assert stage.fleet.on("power-1") == {}
+
+        stage.act(drive, config=TWO)
+
+
 def test_when_all_hosts_have_failed_the_task_run_is_told_which() -> None:
     with Places() as stage:
 
