@@ -4,6 +4,7 @@ from typing import Any
 
 from services.quota.engine import Policy, QuotaEngine
 from services.quota.engine.facts import (
+    Assigned,
     ClusterQueueChanged,
     CohortChanged,
     Decision,
@@ -12,6 +13,7 @@ from services.quota.engine.facts import (
     Finished,
     FlavorChanged,
     FlavorQuotas,
+    Held,
     LocalQueueChanged,
     NamespaceChanged,
     PodSet,
@@ -129,6 +131,14 @@ class Bench:
         found = self.engine.explain(CLUSTER, f"ns/{name}")
         assert found is not None
         return found.reason
+
+
+def held(name: str, slot: int = 1, *, to: str = "q", flavor: str = "default") -> Held:
+    given = Assigned(name="main", count=1, flavors={"slot": flavor}, usage={"slot": slot})
+    return Held(
+        cluster=CLUSTER, namespace="ns", name=name, uid=f"uid-{name}", cluster_queue=to,
+        pod_sets=(given,), queue=to,
+    )  # fmt: skip
 
 
 def drained(key: str) -> Drained:

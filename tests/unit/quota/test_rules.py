@@ -1,5 +1,6 @@
 """The rules that tables of whole decisions pass by: edges, ties, and what must be forgotten."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,28 +14,23 @@ from services.quota.engine.facts import (
     Evict,
     EvictionRequested,
     FlavorChanged,
-    Held,
     LocalQueueGone,
+    NamespaceChanged,
     PodSet,
-    Preempt,
-    Preemption,
     Quota,
     Release,
     Requirement,
     Reserve,
     Running,
+    Selector,
     Taint,
     Toleration,
 )
-from services.quota.engine.fair_sharing import NEGATIVE, Share, compare
-from services.quota.engine.parts import Assigned
 from services.quota.engine.plans import matches, requirement_holds
-from services.quota.engine.preemption.fair import Strategy
 from services.quota.engine.tree import Node, available, height_that_fits, quantities_fit
 from tests.unit.quota.builders import (
     CLUSTER,
     LOWER,
-    RECLAIM,
     SECOND,
     Bench,
     admitted,
@@ -42,6 +38,7 @@ from tests.unit.quota.builders import (
     drained,
     finished,
     group,
+    held,
     local,
     preempted,
     queue,
@@ -49,14 +46,6 @@ from tests.unit.quota.builders import (
     slots,
     work,
 )
-
-
-def held(name: str, slot: int = 1, *, to: str = "q", flavor: str = "default") -> Held:
-    given = Assigned(name="main", count=1, flavors={"slot": flavor}, usage={"slot": slot})
-    return Held(
-        cluster=CLUSTER, namespace="ns", name=name, uid=f"uid-{name}", cluster_queue=to,
-        pod_sets=(given,), queue=to,
-    )  # fmt: skip
 
 
 def node(bench: Bench, name: str) -> Node:
@@ -150,7 +139,50 @@ def test_what_is_asked_of_the_parent(
     assert (fits, rest) == expected
 
 
+def test_what_a_cohort_keeps_is_not_asked_of_those_above_it() -> None:
+    bench = Bench(
+        cohort("root", None, slots(9)),
+        cohort("mid", "root", slots(1)),
+        cohort("low", "mid", slots(2, lend=3)),
+        queue("q", slots(4), cohort="low"),
+    )
+    bench.decide()
+    q = node(bench, "q")
+    assert [height_that_fits(q, 0, amount) for amount in (6, 7, 8)] == [
+        (1, True),
+        (2, True),
+        (3, False),
+    ]
+
+
 # Flavors ---------------------------------------------------------------------------------------
+
+THREE = [FlavorChanged(cluster=CLUSTER, name=name) for name in "abc"]
+
+
+def test_who_was_overtaken_goes_on_with_the_next_flavor() -> None:
+    three = group(*((name, {"slot": quota(1)}) for name in "abc"))
+    bench = Bench(*THREE, *(queue(n, three, cohort="all") for n in ("q", "r", "s")))
+    bench.decide(held("w1", 2, to="s", flavor="a"), work("w1", 2, to="s"))
+    decisions = bench.decide(work("w2"), work("w3", to="r"))
+    given = {d.key: d.pod_sets[0].flavors["slot"] for d in decisions if isinstance(d, Reserve)}
+    assert given == {"ns/w2": "a", "ns/w3": "b"}
+
+
+def test_the_reason_is_that_of_the_flavor_that_comes_nearest() -> None:
+    for first, second in ((2, 1), (1, 2)):
+        pair = group(("a", {"slot": quota(first)}), ("b", {"slot": quota(second)}))
+        bench = Bench(*THREE, queue("q", pair))
+        bench.decide(held("w1", 2, flavor="a" if first == 2 else "b"))
+        bench.decide(work("w2", 2))
+        assert bench.reason("w2") == "WaitingForQuota"
+
+
+def test_what_is_not_offered_is_not_left_out() -> None:
+    some = PodSet(name="main", count=1, requests={"slot": 1, "zoom": 1})
+    bench = Bench(queue("q", slots(1)))
+    assert admitted(bench.decide(work("w1", pod_sets=(some,)))) == []
+    assert bench.reason("w1") == "NoMatchingFlavor"
 
 
 @pytest.mark.parametrize(
@@ -230,6 +262,15 @@ def test_who_lost_its_place_in_the_queue_does_not_go_first() -> None:
     assert admitted(bench.decide(late, finished("w1"))) == ["w3"]
 
 
+@pytest.mark.parametrize("usage_based", [False, True])
+def test_who_preempted_before_a_restart_goes_before_those_of_its_queue(usage_based: bool) -> None:
+    policy = Policy(resource_weights={}, half_life=3600 * SECOND, sampling_interval=SECOND)
+    bench = Bench(queue("q", slots(1), usage_based=usage_based), policy=policy)
+    before = replace(held("w1"), state="evicted", preempted_by="ns/w5", reason="Preempted")
+    bench.decide(before, work("w1"), work("w2"), work("w5"))
+    assert admitted(bench.decide(finished("w1"))) == ["w5"]
+
+
 def test_a_local_queue_whose_workload_is_too_large_does_not_block_the_others() -> None:
     policy = Policy(resource_weights={}, half_life=3600 * SECOND, sampling_interval=SECOND)
     bench = Bench(queue("q", slots(1), usage_based=True), local("other", "q"), policy=policy)
@@ -256,141 +297,24 @@ def test_workloads_that_back_off_or_may_not_come_block_nobody_who_wakes() -> Non
     assert admitted(bench.decide(again, finished("w1"))) == ["w3"]
 
 
+def test_who_backs_off_does_not_keep_those_behind_it_asleep() -> None:
+    selector = Selector(requirements=(Requirement(key="team", operator="In", values=("a",)),))
+    bench = Bench(
+        NamespaceChanged(cluster=CLUSTER, name="ns", labels={"team": "a"}),
+        NamespaceChanged(cluster=CLUSTER, name="other"),
+        queue("q", slots(1), namespaces=selector),
+        replace(local("q"), namespace="other"),
+    )
+    bench.decide(work("w1", requeue_at=9_000 * SECOND), replace(work("w2"), namespace="other"))
+    labelled = NamespaceChanged(cluster=CLUSTER, name="other", labels={"team": "a"})
+    (reserve,) = bench.decide(labelled)
+    assert reserve.key == "other/w2"
+
+
 def test_a_strict_queue_keeps_what_its_rules_refuse_as_its_head() -> None:
     for strategy, expected in (("StrictFIFO", []), ("BestEffortFIFO", ["w2"])):
         bench = Bench(queue("q", slots(2), strategy=strategy))
         assert admitted(bench.decide(work("w1", inadmissible="x"), work("w2"))) == expected
-
-
-# Preemption ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("strategies", "held_by_r", "asked", "expected"),
-    [
-        pytest.param(None, [1, 1, 1, 1], 1, 1, id="equal shares after it are even"),
-        pytest.param(None, [4], 2, 0, id="nor may the share before be equal"),
-        pytest.param(None, [4], 1, 1, id="a share that was higher before gives way at last"),
-        pytest.param(("LessThanOrEqualToFinalShare",), [4], 1, 0, id="not if that is not asked"),
-        pytest.param(("LessThanInitialShare",), [1, 1, 1, 1], 2, 0, id="equal shares stay"),
-        pytest.param(("LessThanInitialShare",), [1, 1, 1, 1], 1, 1, id="a lower share gets in"),
-    ],
-)
-def test_who_gives_way_under_fair_sharing(
-    strategies: tuple[Strategy, ...] | None, held_by_r: list[int], asked: int, expected: int
-) -> None:
-    policy = Policy(fair_sharing=True)
-    if strategies is not None:
-        policy = Policy(fair_sharing=True, strategies=strategies)
-    bench = Bench(
-        *(queue(n, slots(2), cohort="all", preemption=RECLAIM) for n in ("q", "r", "s")),
-        policy=policy,
-    )
-    bench.decide(work("w90", 2), *(work(f"w{i}", n, to="r") for i, n in enumerate(held_by_r)))
-    decisions = bench.decide(work("w91", asked))
-    assert len(preempted(decisions)) == expected
-    assert {d.reason for d in decisions if isinstance(d, Preempt)} <= {"InCohortFairSharing"}
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "expected"),
-    [
-        pytest.param(Share(1, 1), Share(2, 1), -1, id="less"),
-        pytest.param(Share(2, 1), Share(2, 1), 0, id="equal"),
-        pytest.param(Share(2, 2), Share(2, 1), -1, id="weight divides"),
-        pytest.param(Share(1, 0), Share(9, 1), 1, id="weight 0 is more than any"),
-        pytest.param(Share(9, 1), Share(1, 0), -1, id="any is less than weight 0"),
-        pytest.param(Share(1, 0), Share(2, 0), -1, id="both of weight 0 by what they borrow"),
-        pytest.param(
-            Share(0, 0), Share(0, 1), 0, id="nothing borrowed is nothing, at weight 0 too"
-        ),
-        pytest.param(NEGATIVE, Share(0, 1), -1, id="nobody is less than nothing"),
-    ],
-)
-def test_shares_compare(a: Share, b: Share, expected: int) -> None:
-    assert compare(a, b) == expected
-
-
-def test_with_equal_shares_priority_goes_first_then_age() -> None:
-    for facts, expected in (
-        ((work("w1", to="q"), work("w2", to="r", priority=1)), ["w2"]),
-        ((work("w1", to="r"), work("w2", to="q")), ["w1"]),
-        ((work("w1", to="q"), work("w2", to="r")), ["w1"]),
-    ):
-        bench = Bench(
-            *(queue(n, slots(0), cohort="all") for n in ("q", "r")),
-            queue("s", slots(1), cohort="all"),
-            policy=Policy(fair_sharing=True),
-        )
-        assert admitted(bench.decide(*facts)) == expected
-
-
-BORROW = Preemption(reclaim="Any", borrow="LowerPriority", borrow_threshold=3)
-
-
-@pytest.mark.parametrize(
-    ("rules", "priority", "expected", "reason"),
-    [
-        pytest.param(BORROW, 3, 1, "InCohortReclaimWhileBorrowing", id="up to the threshold"),
-        pytest.param(BORROW, 4, 0, None, id="nobody above the threshold"),
-        pytest.param(BORROW, 9, 0, None, id="nobody of equal priority"),
-        pytest.param(RECLAIM, 1, 0, None, id="nobody while borrowing is not allowed to"),
-    ],
-)
-def test_preempting_while_borrowing(
-    rules: Preemption, priority: int, expected: int, reason: str | None
-) -> None:
-    bench = Bench(
-        queue("q", slots(1), cohort="all", preemption=rules),
-        queue("r", slots(1), cohort="all"),
-        queue("s", slots(1), cohort="all"),
-    )
-    bench.decide(work("w1", 3, to="r", priority=priority))
-    decisions = bench.decide(work("w2", 2, priority=9))
-    assert [d.reason for d in decisions if isinstance(d, Preempt)] == [reason] * expected
-
-
-def test_the_latest_of_the_lowest_go_first_and_others_before_ones_own() -> None:
-    bench = Bench(
-        queue("q", slots(2), cohort="all", preemption=RECLAIM),
-        queue("r", slots(2), cohort="all"),
-    )
-    bench.decide(work("w1", to="r"), work("w2", to="q"))
-    bench.decide(work("w3", to="r"))
-    bench.decide(work("w4", to="r"))
-    assert preempted(bench.decide(work("w5", priority=5))) == ["w4"]
-    assert preempted(bench.decide(work("w6", priority=5))) == ["w2"]
-
-
-# Claims ----------------------------------------------------------------------------------------
-
-
-def claiming() -> Bench:
-    """`w2` waits for `w1` to leave `q`; `r` has room."""
-    bench = Bench(queue("q", slots(1), preemption=LOWER), queue("r", slots(5)))
-    bench.decide(work("w1"))
-    assert preempted(bench.decide(work("w2", priority=5))) == ["w1"]
-    return bench
-
-
-def test_a_claim_moves_with_nobody_to_another_queue() -> None:
-    bench = claiming()
-    assert admitted(bench.decide(work("w2", priority=5, to="r", generation=1))) == ["w2"]
-    assert admitted(bench.decide(drained("ns/w1"))) == ["w1"]
-
-
-def test_a_claim_outlives_a_change_that_asks_the_same() -> None:
-    bench = claiming()
-    assert bench.decide(work("w2", priority=5, generation=1)) == []
-    (shard,) = bench.engine.shards()
-    assert list(shard.claims) == ["ns/w2"]
-    assert admitted(bench.decide(drained("ns/w1"))) == ["w2"]
-
-
-def test_a_claim_ends_when_its_owner_asks_for_something_else() -> None:
-    bench = claiming()
-    assert admitted(bench.decide(work("w2", 9, priority=5, generation=1))) == []
-    assert bench.reason("w2") == "ExceedsMaxQuota"
 
 
 # Life ------------------------------------------------------------------------------------------

@@ -1,0 +1,271 @@
+"""Who gives way to whom: edges and ties of preemption, fair sharing, claims."""
+
+from typing import Any
+
+import pytest
+
+from services.quota.engine import Policy
+from services.quota.engine.facts import (
+    PodSet,
+    Preempt,
+    Preemption,
+    Reserve,
+)
+from services.quota.engine.fair_sharing import NEGATIVE, Share, compare
+from services.quota.engine.preemption.fair import Strategy
+from tests.unit.quota.builders import (
+    LOWER,
+    RECLAIM,
+    Bench,
+    admitted,
+    cohort,
+    drained,
+    held,
+    preempted,
+    queue,
+    slots,
+    work,
+)
+
+# Preemption ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("strategies", "held_by_r", "asked", "expected"),
+    [
+        pytest.param(None, [1, 1, 1, 1], 1, 1, id="equal shares after it are even"),
+        pytest.param(None, [4], 2, 0, id="nor may the share before be equal"),
+        pytest.param(None, [4], 1, 1, id="a share that was higher before gives way at last"),
+        pytest.param(("LessThanOrEqualToFinalShare",), [4], 1, 0, id="not if that is not asked"),
+        pytest.param(("LessThanInitialShare",), [1, 1, 1, 1], 2, 0, id="equal shares stay"),
+        pytest.param(("LessThanInitialShare",), [1, 1, 1, 1], 1, 1, id="a lower share gets in"),
+    ],
+)
+def test_who_gives_way_under_fair_sharing(
+    strategies: tuple[Strategy, ...] | None, held_by_r: list[int], asked: int, expected: int
+) -> None:
+    policy = Policy(fair_sharing=True)
+    if strategies is not None:
+        policy = Policy(fair_sharing=True, strategies=strategies)
+    bench = Bench(
+        *(queue(n, slots(2), cohort="all", preemption=RECLAIM) for n in ("q", "r", "s")),
+        policy=policy,
+    )
+    bench.decide(work("w90", 2), *(work(f"w{i}", n, to="r") for i, n in enumerate(held_by_r)))
+    decisions = bench.decide(work("w91", asked))
+    assert len(preempted(decisions)) == expected
+    assert {d.reason for d in decisions if isinstance(d, Preempt)} <= {"InCohortFairSharing"}
+
+
+def fair(*queues: Any, reclaim: Any = "Any") -> Bench:
+    rules = Preemption(within="LowerPriority", reclaim=reclaim)
+    return Bench(
+        *(queue(n, slots(2), cohort="all", preemption=rules) for n in queues),
+        policy=Policy(fair_sharing=True),
+    )
+
+
+def test_what_is_its_own_is_reclaimed_up_to_the_last_of_it() -> None:
+    for asked, reason in ((2, "InCohortReclamation"), (3, "InCohortFairSharing")):
+        bench = fair("q", "r", "s")
+        bench.decide(*(work(f"w{n}", to="r") for n in range(6)))
+        decisions = bench.decide(work("w9", asked))
+        assert {d.reason for d in decisions if isinstance(d, Preempt)} == {reason}
+        assert len(preempted(decisions)) == asked
+
+
+def test_fair_sharing_respects_priority_where_told_so() -> None:
+    bench = fair("q", "r", reclaim="LowerPriority")
+    bench.decide(*(work(f"w{n}", to="r", priority=n) for n in range(4)))
+    assert preempted(bench.decide(work("w9", 2, priority=2))) == ["w0", "w1"]
+    assert preempted(bench.decide(work("w10", 1, priority=1))) == []
+
+
+@pytest.mark.parametrize(
+    ("in_r", "in_s", "expected"),
+    [
+        pytest.param(1, 0, "w4", id="the lower of the second queue"),
+        pytest.param(0, 1, "w1", id="the lower of the first queue"),
+    ],
+)
+def test_of_equal_shares_the_lower_priority_gives_way(in_r: int, in_s: int, expected: str) -> None:
+    bench = fair("q", "r", "s")
+    mine = [work(f"w{n}", to="r", priority=in_r) for n in (1, 2, 3)]
+    bench.decide(*mine, *(work(f"w{n}", to="s", priority=in_s) for n in (4, 5, 6)))
+    assert preempted(bench.decide(work("w9", 1, priority=5))) == [expected]
+
+
+def test_whose_priority_fell_may_be_preempted() -> None:
+    bench = Bench(queue("q", slots(1), preemption=LOWER))
+    bench.decide(work("w1", priority=5), work("w2", priority=3))
+    assert preempted(bench.decide(work("w1", priority=0, generation=1))) == ["w1"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        pytest.param(Share(1, 1), Share(2, 1), -1, id="less"),
+        pytest.param(Share(2, 1), Share(2, 1), 0, id="equal"),
+        pytest.param(Share(2, 2), Share(2, 1), -1, id="weight divides"),
+        pytest.param(Share(1, 0), Share(9, 1), 1, id="weight 0 is more than any"),
+        pytest.param(Share(9, 1), Share(1, 0), -1, id="any is less than weight 0"),
+        pytest.param(Share(1, 0), Share(2, 0), -1, id="both of weight 0 by what they borrow"),
+        pytest.param(
+            Share(0, 0), Share(0, 1), 0, id="nothing borrowed is nothing, at weight 0 too"
+        ),
+        pytest.param(NEGATIVE, Share(0, 1), -1, id="nobody is less than nothing"),
+    ],
+)
+def test_shares_compare(a: Share, b: Share, expected: int) -> None:
+    assert compare(a, b) == expected
+
+
+def test_with_equal_shares_priority_goes_first_then_age() -> None:
+    for facts, expected in (
+        ((work("w1", to="q"), work("w2", to="r", priority=1)), ["w2"]),
+        ((work("w1", to="r"), work("w2", to="q")), ["w1"]),
+        ((work("w1", to="q"), work("w2", to="r")), ["w1"]),
+    ):
+        bench = Bench(
+            *(queue(n, slots(0), cohort="all") for n in ("q", "r")),
+            queue("s", slots(1), cohort="all"),
+            policy=Policy(fair_sharing=True),
+        )
+        assert admitted(bench.decide(*facts)) == expected
+
+
+BORROW = Preemption(reclaim="Any", borrow="LowerPriority", borrow_threshold=3)
+
+
+@pytest.mark.parametrize(
+    ("rules", "priority", "expected", "reason"),
+    [
+        pytest.param(BORROW, 3, 1, "InCohortReclaimWhileBorrowing", id="up to the threshold"),
+        pytest.param(BORROW, 4, 0, None, id="nobody above the threshold"),
+        pytest.param(BORROW, 9, 0, None, id="nobody of equal priority"),
+        pytest.param(RECLAIM, 1, 0, None, id="nobody while borrowing is not allowed to"),
+    ],
+)
+def test_preempting_while_borrowing(
+    rules: Preemption, priority: int, expected: int, reason: str | None
+) -> None:
+    bench = Bench(
+        queue("q", slots(1), cohort="all", preemption=rules),
+        queue("r", slots(1), cohort="all"),
+        queue("s", slots(1), cohort="all"),
+    )
+    bench.decide(work("w1", 3, to="r", priority=priority))
+    decisions = bench.decide(work("w2", 2, priority=9))
+    assert [d.reason for d in decisions if isinstance(d, Preempt)] == [reason] * expected
+
+
+def test_the_latest_of_the_lowest_go_first_and_others_before_ones_own() -> None:
+    bench = Bench(
+        queue("q", slots(2), cohort="all", preemption=RECLAIM),
+        queue("r", slots(2), cohort="all"),
+    )
+    bench.decide(work("w1", to="r"), work("w2", to="q"))
+    bench.decide(work("w3", to="r"))
+    bench.decide(work("w4", to="r"))
+    assert preempted(bench.decide(work("w5", priority=5))) == ["w4"]
+    assert preempted(bench.decide(work("w6", priority=5))) == ["w2"]
+
+
+def test_room_within_its_own_quota_is_made_before_borrowing() -> None:
+    bench = Bench(
+        queue("q", slots(4), cohort="all", preemption=RECLAIM),
+        queue("r", slots(2), cohort="all"),
+    )
+    bench.decide(work("w1", 1), work("w2", 2), *(work(f"w{n}", to="r") for n in (3, 4, 5)))
+    assert preempted(bench.decide(work("w9", 2, priority=5))) == ["w1", "w3"]
+
+
+@pytest.mark.parametrize(
+    ("quotas", "used", "asked", "expected"),
+    [
+        pytest.param(slots(2), (0, 3), 2, [], id="what is its own is kept from borrowers"),
+        pytest.param(slots(1), (0, 3), 3, [], id="what it would borrow is kept as well"),
+        pytest.param(slots(1, borrow=1), (0, 3), 2, [], id="within its borrowing limit"),
+        pytest.param(slots(1, borrow=1), (1, 1), 2, ["w4"], id="but not beyond that limit"),
+    ],
+)
+def test_who_may_not_preempt_keeps_its_place_as_head_of_a_strict_queue(
+    quotas: Any, used: tuple[int, int], asked: int, expected: list[str]
+) -> None:
+    rules = Preemption(reclaim="LowerPriority", borrow="LowerPriority")
+    bench = Bench(
+        cohort("all", None, slots(4 - quotas.flavors[0].quotas["slot"].nominal)),
+        queue("q", quotas, cohort="all", preemption=rules, strategy="StrictFIFO"),
+        queue("r", slots(0), cohort="all"),
+    )
+    bench.decide(*(held(f"w{i}", n, to=q) for i, n, q in zip((1, 2), used, "qr", strict=True)))
+    bench.decide(work("w1", used[0], priority=9), work("w2", used[1], to="r", priority=9))
+    assert admitted(bench.decide(work("w3", asked), work("w4", 1, to="r"))) == expected
+
+
+@pytest.mark.parametrize(
+    ("free", "expected"), [(2, None), (3, 3), (4, 4), (7, 7), (9, 9), (10, 10), (12, 10)]
+)
+def test_as_many_pods_as_fit(free: int, expected: int | None) -> None:
+    bench = Bench(queue("q", slots(12), preemption=LOWER))
+    bench.decide(work("w1", 12 - free, priority=9))
+    some = PodSet(name="main", count=10, min_count=3, requests={"slot": 1})
+    reserved = [d for d in bench.decide(work("w2", pod_sets=(some,))) if isinstance(d, Reserve)]
+    assert [d.pod_sets[0].count for d in reserved] == ([] if expected is None else [expected])
+
+
+def test_fewer_pods_preempt_fewer_others() -> None:
+    bench = Bench(queue("q", slots(6), preemption=LOWER))
+    bench.decide(work("w1", 3, priority=9), *(work(f"w{n}", priority=n) for n in (2, 3, 4)))
+    some = PodSet(name="main", count=5, min_count=2, requests={"slot": 1})
+    assert preempted(bench.decide(work("w9", priority=4, pod_sets=(some,)))) == ["w2", "w3"]
+
+
+# Claims ----------------------------------------------------------------------------------------
+
+
+def claiming() -> Bench:
+    """`w2` waits for `w1` to leave `q`; `r` has room."""
+    bench = Bench(queue("q", slots(1), preemption=LOWER), queue("r", slots(5)))
+    bench.decide(work("w1"))
+    assert preempted(bench.decide(work("w2", priority=5))) == ["w1"]
+    return bench
+
+
+def test_a_claim_moves_with_nobody_to_another_queue() -> None:
+    bench = claiming()
+    assert admitted(bench.decide(work("w2", priority=5, to="r", generation=1))) == ["w2"]
+    assert admitted(bench.decide(drained("ns/w1"))) == ["w1"]
+
+
+def test_a_claim_outlives_a_change_that_asks_the_same() -> None:
+    bench = claiming()
+    assert bench.decide(work("w2", priority=5, generation=1)) == []
+    (shard,) = bench.engine.shards()
+    assert list(shard.claims) == ["ns/w2"]
+    assert admitted(bench.decide(drained("ns/w1"))) == ["w2"]
+
+
+def test_a_claim_ends_when_its_owner_asks_for_something_else() -> None:
+    bench = claiming()
+    assert admitted(bench.decide(work("w2", 9, priority=5, generation=1))) == []
+    assert bench.reason("w2") == "ExceedsMaxQuota"
+
+
+def test_what_was_freed_for_a_queue_is_not_borrowed_by_a_higher_priority() -> None:
+    bench = Bench(
+        queue("q", slots(2), cohort="all", preemption=RECLAIM),
+        queue("r", slots(2), cohort="all"),
+    )
+    bench.decide(work("w1", 2, to="r"), work("w2", 1))
+    bench.decide(work("w3", 1, to="r"))
+    assert preempted(bench.decide(work("w4", 1, priority=5))) == ["w3"]
+    assert admitted(bench.decide(work("w5", 1, to="r", priority=9), drained("ns/w3"))) == ["w4"]
+
+
+def test_an_equal_priority_does_not_take_what_is_claimed() -> None:
+    bench = Bench(queue("q", slots(2), preemption=LOWER))
+    bench.decide(work("w1", 1), work("w2", 1))
+    bench.decide(work("w3", 2, priority=5))
+    assert admitted(bench.decide(drained("ns/w1"), work("w0", 1, priority=5))) == []
+    assert admitted(bench.decide(drained("ns/w2"))) == ["w3"]
