@@ -6,6 +6,8 @@ import pytest
 
 from services.quota.engine import Policy
 from services.quota.engine.facts import (
+    FlavorChanged,
+    Fungibility,
     PodSet,
     Preempt,
     Preemption,
@@ -14,15 +16,18 @@ from services.quota.engine.facts import (
 from services.quota.engine.fair_sharing import NEGATIVE, Share, compare
 from services.quota.engine.preemption.fair import Strategy
 from tests.unit.quota.builders import (
+    CLUSTER,
     LOWER,
     RECLAIM,
     Bench,
     admitted,
     cohort,
     drained,
+    group,
     held,
     preempted,
     queue,
+    quota,
     slots,
     work,
 )
@@ -38,6 +43,7 @@ from tests.unit.quota.builders import (
         pytest.param(None, [4], 1, 1, id="a share that was higher before gives way at last"),
         pytest.param(("LessThanOrEqualToFinalShare",), [4], 1, 0, id="not if that is not asked"),
         pytest.param(("LessThanInitialShare",), [1, 1, 1, 1], 2, 0, id="equal shares stay"),
+        pytest.param(("LessThanInitialShare",), [2, 2], 2, 0, id="even if one were enough"),
         pytest.param(("LessThanInitialShare",), [1, 1, 1, 1], 1, 1, id="a lower share gets in"),
     ],
 )
@@ -93,6 +99,53 @@ def test_of_equal_shares_the_lower_priority_gives_way(in_r: int, in_s: int, expe
     mine = [work(f"w{n}", to="r", priority=in_r) for n in (1, 2, 3)]
     bench.decide(*mine, *(work(f"w{n}", to="s", priority=in_s) for n in (4, 5, 6)))
     assert preempted(bench.decide(work("w9", 1, priority=5))) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("r_in", "s_in", "expected"),
+    [
+        pytest.param("all", "b", "s", id="a cohort before a queue"),
+        pytest.param("b", "all", "r", id="wherever the queue stands"),
+        pytest.param("a", "b", "s", id="the later of two cohorts"),
+    ],
+)
+def test_of_equal_shares_in_a_hierarchy(r_in: str, s_in: str, expected: str) -> None:
+    bench = Bench(
+        *(cohort(n, "all") for n in ("a", "b")),
+        queue("q", slots(2), cohort="all", preemption=RECLAIM),
+        queue("r", slots(2), cohort=r_in),
+        queue("s", slots(2), cohort=s_in),
+        policy=Policy(fair_sharing=True),
+    )
+    bench.decide(*(work(f"w{n}", to="r") for n in (1, 2, 3)))
+    bench.decide(*(work(f"w{n}", to="s") for n in (4, 5, 6)))
+    decisions = bench.decide(work("w9"))
+    assert [d.cluster_queue for d in decisions if isinstance(d, Preempt)] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("preference", "given", "victims"),
+    [
+        pytest.param("BorrowingOverPreemption", ["a"], [], id="borrow rather than preempt"),
+        pytest.param("PreemptionOverBorrowing", [], ["w2"], id="preempt rather than borrow"),
+    ],
+)
+def test_where_one_flavor_would_be_borrowed_and_the_other_preempted(
+    preference: Any, given: list[str], victims: list[str]
+) -> None:
+    rules = Fungibility(
+        when_can_borrow="TryNextFlavor", when_can_preempt="TryNextFlavor", preference=preference
+    )
+    pair = group(("a", {"slot": quota(1)}), ("b", {"slot": quota(1)}))
+    bench = Bench(
+        *(FlavorChanged(cluster=CLUSTER, name=name) for name in "ab"),
+        queue("q", pair, cohort="all", preemption=LOWER, fungibility=rules),
+        queue("r", group(("a", {"slot": quota(2)})), cohort="all"),
+    )
+    bench.decide(work("w1", priority=9), work("w2"))
+    decisions = bench.decide(work("w3", priority=5))
+    assert preempted(decisions) == victims
+    assert [d.pod_sets[0].flavors["slot"] for d in decisions if isinstance(d, Reserve)] == given
 
 
 def test_whose_priority_fell_may_be_preempted() -> None:

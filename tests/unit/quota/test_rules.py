@@ -44,6 +44,7 @@ from tests.unit.quota.builders import (
     queue,
     quota,
     slots,
+    waits,
     work,
 )
 
@@ -351,6 +352,13 @@ def test_a_retry(pause: int, expected: bool) -> None:
     (evict,) = bench.decide(says("Retry", at, retry_after=pause))
     assert isinstance(evict, Evict)
     assert evict.requeue_at == (at + pause if expected else None)
+
+
+def test_who_is_kept_out_is_told_so_once() -> None:
+    bench = Bench(queue("q"))
+    assert waits(bench.decide(work("w1", gated="a"))) == {"w1": "AdmissionGated"}
+    assert waits(bench.decide(work("w1", gated="a,b", generation=1))) == {}
+    assert waits(bench.decide(work("w1", on_hold="x", generation=2))) == {"w1": "OnHold"}
 
 
 def test_what_is_held_on_a_flavor_that_no_queue_has_still_counts() -> None:
