@@ -96,6 +96,9 @@ class Durables:
         self._connection = connection
         self._worker = worker
         self._registrations: list[Registration] = []
+        self._subscribers: list[Any] = []
+        """FastStream's, in the order of the registrations: the broker gives them in another."""
+
         self._born: dict[str, str] = {}
         """Durable to the birth of its log."""
 
@@ -112,7 +115,7 @@ class Durables:
         taken = {(other.stream, other.durable) for other in self._registrations}
         assert (registration.stream, registration.durable) not in taken, "durable used twice"
         self._registrations.append(registration)
-        subscribe(self._connection.broker, registration, self._worker)
+        self._subscribers.append(subscribe(self._connection.broker, registration, self._worker))
 
     async def start(self) -> None:
         """Make the consumers as registered, then begin to pull."""
@@ -125,13 +128,10 @@ class Durables:
             await self._ensure(registration)
         self._nc = self._connection.nc
         await self._connection.broker.start()
-        for registration, subscriber in zip(
-            self._registrations, self._connection.broker.subscribers, strict=True
-        ):
+        for registration, subscriber in zip(self._registrations, self._subscribers, strict=True):
             # A public attribute of FastStream's subscriber, read anew for each fetch.
-            inner: Any = subscriber
-            inner.subscription = PacedSubscription(
-                inner.subscription,
+            subscriber.subscription = PacedSubscription(
+                subscriber.subscription,
                 Pull(self._connection, view_of(registration.stream), registration.durable),
                 registration.durable,
                 self._connection,
@@ -210,13 +210,13 @@ class Durables:
                 return
 
 
-def subscribe(broker: NatsBroker, registration: Registration, worker: Worker) -> None:
+def subscribe(broker: NatsBroker, registration: Registration, worker: Worker) -> Any:
     """Hang `registration` on `broker`: the only place that makes a subscriber."""
 
     async def deliver(message: Msg) -> None:
         await worker.take(registration, message)
 
-    broker.subscriber(
+    subscriber = broker.subscriber(
         stream=JStream(view_of(registration.stream), declare=False),
         durable=registration.durable,
         config=ConsumerConfig(
@@ -227,7 +227,9 @@ def subscribe(broker: NatsBroker, registration: Registration, worker: Worker) ->
         pull_sub=PullSub(batch_size=BATCH, timeout=FETCH_SECONDS),
         decoder=_raw,
         no_reply=True,
-    )(deliver)
+    )
+    subscriber(deliver)
+    return subscriber
 
 
 async def _raw(message: StreamMessage[Msg]) -> Msg:
