@@ -66,6 +66,20 @@ async def test_filters_choose_what_a_durable_gets(bus_factory: Stage) -> None:
     assert handler.steps == [("b", 0)]
 
 
+async def test_each_of_many_handlers_gets_what_its_own_durable_is_given(bus_factory: Stage) -> None:
+    bus, handlers = bus_factory.bus(), [Handling() for _ in range(12)]
+    for number, handler in enumerate(handlers):
+        filters = (f"sluice.workload.*.team-{number}.>",)
+        bus.work("WORKLOADS", f"worker-{number}", handler, filters=filters)
+    await bus.start()
+
+    each = [workload(f"w{number}", namespace=f"team-{number}") for number in range(12)]
+    await publish_all(bus, *each)
+    await eventually(lambda: sum(len(handler.entries) for handler in handlers) == 12)
+
+    assert [handler.steps for handler in handlers] == [[(f"w{number}", 0)] for number in range(12)]
+
+
 async def test_what_was_handled_does_not_come_again_to_the_next_life(bus_factory: Stage) -> None:
     first, handler = bus_factory.bus("first"), Handling()
     first.work("WORKLOADS", "worker", handler)
