@@ -138,7 +138,7 @@ def free(shard: Shard, w: Workload, reason: str, decisions: list[Decision]) -> N
     """It holds no more. Whoever waits for it may go on."""
     if w.place is not Place.HOLDING:
         return
-    held_by = w.held_by
+    held_by, evicted = w.held_by, w.evicted
     cq = _detach(shard, w)
     decisions.append(
         Release(cluster=shard.name, key=w.key, uid=w.uid, cluster_queue=held_by, reason=reason)
@@ -154,7 +154,8 @@ def free(shard: Shard, w: Workload, reason: str, decisions: list[Decision]) -> N
     w.preempted_by = None
     if claimer is not None:
         _victim_gone(shard, claimer, w)
-    gone_from_claims(shard, w)
+    if evicted:  # Else no claim waits for it.
+        gone_from_claims(shard, w)
     if cq is not None:
         _woken(shard, cq)
 
