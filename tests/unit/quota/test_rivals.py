@@ -23,6 +23,7 @@ from tests.unit.quota.builders import (
     admitted,
     cohort,
     drained,
+    finished,
     group,
     held,
     preempted,
@@ -146,6 +147,14 @@ def test_where_one_flavor_would_be_borrowed_and_the_other_preempted(
     decisions = bench.decide(work("w3", priority=5))
     assert preempted(decisions) == victims
     assert [d.pod_sets[0].flavors["slot"] for d in decisions if isinstance(d, Reserve)] == given
+
+
+def test_within_one_second_nobody_is_later() -> None:
+    bench = Bench(queue("q", slots(2), preemption=LOWER))
+    for name, now in (("w1", 999_200_000_000), ("w5", 999_900_000_000)):
+        bench.now = now
+        bench.decide(work(name))
+    assert preempted(bench.decide(work("w9", priority=5))) == ["w1"]
 
 
 def test_whose_priority_fell_may_be_preempted() -> None:
@@ -303,6 +312,21 @@ def test_a_claim_ends_when_its_owner_asks_for_something_else() -> None:
     bench = claiming()
     assert admitted(bench.decide(work("w2", 9, priority=5, generation=1))) == []
     assert bench.reason("w2") == "ExceedsMaxQuota"
+
+
+def test_a_strict_queue_forgets_a_claimer_that_left() -> None:
+    bench = Bench(queue("q", slots(1), preemption=LOWER, strategy="StrictFIFO"))
+    bench.decide(work("w1"))
+    bench.decide(work("w2", priority=5), work("w3"))
+    assert admitted(bench.decide(finished("w2"), drained("ns/w1"))) == ["w1"]
+
+
+def test_nobody_of_a_strict_queue_passes_its_claimer() -> None:
+    bench = Bench(queue("q", slots(2), preemption=LOWER, strategy="StrictFIFO"))
+    bench.decide(work("w1", 2))
+    bench.decide(work("w2", 1, priority=5))
+    assert admitted(bench.decide(work("w3", 1, priority=1))) == []
+    assert admitted(bench.decide(drained("ns/w1"))) == ["w2", "w3"]
 
 
 def test_what_was_freed_for_a_queue_is_not_borrowed_by_a_higher_priority() -> None:

@@ -8,6 +8,7 @@ import pytest
 from services.quota.engine import Policy
 from services.quota.engine.facts import (
     AdmissionCheckChanged,
+    Admit,
     CheckRule,
     CheckState,
     ClusterQueueGone,
@@ -312,6 +313,16 @@ def test_who_backs_off_does_not_keep_those_behind_it_asleep() -> None:
     assert reserve.key == "other/w2"
 
 
+def test_who_waits_goes_on_waiting_when_the_rules_of_order_change() -> None:
+    policy = Policy(resource_weights={}, half_life=3600 * SECOND, sampling_interval=SECOND)
+    bench = Bench(queue("q", slots(1)), policy=policy)
+    bench.decide(work("w1"), work("w2"), work("w3"))
+    bench.decide(queue("q", slots(1), usage_based=True))
+    assert admitted(bench.decide(finished("w1"))) == ["w2"]
+    bench.decide(queue("q", slots(1)))
+    assert admitted(bench.decide(finished("w2"))) == ["w3"]
+
+
 def test_a_strict_queue_keeps_what_its_rules_refuse_as_its_head() -> None:
     for strategy, expected in (("StrictFIFO", []), ("BestEffortFIFO", ["w2"])):
         bench = Bench(queue("q", slots(2), strategy=strategy))
@@ -339,6 +350,26 @@ def test_what_a_check_said_before_the_reservation_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        pytest.param((), 0, id="nothing said"),
+        pytest.param((("machines", "Pending"), ("budget", "Pending")), 0, id="both pending"),
+        pytest.param((("machines", "Ready"),), 0, id="one of two"),
+        pytest.param((("machines", "Ready"), ("budget", "Pending")), 0, id="one pending"),
+        pytest.param((("machines", "Ready"), ("budget", "Ready")), 1, id="both ready"),
+        pytest.param((("machines", "Ready"), ("other", "Ready")), 0, id="one that is not asked"),
+    ],
+)
+def test_all_checks_must_be_ready(said: Any, expected: int) -> None:
+    rules = (*CHECKED, CheckRule(name="budget"))
+    more = AdmissionCheckChanged(cluster=CLUSTER, name="budget")
+    bench = Bench(CHECK, more, queue("q", checks=rules))
+    bench.decide(work("w1"))
+    facts = [replace(says(state, bench.now), check=name) for name, state in said]
+    assert [type(d) for d in bench.decide(*facts)] == [Admit] * expected
+
+
+@pytest.mark.parametrize(
     ("pause", "expected"),
     [
         pytest.param(0, False, id="a retry without a pause may queue again at once"),
@@ -359,6 +390,11 @@ def test_who_is_kept_out_is_told_so_once() -> None:
     assert waits(bench.decide(work("w1", gated="a"))) == {"w1": "AdmissionGated"}
     assert waits(bench.decide(work("w1", gated="a,b", generation=1))) == {}
     assert waits(bench.decide(work("w1", on_hold="x", generation=2))) == {"w1": "OnHold"}
+
+
+def test_who_is_refused_by_its_rules_is_told_so() -> None:
+    bench = Bench(queue("q"))
+    assert waits(bench.decide(work("w1", inadmissible="no"))) == {"w1": "Misconfigured"}
 
 
 def test_what_is_held_on_a_flavor_that_no_queue_has_still_counts() -> None:
