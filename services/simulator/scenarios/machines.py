@@ -114,15 +114,18 @@ class _Fleet(FakeHosts):
 
 
 class _Canary:
-    """Remembers every private key, to look for it everywhere at the end."""
+    """Remembers every private key and password, to look for it everywhere at the end."""
 
     def __init__(self, keys: Keys, seen: list[bytes]) -> None:
         self._keys = keys
         self._seen = seen
 
     async def hand_over(self, private_key: bytes) -> Mapping[str, str]:
-        self._seen.append(private_key)
-        return await self._keys.hand_over(private_key)
+        secret = await self._keys.hand_over(private_key)
+        # A part of it without line ends, as it would stand in JSON, in a log, and in base64.
+        self._seen += [private_key.split(b"\n")[2][:40], base64.b64encode(private_key)[8:48]]
+        self._seen += [secret["otp"].encode()] if "otp" in secret else []
+        return secret
 
 
 class _Scene:
@@ -141,7 +144,7 @@ class _Scene:
             broken_rate=random.choice((0.0, 0.0, 0.1, 0.3)),
         )
         self.one_time = random.random() < 1 / 2
-        self.private_keys: list[bytes] = []
+        self.canaries: list[bytes] = []
         self.deleted: set[str] = set()
         self._records: dict[str, PlatformState] = {}
         self._read_to = 0
@@ -161,7 +164,7 @@ class _Scene:
             bus=bus,
             providers={"fake": _Cloud(self.cloud, self.world)},
             hosts=_Fleet(self.fleet, self.world),
-            keys=_Canary(keys, self.private_keys),
+            keys=_Canary(keys, self.canaries),
             now=context.now,
             random=context.random,
             entropy=context.random.randbytes,
@@ -369,15 +372,17 @@ class _Scene:
         ]
 
     def _leaks(self) -> list[str]:
-        """Streams, and the log of all processes, in which a key or a part of it stands."""
-        marks = [key.split(b"\n")[2][:40] for key in self.private_keys]
-        marks += [base64.b64encode(key)[8:48] for key in self.private_keys]
+        """Streams, and the log of all processes, in which one of them stands."""
         places = {
             name: b"\n".join(stored.data for stored in stream.messages.values())
             for name, stream in self.town.server.streams.items()
         }
         places["the log"] = "\n".join(self.world.log).encode()
-        return [place for place, text in places.items() if any(mark in text for mark in marks)]
+        return [
+            place
+            for place, text in places.items()
+            if any(canary in text for canary in self.canaries)
+        ]
 
 
 def _is_done(task_run: Mapping[str, Any]) -> bool:

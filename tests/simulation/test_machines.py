@@ -1,0 +1,31 @@
+"""Worlds of machines end well, and what is left behind in one is found."""
+
+import pytest
+
+from services.provisioner import usher
+from services.provisioner.fake_hosts import FakeHosts
+from services.provisioner.hosts import Place
+from services.simulator.scenarios.machines import play
+
+SEEDS = (2, 124, 160)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_is_left_behind_and_no_limit_is_exceeded(seed: int) -> None:
+    assert play(seed).problems == []
+
+
+def test_a_user_that_stays_on_a_host_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forget(self: FakeHosts, place: Place) -> None:
+        del self, place
+
+    monkeypatch.setattr(FakeHosts, "clean", forget)
+    assert any("users on hosts" in problem for problem in play(2).problems)
+
+
+def test_a_key_that_is_not_sealed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plain(content: bytes, **_: object) -> str:
+        return content.decode()
+
+    monkeypatch.setattr(usher, "seal", plain)
+    assert any("a private key can be read in HOSTS" in problem for problem in play(160).problems)
