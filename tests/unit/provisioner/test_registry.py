@@ -1,0 +1,73 @@
+"""Types of machines: ours, and those that other packages bring."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from services.provisioner.host_config import DynamicPlatform, parse_host_config
+from services.provisioner.providers.fake import FakeCloud, FakeProvider
+from services.provisioner.providers.registry import (
+    GROUP,
+    ProviderKind,
+    Registry,
+    UnknownProviderError,
+    installed_kinds,
+)
+from services.provisioner.secrets import Secrets
+from tests.unit.provisioner.stage import HOST_CONFIG
+
+opened: list[Mapping[str, str]] = []
+
+
+def open_one(account: Mapping[str, str], secrets: Secrets) -> FakeProvider:
+    del secrets
+    opened.append(account)
+    return FakeProvider(FakeCloud(now=lambda: datetime.now(UTC)))
+
+
+MINE = ProviderKind(open=open_one, ssh_user="me")
+NOT_MINE = "something else"
+
+
+def entry(name: str, attribute: str) -> EntryPoint:
+    return EntryPoint(name=name, value=f"{__name__}:{attribute}", group=GROUP)
+
+
+def test_a_package_adds_a_type_and_one_that_is_broken_harms_only_itself() -> None:
+    kinds = installed_kinds(
+        (entry("mine", "MINE"), entry("wrong", "NOT_MINE"), entry("gone", "NOWHERE"))
+    )
+    assert kinds == {"mine": MINE}
+    registry = Registry({}, kinds=kinds)
+    config = parse_host_config(
+        {**HOST_CONFIG, "dynamic.linux-arm64.type": "mine", "dynamic.linux-arm64.ssh-secret": "s"},
+        available=registry.types,
+    )
+    assert isinstance(config.platforms["linux/arm64"], DynamicPlatform)
+    assert registry.ssh_user("mine") == "me"
+
+
+def test_an_account_is_opened_once_and_found_again_by_what_its_machines_record() -> None:
+    opened.clear()
+    registry = Registry({}, kinds={"mine": MINE})
+    data = {
+        **HOST_CONFIG,
+        "dynamic.linux-arm64.type": "mine",
+        "dynamic.linux-arm64.ssh-secret": "s",
+        "dynamic.linux-arm64.crn": "crn:v1:a/b?c&d=e",
+        "dynamic.linux-arm64.region": "north 1",
+    }
+    platform = parse_host_config(data, available=registry.types).platforms["linux/arm64"]
+    assert isinstance(platform, DynamicPlatform)
+    account = platform.machines.account
+
+    assert registry.get(account) is registry.get(account)
+    assert opened == [{"crn": "crn:v1:a/b?c&d=e", "region": "north 1"}]
+    assert [name for name, _ in registry.all()] == [account]
+
+
+def test_a_record_of_a_type_that_is_no_more_says_so() -> None:
+    with pytest.raises(UnknownProviderError, match="no provider 'mine' here; there are: other"):
+        Registry({}, kinds={"other": MINE}).get("mine?region=a")
