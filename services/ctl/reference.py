@@ -23,7 +23,16 @@ from services.watcher.settings import WatcherSettings
 from shared.bus.asyncapi import asyncapi, to_yaml
 from shared.bus.worker import Registration
 from shared.contracts.admissions import Admission, Term
-from shared.contracts.effects import CheckState, DeadLetter, Dispatch, HostState, Outcome
+from shared.contracts.effects import (
+    CheckState,
+    DeadLetter,
+    Dispatch,
+    HostState,
+    OneTimeKey,
+    Outcome,
+    PlatformState,
+    SealKey,
+)
 from shared.contracts.messages import Message
 from shared.contracts.observed import Observed, Synced, observed_filter
 from shared.contracts.queues import QueueStatus
@@ -113,8 +122,8 @@ def pages() -> tuple[Page, ...]:
             name="provisioner",
             about="Finds and starts the machines that admitted work needs.",
             settings=ProvisionerSettings,
-            watches=(("OBSERVED", ()), ("HOSTS", ())),
-            publishes=(HostState,),
+            watches=(("OBSERVED", ()), ("HOSTS", ()), ("KEYS", ())),
+            publishes=(HostState, PlatformState, OneTimeKey),
         ),
         Page(
             name="patcher",
@@ -127,7 +136,7 @@ def pages() -> tuple[Page, ...]:
                 ("QUEUES", ("sluice.queue.hub.>",)),
             ),
             works=_patcher_works(),
-            publishes=(Outcome, DeadLetter),
+            publishes=(Outcome, SealKey, DeadLetter),
         ),
     )
 
