@@ -54,7 +54,6 @@ def adopt(shard: Shard, w: Workload, fact: Held) -> None:
     """Count an admission that was decided before."""
     drop_claim(shard, w)
     leave(w)
-    _detach(shard, w)
     w.lq = f"{w.namespace}/{fact.queue}" if fact.queue else w.lq
     if w.fact is None:
         w.priority = fact.priority

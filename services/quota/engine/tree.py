@@ -88,10 +88,6 @@ class Node:
         """What may be stored in and borrowed from the parent together."""
         self.usage: list[int] = []
 
-    def above(self, index: int) -> int:
-        """How far usage exceeds the node's own quota; what it borrows."""
-        return max(0, self.usage[index] - self.subtree[index])
-
 
 class Tree:
     """All nodes below one root, with one numbering of (flavor, resource)."""

@@ -392,6 +392,11 @@ def test_who_is_kept_out_is_told_so_once() -> None:
     assert waits(bench.decide(work("w1", on_hold="x", generation=2))) == {"w1": "OnHold"}
 
 
+def test_nothing_is_said_of_who_has_gone() -> None:
+    bench = Bench(queue("q"))
+    assert waits(bench.decide(work("w1", gated="a"), finished("w1"))) == {}
+
+
 def test_who_is_refused_by_its_rules_is_told_so() -> None:
     bench = Bench(queue("q"))
     assert waits(bench.decide(work("w1", inadmissible="no"))) == {"w1": "Misconfigured"}
