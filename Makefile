@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types imports test test-cluster contracts conformance classification simulate demo dev ci bench-engine bench-webhook bench-bus clean
+.PHONY: help setup fmt lint types imports test test-cluster contracts conformance classification simulate demo dev ci bench-engine bench-webhook bench-bus bench-cluster clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ bench-engine: setup ## Measure the engine: admissions per CPU second, peak MiB
 
 bench-webhook: setup ## Measure the webhook: p50, p99 at 200 reviews a second
 	$(RUN)/python -m services.classifier.bench
+
+bench-cluster: setup ## Replay the reference's load against the simulator (LOAD=baseline SCALE=0.1)
+	$(RUN)/python -m services.ctl.bench_cluster --load $(or $(LOAD),baseline) --scale $(or $(SCALE),0.1)
 
 bench-bus: setup ## Measure the bus: publishes and reads a second
 	$(RUN)/python -m shared.bus.bench
