@@ -60,7 +60,19 @@ def asyncapi(
 
 def to_yaml(document: Document) -> str:
     """Render as a file that a person can read and `git diff` can compare."""
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=100)
+    ordered = {key: _ordered(value) for key, value in document.items()}
+    return yaml.safe_dump(ordered, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _ordered(value: Any) -> Any:
+    """The same document in the same order every time: FastStream lists subscribers in any order."""
+    if isinstance(value, dict):
+        return {key: _ordered(value[key]) for key in sorted(value)}
+    if isinstance(value, list):
+        items = [_ordered(item) for item in value]
+        references = all(isinstance(item, dict) and item.keys() == {"$ref"} for item in items)
+        return sorted(items, key=lambda item: str(item["$ref"])) if references else items
+    return value
 
 
 def messages_of(log: str, filters: tuple[str, ...] = ()) -> list[type[Message]]:
