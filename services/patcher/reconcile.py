@@ -229,6 +229,10 @@ class Reconciler:
         def patch(current: Object) -> Patch | None:
             nonlocal before
             before = current
+            if admission.state == "waiting" and self._overtaken(admission):
+                # The object changed because it was admitted meanwhile: a reason that was on its
+                # way must not take that back. What overtook it is written by its own handler.
+                return None
             return status_patch(current, status.status_for(current, admission))
 
         after = await self._writer.patch(WORKLOAD, obj, patch, subresource="status")
@@ -236,6 +240,13 @@ class Reconciler:
             for one in news.of_status(before, after, admission):
                 self._events.say(WORKLOAD, after, one.reason, one.message, type_=one.type_)
         return after
+
+    def _overtaken(self, admission: Admission) -> bool:
+        latest = self._mirror.admission(admission.namespace, admission.name)
+        return latest is not None and (latest.term, latest.number) > (
+            admission.term,
+            admission.number,
+        )
 
     async def _finish(self, state: WorkloadState) -> None:
         """Write the end, let the object go, and remember nothing of that workload."""

@@ -7,9 +7,11 @@ import pytest
 
 from services.classifier.projection import project_foreign
 from services.classifier.surroundings import Surroundings
+from services.simulator.local import LocalKube
 from shared.contracts import kinds
-from shared.contracts.kinds import Object
+from shared.contracts.kinds import Kind, Object
 from shared.contracts.workloads import WorkloadState
+from shared.kube.port import Patch
 from tests.unit.patcher.stage import Setup, until
 
 
@@ -66,6 +68,29 @@ class Theirs(Setup):
         return any(c["reason"] == reason for c in conditions)
 
 
+class Slow(LocalKube):
+    """Keeps the first reason that is written on its way until the test lets it arrive."""
+
+    def __init__(self, inner: LocalKube) -> None:
+        super().__init__(inner._api)  # The same cluster, as another client has it.
+        self.held = asyncio.Event()
+        self.arrive = asyncio.Event()
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        patch: Patch,
+        *,
+        subresource: str | None = None,
+    ) -> Object:
+        if "WaitingForQuota" in str(patch) and not self.held.is_set():
+            self.held.set()
+            await self.arrive.wait()
+        return await super().patch(kind, namespace, name, patch, subresource=subresource)
+
+
 @pytest.fixture
 async def theirs() -> AsyncIterator[Theirs]:
     subject = Theirs()
@@ -109,6 +134,21 @@ async def test_who_waits_for_a_moment_costs_no_write(theirs: Theirs) -> None:
     await until(lambda: theirs.is_true("Admitted"))
     await asyncio.sleep(0.3)
     assert int((await theirs.now())["metadata"]["resourceVersion"]) == version + 1
+
+
+async def test_a_reason_that_comes_late_does_not_take_the_admission_back(theirs: Theirs) -> None:
+    theirs.patchers_kube = slow = Slow(theirs.kube)
+    await theirs.kill_patcher()
+    await theirs.start_patcher()
+    state = await theirs.make()
+    await theirs.decide(state, "waiting", reason="WaitingForQuota", message="1 more needed")
+    await slow.held.wait()
+    await theirs.decide(state, "admitted")
+    await until(lambda: theirs.is_true("Admitted"))
+    slow.arrive.set()
+    await asyncio.sleep(0.3)
+    assert await theirs.is_true("Admitted")
+    assert (await theirs.now())["status"]["admission"]["clusterQueue"] == "cq"
 
 
 async def test_an_eviction_is_told_and_over_when_their_controller_gives_the_quota_back(
