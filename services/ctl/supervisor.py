@@ -219,12 +219,19 @@ class Supervisor:
             child.signal(signal.SIGKILL)  # Also when we are cancelled: nobody stays.
 
     async def _copy(self, name: str, output: asyncio.StreamReader, log: BufferedWriter) -> None:
+        begun = b""  # A line whose end has not been written yet.
         while chunk := await output.read(LINE_BYTES_MAX):
             log.write(chunk)
             log.flush()
-            if self._echo is not None:
-                for line in chunk.decode(errors="replace").splitlines():
-                    self._echo(name, line)
+            *lines, begun = (begun + chunk).split(b"\n")
+            self._show(name, lines)
+        if begun:
+            self._show(name, [begun])
+
+    def _show(self, name: str, lines: list[bytes]) -> None:
+        if self._echo is not None:
+            for line in lines:
+                self._echo(name, line.decode(errors="replace").rstrip("\r"))
 
 
 def _die_with(parent: int) -> Callable[[], None] | None:

@@ -102,8 +102,10 @@ async def test_a_leader_that_lost_its_server_is_not_reordered(server: EmbeddedSe
     stored = [step_of(entry)[1] for entry in (await replay.until_caught_up())[0]]
 
     assert stored == list(range(len(stored)))
-    done = [result.exception() is None for result in results]
-    assert done == sorted(done, reverse=True), "none succeeds behind one that failed"
+    # A refusal does not prove that nothing was stored (the answer may have been lost with the server),
+    # but what was acknowledged is there.
+    acknowledged = {i for i, result in enumerate(results) if result.exception() is None}
+    assert acknowledged <= set(stored)
     await bus.stop()
 
 

@@ -157,6 +157,7 @@ def _patcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
         bus=bus,
         kube=town.cluster_for(context),
         now=context.now,
+        entropy=context.random.randbytes,
     )
 
 
