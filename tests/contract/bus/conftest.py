@@ -1,14 +1,11 @@
 """One suite, two stages."""
 
-import importlib.util
 from collections.abc import AsyncIterator
 
 import pytest
 
 from shared.testing.nats_server import nats_server
 from tests.contract.bus.stage import ACK_WAIT_SECONDS, MemoryStage, NatsStage, Readings, Stage
-
-HAS_MEMORY = importlib.util.find_spec("shared.testing.world.memory_bus") is not None
 
 
 @pytest.fixture(params=["memory", "nats"])
@@ -21,13 +18,11 @@ async def bus_factory(
             real = NatsStage(server)
             yield real
             await real.close()
-    elif HAS_MEMORY:
+    else:
         monkeypatch.setattr("shared.testing.world.memory_server.ACK_WAIT_SECONDS", ACK_WAIT_SECONDS)
         memory = MemoryStage()
         yield memory
         await memory.close()
-    else:
-        pytest.skip("the memory bus is not there yet")
 
 
 @pytest.fixture
