@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from nats.aio.client import Client
 
-__all__ = ["GATHER_SECONDS", "gather_writes"]
+__all__ = ["GATHER_SECONDS", "gather_writes", "round_trip"]
 
 GATHER_SECONDS: Final = 0.002
 """Between two writes. Who says something after a longer silence is heard at once."""
@@ -50,3 +50,13 @@ def gather_writes(nc: Client, *, seconds: float = GATHER_SECONDS) -> None:
     nc._flush_queue = _Gathering(queue.maxsize, seconds)  # noqa: SLF001
     # The flusher waits on the old one: this makes it look again.
     queue.put_nowait(asyncio.get_running_loop().create_future())
+
+
+async def round_trip(nc: Client) -> None:
+    """Return once the server has taken in all that was said so far.
+
+    nats-py's own `flush` is not enough: it writes its PING past the commands that wait to be written,
+    so the PONG proves nothing about them.
+    """
+    await nc._flush_pending(force_flush=True)  # noqa: SLF001  # there is no public way
+    await nc.flush()

@@ -23,6 +23,7 @@ from shared.bus.api import MESSAGE_NOT_FOUND, ApiError, call
 from shared.bus.apply import check
 from shared.bus.broker import GRACEFUL_SECONDS, Connection
 from shared.bus.durables import Durables
+from shared.bus.gathering import round_trip
 from shared.bus.lease import NatsLease, acquire
 from shared.bus.port import (
     BusError,
@@ -293,7 +294,7 @@ class NatsBus:
         """Until the server knows who answers: the next question must not go astray."""
         if self._connection.ready:
             with contextlib.suppress(NatsError):
-                await self._connection.nc.flush()
+                await round_trip(self._connection.nc)
 
     def _on_up(self) -> None:
         if self._connection.nc is not self._listening_on:

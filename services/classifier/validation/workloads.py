@@ -270,8 +270,9 @@ def _smaller(was: Any, is_: Any) -> bool:
 def _admission_update(obj: Object, old: Object) -> Iterator[Problem]:
     """An admission is given and taken back as a whole; only where pods go may be filled in later."""
     before, now = at(old, "status", "admission"), at(obj, "status", "admission")
-    if before is not None and now is not None and _placeless(before) != _placeless(now):
-        yield invalid("status.admission", now, IMMUTABLE)
+    if before is None or now is None or _placeless(before) == _placeless(now):
+        return
+    yield invalid("status.admission", now, IMMUTABLE)
 
 
 def _placeless(admission: Object) -> Object:
@@ -280,7 +281,7 @@ def _placeless(admission: Object) -> Object:
         {key: value for key, value in assigned.items() if key not in later}
         for _, assigned in indexed("", listed(admission, "podSetAssignments"))
     ]
-    return {**admission, "podSetAssignments": assignments}
+    return {**mapping(admission), "podSetAssignments": assignments}
 
 
 def _reclaimable_update(obj: Object, old: Object) -> Iterator[Problem]:

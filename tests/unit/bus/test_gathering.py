@@ -9,7 +9,7 @@ import pytest
 from nats.aio.client import Client
 
 from shared.bus.embedded import EmbeddedServer
-from shared.bus.gathering import gather_writes
+from shared.bus.gathering import gather_writes, round_trip
 
 
 @pytest.fixture
@@ -71,3 +71,19 @@ async def test_what_was_said_last_is_written_before_the_end(client: Client) -> N
     await asyncio.sleep(0.05)
     await other.close()
     assert [(await heard.next_msg(timeout=5)).data for _ in range(2)] == [b"1", b"2"]
+
+
+async def test_after_a_round_trip_the_server_knows_all_that_was_said(client: Client) -> None:
+    """Though the writer was busy; nats-py's own PING overtakes what waits to be written."""
+    gather_writes(client, seconds=0.2)
+    other = await nats.connect(client.connected_url.geturl())  # type: ignore[union-attr]
+    heard = await client.subscribe("a")
+    await round_trip(client)
+    for _ in range(2):
+        again = await client.subscribe("a")
+        await round_trip(client)
+        await other.publish("a", b"1")
+        await other.flush()
+        assert (await again.next_msg(timeout=5)).data == b"1"
+    assert heard.pending_msgs == 2
+    await other.close()
