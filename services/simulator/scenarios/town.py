@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from services.classifier import app as classifier
 from services.classifier.cel import CelEngine
@@ -52,8 +52,16 @@ Build = Callable[["Town", ProcessContext, Bus], Runnable]
 class Town:
     """Everything there is in one world."""
 
-    def __init__(self, world: World, *, rules: str = RULES) -> None:
+    def __init__(
+        self,
+        world: World,
+        *,
+        rules: str = RULES,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """`settings`: by service, what an operator set otherwise than the defaults."""
         self.world = world
+        self._settings = settings or {}
         self.server = MemoryServer(world=world)
         random = Random(f"cluster/{world.seed}")
         self.api = Api(now=world.now, random=random)
@@ -75,6 +83,10 @@ class Town:
             await running.run()
 
         return self.world.process(f"{service}-{replica}", start)
+
+    def set_for(self, service: str) -> dict[str, Any]:
+        """What an operator set for a service, by the names of its settings."""
+        return dict(self._settings.get(service, {}))
 
     def cluster_for(self, context: ProcessContext) -> WorldKube:
         """The cluster as a process has it."""
@@ -131,7 +143,9 @@ class _Webhook:
 
 def _watcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
     return watcher.assemble(
-        settings=WatcherSettings(cluster=CLUSTER, instance=context.instance),
+        settings=WatcherSettings(
+            cluster=CLUSTER, instance=context.instance, **town.set_for("watcher")
+        ),
         bus=bus,
         kube=town.cluster_for(context),
         now=context.now,
@@ -145,15 +159,17 @@ def _classifier(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
 
 
 def _quota(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
-    del town
+    own = {"audit_seconds": 2, **town.set_for("quota")}
     return quota.assemble(
-        settings=QuotaSettings(instance=context.instance, audit_seconds=2), bus=bus, now=context.now
+        settings=QuotaSettings(instance=context.instance, **own), bus=bus, now=context.now
     )
 
 
 def _patcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
     return patcher.assemble(
-        settings=PatcherSettings(cluster=CLUSTER, instance=context.instance),
+        settings=PatcherSettings(
+            cluster=CLUSTER, instance=context.instance, **town.set_for("patcher")
+        ),
         bus=bus,
         kube=town.cluster_for(context),
         now=context.now,
@@ -162,9 +178,8 @@ def _patcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
 
 
 def _provisioner(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
-    del town
     return provisioner.assemble(
-        settings=ProvisionerSettings(instance=context.instance),
+        settings=ProvisionerSettings(instance=context.instance, **town.set_for("provisioner")),
         bus=bus,
         providers={},
         now=context.now,
@@ -173,9 +188,8 @@ def _provisioner(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
 
 
 def _dispatcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
-    del town
     return dispatcher.assemble(
-        settings=DispatcherSettings(instance=context.instance),
+        settings=DispatcherSettings(instance=context.instance, **town.set_for("dispatcher")),
         bus=bus,
         now=context.now,
         random=context.random,
