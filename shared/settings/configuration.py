@@ -1,0 +1,241 @@
+"""Kueue's `Configuration` document, as far as Sluicegate follows it (`research/kueue.md` 1.10).
+
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+waitForPodsReady:
+  timeout: 5m
+  requeuingStrategy: {backoffLimitCount: 5}
+objectRetentionPolicies:
+  workloads: {afterFinished: 1h}
+
+One file for all services, read once at start. A section that Sluicegate does not have yet is read and
+left alone, so that a document that was written for Kueue can be used as it is; a misspelt one is refused.
+"""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+__all__ = [
+    "Configuration",
+    "ConfigurationError",
+    "ObjectRetentionPolicies",
+    "RequeuingStrategy",
+    "WaitForPodsReady",
+    "WorkloadRetention",
+    "duration_seconds",
+    "read_configuration",
+]
+
+GROUP: Final = "config.kueue.x-k8s.io"
+BYTES_MAX: Final = 1024 * 1024
+"""What fits into a ConfigMap."""
+
+_LEFT_ALONE: Final = frozenset(
+    {
+        "admissionFairSharing",
+        "cacheSyncTimeout",
+        "clientConnection",
+        "controller",
+        "fairSharing",
+        "featureGates",
+        "gracefulShutDown",
+        "health",
+        "integrations",
+        "internalCertManagement",
+        "leaderElection",
+        "manageJobsWithoutQueueName",
+        "managedJobsNamespaceSelector",
+        "metrics",
+        "multiKueue",
+        "namespace",
+        "pprofBindAddress",
+        "queueVisibility",
+        "resources",
+        "tls",
+        "visibilityServer",
+        "webhook",
+    }
+)
+"""Sections of Kueue's document that no service of ours reads from here."""
+
+_TIMEOUT_SECONDS: Final = {"v1beta1": 300.0, "v1beta2": 1800.0}
+"""Kueue's own defaults of `waitForPodsReady.timeout`; they differ between the versions."""
+
+_UNITS: Final = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+}
+_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+
+
+class ConfigurationError(ValueError):
+    """The document cannot be used. The text names file, field and rule."""
+
+
+def duration_seconds(value: object) -> float:
+    """Read a `metav1.Duration`: ``"1h30m"``, ``"0s"``. Raises ValueError; negative ones are refused."""
+    text = str(value)
+    if text == "0":
+        return 0.0
+    if text.startswith("-"):
+        raise ValueError(f"{text!r} must not be negative")
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f'{text!r} is no duration such as "5m" or "1h30m"')
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+Seconds = Annotated[float, BeforeValidator(duration_seconds)]
+
+
+class _Section(BaseModel):
+    """One section: immutable, with Kueue's names, and nothing that it does not know."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True
+    )
+
+
+class RequeuingStrategy(_Section):
+    """How a workload whose pods were not ready in time queues again."""
+
+    timestamp: Literal["Eviction", "Creation"] = "Eviction"
+    """Its place in the queue: that of its eviction, so behind those who came meanwhile, or its own."""
+
+    backoff_limit_count: Annotated[int, Field(ge=0)] | None = None
+    """After so many evictions the next one deactivates it; None: never."""
+
+    backoff_base_seconds: Annotated[int, Field(ge=0)] = 60
+    backoff_max_seconds: Annotated[int, Field(ge=0)] = 3600
+
+
+class WaitForPodsReady(_Section):
+    """All or nothing: who is admitted must get all its pods ready in time, or it goes."""
+
+    enable: bool = True
+    """`v1beta1` has to say so; in `v1beta2` the section itself does."""
+
+    timeout: Seconds = _TIMEOUT_SECONDS["v1beta1"]
+    """From admission until all pods are ready."""
+
+    recovery_timeout: Seconds | None = None
+    """From the loss of a pod until all are ready again; None: like `timeout`, 0: for ever."""
+
+    block_admission: bool = False
+    """Nobody is admitted while a workload that was admitted is not ready."""
+
+    requeuing_strategy: RequeuingStrategy = RequeuingStrategy()
+
+    @property
+    def recovery_seconds(self) -> float | None:
+        """The recovery timeout in force; None: there is none."""
+        seconds = self.timeout if self.recovery_timeout is None else self.recovery_timeout
+        return seconds or None
+
+
+class WorkloadRetention(_Section):
+    """How long what has ended is kept; None: until somebody deletes it."""
+
+    after_finished: Seconds | None = None
+    """From the end of a workload until its Workload object is deleted. The job is not."""
+
+    after_deactivated_by_kueue: Seconds | None = None
+    """From a deactivation that no user asked for until the job is deleted, and its Workload with it."""
+
+
+class ObjectRetentionPolicies(_Section):
+    """Of which objects old ones are deleted."""
+
+    workloads: WorkloadRetention = WorkloadRetention()
+
+
+class Configuration(_Section):
+    """The document."""
+
+    model_config = ConfigDict(extra="allow")
+
+    api_version: str = f"{GROUP}/v1beta2"
+    kind: Literal["Configuration"] = "Configuration"
+    wait_for_pods_ready: WaitForPodsReady | None = None
+    """None: nobody is evicted for pods that are not ready. (Kueue, from 0.19 on, waits 30 minutes.)"""
+
+    object_retention_policies: ObjectRetentionPolicies = ObjectRetentionPolicies()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_the_version(cls, document: Any) -> Any:
+        """`v1beta1` enables with a word and blocks by default; the timeouts differ, too."""
+        if not isinstance(document, dict):
+            return document
+        version = str(document.get("apiVersion", "")).rpartition("/")[2]
+        wait = document.get("waitForPodsReady")
+        if not isinstance(wait, dict) or version not in _TIMEOUT_SECONDS:
+            return document
+        old = version == "v1beta1"
+        wait = {
+            **({"enable": False} if old else {}),
+            "timeout": f"{_TIMEOUT_SECONDS[version]:g}s",
+            "blockAdmission": old,
+            **wait,
+        }
+        return {**document, "waitForPodsReady": wait}
+
+    @field_validator("api_version")
+    @classmethod
+    def _known_version(cls, value: str) -> str:
+        known = [f"{GROUP}/{version}" for version in _TIMEOUT_SECONDS]
+        if value not in known:
+            raise ValueError(f"{value!r}: one of {', '.join(known)}")
+        return value
+
+    @model_validator(mode="after")
+    def _known_sections(self) -> "Configuration":
+        unknown = sorted((self.model_extra or {}).keys() - _LEFT_ALONE)
+        if unknown:
+            raise ValueError(f"unknown field {', '.join(unknown)}")
+        return self
+
+    @property
+    def pods_ready(self) -> WaitForPodsReady | None:
+        """`waitForPodsReady`, if it is in force."""
+        wait = self.wait_for_pods_ready
+        return wait if wait is not None and wait.enable else None
+
+
+def read_configuration(path: Path | None) -> Configuration:
+    """Read the document; without a file everything is as by default. Raises `ConfigurationError`."""
+    if path is None:
+        return Configuration()
+    try:
+        text = path.read_text()
+        if len(text) > BYTES_MAX:
+            raise ConfigurationError(f"{path}: larger than {BYTES_MAX} bytes")
+        document = yaml.safe_load(text)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigurationError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    try:
+        return Configuration.model_validate({} if document is None else document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "document"
+        raise ConfigurationError(f"{path}: {where}: {first['msg']}") from error

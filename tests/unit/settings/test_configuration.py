@@ -1,0 +1,116 @@
+"""Kueue's Configuration document, as we read it."""
+
+from pathlib import Path
+
+import pytest
+
+from shared.settings.configuration import (
+    Configuration,
+    ConfigurationError,
+    duration_seconds,
+    read_configuration,
+)
+
+
+def read(folder: Path, text: str) -> Configuration:
+    path = folder / "controller_manager_config.yaml"
+    path.write_text(text)
+    return read_configuration(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("90s", 90),
+        ("0s", 0),
+        ("0", 0),
+        ("1.5s", 1.5),
+        ("250ms", 0.25),
+    ],
+)
+def test_durations_are_those_of_kubernetes(text: str, seconds: float) -> None:
+    assert duration_seconds(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "5", "5 m", "m", "5m!", "-5m", "1e9s", "nan", "5M"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"duration|negative"):
+        duration_seconds(text)
+
+
+def test_without_a_document_nobody_waits_for_pods_and_nothing_is_deleted() -> None:
+    configuration = read_configuration(None)
+    assert configuration.pods_ready is None
+    assert configuration.object_retention_policies.workloads.after_finished is None
+
+
+def test_the_section_alone_enables_it_with_the_defaults_of_kueue(tmp_path: Path) -> None:
+    text = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nwaitForPodsReady: {}\n"
+    wait = read(tmp_path, text).pods_ready
+    assert wait is not None
+    assert (wait.timeout, wait.recovery_seconds, wait.block_admission) == (1800, 1800, False)
+    strategy = wait.requeuing_strategy
+    assert (strategy.timestamp, strategy.backoff_limit_count) == ("Eviction", None)
+    assert (strategy.backoff_base_seconds, strategy.backoff_max_seconds) == (60, 3600)
+
+
+def test_the_older_version_asks_for_a_word_and_blocks_by_default(tmp_path: Path) -> None:
+    head = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n"
+    assert read(tmp_path, head + "waitForPodsReady: {timeout: 1m}\n").pods_ready is None
+    wait = read(tmp_path, head + "waitForPodsReady: {enable: true}\n").pods_ready
+    assert wait is not None
+    assert (wait.timeout, wait.block_admission) == (300, True)
+
+
+def test_a_recovery_timeout_of_nothing_switches_it_off(tmp_path: Path) -> None:
+    wait = read(tmp_path, "waitForPodsReady: {timeout: 5m, recoveryTimeout: 0s}\n").pods_ready
+    assert wait is not None
+    assert wait.recovery_seconds is None
+
+
+def test_retention_is_read(tmp_path: Path) -> None:
+    text = "objectRetentionPolicies: {workloads: {afterFinished: 1h, afterDeactivatedByKueue: 0s}}"
+    workloads = read(tmp_path, text).object_retention_policies.workloads
+    assert (workloads.after_finished, workloads.after_deactivated_by_kueue) == (3600, 0)
+
+
+def test_a_document_that_was_written_for_kueue_is_taken_as_it_is(tmp_path: Path) -> None:
+    text = "leaderElection: {leaderElect: true}\nfairSharing: {}\nwaitForPodsReady: {timeout: 2m}\n"
+    wait = read(tmp_path, text).pods_ready
+    assert wait is not None
+    assert wait.timeout == 120
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("waitForPodReady: {}", "unknown field waitForPodReady"),
+        ("waitForPodsReady: {timeOut: 5m}", "waitForPodsReady.timeOut: Extra inputs"),
+        ("waitForPodsReady: {timeout: -5m}", "waitForPodsReady.timeout: .* not be negative"),
+        ("waitForPodsReady: {timeout: soon}", "waitForPodsReady.timeout: .*'soon' is no duration"),
+        (
+            "waitForPodsReady: {requeuingStrategy: {timestamp: Now}}",
+            "requeuingStrategy.timestamp: .*'Eviction' or 'Creation'",
+        ),
+        (
+            "waitForPodsReady: {requeuingStrategy: {backoffLimitCount: -1}}",
+            "backoffLimitCount: .*greater than or equal to 0",
+        ),
+        ("apiVersion: config.kueue.x-k8s.io/v2\n", "apiVersion: .*one of"),
+        ("kind: ClusterQueue", "kind: "),
+        ("[1, 2]", "document: "),
+        ("a: [", "not YAML"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_the_field(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        read(tmp_path, text)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"absent\.yaml: No such file"):
+        read_configuration(tmp_path / "absent.yaml")
