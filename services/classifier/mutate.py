@@ -23,8 +23,8 @@ from services.classifier.pipeline_validation import validate
 from services.classifier.rules import Rules
 from services.classifier.tekton import InvalidPipelineRunError, decode
 from shared.contracts import kinds, names
-from shared.contracts.integrations import Integration, integration_for, is_nested, queue_of
 from shared.contracts.kinds import Object
+from shared.integrations import Integration, integration_for, is_nested, queue_of
 
 __all__ = ["REQUESTS_APPLIED", "Mutated", "RefusedError", "mutate", "no_trace"]
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 from services.classifier.requests import RequestsError, pod_sets_asked
 from services.classifier.surroundings import Surroundings
 from shared.contracts import names
-from shared.contracts.integrations import Integration, queue_of
 from shared.contracts.kinds import Object
 from shared.contracts.workloads import Finish, OwnerReference, Phase, PodSet, WorkloadState
+from shared.integrations import Integration, queue_of
 
 __all__ = ["Priority", "is_evicted", "project_foreign", "project_job", "tombstone"]
 

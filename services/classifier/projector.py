@@ -12,17 +12,17 @@ from services.classifier.projection import (
 )
 from services.classifier.surroundings import Surroundings
 from shared.contracts import kinds
-from shared.contracts.integrations import (
+from shared.contracts.kinds import Kind, Object
+from shared.contracts.names import workload_name
+from shared.contracts.observed import Observed
+from shared.contracts.workloads import WorkloadState
+from shared.integrations import (
     INTEGRATIONS,
     Integration,
     integration_for,
     is_nested,
     queue_of,
 )
-from shared.contracts.kinds import Kind, Object
-from shared.contracts.names import workload_name
-from shared.contracts.observed import Observed
-from shared.contracts.workloads import WorkloadState
 
 __all__ = ["Projector", "asks"]
 

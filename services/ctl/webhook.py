@@ -5,8 +5,8 @@ from typing import Final
 
 from services.ctl.manifests import MUTATING_WEBHOOK, Manifest
 from shared.contracts import kinds
-from shared.contracts.integrations import INTEGRATIONS
 from shared.contracts.kinds import Kind, Object
+from shared.integrations import INTEGRATIONS
 
 __all__ = ["NAME", "VALIDATED", "VALIDATING_WEBHOOK", "validating_manifest", "webhook_manifest"]
 

@@ -3,8 +3,8 @@
 from typing import Final
 
 from services.dispatcher.planning import Standing
-from shared.contracts.integrations import Integration
 from shared.contracts.kinds import Object
+from shared.integrations import Integration
 
 __all__ = [
     "ORIGIN",

@@ -21,7 +21,6 @@ from services.dispatcher.settings import DispatcherSettings
 from shared.bus.port import Bus, CaughtUp, Entry, FencedError
 from shared.contracts import subjects
 from shared.contracts.effects import CheckState, Dispatch
-from shared.contracts.integrations import INTEGRATIONS, integration_for
 from shared.contracts.kinds import (
     ADMISSION_CHECK,
     MULTIKUEUE_CLUSTER,
@@ -32,6 +31,7 @@ from shared.contracts.kinds import (
 from shared.contracts.messages import UndecodableError
 from shared.contracts.observed import Observed, observed_filter
 from shared.contracts.workloads import OwnerReference, WorkloadState
+from shared.integrations import INTEGRATIONS, integration_for
 
 __all__ = ["Session"]
 

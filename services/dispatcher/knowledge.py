@@ -16,10 +16,10 @@ from services.dispatcher.planning import Situation, Standing
 from shared.bus.port import Entry
 from shared.contracts.admissions import Admission
 from shared.contracts.effects import CheckState, Dispatch
-from shared.contracts.integrations import integration_for
 from shared.contracts.kinds import WORKLOAD
 from shared.contracts.messages import Message, UndecodableError
 from shared.contracts.observed import Observed, Synced
+from shared.integrations import integration_for
 
 __all__ = ["Key", "Knowledge", "Record"]
 

@@ -14,9 +14,9 @@ from shared.bus.port import Bus, LaterError
 from shared.contracts import kinds
 from shared.contracts.admissions import Admission
 from shared.contracts.effects import Outcome
-from shared.contracts.integrations import Integration, PodSetInfo, integration_for
 from shared.contracts.kinds import WORKLOAD, Object
 from shared.contracts.workloads import WorkloadState
+from shared.integrations import Integration, PodSetInfo, integration_for
 from shared.kube.port import NotFoundError, Patch, RefusedError
 from shared.telemetry.tracing import Tracing
 

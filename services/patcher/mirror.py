@@ -9,11 +9,11 @@ import structlog
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts import kinds, names, subjects
 from shared.contracts.admissions import Admission
-from shared.contracts.integrations import INTEGRATIONS, is_nested, queue_of
 from shared.contracts.kinds import Object
 from shared.contracts.messages import UndecodableError
 from shared.contracts.observed import Observed, observed_filter
 from shared.contracts.workloads import WorkloadState
+from shared.integrations import INTEGRATIONS, is_nested, queue_of
 
 __all__ = ["Mirror", "version_of"]
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 from shared.contracts import names
-from shared.contracts.integrations import Integration
 from shared.contracts.kinds import WORKLOAD, Object
 from shared.contracts.workloads import WorkloadState
+from shared.integrations import Integration
 
 __all__ = ["finalizer_patch", "spec_patch", "workload_object"]
 

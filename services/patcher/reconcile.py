@@ -18,9 +18,9 @@ from services.patcher.reasons import Reasons
 from services.patcher.writer import Writer, may_pass, status_patch
 from shared.bus.port import LaterError, NeverError
 from shared.contracts.admissions import HOLDING, Admission
-from shared.contracts.integrations import Integration
 from shared.contracts.kinds import WORKLOAD, Kind, Object
 from shared.contracts.workloads import OwnerReference, WorkloadState
+from shared.integrations import Integration
 from shared.kube.port import (
     ConflictError,
     NotFoundError,

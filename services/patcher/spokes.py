@@ -2,7 +2,7 @@
 
 from shared.bus.port import LaterError
 from shared.contracts.effects import Dispatch
-from shared.contracts.integrations import integration_for
+from shared.integrations import integration_for
 from shared.kube.port import (
     AlreadyExistsError,
     ConflictError,

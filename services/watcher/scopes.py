@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from shared.contracts import kinds
-from shared.contracts.integrations import INTEGRATIONS
 from shared.contracts.kinds import CONFIGURATION_KINDS, Kind
+from shared.integrations import INTEGRATIONS
 
 __all__ = ["KNOWN", "Scope", "name_of", "stages"]
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from shared.contracts import kinds
-from shared.contracts.integrations import JOB, PIPELINE_RUN, Integration
 from shared.contracts.kinds import Kind, Object
 from shared.contracts.names import workload_name
+from shared.integrations import JOB, PIPELINE_RUN, Integration
 from shared.kube.port import ConflictError, Kube, NotFoundError, RefusedError, UnavailableError
 
 LOOK_SECONDS: Final = 0.3

@@ -4,15 +4,16 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from services.classifier.cel import syntax
 from services.classifier.cel.errors import CompileError
 from services.classifier.cel.evaluate import Program, Programs
 from services.classifier.cel.functions import (
     checking_environment,
-    children,
     evaluating_environment,
     inline_functions,
 )
+from shared.cel import syntax
+from shared.cel.explain import in_words
+from shared.cel.syntax import children
 
 __all__ = ["EXPRESSION_CHARS_MAX", "CelEngine"]
 
@@ -20,9 +21,7 @@ EXPRESSION_CHARS_MAX: Final = 100_000
 """Code points in one expression, as the reference's parser has it."""
 
 _RESULT: Final = re.compile(r"(LIST<)?MAP<STRING, .*")
-_LOCATED: Final = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.*)")
 _IDENTIFIER: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
-_TOO_DEEP: Final = "recursion"
 
 
 class CelEngine:
@@ -55,7 +54,7 @@ class CelEngine:
             expression.encode()  # half a character (YAML's "\ud800") cannot reach the library
             original = self._checking.compile(expression)
         except (RuntimeError, UnicodeEncodeError) as error:
-            raise refuse(_in_words(str(error))) from error
+            raise refuse(in_words(str(error))) from error
         result = original.return_type().name()
         if not _RESULT.fullmatch(result):
             raise refuse(
@@ -72,7 +71,7 @@ class CelEngine:
         except CompileError:
             raise
         except (RuntimeError, ValueError) as error:
-            raise refuse(_in_words(str(error))) from error
+            raise refuse(in_words(str(error))) from error
         return Program(index=index, expression=expression, checked=checked, runnable=runnable)
 
 
@@ -82,14 +81,3 @@ def _quoted_fields(expr: Any) -> Iterator[str]:
         yield expr.select_expr.field
     for child in children(expr):
         yield from _quoted_fields(child)
-
-
-def _in_words(error: str) -> str:
-    """The library's complaints, each with line and column, without its drawing of the text."""
-    if _TOO_DEEP in error:
-        return "the expression is nested too deeply: at most 30 levels or branches"
-    found = [
-        f"line {line}, column {column}: {problem}" if int(line) > 0 else problem
-        for line, column, problem in _LOCATED.findall(error)
-    ]
-    return "; ".join(dict.fromkeys(found)) or error

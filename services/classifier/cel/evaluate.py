@@ -7,8 +7,7 @@ from typing import Any, Final
 from cel_expr_python import cel
 
 from services.classifier.cel.errors import EvaluationError
-from services.classifier.cel.explain import explain
-from services.classifier.cel.functions import MARK
+from services.classifier.cel.functions import MARK, SIGNATURES, inline_functions
 from services.classifier.cel.mutations import (
     AddRequest,
     Mutation,
@@ -18,6 +17,7 @@ from services.classifier.cel.mutations import (
     explain_label_value,
     explain_qualified_name,
 )
+from shared.cel.explain import explain, explain_budget
 from shared.contracts.names import REQUESTS_PREFIX
 
 __all__ = ["Program", "Programs", "Variables"]
@@ -93,7 +93,16 @@ class Programs:
         except RuntimeError as error:  # the iteration budget is raised, all else is returned
             raise program.refuse(explain_budget(str(error))) from error
         if failed is not None:
-            raise program.refuse(explain(failed, program.checked, self._environment, activation))
+            raise program.refuse(
+                explain(
+                    failed,
+                    program.checked,
+                    self._environment,
+                    activation,
+                    functions=SIGNATURES,
+                    rewrite=inline_functions,
+                )
+            )
         returned = result.plain_value()
         if isinstance(returned, list):
             return [
@@ -101,13 +110,6 @@ class Programs:
                 for place, item in enumerate(returned)
             ]
         return [_mutation(returned, program.refuse, "")]
-
-
-def explain_budget(error: str) -> str:
-    """Say in words that an expression ran for too long."""
-    if "budget" in error:
-        return "more than 10,000 loop steps: the object is too large for this expression"
-    return error
 
 
 def _mutation(returned: Any, refuse: Callable[[str], EvaluationError], where: str) -> Mutation:

@@ -8,16 +8,15 @@ the interpreter locked; a map literal does neither.
 The names, the signatures and the returned maps are those of tekton-kueue's configuration.
 """
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_strings
 
-from services.classifier.cel.syntax import Expr
+from shared.cel.syntax import Expr, children
 from shared.contracts.names import PRIORITY_CLASS_LABEL, REQUESTS_PREFIX
 
-__all__ = ["MARK", "checking_environment", "children", "evaluating_environment", "inline_functions"]
+__all__ = ["MARK", "checking_environment", "evaluating_environment", "inline_functions"]
 
 MARK: Final = "\x00sluicegate"
 """A key that only our functions put into a map, so that a map literal is not taken for one.
@@ -62,32 +61,6 @@ def checking_environment() -> Any:
 def evaluating_environment() -> Any:
     """The environment that rewritten expressions run in. It has no function of ours."""
     return cel.NewEnv(variables=VARIABLES, extensions=[ext_strings.ExtStrings()])
-
-
-def children(expr: Any) -> Iterator[Any]:
-    """The direct sub-expressions of a node, in the order of the text."""
-    if expr.HasField("select_expr"):
-        yield expr.select_expr.operand
-    elif expr.HasField("call_expr"):
-        if expr.call_expr.HasField("target"):
-            yield expr.call_expr.target
-        yield from expr.call_expr.args
-    elif expr.HasField("list_expr"):
-        yield from expr.list_expr.elements
-    elif expr.HasField("struct_expr"):
-        for entry in expr.struct_expr.entries:
-            if entry.HasField("map_key"):
-                yield entry.map_key
-            yield entry.value
-    elif expr.HasField("comprehension_expr"):
-        loop = expr.comprehension_expr
-        yield from (
-            loop.iter_range,
-            loop.accu_init,
-            loop.loop_condition,
-            loop.loop_step,
-            loop.result,
-        )
 
 
 def inline_functions(checked: Any) -> None:

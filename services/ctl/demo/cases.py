@@ -21,9 +21,9 @@ from services.ctl.look import connected
 from services.ctl.manifests import load_documents, load_manifests
 from services.ctl.mutate import load_rules
 from shared.contracts import kinds, names
-from shared.contracts.integrations import PIPELINE_RUN, TEKTON_SLOT, queue_of
 from shared.contracts.kinds import Object
 from shared.contracts.quantities import QuantityError, parse_quantity
+from shared.integrations import PIPELINE_RUN, TEKTON_SLOT, queue_of
 from shared.kube.port import AlreadyExistsError, Kube, NotFoundError, RefusedError
 
 __all__ = ["GivenCase", "Result", "load_cases", "run_cases", "verdict_of"]

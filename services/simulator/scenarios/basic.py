@@ -11,8 +11,8 @@ from services.simulator.scenarios import load
 from services.simulator.scenarios.port import Verdict
 from services.simulator.scenarios.town import Town
 from shared.contracts import kinds
-from shared.contracts.integrations import integration_for
 from shared.contracts.kinds import Kind
+from shared.integrations import integration_for
 from shared.kube.port import NotFoundError
 from shared.testing.world.loop import DeadlockError, StepBudgetError
 from shared.testing.world.world import Faults, World

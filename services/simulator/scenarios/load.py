@@ -5,8 +5,8 @@ from random import Random
 from typing import Any, Final
 
 from shared.contracts import kinds, names
-from shared.contracts.integrations import TEKTON_SLOT
 from shared.contracts.kinds import Kind, Object
+from shared.integrations import TEKTON_SLOT
 
 __all__ = ["NAMESPACES", "Arrival", "arrivals", "queues"]
 

@@ -3,7 +3,8 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from shared.contracts.integrations import (
+from shared.contracts.names import workload_name
+from shared.integrations import (
     INTEGRATIONS,
     JOB,
     PIPELINE_RUN,
@@ -12,7 +13,6 @@ from shared.contracts.integrations import (
     is_nested,
     queue_of,
 )
-from shared.contracts.names import workload_name
 
 UID = {"metadata": {"name": "x", "uid": "u-1"}}
 

@@ -7,7 +7,7 @@ from services.ctl.demo.load import TIERS, make_load
 from services.ctl.dev import EXAMPLE
 from services.ctl.mutate import load_rules
 from shared.contracts import kinds, names
-from shared.contracts.integrations import JOB, PIPELINE_RUN
+from shared.integrations import JOB, PIPELINE_RUN
 
 
 def test_one_seed_is_one_load_and_another_seed_another() -> None:

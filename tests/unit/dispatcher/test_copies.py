@@ -8,9 +8,9 @@ from services.dispatcher.configuration import Configuration, Spokes
 from services.dispatcher.copies import has_quota, make_copy, standing_of, workload_of
 from services.dispatcher.planning import Standing
 from shared.contracts import kinds
-from shared.contracts.integrations import JOB, PIPELINE_RUN
 from shared.contracts.kinds import Kind, Object
 from shared.contracts.observed import Observed
+from shared.integrations import JOB, PIPELINE_RUN
 from tests.unit.dispatcher.stage import job
 
 LABELS = {

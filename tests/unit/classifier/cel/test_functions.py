@@ -9,7 +9,6 @@ from cel_expr_python import cel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.classifier.cel import syntax
 from services.classifier.cel.functions import (
     MARK,
     SIGNATURES,
@@ -18,6 +17,7 @@ from services.classifier.cel.functions import (
     evaluating_environment,
     inline_functions,
 )
+from shared.cel import syntax
 from shared.contracts.names import PRIORITY_CLASS_LABEL, REQUESTS_PREFIX
 
 CHECKING, EVALUATING = checking_environment(), evaluating_environment()

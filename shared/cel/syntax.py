@@ -5,6 +5,7 @@ https://github.com/google/cel-spec, `proto/cel/expr/checked.proto` and `syntax.p
 fields that we look at are declared here; protobuf keeps the others as they are.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 # protobuf ships no types; the messages made here are dynamic in any case.
@@ -15,7 +16,7 @@ from google.protobuf import (  # type: ignore[import-untyped]
     message_factory,
 )
 
-__all__ = ["CheckedExpr", "Expr", "parse", "serialize"]
+__all__ = ["CheckedExpr", "Expr", "children", "parse", "serialize"]
 
 _PACKAGE: Final = "cel.expr"
 _TYPE_URL: Final = "type.googleapis.com/cel.expr.CheckedExpr"
@@ -116,3 +117,29 @@ def serialize(checked: Any) -> bytes:
     """Write what the library's `deserialize` takes."""
     envelope = any_pb2.Any(type_url=_TYPE_URL, value=checked.SerializeToString())
     return bytes(envelope.SerializeToString())
+
+
+def children(expr: Any) -> Iterator[Any]:
+    """The direct sub-expressions of a node, in the order of the text."""
+    if expr.HasField("select_expr"):
+        yield expr.select_expr.operand
+    elif expr.HasField("call_expr"):
+        if expr.call_expr.HasField("target"):
+            yield expr.call_expr.target
+        yield from expr.call_expr.args
+    elif expr.HasField("list_expr"):
+        yield from expr.list_expr.elements
+    elif expr.HasField("struct_expr"):
+        for entry in expr.struct_expr.entries:
+            if entry.HasField("map_key"):
+                yield entry.map_key
+            yield entry.value
+    elif expr.HasField("comprehension_expr"):
+        loop = expr.comprehension_expr
+        yield from (
+            loop.iter_range,
+            loop.accu_init,
+            loop.loop_condition,
+            loop.loop_step,
+            loop.result,
+        )
