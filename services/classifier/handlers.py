@@ -10,6 +10,7 @@ import structlog
 
 from services.classifier.projector import Projector
 from shared.bus.port import Bus, CaughtUp, Entry, FencedError, StreamFullError, UnavailableError
+from shared.contracts.effects import HostState, PlatformOffer
 from shared.contracts.messages import UndecodableError
 from shared.contracts.observed import Observed, Synced, observed_filter
 from shared.contracts.workloads import WorkloadState
@@ -60,6 +61,8 @@ class _Term:
         self._group = group
         self._projectors: dict[str, Projector] = {}
         self._synced: set[str] = set()
+        self._caught_up = False
+        self._machines_read = asyncio.Event()
         self._sequences: dict[str, int] = {}
         """Last sequence of each subject: a writer that does not know it is refused."""
 
@@ -69,16 +72,40 @@ class _Term:
 
     async def run(self) -> None:
         await self._recall()
+        self._group.create_task(self._follow_machines())
+        await self._machines_read.wait()
         filters = [observed_filter(kind) for kind in Projector.watched()]
-        caught_up = False
         async with aclosing(self._bus.watch("OBSERVED", *filters, SYNCED_FILTER)) as items:
             async for item in items:
                 if isinstance(item, CaughtUp):
-                    caught_up = True
+                    self._caught_up = True
                     for cluster in sorted(self._synced):
                         self._settle(cluster)
-                elif (changed := self._take(item)) is not None and caught_up:
+                elif (changed := self._take(item)) is not None and self._caught_up:
                     self._publish_changes(changed)
+
+    async def _follow_machines(self) -> None:
+        """Read before any job is looked at: what was refused must not be let in by a restart."""
+        async with aclosing(self._bus.watch("HOSTS", *MACHINES_FILTERS)) as items:
+            async for item in items:
+                if isinstance(item, CaughtUp):
+                    self._machines_read.set()
+                    continue
+                kind = (
+                    PlatformOffer
+                    if item.headers.get("ce-type") == PlatformOffer.type
+                    else HostState
+                )
+                try:
+                    said = kind.decode(item.data, item.headers)
+                except UndecodableError as error:
+                    log.warning(
+                        "skipping what cannot be read", subject=item.subject, error=str(error)
+                    )
+                    continue
+                self._projector(said.cluster).take_machines(said)
+                if self._caught_up and said.cluster in self._synced:
+                    self._publish_changes(said.cluster)
 
     async def _recall(self) -> None:
         async with aclosing(self._bus.watch("WORKLOADS")) as items:
@@ -190,3 +217,4 @@ class _Term:
 
 
 SYNCED_FILTER: Final = "sluice.observed.*._._.synced"
+MACHINES_FILTERS: Final = ("sluice.host.>", "sluice.offer.>")

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from services.classifier.machines import Machines
 from services.classifier.requests import RequestsError, pod_sets_asked
 from services.classifier.surroundings import Surroundings
 from shared.contracts import names
@@ -39,8 +40,13 @@ def project_job(
     cluster: str,
     name: str,
     around: Surroundings,
+    machines: Machines,
+    last: WorkloadState | None = None,
 ) -> WorkloadState:
-    """The state of the workload behind `job`; `workload` is its Workload object, once there is one."""
+    """The state of the workload behind `job`; `workload` is its Workload object, once there is one.
+
+    `last`: what was said before, of this life or an earlier one of that name.
+    """
     metadata = job["metadata"]
     namespace = metadata["namespace"]
     problems: list[str] = []
@@ -50,9 +56,13 @@ def project_job(
     priority = _job_priority(job, raw, around)
     if priority.missing:
         problems.append(priority.missing)
+    known = last.pod_sets if last is not None and last.uid == metadata["uid"] else []
+    pod_sets = machines.with_returned((namespace, name), pod_sets, known)
     reclaimable = _collect(problems, lambda: integration.reclaimable(job), {})
     finish = integration.finish(job)
     active = integration.active(job)
+    if finish is None and not active:  # What runs has been let in: its TaskRuns are told instead.
+        problems += machines.refusals(job, pod_sets)
     held = integration.held(job)
     spec = (workload or {}).get("spec") or {}
     return WorkloadState(

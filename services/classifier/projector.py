@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import structlog
 
+from services.classifier.machines import Machines
 from services.classifier.projection import (
     is_evicted,
     project_foreign,
@@ -12,6 +13,7 @@ from services.classifier.projection import (
 )
 from services.classifier.surroundings import Surroundings
 from shared.contracts import kinds
+from shared.contracts.effects import HostState, PlatformOffer
 from shared.contracts.kinds import Kind, Object
 from shared.contracts.names import workload_name
 from shared.contracts.observed import Observed
@@ -54,6 +56,7 @@ class Projector:
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         self._around = Surroundings()
+        self._machines = Machines()
         self._jobs: dict[_Name, tuple[Integration, Object]] = {}
         """By the name of the Workload that stands for the job."""
 
@@ -85,6 +88,14 @@ class Projector:
             self._take_workload(observed)
         elif integration := integration_for(group=observed.group, plural=observed.plural):
             self._take_job(observed, integration)
+
+    def take_machines(self, said: HostState | PlatformOffer) -> None:
+        """Take in what the provisioner says. Repeated, it changes nothing."""
+        if isinstance(said, PlatformOffer):
+            if self._machines.take_offer(said):
+                self._touch(None)
+        elif (name := self._machines.take_host(said)) is not None:
+            self._dirty[name] = None
 
     def settle(self) -> None:
         """All was listed: what is on the log and was not seen is gone."""
@@ -182,7 +193,10 @@ class Projector:
                 cluster=self._cluster,
                 name=name[1],
                 around=self._around,
+                machines=self._machines,
+                last=last,
             )
+        self._machines.forget(name)
         if workload is not None and not _owned_by_a_job(workload):
             return project_foreign(workload, cluster=self._cluster, around=self._around)
         return None if last is None or last.phase == "gone" else tombstone(last)

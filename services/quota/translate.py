@@ -216,13 +216,7 @@ def workload_changed(state: WorkloadState, *, refused: str | None = None) -> fac
 
 
 def _pod_set(what: str, pod_set: PodSet) -> facts.PodSet:
-    requests = {}
-    for resource, text in pod_set.requests.items():
-        try:
-            requests[resource] = amount(resource, text)
-        except QuantityError as error:
-            path = f"pod set {pod_set.name}: requests[{resource}]"
-            raise TranslateError(what, path, str(error)) from error
+    requests = _amounts(what, f"pod set {pod_set.name}: requests", pod_set.requests)
     terms = (pod_set.node_affinity or {}).get("nodeSelectorTerms") or []
     return facts.PodSet(
         name=pod_set.name,
@@ -236,7 +230,18 @@ def _pod_set(what: str, pod_set: PodSet) -> facts.PodSet:
         ),
         tolerations=tuple(_toleration(t) for t in pod_set.tolerations),
         reclaimable=pod_set.reclaimable,
+        returned=_amounts(what, f"pod set {pod_set.name}: returned", pod_set.returned),
     )
+
+
+def _amounts(what: str, path: str, given: Mapping[str, str]) -> dict[str, int]:
+    amounts = {}
+    for resource, text in given.items():
+        try:
+            amounts[resource] = amount(resource, text)
+        except QuantityError as error:
+            raise TranslateError(what, f"{path}[{resource}]", str(error)) from error
+    return amounts
 
 
 # Parts -----------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ __all__ = [
     "Machine",
     "OneTimeKey",
     "Outcome",
+    "PlatformOffer",
     "PlatformState",
     "SealKey",
     "Seat",
@@ -144,6 +145,16 @@ class HostState(Message):
     failed_hosts: list[str] = []
     """Hosts that this TaskRun was given and that could not be prepared for it."""
 
+    ordered_at: datetime | None = None
+    """When its machine was ordered; None: it needs none of its own."""
+
+    workload: str = ""
+    """Workload of the run that the TaskRun is a part of; empty: of none."""
+
+    slots: dict[str, str] = {}
+    """Resources of that workload that a machine of this platform stands for: they are given back when
+    it is `released`."""
+
     at: datetime
 
     @property
@@ -178,8 +189,9 @@ class Seat(Part):
     """Name of the static host or of the machine."""
 
     address: str
-    state: Literal["preparing", "ready", "cleaning"] = "ready"
-    """`preparing`: its user is being made; `cleaning`: being removed, the place is not free yet."""
+    state: Literal["held", "preparing", "ready", "cleaning"] = "ready"
+    """`held`: kept for a run that has quota, until its TaskRun comes; `preparing`: its user is being
+    made; `cleaning`: being removed, the place is not free yet."""
 
     access: HostAccess | None = None
     """None: nobody has to go there."""
@@ -241,6 +253,30 @@ class PlatformState(Message):
     def subject(self) -> str:
         """``sluice.platform.<cluster>._.<platform>``: those who follow hosts do not get it."""
         return subjects.join("platform", self.cluster, None, self.platform)
+
+
+class PlatformOffer(Message):
+    """Which platforms the builds of a cluster may ask for: the host configuration, read."""
+
+    stream: ClassVar[str] = "HOSTS"
+    type: ClassVar[str] = "dev.sluicegate.platform-offer.v1"
+
+    cluster: str
+    configured: bool = True
+    """False: there is no host configuration, and nothing follows from a platform's absence."""
+
+    platforms: dict[str, str] = {}
+    """Platform to the resource that its slots are counted as: `linux/arm64` to `linux-arm64`."""
+
+    problems: dict[str, str] = {}
+    """Platform that is configured and cannot be had, to why."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.offer.<cluster>._._``."""
+        return subjects.join("offer", self.cluster, None, None)
 
 
 class SealKey(Message):

@@ -14,6 +14,7 @@ __all__ = [
     "TRACEPARENT_ANNOTATION",
     "USER_PENDING",
     "WORKLOAD_NAME_MAX",
+    "slot_resource",
     "workload_name",
 ]
 
@@ -37,6 +38,14 @@ COSCHEDULE: Final = "sluicegate.dev/coschedule"
 
 WORKLOAD_NAME_MAX: Final = 253
 _HASH_LENGTH: Final = 5
+
+
+def slot_resource(platform: str) -> str:
+    """The resource that slots of a platform are counted as: ``linux/x86_64`` gives ``linux-x86-64``.
+
+    As the shipped rules ask for them, which replace what a resource's name must not contain.
+    """
+    return platform.replace("/", "-").replace("_", "-")
 
 
 def workload_name(*, kind: str, group: str, name: str, uid: str) -> str:

@@ -44,6 +44,10 @@ class PodSet(Part):
     reclaimable: int = 0
     """Pods of this set that finished and need their quota no more. Grows only."""
 
+    returned: dict[str, str] = {}
+    """Resource to the quantity, of all pods together, that was given back before they finished: slots
+    of machines that are gone. Grows only."""
+
 
 class Finish(Part):
     """How it ended."""
@@ -111,8 +115,23 @@ class WorkloadState(Message):
 
     finish: Finish | None = None
     evicted_at: datetime | None = None
+    """Since when the Workload object says Evicted=True."""
+
+    evicted_reason: str = ""
+    """What it says then; empty: it does not say so."""
+
     requeue_at: datetime | None = None
-    """Not before this instant."""
+    """Not before this instant, as the Workload object records it. The log knows better."""
+
+    requeue_count: int = 0
+    admitted_at: datetime | None = None
+    executed_seconds: int = 0
+    pods_ready_reason: str = ""
+    pods_ready_at: datetime | None = None
+    """Likewise: what the Workload object records, adopted if the log is lost."""
+
+    deactivating: bool = False
+    """The Workload object has DeactivationTarget=True: `spec.active` is about to become False."""
 
     admission: dict[str, Any] | None = None
     """`status.admission` of the Workload object while it has quota: adopted if the log is lost."""

@@ -16,6 +16,7 @@ from shared.contracts.effects import (
     Machine,
     OneTimeKey,
     Outcome,
+    PlatformOffer,
     PlatformState,
     SealKey,
     Seat,
@@ -70,6 +71,10 @@ EXAMPLES: dict[str, Message] = {
         cluster="hub", namespace="team-a", name="build-arm64", uid="t-1", platform="linux/arm64",
         state="ready", host="i-1", address="10.0.0.7", provider="fake",
         secret={"host": "u-1@10.0.0.7", "user-dir": "/home/u-1"}, sealed="Ym94", at=NOON,
+    ),
+    "platform-offer": PlatformOffer(
+        cluster="hub", platforms={"linux/arm64": "linux-arm64"},
+        problems={"linux/s390x": "dynamic.linux-s390x.type: required"}, at=NOON,
     ),
     "seal-key": SealKey(cluster="hub", public_key="a2V5", at=NOON),
     "one-time-key": OneTimeKey(

@@ -35,17 +35,21 @@ SECOND = 1_000_000_000
 
 
 def usage_of(assigned: Iterable[Assigned], w: Workload) -> dict[FlavorResource, int]:
-    """What is held now: what was assigned, less the pods that finished since."""
+    """What is held now: what was assigned, less the pods that finished and what was given back."""
     usage: dict[FlavorResource, int] = {}
-    left = {}
+    left, returned = {}, {}
     if w.fact is not None:
         left = {ps.name: max(0, ps.count - ps.reclaimable) for ps in w.fact.pod_sets}
+        returned = {ps.name: ps.returned for ps in w.fact.pod_sets if ps.returned}
     for a in assigned:
         count = min(a.count, left.get(a.name, a.count))
+        back = returned.get(a.name)
         for resource, flavor in a.flavors.items():
             amount = max(0, a.usage.get(resource, 0))
             if count < a.count:
                 amount = amount // a.count * count
+            if back:
+                amount = max(0, amount - max(0, back.get(resource, 0)))
             usage[flavor, resource] = usage.get((flavor, resource), 0) + amount
     return usage
 
@@ -88,7 +92,7 @@ def _count(shard: Shard, w: Workload) -> None:
 
 
 def recount(shard: Shard, w: Workload) -> None:
-    """Pods finished, so less is held."""
+    """Pods finished, or something was given back: less is held."""
     usage = usage_of(w.assigned, w)
     if usage == w.usage:
         return

@@ -152,6 +152,9 @@ class PodSet:
     reclaimable: int = 0
     """Pods that finished and need their quota no more."""
 
+    returned: Mapping[str, int] = field(default_factory=dict)
+    """Resource to what all pods together gave back of it before they finished."""
+
     template: Hashable = None
     """Whatever else tells two pod sets apart; equal workloads share verdicts."""
 

@@ -408,6 +408,17 @@ def test_pods_that_finished_free_their_share() -> None:
     assert admitted(bench.decide(work("w1", pod_sets=fewer, generation=1))) == ["w2"]
 
 
+def test_what_is_given_back_while_the_rest_runs_goes_to_who_waits_for_it() -> None:
+    """A machine's slot is free when its machine is gone, not when the whole run has ended."""
+    machine = (PodSet(name="main", count=1, requests={"slot": 1}),)
+    back = (PodSet(name="main", count=1, requests={"slot": 1}, returned={"slot": 1}),)
+    bench = Bench(queue("q", slots(1)))
+    bench.decide(work("w1", pod_sets=machine), work("w2"))
+    assert admitted(bench.decide(work("w1", pod_sets=back, generation=1))) == ["w2"]
+    assert admitted(bench.decide(finished("w1"), work("w3"))) == [], "it is not given back twice"
+    assert admitted(bench.decide(finished("w2"))) == ["w3"]
+
+
 def test_what_runs_unasked_holds_even_above_quota_and_blocks_others() -> None:
     bench = Bench(queue("q", slots(1)))
     bench.decide(work("w1"))
