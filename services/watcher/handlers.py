@@ -14,6 +14,7 @@ from services.watcher.observe import observed, tombstone
 from services.watcher.outbox import Outbox
 from services.watcher.scopes import KNOWN, Scope
 from shared.bus.port import Bus, BusError, CaughtUp
+from shared.contracts import subjects
 from shared.contracts.kinds import Object
 from shared.contracts.messages import UndecodableError
 from shared.contracts.observed import Synced, observed_filter
@@ -25,6 +26,9 @@ __all__ = ["Observation"]
 log = structlog.get_logger(__name__)
 
 RETRY_SECONDS: Final = 1.0
+
+BODY_ORPHAN_SECONDS: Final = 3600.0
+"""What is younger may be about to be referred to, by a watcher that has just lost its lease."""
 
 
 class Observation:
@@ -62,9 +66,11 @@ class Observation:
 
     async def run(self) -> None:
         """Read what has been said, list, say what is new, and go on with what changes."""
-        self._outbox = Outbox(self._bus, await self._read())
+        sequences, bodies = await self._read()
+        self._outbox = Outbox(self._bus, sequences, bodies)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._outbox.run())
+            group.create_task(self._sweep(frozenset(bodies.values())))
             for stage in self._stages:
                 for followed in stage:
                     group.create_task(self._follow(followed, self._outbox))
@@ -74,12 +80,30 @@ class Observation:
                 await self._announce(self._outbox)
                 await self._relisted.wait()
 
-    async def _read(self) -> dict[str, int]:
-        """Fill the ledger from the view; return the last sequence of each subject that exists."""
+    async def _sweep(self, refs: frozenset[str]) -> None:
+        """Delete the large bodies that nothing refers to: a watcher died between two steps."""
+        prefix = f"{subjects.ROOT}.observed.{subjects.encode(self._cluster)}."
+        try:
+            deleted = await self._bus.keep_bodies(
+                prefix, refs, older_than_seconds=BODY_ORPHAN_SECONDS
+            )
+        except BusError as error:  # The next one sweeps.
+            log.warning("bodies_not_swept", error=str(error))
+        else:
+            if deleted:
+                log.info("bodies_swept", deleted=deleted)
+
+    async def _read(self) -> tuple[dict[str, int], dict[str, str]]:
+        """Fill the ledger from the view.
+
+        Return the last sequence of each subject that exists, and the body of those that are too
+        large for a message.
+        """
         followed = {
             one.scope.kind.detail: one.scope.kind for stage in self._stages for one in stage
         }
         sequences: dict[str, int] = {}
+        bodies: dict[str, str] = {}
         filters = [observed_filter(kind, self._cluster) for kind in followed.values()]
         entries = self._bus.watch("OBSERVED", *filters)
         async with aclosing(entries) as reading:
@@ -96,12 +120,16 @@ class Observation:
                     # Said by an older release, in another form: it has to be said again.
                     mark = mark.model_copy(update={"resource_version": ""})
                 self._ledger.note(kind, mark)
+                if entry.body_ref is not None:
+                    bodies[entry.subject] = entry.body_ref
+                else:
+                    bodies.pop(entry.subject, None)
                 if mark.deleted:
                     sequences.pop(entry.subject, None)
                 else:
                     sequences[entry.subject] = entry.sequence
         log.info("view_read", objects=len(self._ledger))
-        return sequences
+        return sequences, bodies
 
     async def _follow(self, followed: "_Followed", outbox: Outbox) -> None:
         scope = followed.scope

@@ -11,8 +11,8 @@ __all__ = ["TRUNCATED", "observed", "shortened", "tombstone", "trimmed"]
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 TRUNCATED: Final = "sluicegate.dev/truncated"
-"""Annotation on an observed object that was too large for a message; it says how large it was. The
-object in the cluster does not have it."""
+"""Annotation on the short form of an observed object that was too large for a message; it says how
+large it was. The object in the cluster does not have it."""
 
 SCALAR_CHARS_MAX: Final = 1024
 _SECRET_DATA: Final = ("data", "stringData")
@@ -44,8 +44,11 @@ def trimmed(kind: Kind, obj: Object) -> Object:
     return kept
 
 
-def shortened(message: Observed, *, size: int) -> Observed:
-    """What of a too large object is said nevertheless: that it is there, who it is, how it stands.
+def shortened(message: Observed, *, size: int, ref: str | None) -> Observed:
+    """What of a too large object is said in the message itself: who it is, and how it stands.
+
+    `ref` is where the whole is. Whoever reads the message through the bus is given that; the short
+    form is for those who look at the log, and for when the object store lost it.
 
     Metadata stays, and of spec and status what is a short value by itself (suspended, cancelled,
     started, finished), and the conditions: enough to see an end and give quota back. `size` is the
@@ -70,7 +73,7 @@ def shortened(message: Observed, *, size: int) -> Observed:
             kept["status"]["conditions"] = [
                 _short(condition) for condition in status["conditions"] or []
             ]
-    return message.model_copy(update={"object": kept})
+    return message.model_copy(update={"object": kept, "object_ref": ref})
 
 
 def _short(value: object) -> dict[str, Any]:

@@ -8,8 +8,15 @@ from typing import Final
 
 import structlog
 
-from services.watcher.observe import shortened
-from shared.bus.port import Bus, BusError, FencedError, PublishFuture, TooLargeError
+from services.watcher.observe import TRUNCATED, shortened
+from shared.bus.port import (
+    Bus,
+    BusError,
+    FencedError,
+    PublishFuture,
+    TooLargeError,
+    UnavailableError,
+)
 from shared.contracts.messages import UndecodableError
 from shared.contracts.observed import Observed
 
@@ -20,6 +27,7 @@ log = structlog.get_logger(__name__)
 WINDOW: Final = 512
 """Messages on their way at a time: the bus's own window is as large."""
 
+NOTHING: Final[Mapping[str, str]] = {}
 PAUSE_SECONDS: Final = 1.0
 """Before trying again what the bus did not take."""
 
@@ -48,10 +56,15 @@ class Outbox:
     something meanwhile, the newer of the two states stays.
     """
 
-    def __init__(self, bus: Bus, sequences: Mapping[str, int]) -> None:
+    def __init__(
+        self, bus: Bus, sequences: Mapping[str, int], bodies: Mapping[str, str] = NOTHING
+    ) -> None:
         self._bus = bus
         self._sequences = dict(sequences)
         """Subject to its last message on the log. As many as there are objects."""
+
+        self._bodies = dict(bodies)
+        """Subject to the whole body of its last message, where that was too large for one."""
 
         self._waiting: dict[str, _Waiting] = {}
         self._tickets = 0
@@ -144,17 +157,49 @@ class Outbox:
             sequence = await future
         except FencedError:
             return await self._reconciled(message)
-        except TooLargeError:
-            size = len(message.encode())
-            log.warning("object_too_large", subject=message.subject, bytes=size)
-            return shortened(message, size=size)
+        except TooLargeError as error:
+            return await self._short(message, error)
         except BusError as error:
             return self._later(message, error)
         if message.deleted:
             self._sequences.pop(message.subject, None)
         else:
             self._sequences[message.subject] = sequence
+        await self._replace_body(message)
         return None
+
+    async def _short(self, message: Observed, error: BusError) -> Observed | None:
+        """Its short form, once the whole is where readers find it."""
+        subject = message.subject
+        if message.object is None or TRUNCATED in (
+            message.object["metadata"].get("annotations") or {}
+        ):
+            log.error("object_cannot_be_said", subject=subject, error=str(error))
+            return None
+        data = message.encode()
+        if message.deleted:  # Of its end, who it was is enough.
+            return shortened(message, size=len(data), ref=None)
+        try:
+            ref = await self._bus.put_body(f"{subject}/{message.resource_version}", data)
+        except (UnavailableError, TooLargeError) as failure:
+            return self._later(message, failure)
+        except (BusError, ValueError) as failure:
+            # The bucket is full, or missing: that it is there must be said nevertheless.
+            log.warning("object_shortened", subject=subject, bytes=len(data), error=str(failure))
+            return shortened(message, size=len(data), ref=None)
+        log.info("object_in_store", subject=subject, bytes=len(data))
+        return shortened(message, size=len(data), ref=ref)
+
+    async def _replace_body(self, message: Observed) -> None:
+        """Nothing on the view refers to the former body any more."""
+        former = self._bodies.pop(message.subject, None)
+        if message.object_ref is not None:
+            self._bodies[message.subject] = message.object_ref
+        if former is not None and former != message.object_ref:
+            try:
+                await self._bus.drop_body(former)
+            except BusError as error:  # The next watcher finds it.
+                log.info("body_left_behind", subject=message.subject, error=str(error))
 
     async def _reconciled(self, message: Observed) -> Observed | None:
         """Its subject has another last message than we knew of: read it, then decide who is right."""

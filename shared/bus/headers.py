@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from shared.bus.port import TooLargeError
-from shared.contracts.messages import TRACEPARENT, Message
+from shared.contracts.messages import BODY_REF, TRACEPARENT, Message
 
 __all__ = [
     "EXPECT_LAST",
@@ -65,6 +65,8 @@ def build(message: Message, *, message_id: str, source: str, now: datetime) -> d
         "ce-time": now.isoformat(),
         "ce-datacontenttype": "application/json",
     }
+    if message.body_ref is not None:
+        headers[BODY_REF] = message.body_ref
     if message.traceparent is not None:
         headers[TRACEPARENT] = _encoded(message.traceparent)
     return headers

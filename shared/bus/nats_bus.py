@@ -3,8 +3,8 @@
 import asyncio
 import base64
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from datetime import UTC, datetime
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from random import Random
 from typing import Final
@@ -21,10 +21,12 @@ from nats.errors import TimeoutError as NatsTimeoutError
 from shared.bus import headers as wire
 from shared.bus.api import MESSAGE_NOT_FOUND, ApiError, call
 from shared.bus.apply import check
+from shared.bus.bodies import Wholes, whole_for_reading, whole_for_work
 from shared.bus.broker import GRACEFUL_SECONDS, Connection
 from shared.bus.durables import Durables
 from shared.bus.gathering import round_trip
 from shared.bus.lease import NatsLease, acquire
+from shared.bus.object_store import ObjectStore
 from shared.bus.port import (
     BusError,
     CaughtUp,
@@ -36,7 +38,7 @@ from shared.bus.port import (
 )
 from shared.bus.publisher import RETRY_SECONDS, Publisher, Receipt, stored_at
 from shared.bus.reader import Reader
-from shared.bus.streams import view_of
+from shared.bus.streams import OBJECTS, view_of
 from shared.bus.worker import ACK_WAIT_SECONDS, Registration, Worker
 from shared.contracts.admissions import Term
 from shared.contracts.messages import Message
@@ -77,9 +79,11 @@ class NatsBus:
             put_dead=self._put,
             now=now,
             rng=rng or Random(instance),
+            whole=partial(whole_for_work, self),
             ack_wait_seconds=ack_wait_seconds,
         )
         self._durables = Durables(self._connection, self._worker, ack_wait_seconds=ack_wait_seconds)
+        self._bodies = ObjectStore(self._connection, OBJECTS, now=now)
         self._readers: set[Reader] = set()
         self._leases: list[NatsLease] = []
         self._fences: dict[str, dict[str, str]] = {}
@@ -202,20 +206,27 @@ class NatsBus:
 
     def watch(self, stream: str, *filters: str) -> AsyncGenerator[Entry | CaughtUp]:
         """List and watch the view of `stream`."""
-        return self._read(Reader(self._connection, stream, filters, view=True))
+        return self._read(stream, Reader(self._connection, stream, filters, view=True))
 
     def replay(
         self, stream: str, *filters: str, start: int = 1
     ) -> AsyncGenerator[Entry | CaughtUp]:
         """Every message of the log from `start`, `CaughtUp`, then what comes."""
-        return self._read(Reader(self._connection, stream, filters, view=False, start=start))
+        return self._read(
+            stream, Reader(self._connection, stream, filters, view=False, start=start)
+        )
 
-    async def _read(self, reader: Reader) -> AsyncGenerator[Entry | CaughtUp]:
+    async def _read(self, stream: str, reader: Reader) -> AsyncGenerator[Entry | CaughtUp]:
         self._readers.add(reader)
+        wholes = Wholes(self, stream, latest=reader.view, over=lambda: reader.closed)
         try:
             async with contextlib.aclosing(reader.read()) as items:
                 async for item in items:
-                    yield item
+                    if isinstance(item, Entry) and (wholes.ahead or item.body_ref is not None):
+                        if (entry := await wholes.of(item)) is not None:
+                            yield entry
+                    else:
+                        yield item
         finally:
             self._readers.discard(reader)
 
@@ -229,13 +240,14 @@ class NatsBus:
         stored = await self._get(stream, {"last_by_subj": subject})
         if stored is None:
             return None
-        return Entry(
+        entry = Entry(
             subject=stored["subject"],
             data=base64.b64decode(stored.get("data", "")),
             headers=wire.parse(base64.b64decode(stored.get("hdrs", "")).decode()),
             sequence=int(stored["seq"]),
             time=datetime.fromisoformat(stored["time"]).astimezone(UTC),
         )
+        return await whole_for_reading(self, entry)
 
     def work(
         self,
@@ -331,6 +343,25 @@ class NatsBus:
                 )
         finally:
             self._room.release()
+
+    async def put_body(self, name: str, data: bytes) -> str:
+        """Keep a body that is too large for a message; see the port."""
+        return await self._bodies.put(name, data)
+
+    async def get_body(self, ref: str) -> bytes | None:
+        """The body behind a reference; None where it is gone."""
+        return await self._bodies.get(ref)
+
+    async def drop_body(self, ref: str) -> None:
+        """Delete a body."""
+        await self._bodies.drop(ref)
+
+    async def keep_bodies(
+        self, prefix: str, refs: Collection[str], *, older_than_seconds: float
+    ) -> int:
+        """Delete what nothing refers to; see the port."""
+        before = self._now() - timedelta(seconds=older_than_seconds)
+        return await self._bodies.keep(prefix, refs, before=before)
 
     async def purge(self, stream: str, subject: str, *, up_to: int) -> None:
         """Drop a tombstone from the view, unless the subject has something newer.

@@ -4,12 +4,12 @@ Two things keep this protocol: `shared.bus.nats_bus.NatsBus` over a real NATS se
 `shared.testing.world.memory_bus.MemoryBus`. One suite, `tests/contract/bus`, holds for both.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from shared.contracts.messages import Message
+from shared.contracts.messages import BODY_REF, Message
 
 __all__ = [
     "Bus",
@@ -79,6 +79,14 @@ class Entry:
 
     deliveries: int = 1
     """How often a worker has been given it, this time included."""
+
+    @property
+    def body_ref(self) -> str | None:
+        """Where the whole body is kept, if the message on the log is a short form of it.
+
+        `data` is the whole body nevertheless, unless that is gone.
+        """
+        return self.headers.get(BODY_REF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +192,23 @@ class Bus(Protocol):
         self, subject: str, answer: Callable[[bytes], Awaitable[bytes]]
     ) -> Callable[[], Awaitable[None]]:
         """Answer requests to `subject` until the bus stops, or until what is returned is called."""
+
+    async def put_body(self, name: str, data: bytes) -> str:
+        """Keep a body that is too large for a message; return its reference, for `Message.body_ref`.
+
+        It takes the place of what had that name. Raises `StreamFullError` where there is no room.
+        """
+
+    async def get_body(self, ref: str) -> bytes | None:
+        """The body behind a reference; None where it is gone or is another one now."""
+
+    async def drop_body(self, ref: str) -> None:
+        """Delete a body that nothing newer refers to."""
+
+    async def keep_bodies(
+        self, prefix: str, refs: Collection[str], *, older_than_seconds: float
+    ) -> int:
+        """Of the bodies named `prefix…`, delete the older ones but `refs`; return how many."""
 
     async def purge(self, stream: str, subject: str, *, up_to: int) -> None:
         """Drop a tombstone from the view of `stream`, unless the subject has something newer."""

@@ -26,7 +26,7 @@ from shared.bus.port import (
     UnavailableError,
 )
 
-__all__ = ["RETRY_SECONDS", "Publisher", "Receipt", "stored_at"]
+__all__ = ["FULL", "RETRY_SECONDS", "Publisher", "Receipt", "stored_at"]
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +49,7 @@ _TICK_SECONDS: Final = 0.25
 
 # `err_code` of nats-server's errors.json.
 _WRONG_LAST: Final = frozenset({10070, 10071})
-_FULL: Final = frozenset({10023, 10047, 10077})
+FULL: Final = frozenset({10023, 10047, 10077})
 _TOO_LARGE: Final = frozenset({10054, 10097})
 _PASSING: Final = frozenset({10004, 10005, 10006, 10008, 10009, 10164})
 """No leader or no peers just now, or a conflict with one that is on the way."""
@@ -280,7 +280,7 @@ class Publisher:
             FencedError
             if code in _WRONG_LAST
             else StreamFullError
-            if code in _FULL
+            if code in FULL
             else TooLargeError
             if code in _TOO_LARGE
             else BusError

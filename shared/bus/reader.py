@@ -142,6 +142,16 @@ class Reader:
         self._subscription: Subscription | None = None
         self._closed = False
 
+    @property
+    def view(self) -> bool:
+        """Whether it reads the view, and not the log."""
+        return self._view
+
+    @property
+    def closed(self) -> bool:
+        """Whether the iteration has to end."""
+        return self._closed
+
     def close(self) -> None:
         """End the iteration: the bus stops."""
         self._closed = True

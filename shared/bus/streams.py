@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 __all__ = [
     "DATA",
     "LEASES",
+    "OBJECTS",
     "STREAMS_FILE",
     "VIEW_SUFFIX",
     "Catalogue",
@@ -27,6 +28,7 @@ DATA: Final = Path(__file__).parents[2] / "deploy" / "nats"
 STREAMS_FILE: Final = DATA / "streams.yaml"
 VIEW_SUFFIX: Final = "_NOW"
 LEASES: Final = "LEASES"
+OBJECTS: Final = "objects"
 
 _DAY: Final = 86_400 * 10**9
 _GIB: Final = 1 << 30
@@ -84,7 +86,7 @@ class Leases(_Data):
 class Objects(_Data):
     """The bucket for bodies that are too large for a message."""
 
-    bucket: str
+    bucket: Literal["objects"]
     max_gib: float = Field(gt=0)
 
 

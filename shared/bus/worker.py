@@ -8,7 +8,7 @@ at once.
 import asyncio
 import base64
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
@@ -44,6 +44,7 @@ DEAD_BODY_MAX: Final = 64 << 10
 """A dead letter quotes this much of the body; the log has the rest."""
 
 PutDead = Callable[[Message, str], "asyncio.Future[int]"]
+Whole = Callable[[Entry], Awaitable[Entry]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +93,14 @@ class Worker:
         put_dead: PutDead,
         now: Callable[[], datetime],
         rng: Random,
+        whole: Whole,
         ack_wait_seconds: float = ACK_WAIT_SECONDS,
     ) -> None:
         self._beat_seconds = ack_wait_seconds / HEARTBEATS_PER_WAIT
         self._service = service
         self._put_dead = put_dead
         self._now = now
+        self._whole = whole
         self._rng = rng
         self._room = asyncio.Semaphore(IN_FLIGHT_MAX)
         self._queues: dict[str, _Queue] = {}
@@ -177,7 +180,7 @@ class Worker:
                 if self._superfluous(job):
                     await job.message.ack()
                     return
-                await job.registration.handler(job.entry)
+                await job.registration.handler(await self._whole(job.entry))
                 self._remember(job)
                 await job.message.ack()
         finally:

@@ -9,10 +9,13 @@ from typing import ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-__all__ = ["TRACEPARENT", "Message", "Part", "UndecodableError"]
+__all__ = ["BODY_REF", "TRACEPARENT", "Message", "Part", "UndecodableError"]
 
 TRACEPARENT: Final = "traceparent"
 """Header, and suffix of the annotation, that carries the W3C trace context."""
+
+BODY_REF: Final = "Sluice-Body"
+"""Header with the place of the whole body, where the message is only a short form of it."""
 
 
 class UndecodableError(ValueError):
@@ -54,6 +57,11 @@ class Message(Part):
     @property
     def message_id(self) -> str | None:
         """A `Nats-Msg-Id` that is the same whoever publishes this state; None: publisher's own."""
+        return None
+
+    @property
+    def body_ref(self) -> str | None:
+        """``<name>@<sha256>`` of the whole body in the object store; None: this is the whole."""
         return None
 
     def encode(self) -> bytes:

@@ -36,13 +36,21 @@ class Observed(Message):
     """Without `managedFields` and `last-applied-configuration`; a Secret without its data."""
 
     object_ref: str | None = None
-    """`<name>@<sha256>` in the object store, where the object was too large."""
+    """`<name>@<sha256>` in the object store, where the object was too large.
+
+    What is there is this whole message; `object` is then as much of it as fits.
+    """
 
     @property
     def subject(self) -> str:
         """``sluice.observed.<cluster>.<namespace>.<name>.<plural>_<group>``."""
         detail = f"{self.plural}_{self.group.replace('.', '_')}"
         return subjects.join("observed", self.cluster, self.namespace, self.name, detail=detail)
+
+    @property
+    def body_ref(self) -> str | None:
+        """Where the whole message is."""
+        return self.object_ref
 
     @property
     def message_id(self) -> str | None:

@@ -110,12 +110,18 @@ class WorldKube(Kube):
         )
 
     async def delete(
-        self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        dependants_first: bool = False,
     ) -> None:
         """Delete it, though perhaps nobody is told."""
         await self._call(
             f"delete {_path(kind, namespace, name)}",
-            self._inner.delete(kind, namespace, name, uid=uid),
+            self._inner.delete(kind, namespace, name, uid=uid, dependants_first=dependants_first),
             writes=True,
         )
 

@@ -5,7 +5,7 @@ retries, acknowledgements, one-at-a-time and dead letters are the code that prod
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from functools import partial
 from random import Random
 from typing import Any, Final, TypeVar
@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from shared.bus import headers as wire_headers
+from shared.bus.bodies import Wholes, reference, whole_for_reading, whole_for_work
 from shared.bus.port import (
     BusError,
     CaughtUp,
@@ -117,6 +118,7 @@ class MemoryBus:
             put_dead=self._put_dead,
             now=wire.now,
             rng=self._random,
+            whole=partial(whole_for_work, self),
             ack_wait_seconds=memory_server.ACK_WAIT_SECONDS,
         )
         self._registrations: list[Registration] = []
@@ -225,7 +227,8 @@ class MemoryBus:
 
     async def latest(self, stream: str, subject: str) -> Entry | None:
         """The last message of one subject in the log."""
-        return await self.ask(lambda server: server.latest(stream, subject))
+        entry = await self.ask(lambda server: server.latest(stream, subject))
+        return None if entry is None else await whole_for_reading(self, entry)
 
     def work(
         self,
@@ -307,6 +310,31 @@ class MemoryBus:
 
         await self.ask(lambda server: server.respond(subject, reaches, take))
         return withdraw
+
+    async def put_body(self, name: str, data: bytes) -> str:
+        """Keep a body that is too large for a message."""
+        ref = reference(name, data)
+        await self.ask(lambda server: server.bodies.put(ref, data, at=server.seconds()))
+        return ref
+
+    async def get_body(self, ref: str) -> bytes | None:
+        """The body behind a reference; None where it is gone."""
+        return await self.ask(lambda server: server.bodies.get(ref))
+
+    async def drop_body(self, ref: str) -> None:
+        """Delete a body."""
+        await self.ask(lambda server: server.bodies.drop(ref))
+
+    async def keep_bodies(
+        self, prefix: str, refs: Collection[str], *, older_than_seconds: float
+    ) -> int:
+        """Delete what nothing refers to."""
+        kept = frozenset(refs)
+        return await self.ask(
+            lambda server: server.bodies.keep(
+                prefix, kept, before=server.seconds() - older_than_seconds
+            )
+        )
 
     async def purge(self, stream: str, subject: str, *, up_to: int) -> None:
         """Drop a tombstone from the view of `stream`."""
@@ -396,6 +424,7 @@ class MemoryBus:
         self._server.listen(stream.name, on_news)
         stopped = asyncio.create_task(self._stopped.wait())
         stopped.add_done_callback(lambda _: wake.set())
+        wholes = Wholes(self, log_name, latest=view, over=self._stopped.is_set)
         target = await self._patiently(lambda server: server.stream(log_name).last)
         position, caught_up, delivered = start - 1, False, 0
         try:
@@ -409,7 +438,8 @@ class MemoryBus:
                     for _ in range(1 + (view and self._wire.doubles())):
                         if not view or entry.sequence >= delivered:
                             delivered = entry.sequence
-                            yield entry
+                            if (whole := await wholes.of(entry)) is not None:
+                                yield whole
                 if done and not caught_up:
                     caught_up = True
                     yield CaughtUp(sequence=target)

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from shared.bus.headers import EXPECT_LAST, EXPECT_SUBJECT, MESSAGE_ID, SOURCE
 from shared.bus.port import BusError, Entry
-from shared.bus.streams import load, view_of
+from shared.bus.streams import OBJECTS, load, view_of
 from shared.bus.worker import ACK_WAIT_SECONDS
+from shared.testing.world.memory_bodies import Bodies
 from shared.testing.world.memory_streams import Stored, Stream, matches
 from shared.testing.world.world import World
 
@@ -124,6 +125,8 @@ class MemoryServer:
             for name, config in (load().configs() if configs is None else configs).items()
         }
         self._logs = [one for one in self.streams.values() if one.subjects]
+        bucket = self.streams.get(f"OBJ_{OBJECTS}")
+        self.bodies = Bodies(full=lambda: bucket is None or bucket.full)
         self.connections = 0
         """How many there ever were."""
 

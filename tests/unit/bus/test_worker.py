@@ -92,6 +92,10 @@ class Delivery:
         self.answers.append("in progress")
 
 
+async def as_it_is(entry: Entry) -> Entry:
+    return entry
+
+
 class Bench:
     """A worker, one registration, and what its handler was given."""
 
@@ -106,6 +110,7 @@ class Bench:
             put_dead=self.put,
             now=lambda: AT,
             rng=Random(1),
+            whole=as_it_is,
             ack_wait_seconds=0.15,
         )
         self.registration = Registration(

@@ -92,7 +92,7 @@ def test_of_a_too_large_object_its_identity_and_standing_are_said() -> None:
         "results": ["r" * 5000],
     }
     message = observed("hub", JOB, obj)
-    short = shortened(message, size=len(message.encode()))
+    short = shortened(message, size=len(message.encode()), ref=None)
     assert short.object is not None
     assert len(short.encode()) < 1500
     assert short.object["metadata"]["labels"] == {"q": "r"}

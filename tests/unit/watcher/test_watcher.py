@@ -11,7 +11,6 @@ from typing_extensions import override
 
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
-from services.watcher.observe import TRUNCATED
 from shared.contracts.kinds import (
     CLUSTER_QUEUE,
     CONFIGURATION_KINDS,
@@ -247,26 +246,6 @@ class Delayed(LocalKube):
         ):
             await asyncio.sleep(self._seconds)
             yield event
-
-
-def test_an_object_above_the_limit_is_said_without_its_spec_and_says_so() -> None:
-    async def scene(site: Site) -> None:
-        await site.start()
-        await site.job("big", filler="x" * 100_000)
-        await site.job("small")
-        await asyncio.sleep(5)
-        said = {one.name: one for one in site.said(JOB)}
-        assert said["small"].object is not None
-        assert "template" in said["small"].object["spec"]
-        assert said["big"].object is not None
-        assert TRUNCATED in said["big"].object["metadata"]["annotations"]
-        assert said["big"].object["spec"]["suspend"] is True
-        assert "template" not in said["big"].object["spec"]
-        await site.delete("big")
-        await asyncio.sleep(5)
-        assert site.said(JOB)[-1].deleted
-
-    play(scene, max_payload=64 << 10)
 
 
 def test_only_secrets_of_machines_are_said_and_never_their_data() -> None:

@@ -1,0 +1,107 @@
+"""Bodies that are too large for a message: their place in the object store, and the way back.
+
+The message that goes on the log then is a short form of itself; a header names the whole body, by
+name and digest. Whoever reads such a message through the bus is given the whole body. Where that is
+gone, because something newer took its place or the store was lost, the short form has to do.
+"""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from shared.bus.port import Bus, BusError, Entry, LaterError, UnavailableError
+
+__all__ = ["Wholes", "digest_of", "reference", "split", "whole_for_reading", "whole_for_work"]
+
+log = structlog.get_logger(__name__)
+
+RETRY_SECONDS: Final = 1.0
+_PLAIN: Final = re.compile(r"[!#$&-?A-~]+")
+"""What a header carries as it is, and without the sign that stands before the digest."""
+
+
+def reference(name: str, data: bytes) -> str:
+    """``<name>@<sha256>``: which body, and how to know that it is the one. Raises `ValueError`."""
+    if not _PLAIN.fullmatch(name):
+        raise ValueError(f"{name[:80]!r}: the name of a body is printable ASCII without blank or @")
+    return f"{name}@{digest_of(data)}"
+
+
+def digest_of(data: bytes) -> str:
+    """SHA-256, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def split(ref: str) -> tuple[str, str]:
+    """Name and digest of a reference."""
+    name, _, digest = ref.rpartition("@")
+    return name, digest
+
+
+async def whole_for_reading(bus: Bus, entry: Entry) -> Entry:
+    """`entry` with its whole body; itself where that is gone. Raises what the bus raises."""
+    if entry.body_ref is None:
+        return entry
+    return _with(entry, await bus.get_body(entry.body_ref))
+
+
+async def whole_for_work(bus: Bus, entry: Entry) -> Entry:
+    """The same for a handler. Raises `LaterError`."""
+    try:
+        return await whole_for_reading(bus, entry)
+    except BusError as error:
+        raise LaterError(f"its body cannot be read now: {error}") from error
+
+
+class Wholes:
+    """The whole bodies of what one watch or replay reads.
+
+    A body is deleted once its subject has something newer. A watch is then given that (`latest`): it
+    is on its way anyhow, and nobody should act on the short form of what is past.
+    """
+
+    def __init__(self, bus: Bus, stream: str, *, latest: bool, over: Callable[[], bool]) -> None:
+        self._bus = bus
+        self._stream = stream
+        self._latest = latest
+        self._over = over
+        self.ahead: dict[str, int] = {}
+        """Subjects of which something newer was given than what was read."""
+
+    async def of(self, entry: Entry) -> Entry | None:
+        """`entry` with its whole body, or what is newer; None: that was given already.
+
+        Waits for as long as the bus does not answer, unless reading is over.
+        """
+        if entry.sequence <= self.ahead.get(entry.subject, 0):
+            return None
+        while not self._over():
+            try:
+                return await self._found(entry)
+            except UnavailableError as error:
+                log.info("a body cannot be read now", subject=entry.subject, because=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+        return None
+
+    async def _found(self, entry: Entry) -> Entry:
+        if entry.body_ref is None:
+            return entry
+        data = await self._bus.get_body(entry.body_ref)
+        if data is None and self._latest:
+            newest = await self._bus.latest(self._stream, entry.subject)
+            if newest is not None and newest.sequence > entry.sequence:
+                self.ahead[entry.subject] = newest.sequence
+                return newest
+        return _with(entry, data)
+
+
+def _with(entry: Entry, data: bytes | None) -> Entry:
+    if data is None:
+        log.warning("a body is gone: the short form has to do", subject=entry.subject)
+        return entry
+    return replace(entry, data=data)

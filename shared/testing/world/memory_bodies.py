@@ -1,0 +1,49 @@
+"""Bodies that are too large for a message, in memory."""
+
+from collections.abc import Callable, Collection
+
+from shared.bus.bodies import digest_of, split
+from shared.bus.port import StreamFullError
+
+__all__ = ["Bodies"]
+
+
+class Bodies:
+    """What the object store of the server in memory holds."""
+
+    def __init__(self, *, full: Callable[[], bool]) -> None:
+        self._full = full
+        self._bodies: dict[str, tuple[bytes, float]] = {}
+        """Name to body and when it was stored, in loop time."""
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def put(self, ref: str, data: bytes, *, at: float) -> None:
+        """Keep it in place of what has that name. Raises `StreamFullError`."""
+        if self._full():
+            raise StreamFullError("the object store is full (10077)")
+        self._bodies[split(ref)[0]] = data, at
+
+    def get(self, ref: str) -> bytes | None:
+        """The body behind a reference; None where it is gone or is another one now."""
+        name, digest = split(ref)
+        data, _ = self._bodies.get(name, (None, 0.0))
+        return data if data is not None and digest_of(data) == digest else None
+
+    def drop(self, ref: str) -> None:
+        """Delete it, unless its name has another one now."""
+        if self.get(ref) is not None:
+            del self._bodies[split(ref)[0]]
+
+    def keep(self, prefix: str, refs: Collection[str], *, before: float) -> int:
+        """Delete the others of that prefix that were stored before; return how many."""
+        kept = {split(ref)[0] for ref in refs}
+        gone = [
+            name
+            for name, (_, at) in self._bodies.items()
+            if name.startswith(prefix) and name not in kept and at < before
+        ]
+        for name in gone:
+            del self._bodies[name]
+        return len(gone)
