@@ -142,12 +142,19 @@ class LocalKube(Kube):
 
     @override
     async def delete(
-        self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        dependants_first: bool = False,
     ) -> None:
+        options = DeleteOptions(uid=uid)
+        if dependants_first:
+            options = DeleteOptions(uid=uid, propagation="Foreground")
         with _translated():
-            await self._api.delete(
-                self._served(kind), namespace or "", name, DeleteOptions(uid=uid)
-            )
+            await self._api.delete(self._served(kind), namespace or "", name, options)
 
     @override
     async def close(self) -> None:

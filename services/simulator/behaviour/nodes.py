@@ -7,13 +7,23 @@ from typing_extensions import override
 
 from services.simulator.behaviour.clock import Clock
 from services.simulator.behaviour.conditions import with_condition
-from services.simulator.behaviour.controller import Controller
+from services.simulator.behaviour.controller import Controller, Key
+from services.simulator.behaviour.scheduling import (
+    ENDED,
+    HOSTNAME,
+    claims_of,
+    feasible,
+    preferred,
+    repels,
+    why_not,
+)
+from services.simulator.behaviour.volumes import Volumes
 from services.simulator.behaviour.wishes import duration, fails, some_duration
 from services.simulator.cluster.api import Api
-from services.simulator.cluster.catalogue import NODES, PODS
+from services.simulator.cluster.catalogue import CLAIMS, NODES, PODS
 from services.simulator.cluster.errors import ApiError
 from services.simulator.cluster.kinds import Obj
-from services.simulator.cluster.stored import Stored
+from services.simulator.cluster.stored import Event, Stored
 
 __all__ = ["NODES_AT_START", "PodController"]
 
@@ -23,8 +33,6 @@ NODES_MAX: Final = 200
 
 TERMINATION_SECONDS: Final = 1.0
 """How long a pod takes to end when it is told to."""
-
-ENDED: Final = ("Succeeded", "Failed")
 
 
 def _node(name: str, labels: dict[str, str], taints: list[Obj], now: str) -> Obj:
@@ -53,32 +61,9 @@ def _node(name: str, labels: dict[str, str], taints: list[Obj], now: str) -> Obj
     }
 
 
-def _tolerated(taint: Obj, tolerations: list[Obj]) -> bool:
-    for toleration in tolerations:
-        if toleration.get("effect") not in {None, "", taint.get("effect")}:
-            continue
-        if toleration.get("operator") == "Exists":
-            if toleration.get("key") in {None, "", taint["key"]}:
-                return True
-        elif toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get(
-            "value", ""
-        ):
-            return True
-    return False
-
-
-def _takes(node: Obj, pod_spec: Obj) -> bool:
-    """Whether the pod may go there. Room is not counted: quota is somebody else's business here."""
-    spec = node.get("spec") or {}
-    if spec.get("unschedulable"):
-        return False
-    labels = node["metadata"].get("labels") or {}
-    wanted = pod_spec.get("nodeSelector") or {}
-    if any(labels.get(key) != value for key, value in wanted.items()):
-        return False
-    tolerations = pod_spec.get("tolerations") or []
-    taints = [t for t in spec.get("taints") or () if t.get("effect") != "PreferNoSchedule"]
-    return all(_tolerated(taint, tolerations) for taint in taints)
+def _is_placed(pod: Stored) -> bool:
+    phase = (pod.obj.get("status") or {}).get("phase")
+    return bool(pod.obj["spec"].get("nodeName")) and phase not in ENDED
 
 
 class PodController(Controller):
@@ -88,13 +73,43 @@ class PodController(Controller):
         super().__init__(api, clock, random, PODS)
         self._ends: dict[str, float] = {}
         self._turn = 0
+        self._waiting: dict[Key, None] = {}
+        """Pods that fit nowhere, or whose volume is elsewhere; looked at again when that may change."""
+
+        self._repelling: dict[str, None] = {}
+        """Uids of the living pods that others have to keep away from."""
+
+        self._volumes = Volumes(api)
 
     @override
     def start(self) -> None:
         self.api.graceful_pods = True
         for number in range(1, NODES_AT_START + 1):
             self._add_node(f"node-{number}", {}, [])
+        for kind in (NODES, CLAIMS):
+            self.follow(kind, self._look_again)
+        self.follow(PODS, self._pod_changed)
         super().start()
+
+    def _look_again(self, event: Event) -> Key | None:
+        """A node or a volume changed: whoever waits may have a place now."""
+        del event
+        for key in self._waiting:
+            self.enqueue(key)
+        return None
+
+    def _pod_changed(self, event: Event) -> Key | None:
+        uid, obj = event.stored.uid, event.stored.obj
+        ended = event.type == "DELETED" or (obj.get("status") or {}).get("phase") in ENDED
+        if ended:
+            self._repelling.pop(uid, None)
+            self._waiting.pop((event.stored.namespace, event.stored.name), None)
+        elif event.before is None and repels(obj):
+            self._repelling[uid] = None
+        placed = event.before is not None and not event.before.obj["spec"].get("nodeName")
+        if self._waiting and (ended or (placed and obj["spec"].get("nodeName"))):
+            self._look_again(event)
+        return None
 
     def _add_node(self, name: str, labels: dict[str, str], taints: list[Obj]) -> None:
         if self.api.store.get(NODES, "", name) is not None:
@@ -123,25 +138,42 @@ class PodController(Controller):
             await self._go_on(stored)
 
     async def _schedule(self, stored: Stored) -> None:
-        spec = stored.obj["spec"]
-        if spec.get("schedulingGates"):
+        if stored.obj["spec"].get("schedulingGates"):
             return
-        nodes = [n.obj for n in self.api.store.objects(NODES) if _takes(n.obj, spec)]
+        nodes = self._nodes_for(stored)
         if not nodes:
-            if not self._scale_up(spec):
-                await self._unschedulable(stored)
-                return
-            nodes = [n.obj for n in self.api.store.objects(NODES) if _takes(n.obj, spec)]
+            nodes = self._nodes_for(stored) if self._scale_up(stored) else []
+        if not nodes:
+            await self._unschedulable(stored)
+            return
         self._turn += 1
         node = nodes[self._turn % len(nodes)]["metadata"]["name"]
+        self._waiting.pop((stored.namespace, stored.name), None)
+        self._volumes.select_node(stored, node)
         patch = {"metadata": {"uid": stored.uid}, "spec": {"nodeName": node}}
         await self.api.patch(PODS, "v1", stored.namespace, stored.name, patch, "merge")
 
-    def _scale_up(self, spec: Obj) -> bool:
-        """Add a node with the labels that the pod looks for, as an autoscaler would."""
+    def _nodes_for(self, stored: Stored) -> list[Obj]:
+        pod = stored.obj
+        if self._volumes.missing(stored):
+            return []
+        nodes = [node.obj for node in self.api.store.objects(NODES)]
+        # The others matter only where somebody minds them.
+        minds = bool(pod["spec"].get("affinity")) or bool(self._repelling)
+        placed = [p.obj for p in self.api.store.objects(PODS) if _is_placed(p)] if minds else []
+        found = feasible(pod, nodes, placed, self._volumes.node_of)
+        return preferred(pod, found, placed)
+
+    def _scale_up(self, stored: Stored) -> bool:
+        """Add a node with the labels that the pod looks for, as an autoscaler would, if that helps."""
+        spec = stored.obj["spec"]
         number = self.api.store.count(NODES) + 1
         wanted = {str(key): str(value) for key, value in (spec.get("nodeSelector") or {}).items()}
-        if number > NODES_MAX or not wanted or "kubernetes.io/hostname" in wanted:
+        if number > NODES_MAX or not wanted or HOSTNAME in wanted or self._volumes.missing(stored):
+            return False
+        imagined = _node(f"node-{number}", wanted, [], self.api.rules.now())
+        placed = [p.obj for p in self.api.store.objects(PODS) if _is_placed(p)]
+        if not feasible(stored.obj, [imagined], placed, self._volumes.node_of):
             return False
         try:
             self._add_node(f"node-{number}", wanted, [])
@@ -150,13 +182,20 @@ class PodController(Controller):
         return True
 
     async def _unschedulable(self, stored: Stored) -> None:
-        message = "0 nodes are available: none matches the pod's node selector and tolerations."
+        self._waiting[stored.namespace, stored.name] = None
+        message = self._volumes.missing(stored) or why_not(self.api.store.count(NODES))
         conditions = with_condition(
             stored.obj, "PodScheduled", "False", "Unschedulable", message, now=self.api.rules.now()
         )
-        await self.write_status(stored, {"conditions": conditions})
+        if conditions != (stored.obj.get("status") or {}).get("conditions"):
+            await self.write_status(stored, {"conditions": conditions})
 
     async def _begin(self, stored: Stored) -> None:
+        if claims_of(stored.obj) and self._volumes.elsewhere(stored):
+            # The volume can be attached to one node, and is still in use on another.
+            self._waiting[stored.namespace, stored.name] = None
+            return
+        self._waiting.pop((stored.namespace, stored.name), None)
         now = self.api.rules.now()
         conditions: list[Obj] = [
             {"type": type_, "status": "True", "lastTransitionTime": now}

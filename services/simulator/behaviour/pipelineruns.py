@@ -11,23 +11,26 @@ from services.simulator.behaviour.conditions import condition, with_condition
 from services.simulator.behaviour.controller import Controller, owner_key
 from services.simulator.behaviour.taskruns import timed_out
 from services.simulator.behaviour.tekton_admission import PENDING, is_done, pipeline_seconds
+from services.simulator.behaviour.tekton_coscheduling import ANNOTATION, Coscheduling
 from services.simulator.behaviour.tekton_plan import PlannedTask, depth, plan
 from services.simulator.behaviour.wishes import (
     DURATION,
     OUTCOME,
+    PODS,
     PREFIX,
     annotations,
     duration,
     fails,
 )
 from services.simulator.cluster.api import Api
-from services.simulator.cluster.catalogue import PIPELINERUNS, TASKRUNS
+from services.simulator.cluster.catalogue import PIPELINERUNS, STATEFUL_SETS, TASKRUNS
 from services.simulator.cluster.kinds import Obj
 from services.simulator.cluster.stored import Stored
 
 __all__ = ["PipelineRunController"]
 
 MANAGED_BY_TEKTON: Final = "tekton.dev/pipeline"
+LABEL_RUN_UID: Final = "tekton.dev/pipelineRunUID"
 LABEL_RUN: Final = "tekton.dev/pipelineRun"
 LABEL_TASK: Final = "tekton.dev/pipelineTask"
 NOT_INHERITED: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
@@ -96,9 +99,12 @@ class PipelineRunController(Controller):
         self._plans: dict[str, list[PlannedTask]] = {}
         """By uid; the spec cannot change, so a plan holds as long as its run."""
 
+        self._coscheduling = Coscheduling(api)
+
     @override
     def start(self) -> None:
         self.follow(TASKRUNS, lambda event: owner_key(event.stored, "PipelineRun"))
+        self.follow(STATEFUL_SETS, lambda event: owner_key(event.stored, "PipelineRun"))
         super().start()
 
     @override
@@ -154,6 +160,7 @@ class PipelineRunController(Controller):
         return None if found is None else found.obj.get("spec")
 
     async def _drive(self, stored: Stored) -> None:
+        await self._coscheduling.prepare(stored, self.owner_reference(stored))
         progress = self._progress(stored)
         asked = stored.obj["spec"].get("status") or ""
         deadline = self._deadlines.get(stored.uid)
@@ -235,8 +242,17 @@ class PipelineRunController(Controller):
         ordinary = [other for other in planned if not other.finally_]
         if fails(run) and task == ordinary[-1]:
             inherited[OUTCOME] = "fail"
+        if PODS in annotations(run):
+            inherited[PODS] = annotations(run)[PODS]
+        bound, assistant = self._coscheduling.bind(stored, task.workspaces)
+        if assistant:
+            inherited[ANNOTATION] = assistant
         spec: dict[str, Any] = {"params": list(task.params)}
         template = run["spec"].get("taskRunTemplate") or {}
+        if bound:
+            spec["workspaces"] = bound
+        if template.get("podTemplate"):
+            spec["podTemplate"] = template["podTemplate"]
         spec["serviceAccountName"] = template.get("serviceAccountName", "default")
         if task.ref is not None:
             spec["taskRef"] = task.ref
@@ -245,6 +261,7 @@ class PipelineRunController(Controller):
         labels = {
             **(metadata.get("labels") or {}),
             LABEL_RUN: stored.name,
+            LABEL_RUN_UID: stored.uid,
             LABEL_TASK: task.task,
             "tekton.dev/memberOf": "finally" if task.finally_ else "tasks",
         }
@@ -314,4 +331,5 @@ class PipelineRunController(Controller):
         progress = progress or self._progress(stored)
         now = self.api.rules.now()
         await self._say(stored, status, reason, message, progress, completionTime=now)
+        self._coscheduling.clean(stored)
         self.forget(stored.uid)

@@ -8,8 +8,10 @@ from services.simulator.behaviour.jobs import JobController
 from services.simulator.behaviour.namespaces import NamespaceController
 from services.simulator.behaviour.nodes import PodController
 from services.simulator.behaviour.pipelineruns import PipelineRunController
+from services.simulator.behaviour.statefulsets import StatefulSetController
 from services.simulator.behaviour.taskruns import TaskRunController
 from services.simulator.behaviour.tekton_admission import TektonAdmission
+from services.simulator.behaviour.volumes import ClaimController
 from services.simulator.cluster.api import Api
 
 __all__ = ["Behaviour"]
@@ -29,6 +31,8 @@ class Behaviour:
             JobController,
             TaskRunController,
             PipelineRunController,
+            StatefulSetController,
+            ClaimController,
         )
         # Each has its own chance: what one draws does not move the others.
         self._controllers: list[Controller] = [

@@ -7,11 +7,13 @@ from typing_extensions import override
 
 from services.simulator.behaviour.clock import Clock, format_duration, parse_duration
 from services.simulator.behaviour.conditions import with_condition
-from services.simulator.behaviour.controller import Controller, Key
+from services.simulator.behaviour.controller import Controller, Key, owner_key
+from services.simulator.behaviour.taskpods import claims, pod_name, pod_of, wants_pod
 from services.simulator.behaviour.tekton_admission import is_done
+from services.simulator.behaviour.tekton_coscheduling import flag
 from services.simulator.behaviour.wishes import duration, fails, some_duration
 from services.simulator.cluster.api import Api
-from services.simulator.cluster.catalogue import SECRETS, TASKRUNS
+from services.simulator.cluster.catalogue import PODS, SECRETS, TASKRUNS
 from services.simulator.cluster.kinds import Obj
 from services.simulator.cluster.stored import Event, Stored
 
@@ -38,7 +40,7 @@ def _wants_machine(obj: Obj) -> bool:
 
 
 class TaskRunController(Controller):
-    """Runs TaskRuns without pods: what a queue sees of a task is its TaskRun."""
+    """Runs TaskRuns: in pods where the node matters, else without, as a queue sees only the TaskRun."""
 
     def __init__(self, api: Api, clock: Clock, random: Random) -> None:
         super().__init__(api, clock, random, TASKRUNS)
@@ -48,6 +50,7 @@ class TaskRunController(Controller):
     @override
     def start(self) -> None:
         self.follow(SECRETS, self._secret_key)
+        self.follow(PODS, lambda event: owner_key(event.stored, "TaskRun"))
         super().start()
 
     @override
@@ -72,6 +75,7 @@ class TaskRunController(Controller):
         if spec.get("status") == "TaskRunCancelled":
             text = spec.get("statusMessage") or ""
             message = f'TaskRun "{stored.name}" was cancelled. {text}'.rstrip()
+            self._delete_pod(stored)
             await self._end(stored, "False", "TaskRunCancelled", message)
         elif not (obj.get("status") or {}).get("startTime"):
             await self._begin(stored)
@@ -81,6 +85,10 @@ class TaskRunController(Controller):
     async def _begin(self, stored: Stored) -> None:
         """Resolve the task: from now on its volumes can be seen, and its timeout counts."""
         now = self.api.rules.now()
+        if flag(self.api) == "workspaces" and len(claims(stored.obj)) > 1:
+            message = "more than one PersistentVolumeClaim is bound"
+            await self._end(stored, "False", "TaskRunValidationFailed", message)
+            return
         task_spec: Obj = dict(stored.obj["spec"].get("taskSpec") or {"steps": []})
         if _wants_machine(stored.obj) and not self._secret_name(task_spec):
             machine = machine_volume(stored.name)
@@ -89,7 +97,7 @@ class TaskRunController(Controller):
         message = "Not all Steps in the Task have finished executing"
         conditions = with_condition(stored.obj, "Succeeded", "Unknown", "Running", message, now=now)
         status = {"startTime": now, "taskSpec": task_spec, "conditions": conditions}
-        await self.write_status(stored, {**status, "podName": f"{stored.name}-pod"})
+        await self.write_status(stored, {**status, "podName": pod_name(stored.name)})
 
     @staticmethod
     def _secret_name(task_spec: Any) -> str | None:
@@ -113,13 +121,15 @@ class TaskRunController(Controller):
                 )
                 await self._end(stored, "False", "Failed", message)
                 return
+        if wants_pod(stored.obj):
+            await self._follow_pod(stored)
+            return
         end = self._ends.get(stored.uid, -1.0)
         now = self.clock.time()
         if end < 0:
             wished = duration(stored.obj)
             lasts = some_duration(self.random) if wished is None else wished
-            limit = parse_duration(str(stored.obj["spec"].get("timeout", "")))
-            limit = TASKRUN_SECONDS_DEFAULT if limit is None else limit
+            limit = _limit(stored.obj)
             lasts = min(lasts, limit) if limit else lasts
             self._ends[stored.uid] = end = now + lasts
         if now < end:
@@ -132,6 +142,35 @@ class TaskRunController(Controller):
         else:
             await self._end(stored, "True", "Succeeded", "All Steps have completed executing")
 
+    async def _follow_pod(self, stored: Stored) -> None:
+        """What becomes of its pod becomes of the TaskRun; one that was deleted is made again."""
+        pod = self.api.store.get(PODS, stored.namespace, pod_name(stored.name))
+        now = self.clock.time()
+        if self._ends.get(stored.uid, -1.0) < 0:
+            self._ends[stored.uid] = now + (_limit(stored.obj) or float("inf"))
+        left = self._ends[stored.uid] - now
+        phase = None if pod is None else (pod.obj.get("status") or {}).get("phase")
+        if phase == "Succeeded":
+            await self._end(stored, "True", "Succeeded", "All Steps have completed executing")
+        elif phase == "Failed":
+            message = '"step-run" exited with code 1 (image: "simulated")'
+            await self._end(stored, "False", "Failed", message)
+        elif left <= 0:
+            self._delete_pod(stored)
+            message = f'TaskRun "{stored.name}" {timed_out(_limit(stored.obj))}'
+            await self._end(stored, "False", "TaskRunTimeout", message)
+        else:
+            if left < float("inf"):
+                self.enqueue_after((stored.namespace, stored.name), left)
+            if pod is None:
+                body = pod_of(stored, self.owner_reference(stored))
+                await self.api.create(PODS, "v1", stored.namespace, body)
+
+    def _delete_pod(self, stored: Stored) -> None:
+        pod = self.api.store.get(PODS, stored.namespace, pod_name(stored.name))
+        if pod is not None and wants_pod(stored.obj):
+            self.api.delete_now(pod)
+
     async def _end(self, stored: Stored, status: str, reason: str, message: str) -> None:
         now = self.api.rules.now()
         conditions = with_condition(stored.obj, "Succeeded", status, reason, message, now=now)
@@ -139,6 +178,12 @@ class TaskRunController(Controller):
         begun = (stored.obj.get("status") or {}).get("startTime") or now
         changed = {"startTime": begun, "completionTime": now, "conditions": conditions}
         await self.write_status(stored, changed)
+
+
+def _limit(obj: Obj) -> float:
+    """How long it may take, in seconds; 0 is no limit."""
+    limit = parse_duration(str(obj["spec"].get("timeout", "")))
+    return TASKRUN_SECONDS_DEFAULT if limit is None else limit
 
 
 def timed_out(seconds: float) -> str:

@@ -31,6 +31,9 @@ class PlannedTask:
     after: tuple[str, ...]
     """The pipeline's tasks that must have succeeded before."""
 
+    workspaces: tuple[Obj, ...] = ()
+    """Which of the run's workspaces it uses, as the pipeline's task says it."""
+
     finally_: bool = False
     spec: Obj | None = None
     ref: Obj | None = None
@@ -104,6 +107,7 @@ def _expanded(run: str, task: Obj, values: dict[str, Any], *, finally_: bool) ->
             platform=platform,
             params=(*others, *(({"name": PLATFORM, "value": platform},) if platform else ())),
             after=tuple(task.get("runAfter") or ()),
+            workspaces=tuple(task.get("workspaces") or ()),
             finally_=finally_,
             spec=task.get("taskSpec"),
             ref=task.get("taskRef"),

@@ -9,6 +9,7 @@ from services.simulator.cluster.kinds import Obj
 __all__ = [
     "DURATION",
     "OUTCOME",
+    "PODS",
     "PREFIX",
     "annotations",
     "duration",
@@ -23,6 +24,10 @@ DURATION: Final = PREFIX + "duration"
 
 OUTCOME: Final = PREFIX + "outcome"
 """``fail``: it ends in failure."""
+
+PODS: Final = PREFIX + "pods"
+"""``true`` on a PipelineRun or TaskRun: its tasks run in pods, on nodes. Without it, only tasks do that
+mount a claim or follow an anchor: for all others a queue sees the same with half the objects."""
 
 SECONDS_MIN: Final = 20.0
 SECONDS_MAX: Final = 240.0

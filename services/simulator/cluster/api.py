@@ -351,9 +351,11 @@ class Api:
         if not grace and not _held(obj):
             return self._remove(stored, obj), True
         if "deletionTimestamp" in metadata:
-            if metadata.get("deletionGracePeriodSeconds", 0) <= grace:
+            another = finalizers != list(stored.obj["metadata"].get("finalizers") or ())
+            if metadata.get("deletionGracePeriodSeconds", 0) > grace:
+                metadata["deletionGracePeriodSeconds"] = grace
+            elif not another:
                 return stored, False
-            metadata["deletionGracePeriodSeconds"] = grace
         else:
             metadata["deletionTimestamp"] = self.rules.now()
             metadata["deletionGracePeriodSeconds"] = grace

@@ -4,7 +4,19 @@ from typing import Final
 
 from services.simulator.cluster.kinds import AGE, Column, Kind
 
-__all__ = ["BUILT_IN", "JOBS", "NAMESPACES", "NODES", "PIPELINERUNS", "PODS", "SECRETS", "TASKRUNS"]
+__all__ = [
+    "BUILT_IN",
+    "CLAIMS",
+    "CONFIG_MAPS",
+    "JOBS",
+    "NAMESPACES",
+    "NODES",
+    "PIPELINERUNS",
+    "PODS",
+    "SECRETS",
+    "STATEFUL_SETS",
+    "TASKRUNS",
+]
 
 
 def _condition(type_: str, field: str = "status") -> str:
@@ -61,6 +73,31 @@ NODES: Final = Kind(
     selectable=("spec.unschedulable",),
     generation=False,
 )
+CONFIG_MAPS: Final = Kind(
+    group="",
+    versions=("v1",),
+    kind="ConfigMap",
+    plural="configmaps",
+    has_status=False,
+    short_names=("cm",),
+    generation=False,
+)
+CLAIMS: Final = Kind(
+    group="",
+    versions=("v1",),
+    kind="PersistentVolumeClaim",
+    plural="persistentvolumeclaims",
+    short_names=("pvc",),
+    generation=False,
+)
+STATEFUL_SETS: Final = Kind(
+    group="apps",
+    versions=("v1",),
+    kind="StatefulSet",
+    plural="statefulsets",
+    short_names=("sts",),
+    categories=("all",),
+)
 EVENT_FIELDS: Final = (
     "involvedObject.kind",
     "involvedObject.namespace",
@@ -98,15 +135,7 @@ CORE: Final = (
         selectable=EVENT_FIELDS,
         generation=False,
     ),
-    Kind(
-        group="",
-        versions=("v1",),
-        kind="ConfigMap",
-        plural="configmaps",
-        has_status=False,
-        short_names=("cm",),
-        generation=False,
-    ),
+    CONFIG_MAPS,
     Kind(
         group="",
         versions=("v1",),
@@ -135,14 +164,7 @@ CORE: Final = (
         short_names=("sa",),
         generation=False,
     ),
-    Kind(
-        group="",
-        versions=("v1",),
-        kind="PersistentVolumeClaim",
-        plural="persistentvolumeclaims",
-        short_names=("pvc",),
-        generation=False,
-    ),
+    CLAIMS,
 )
 
 JOBS: Final = Kind(
@@ -233,14 +255,7 @@ def _cluster(
 
 
 REST: Final = (
-    Kind(
-        group="apps",
-        versions=("v1",),
-        kind="StatefulSet",
-        plural="statefulsets",
-        short_names=("sts",),
-        categories=("all",),
-    ),
+    STATEFUL_SETS,
     Kind(
         group="coordination.k8s.io",
         versions=("v1",),
