@@ -18,6 +18,8 @@ from services.provisioner.book import (
     Machine,
     MachineState,
     Seat,
+    SeatState,
+    is_kept,
     machine_name,
 )
 from services.provisioner.host_config import (
@@ -86,11 +88,12 @@ def allocate(
     round_.take_reports(reports or {})
     round_.take(sightings)
     round_.give_up_late()
+    round_.hand_on()
     round_.retire()
     verdicts = {
         uid: round_.verdict(request)
         for uid, request in active.items()
-        if uid not in settled or uid in round_.seats
+        if (uid not in settled and not request.keeps_only) or uid in round_.seats
     }
     return Outcome(book=round_.book(), verdicts=verdicts, steps=tuple(round_.steps))
 
@@ -144,7 +147,8 @@ class _Round:
             if uid in self._active:
                 continue
             machine = self._machines.get(seat.host)
-            if seat.access is None or (machine is not None and not machine.shared):
+            alone = machine is not None and not machine.shared
+            if seat.access is None or seat.state == "held" or alone:
                 self._release(seat)  # Nobody was there, or the machine goes with all that is on it.
             elif seat.state != "cleaning":
                 self.seats[uid] = replace(seat, state="cleaning", sealed="")
@@ -252,6 +256,38 @@ class _Round:
                     machine.holder,
                     "Error allocating host: timed out waiting for instance address",
                 )
+
+    def hand_on(self) -> None:
+        """A TaskRun whose run had a place kept for it takes that one, whoever else waits."""
+        for request in self._active.values():
+            if request.reserved or not request.workload or not self._wants(request):
+                continue
+            seat = self._kept_for(request)
+            if seat is not None:
+                del self.seats[seat.uid]
+                self._seat(request, host=seat.host, address=seat.address, access=seat.access)
+            self._take_machine(request, seat)
+
+    def _kept_for(self, request: Request) -> Seat | None:
+        failed = self._failed(request)
+        for seat in self.seats.values():
+            whose = (seat.namespace, seat.name)
+            if seat.state == "held" and whose == (request.namespace, request.workload):
+                return None if seat.host in failed else seat
+        return None
+
+    def _take_machine(self, request: Request, seat: Seat | None) -> None:
+        """The machine of its place is its own now; without a place, one that starts for its run."""
+        run = f"{request.namespace}:{request.workload}"
+        for machine in self._machines.values():
+            kept = is_kept(machine.holder) and machine.task_run == run
+            starts = machine.state == "launching" and kept
+            if machine.shared or not (machine.name == seat.host if seat else starts):
+                continue
+            self._machines[machine.name] = replace(
+                machine, holder=request.uid, task_run=f"{request.namespace}:{request.name}"
+            )
+            return
 
     def retire(self) -> None:
         """Let go of the machines that nobody will use (again)."""
@@ -401,7 +437,7 @@ class _Round:
             host=host,
             address=address,
             access=access,
-            state="ready" if access is None else "preparing",
+            state=_first_state(request, access),
         )
         return seat
 
@@ -442,6 +478,12 @@ class _Round:
             f"{len(self._machines)} of {spec.max_instances} maxInstances running for {spec.tag}, "
             "waiting for existing tasks to finish"
         )
+
+
+def _first_state(request: Request, access: Access | None) -> SeatState:
+    if request.reserved:
+        return "held"
+    return "ready" if access is None else "preparing"
 
 
 def _told(seat: Seat) -> Placed | Preparing:

@@ -7,19 +7,24 @@ from datetime import datetime
 from typing import Final, Literal
 
 __all__ = [
+    "KEPT",
     "Access",
     "Book",
     "Machine",
     "MachineState",
     "Seat",
     "SeatState",
+    "is_kept",
     "machine_name",
     "owner_mark",
 ]
 
 MachineState = Literal["launching", "running", "terminating"]
 
-SeatState = Literal["preparing", "ready", "cleaning"]
+SeatState = Literal["held", "preparing", "ready", "cleaning"]
+
+KEPT: Final = "slot:"
+"""With it begins the uid of a place that is kept for a run: no TaskRun's does."""
 
 _OWNER_DIGITS: Final = 6
 _NUMBER_DIGITS: Final = 10
@@ -102,6 +107,11 @@ class Book:
 
     failed_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """TaskRun uid to the hosts that could not be prepared for it."""
+
+
+def is_kept(uid: str) -> bool:
+    """Whether that is a place that is kept for a run, and no TaskRun."""
+    return uid.startswith(KEPT)
 
 
 def owner_mark(owner: str) -> str:

@@ -163,7 +163,7 @@ class Care:
     # --- places ---
 
     def _start_usher(self, group: asyncio.TaskGroup, platform: str, seat: Seat) -> None:
-        if seat.access is None or seat.state == "ready":
+        if seat.access is None or seat.state in {"held", "ready"}:
             return
         if self._tools.hosts is None:
             log.error("this installation cannot enter hosts any more", host=seat.host)

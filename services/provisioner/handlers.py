@@ -19,6 +19,7 @@ from services.provisioner.care import Care, Tools, spec_of
 from services.provisioner.host_config import Host, HostConfig, MachineSpec, StaticPlatform
 from services.provisioner.knowledge import Knowledge
 from services.provisioner.metrics import UNKNOWN
+from services.provisioner.reservations import Answer
 from services.provisioner.settings import ProvisionerSettings
 from services.provisioner.task_runs import Request
 from services.provisioner.verdicts import (
@@ -35,8 +36,9 @@ from services.provisioner.verdicts import (
 )
 from shared.bus.port import Bus, CaughtUp, Entry, FencedError, PublishFuture
 from shared.contracts import subjects
-from shared.contracts.effects import HostState, PlatformState
-from shared.contracts.kinds import CONFIG_MAP, TASK_RUN
+from shared.contracts.admissions import Admission
+from shared.contracts.effects import CheckState, HostState, PlatformState
+from shared.contracts.kinds import ADMISSION_CHECK, CONFIG_MAP, TASK_RUN
 from shared.contracts.observed import observed_filter
 
 __all__ = ["Session"]
@@ -75,7 +77,7 @@ class Session:
             seal_key=lambda: self._knowledge.seal_key,
             touch=self._touch,
         )
-        self._unread = {"HOSTS", "OBSERVED"}
+        self._unread = {"HOSTS", "OBSERVED", "ADMISSIONS", "CHECKS"}
         self._hosts_read = asyncio.Event()
         self._writing: dict[str, int] = {}
         """Platforms whose record is on its way, to the last sequence of it that came by meanwhile."""
@@ -105,6 +107,13 @@ class Session:
             self._group = group
             group.create_task(self._follow_hosts())
             group.create_task(self._follow_observed())
+            knowledge, token = self._knowledge, subjects.encode(self._cluster)
+            for stream, what, take in (
+                ("ADMISSIONS", "admission", knowledge.take_admission),
+                ("CHECKS", "check", knowledge.reservations.take_answer),
+            ):
+                filter_ = f"{subjects.ROOT}.{what}.{token}.>"
+                group.create_task(self._follow(stream, filter_, take))
             group.create_task(self._decide())
             group.create_task(self._sweep())
 
@@ -112,7 +121,9 @@ class Session:
 
     async def _follow_hosts(self) -> None:
         token = subjects.encode(self._cluster)
-        filters = [f"{subjects.ROOT}.{what}.{token}.*.*" for what in ("host", "platform", "seal")]
+        filters = [
+            f"{subjects.ROOT}.{what}.{token}.*.*" for what in ("host", "platform", "offer", "seal")
+        ]
         async with aclosing(self._bus.watch("HOSTS", *filters)) as entries:
             async for entry in entries:
                 if isinstance(entry, CaughtUp):
@@ -155,6 +166,7 @@ class Session:
         filters = (
             observed_filter(TASK_RUN, self._cluster),
             observed_filter(CONFIG_MAP, self._cluster),
+            observed_filter(ADMISSION_CHECK, self._cluster),
             subjects.join("observed", self._cluster, None, None, detail="synced"),
         )
         # Only now: every TaskRun that a record names was observed before that record was written,
@@ -166,6 +178,17 @@ class Session:
                     self._caught_up("OBSERVED")
                 else:
                     self._knowledge.take_observed(entry)
+                    self._wake.set()
+
+    async def _follow(self, stream: str, filter_: str, take: Callable[[Entry], None]) -> None:
+        # Only now, for the same reason: who holds no quota any more keeps no place.
+        await self._hosts_read.wait()
+        async with aclosing(self._bus.watch(stream, filter_)) as entries:
+            async for entry in entries:
+                if isinstance(entry, CaughtUp):
+                    self._caught_up(stream)
+                else:
+                    take(entry)
                     self._wake.set()
 
     def _touch(self, platform: str) -> None:
@@ -186,12 +209,57 @@ class Session:
             self._wake.clear()
             if self.not_ready() is not None:
                 continue
+            await self._make_offer()
             for platform in self._knowledge.take_dirty():
                 await self._decide_platform(platform)
+            await self._answer_checks()
+
+    async def _make_offer(self) -> None:
+        offer = self._knowledge.offer_to_make(self._now())
+        if offer is not None:
+            await self._bus.publish(offer)
+            self._knowledge.offer = offer
+
+    async def _answer_checks(self) -> None:
+        """Say of each reservation how far its machines are, where that was not said yet."""
+        reservations = self._knowledge.reservations
+        for admission in reservations.take_unanswered():
+            answer = reservations.answer(admission, self._knowledge.config)
+            for check in reservations.checks_of(admission):
+                if not reservations.is_said(admission, check, answer):
+                    await self._answer(admission, check, answer)
+
+    async def _answer(self, admission: Admission, check: str, answer: Answer) -> None:
+        retry = self._settings.check_retry_seconds
+        said = CheckState(
+            cluster=self._cluster,
+            namespace=admission.namespace,
+            name=admission.name,
+            uid=admission.uid,
+            check=check,
+            state=answer.state,
+            message=answer.message,
+            requeue_after_seconds=retry if answer.state == "Retry" else None,
+            attempt=admission.number,
+            # Quota ignores what is older than its reservation, and our clock may be behind.
+            at=max(self._now(), admission.decided_at),
+            traceparent=admission.traceparent,
+        )
+        latest = await self._bus.latest("CHECKS", said.subject)
+        if latest is not None:
+            known = self._knowledge.reservations.sequence_of(admission, check)
+            if known < latest.sequence:
+                raise FencedError(f"{said.subject}: somebody else has answered")
+        sequence = await self._bus.publish(
+            said, expect_subject=latest.sequence if latest is not None else 0
+        )
+        self._knowledge.reservations.remember(said, sequence)
+        log.info("check", workload=said.name, state=said.state, message=said.message)
 
     async def _decide_platform(self, platform: str) -> None:
-        requests = self._knowledge.requests(platform)
         before = self._knowledge.book(platform)
+        kept = self._knowledge.reservations.requests(platform, before)
+        requests = [*self._knowledge.requests(platform), *kept]
         now = self._now()
         outcome = allocate(
             book=before,
@@ -214,6 +282,7 @@ class Session:
             ]
         )
         self._stand(platform, outcome)
+        self._knowledge.reservations.take_verdicts(kept, outcome.verdicts)
         assert self._group is not None, "errands start inside of run()"
         self._care.forget(before, outcome.book)
         self._care.look_after(self._group, outcome.book)
@@ -263,6 +332,7 @@ class Session:
                 cluster=self._cluster,
                 provider=spec.provider if spec else "",
                 failed_hosts=failed_hosts.get(request.uid, ()),
+                ordered_at=_ordered_at(outcome.book, verdict),
                 now=now,
             )
             said = self._knowledge.said.get((request.namespace, request.name))
@@ -298,7 +368,7 @@ class Session:
         shown = self._shown(platform)
         if shown == UNKNOWN:
             return
-        running = [seat.namespace for seat in outcome.book.seats.values()]
+        running = [seat.namespace for seat in outcome.book.seats.values() if seat.state != "held"]
         waiting = [
             request.namespace
             for request in self._knowledge.requests(platform)
@@ -385,6 +455,17 @@ class Session:
         before = self._now() - timedelta(seconds=self._settings.forget_seconds)
         for said in self._knowledge.take_forgettable(before):
             await self._bus.purge("HOSTS", said.state.subject, up_to=said.sequence)
+        for check, sequence in self._knowledge.reservations.take_forgettable(before):
+            await self._bus.purge("CHECKS", check.subject, up_to=sequence)
+
+
+def _ordered_at(book: Book, verdict: Verdict) -> datetime | None:
+    match verdict:
+        case Launching(host=host) | Preparing(host=host) | Placed(host=host):
+            machine = book.machines.get(host)
+            return machine.launched_at if machine is not None else None
+        case _:
+            return None
 
 
 def _words(state: HostState) -> tuple[object, ...]:

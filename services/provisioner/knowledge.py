@@ -18,11 +18,13 @@ from services.provisioner.host_config import (
     parse_host_config,
 )
 from services.provisioner.platforms import PlatformFormatError, is_platform
+from services.provisioner.reservations import Reservations
 from services.provisioner.task_runs import Request, has_ended, is_marked, to_request
 from shared.bus.port import Entry
-from shared.contracts.effects import HostState, PlatformState, SealKey
+from shared.contracts.effects import HostState, PlatformOffer, PlatformState, SealKey
 from shared.contracts.kinds import CONFIG_MAP, TASK_RUN
 from shared.contracts.messages import UndecodableError
+from shared.contracts.names import slot_resource
 from shared.contracts.observed import Observed, Synced
 
 __all__ = ["Knowledge", "Said", "Shelf"]
@@ -68,6 +70,10 @@ class Knowledge:
         self.synced = False
         """The watcher has listed everything: who is not there is gone."""
 
+        self.reservations = Reservations()
+        self.offer: PlatformOffer | None = None
+        """What was last said of the platforms that there are."""
+
         self.seal_key: str | None = None
         """Public key of the cluster's patcher; None: it has not published one yet."""
 
@@ -101,6 +107,8 @@ class Knowledge:
             self._take_task_run(observed)
         elif observed.plural == CONFIG_MAP.plural:
             self._take_config_map(observed)
+        elif self.reservations.take_check(observed):
+            self.touch_all()
 
     def take_hosts(self, entry: Entry) -> None:
         """Take in an entry of `HOSTS`: our own words, or those of a predecessor."""
@@ -111,6 +119,9 @@ class Knowledge:
                 if shelf is None or shelf.sequence < entry.sequence:
                     self.keep(translate.to_book(platform), entry.sequence)
                     self.touch(platform.platform)
+                return
+            if entry.headers.get("ce-type") == PlatformOffer.type:
+                self.offer = PlatformOffer.decode(entry.data, entry.headers)
                 return
             if entry.headers.get("ce-type") == SealKey.type:
                 self.seal_key = SealKey.decode(entry.data, entry.headers).public_key
@@ -123,6 +134,16 @@ class Knowledge:
         if said is None or said.sequence < entry.sequence:
             self.remember(state, entry.sequence)
             self.touch(state.platform)
+
+    def take_admission(self, entry: Entry) -> None:
+        """Take in an entry of `ADMISSIONS`: places may be wanted, or no longer."""
+        resources = self.reservations.take_admission(entry)
+        for platform in self.config.platforms if resources else ():
+            if slot_resource(platform) in resources:
+                self.touch(platform)
+        for platform in self.shelves if resources else ():
+            if slot_resource(platform) in resources:
+                self.touch(platform)
 
     @staticmethod
     def record_in(entry: Entry) -> str | None:
@@ -236,7 +257,8 @@ class Knowledge:
 
     def touch_all(self) -> None:
         """Everything has to be looked at: the configuration changed, or time has passed."""
-        for platform in (*self.shelves, *self._by_platform, *self._unreleased):
+        known = (*self.shelves, *self._by_platform, *self._unreleased)
+        for platform in (*known, *self.config.platforms):
             self.touch(platform)
 
     def take_dirty(self) -> list[str]:
@@ -248,6 +270,24 @@ class Knowledge:
     def anything_dirty(self) -> bool:
         """Whether there is something to decide."""
         return bool(self._dirty)
+
+    def offer_to_make(self, now: datetime) -> PlatformOffer | None:
+        """What is to be said of the platforms that there are; None: it was said."""
+        config = self.config
+        offer = PlatformOffer(
+            cluster=self._cluster,
+            configured=self.config_found,
+            platforms={name: slot_resource(name) for name in sorted(config.platforms)},
+            problems={
+                name: text
+                for name, text in sorted(config.errors.items())
+                if name not in config.platforms and is_platform(name)
+            },
+            at=now,
+        )
+        if self.offer is not None and self.offer.model_copy(update={"at": now}) == offer:
+            return None
+        return offer
 
     def requests(self, platform: str) -> list[Request]:
         """Every TaskRun that asks for `platform` and has not ended."""

@@ -20,6 +20,10 @@ class ProvisionerSettings(ServiceSettings):
     sweep_seconds: Annotated[float, Field(gt=0)] = 60.0
     """How often machines and records are compared."""
 
+    check_retry_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """How long a run whose machines could not be had gives its quota back before it asks again
+    (AdmissionCheck with `controllerName: sluicegate.dev/machines`)."""
+
     provider_call_seconds: Annotated[float, Field(gt=0)] = 30.0
     """How long one call to a provider may take before it counts as failed."""
 

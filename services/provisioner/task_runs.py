@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from services.provisioner.ssh_secret import VOLUME_PREFIX
-from shared.contracts.kinds import Object
-from shared.contracts.names import TRACEPARENT_ANNOTATION
+from shared.contracts.kinds import PIPELINE_RUN, Object
+from shared.contracts.names import TRACEPARENT_ANNOTATION, workload_name
 
 __all__ = ["Request", "has_ended", "is_marked", "to_request"]
 
@@ -27,7 +27,7 @@ _EPOCH: Final = datetime.fromtimestamp(0, tz=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One TaskRun whose pod waits for the secret that says where to build."""
+    """One TaskRun whose pod waits for the secret that says where to build, or a place kept for one."""
 
     uid: str
     namespace: str
@@ -38,6 +38,14 @@ class Request:
     created_at: datetime
     failed_hosts: tuple[str, ...] = ()
     traceparent: str | None = None
+    workload: str = ""
+    """Workload of the run that it is a part of; empty: it was created alone."""
+
+    reserved: bool = False
+    """There is no TaskRun yet: a place is kept until it comes."""
+
+    keeps_only: bool = False
+    """It keeps what it has; nothing new is given."""
 
     @property
     def turn(self) -> tuple[datetime, str, str]:
@@ -68,6 +76,7 @@ def to_request(task_run: Object) -> Request | None:
         created_at=_created_at(metadata),
         failed_hosts=tuple(sorted({host.strip() for host in failed} - {""})),
         traceparent=annotations.get(TRACEPARENT_ANNOTATION),
+        workload=_workload(metadata),
     )
 
 
@@ -93,6 +102,16 @@ def _waits_for_secret(task_run: Object) -> bool:
         str((volume.get("secret") or {}).get("secretName") or "").startswith(VOLUME_PREFIX)
         for volume in volumes
     )
+
+
+def _workload(metadata: Mapping[str, Any]) -> str:
+    """The Workload of the PipelineRun that owns it."""
+    for owner in metadata.get("ownerReferences") or []:
+        group = str(owner.get("apiVersion") or "").rpartition("/")[0]
+        if (group, owner.get("kind")) == (PIPELINE_RUN.group, PIPELINE_RUN.kind):
+            name, uid = str(owner.get("name") or ""), str(owner.get("uid") or "")
+            return workload_name(kind=PIPELINE_RUN.kind, group=group, name=name, uid=uid)
+    return ""
 
 
 def _created_at(metadata: Mapping[str, Any]) -> datetime:

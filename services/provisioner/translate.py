@@ -20,6 +20,7 @@ from services.provisioner.verdicts import (
 )
 from shared.contracts import effects
 from shared.contracts.effects import HostState, PlatformState
+from shared.contracts.names import slot_resource
 
 __all__ = ["to_book", "to_host_state", "to_order", "to_platform_state", "to_released"]
 
@@ -134,6 +135,7 @@ def to_host_state(
     cluster: str,
     provider: str,
     failed_hosts: Sequence[str] = (),
+    ordered_at: datetime | None = None,
     now: datetime,
 ) -> HostState:
     """What `request` is told."""
@@ -146,6 +148,9 @@ def to_host_state(
         state="waiting",
         provider=provider,
         failed_hosts=list(failed_hosts),
+        ordered_at=ordered_at,
+        workload=request.workload,
+        slots=_slots(request, provider) if request.workload else {},
         at=now,
         traceparent=request.traceparent,
     )
@@ -172,6 +177,12 @@ def to_host_state(
             return state.model_copy(update=failed)
         case _:
             assert_never(verdict)
+
+
+def _slots(request: Request, provider: str) -> dict[str, str]:
+    """What the shipped rules ask for a build on that platform."""
+    slots = {slot_resource(request.platform): "1"}
+    return {**slots, "aws-ip": "1"} if provider == "aws" else slots
 
 
 def to_released(said: HostState, *, now: datetime) -> HostState:

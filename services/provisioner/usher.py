@@ -113,7 +113,7 @@ class Usher:
                     await self._prepare(self._seat)
                 case "cleaning":
                     await self._clean(self._seat)
-                case "ready":
+                case "held" | "ready":
                     pass
             await self._changed.wait()
 

@@ -166,7 +166,7 @@ class Stage:
         await self.bus.publish(
             Observed(
                 cluster="hub", group=kind.group, version=kind.version, plural=kind.plural, kind=kind.kind,
-                namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"],
+                namespace=metadata.get("namespace"), name=metadata["name"], uid=metadata["uid"],
                 resource_version=str(self._version), deleted=deleted, object=obj,
             )
         )  # fmt: skip
