@@ -94,6 +94,7 @@ def flavor(cluster: str, obj: Object) -> facts.FlavorChanged:
             for taint in spec.get("nodeTaints") or []
         ),
         tolerations=tuple(_toleration(t) for t in spec.get("tolerations") or []),
+        topology=spec.get("topologyName") or None,
     )
 
 

@@ -96,6 +96,8 @@ class FlavorChanged:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     node_taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    topology: str | None = None
+    """Of which topology its nodes are. Nobody places pods by topology yet: see `judge`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -192,6 +192,12 @@ def judge(
     if inactive := [n for n in checks if n in shard.checks and not shard.checks[n].active]:
         text = f"references inactive AdmissionCheck(s): {','.join(inactive)}"
         problems.append(("AdmissionCheckInactive", text))
+    for name in names:
+        # Kueue's reason and words; whoever asks for a topology must not be placed without.
+        flavor = shard.flavors.get(name)
+        if flavor is not None and flavor.topology is not None:
+            text = f'there is no Topology "{flavor.topology}" for TAS flavor "{name}"'
+            problems.append(("TopologyNotFound", f"{text} (placement by topology is not offered)"))
     if fact.cohort is not None and fact.cohort in looped:
         problems.append(("Unknown", f"cohort {fact.cohort} is part of a cycle"))
     if not problems:
