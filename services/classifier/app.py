@@ -1,22 +1,27 @@
 """Builds the classifier. The only module that knows all of its parts."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
+from typing import Any
 
 import structlog
 
 from services.classifier.cel import CelEngine
 from services.classifier.handlers import Projection
+from services.classifier.policy import DEFAULT_POLICY, Policy
 from services.classifier.rules import RulesHolder
 from services.classifier.settings import ClassifierSettings
+from services.classifier.vicinity import Vicinity
 from services.classifier.webhook import webhook_app
 from services.classifier.webhook_server import WebhookServer, follow_rules
 from shared.bus.port import Bus
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.host import Parts, run_service
+from shared.settings.configuration import read_configuration
 from shared.telemetry.tracing import NO_TRACING, Tracing, new_traceparent
 
 __all__ = ["Classifier", "assemble", "main", "not_ready"]
@@ -27,13 +32,22 @@ log = structlog.get_logger(__name__)
 class Classifier:
     """Projects what was observed; beside it `main` runs the webhook."""
 
-    def __init__(self, projection: Projection, webhook_ready: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        projection: Projection,
+        webhook_ready: Callable[[], str | None],
+        follow: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
         self._projection = projection
         self._webhook_ready = webhook_ready
+        self._follow = follow
 
     async def run(self) -> None:
-        """Project until cancelled."""
-        await self._projection.run()
+        """Project, and follow what the webhook must know, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._projection.run())
+            if self._follow is not None:
+                group.create_task(self._follow())
 
     def ready(self) -> str | None:
         """Ready when the webhook can answer: the projection catches up by itself."""
@@ -45,10 +59,14 @@ def assemble(
     bus: Bus,
     now: Callable[[], datetime],
     tracing: Tracing = NO_TRACING,
+    policy: Policy = DEFAULT_POLICY,
     webhook_ready: Callable[[], str | None] = lambda: None,
+    vicinity: Vicinity | None = None,
 ) -> Classifier:
-    """Wire the parts. Opens nothing."""
-    return Classifier(Projection(bus=bus, now=now, tracing=tracing), webhook_ready)
+    """Wire the parts. Opens nothing. `vicinity`: what the webhook knows, where there is a webhook."""
+    projection = Projection(bus=bus, now=now, tracing=tracing, policy=policy)
+    follow = None if vicinity is None else partial(vicinity.follow, bus)
+    return Classifier(projection, webhook_ready, follow)
 
 
 def main() -> int:
@@ -59,8 +77,12 @@ def main() -> int:
         return datetime.now(UTC)
 
     def build(parts: Parts) -> Classifier:
+        policy = Policy.of(read_configuration(settings.configuration))
         if settings.classifier_config is None:
-            return assemble(bus=parts.bus, now=now, tracing=parts.tracing)
+            return assemble(bus=parts.bus, now=now, tracing=parts.tracing, policy=policy)
+        vicinity = Vicinity(
+            cluster=settings.cluster, policy=policy, job_default_queue=settings.job_default_queue
+        )
         rules = RulesHolder(CelEngine(), last_good=settings.last_good_rules)
         rules.restore()
         random = SystemRandom()
@@ -68,7 +90,7 @@ def main() -> int:
             webhook_app(
                 rules,
                 new_traceparent=lambda: new_traceparent(random),
-                job_default_queue=settings.job_default_queue,
+                place_of=vicinity.place,
             ),
             host=settings.webhook_host,
             port=settings.webhook_port,
@@ -82,7 +104,9 @@ def main() -> int:
             bus=parts.bus,
             now=now,
             tracing=parts.tracing,
+            policy=policy,
             webhook_ready=lambda: not_ready(rules, server),
+            vicinity=vicinity,
         )
 
     return run_service("classifier", settings, build, ready_without_bus=True)

@@ -8,6 +8,7 @@ from typing import Final
 
 import structlog
 
+from services.classifier.policy import DEFAULT_POLICY, Policy
 from services.classifier.projector import Projector
 from shared.bus.port import Bus, CaughtUp, Entry, FencedError, StreamFullError, UnavailableError
 from shared.contracts.effects import HostState, PlatformOffer
@@ -29,10 +30,18 @@ STREAM_FULL_SECONDS: Final = 5.0
 class Projection:
     """The service's side of the wire: OBSERVED in, WORKLOADS out, one writer at a time."""
 
-    def __init__(self, *, bus: Bus, now: Callable[[], datetime], tracing: Tracing) -> None:
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        now: Callable[[], datetime],
+        tracing: Tracing,
+        policy: Policy = DEFAULT_POLICY,
+    ) -> None:
         self._bus = bus
         self._now = now
         self._tracing = tracing
+        self._policy = policy
 
     async def run(self) -> None:
         """Project for as long as the lease is ours; whoever follows starts from the log."""
@@ -42,7 +51,9 @@ class Projection:
             try:
                 async with asyncio.TaskGroup() as group:
                     projecting = group.create_task(
-                        _Term(bus=self._bus, tracing=self._tracing, group=group).run()
+                        _Term(
+                            bus=self._bus, tracing=self._tracing, group=group, policy=self._policy
+                        ).run()
                     )
                     await lease.lost()
                     projecting.cancel()
@@ -55,7 +66,10 @@ class Projection:
 class _Term:
     """One holder's time: state is rebuilt from the streams, so nothing outlives it."""
 
-    def __init__(self, *, bus: Bus, tracing: Tracing, group: asyncio.TaskGroup) -> None:
+    def __init__(
+        self, *, bus: Bus, tracing: Tracing, group: asyncio.TaskGroup, policy: Policy
+    ) -> None:
+        self._policy = policy
         self._bus = bus
         self._tracing = tracing
         self._group = group
@@ -145,7 +159,7 @@ class _Term:
 
     def _projector(self, cluster: str) -> Projector:
         if cluster not in self._projectors:
-            self._projectors[cluster] = Projector(cluster)
+            self._projectors[cluster] = Projector(cluster, self._policy)
         return self._projectors[cluster]
 
     def _publish_changes(self, cluster: str) -> None:

@@ -26,7 +26,16 @@ from shared.contracts import kinds, names
 from shared.contracts.kinds import Object
 from shared.integrations import Integration, integration_for, is_nested, queue_of
 
-__all__ = ["REQUESTS_APPLIED", "Mutated", "RefusedError", "mutate", "no_trace"]
+__all__ = [
+    "ANYWHERE",
+    "REQUESTS_APPLIED",
+    "Mutated",
+    "Place",
+    "RefusedError",
+    "anywhere",
+    "mutate",
+    "no_trace",
+]
 
 REQUESTS_APPLIED: Final = "sluicegate.dev/requests-applied"
 """JSON, `{"<resource>": [before, after]}`: what a request annotation was (null: absent) before rules
@@ -64,38 +73,75 @@ def no_trace() -> None:
     """Start no trace: what callers without tracing, and dry runs, pass."""
 
 
+def _no_class(_queue: str) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What holds where an object is created. The rules are Kueue's (`research/kueue.md` 1.2)."""
+
+    managed: bool = True
+    """False: the namespace is one whose jobs are nobody's business here."""
+
+    default_queue: str = ""
+    """LocalQueue of jobs that name none; empty: there is none."""
+
+    holds_without_queue: bool = False
+    """Whether jobs that get no queue wait all the same, until somebody gives them one."""
+
+    default_class: Callable[[str], str] = _no_class
+    """Of a LocalQueue: the WorkloadPriorityClass of jobs that name none; empty: there is none."""
+
+
+ANYWHERE: Final = Place()
+
+
+def anywhere(_namespace: str) -> Place:
+    """Say that nothing in particular holds: what callers without a cluster pass."""
+    return ANYWHERE
+
+
 def mutate(
     given: Object,
     rules: Rules,
     *,
     namespace: str | None = None,
     new_traceparent: Callable[[], str | None] = no_trace,
-    job_default_queue: str = "",
+    place: Place = ANYWHERE,
 ) -> Mutated:
     """Hold and classify an object. `given` is not changed; calling it on its own result neither.
 
     `namespace` is the request's, for an object that does not carry it yet. `new_traceparent` starts
     a trace; it is called when an object that carries none has been accepted. Kinds that cannot
-    wait, Jobs without a queue and what another waiting object owns are left alone. Raises
-    `RefusedError`.
+    wait, Jobs without a queue (unless `place` says otherwise) and what another waiting object owns
+    are left alone. Raises `RefusedError`.
     """
     integration = _integration(given)
-    if integration is None or _is_nested(given):
+    if integration is None or _is_nested(given) or not place.managed:
         return Mutated(object=given, patch=())
     is_run = integration.kind == kinds.PIPELINE_RUN
-    queue = rules.queue_name if is_run else job_default_queue
-    if not is_run and not queue_of(given) and (not queue or names.QUEUE in _labels(given)):
+    labels = _labels(given)
+    # A run may opt out of its default by an empty label; a job's empty label is as good as none.
+    named = names.QUEUE in labels if is_run else bool(queue_of(given))
+    default = rules.queue_name if is_run else place.default_queue
+    if not is_run and not (named or default or place.holds_without_queue):
         return Mutated(object=given, patch=())
     draft = _Draft(given)
     draft.remember_pause(integration, is_run=is_run)
     draft.hold(integration)
-    draft.labels.setdefault(names.QUEUE, queue)
+    if not named and default:
+        draft.labels[names.QUEUE] = default
     if is_run:
         if rules.multi_kueue_override:
             draft.spec["managedBy"] = MULTI_KUEUE
         if len(rules.programs):
             draft.undo_requests()
             draft.apply(_asked(draft, rules, namespace))
+    if names.PRIORITY_CLASS_LABEL not in draft.labels:
+        class_ = place.default_class(draft.labels.get(names.QUEUE, ""))
+        if class_:
+            draft.labels[names.PRIORITY_CLASS_LABEL] = class_
     if names.TRACEPARENT_ANNOTATION not in draft.annotations:
         traceparent = new_traceparent()
         if traceparent is not None:

@@ -1,10 +1,11 @@
 """From a job and its Workload object to the state of one workload. Pure."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from services.classifier.machines import Machines
+from services.classifier.policy import DEFAULT_POLICY, Policy
+from services.classifier.priority import foreign_priority, job_priority
 from services.classifier.requests import RequestsError, pod_sets_asked
 from services.classifier.surroundings import Surroundings
 from shared.contracts import names
@@ -12,24 +13,10 @@ from shared.contracts.kinds import Object
 from shared.contracts.workloads import Finish, OwnerReference, Phase, PodSet, WorkloadState
 from shared.integrations import Integration, queue_of
 
-__all__ = ["Priority", "is_evicted", "project_foreign", "project_job", "tombstone"]
-
-WORKLOAD_PRIORITY_CLASS: Final = "kueue.x-k8s.io/workloadpriorityclass"
-POD_PRIORITY_CLASS: Final = "scheduling.k8s.io/priorityclass"
+__all__ = ["is_evicted", "project_foreign", "project_job", "tombstone"]
 
 _GIVEN: Final = ("nodeSelector", "tolerations")
 """What an admission changes in a pod template."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Priority:
-    """What decides who goes first, and where it came from."""
-
-    value: int = 0
-    name: str | None = None
-    source: str = ""
-    missing: str | None = None
-    """The class that was asked for and is not there, in words."""
 
 
 def project_job(
@@ -41,6 +28,7 @@ def project_job(
     name: str,
     around: Surroundings,
     machines: Machines,
+    policy: Policy = DEFAULT_POLICY,
     last: WorkloadState | None = None,
 ) -> WorkloadState:
     """The state of the workload behind `job`; `workload` is its Workload object, once there is one.
@@ -52,10 +40,11 @@ def project_job(
     problems: list[str] = []
     raw = _collect(problems, lambda: integration.pod_sets(job), [])
     raw = _as_asked(raw, workload)
-    pod_sets = _asked(problems, raw, namespace=namespace, around=around)
-    priority = _job_priority(job, raw, around)
-    if priority.missing:
-        problems.append(priority.missing)
+    pod_sets = _asked(problems, raw, namespace=namespace, around=around, policy=policy)
+    spec = (workload or {}).get("spec") or {}
+    # A queue label that vanished after admission does not free the job of its quota.
+    queue = queue_of(job) or str(spec.get("queueName") or "")
+    priority = job_priority(job, raw, queue=queue, workload=workload, around=around)
     known = last.pod_sets if last is not None and last.uid == metadata["uid"] else []
     pod_sets = machines.with_returned((namespace, name), pod_sets, known)
     reclaimable = _collect(problems, lambda: integration.reclaimable(job), {})
@@ -64,7 +53,6 @@ def project_job(
     if finish is None and not active:  # What runs has been let in: its TaskRuns are told instead.
         problems += machines.refusals(job, pod_sets)
     held = integration.held(job)
-    spec = (workload or {}).get("spec") or {}
     return WorkloadState(
         cluster=cluster,
         namespace=namespace,
@@ -80,14 +68,14 @@ def project_job(
         version=str(metadata.get("resourceVersion", "")),
         phase=_phase(finish=finish, active=active),
         active=bool(spec.get("active", True)),
-        # A queue label that vanished after admission does not free the job of its quota.
-        queue=queue_of(job) or str(spec.get("queueName") or ""),
+        queue=queue,
         priority=priority.value,
         priority_class=priority.name,
         priority_class_source=priority.source,
         created_at=_time(metadata["creationTimestamp"]),
         pod_sets=[_with_reclaimed(p, reclaimable.get(p.name, 0), workload) for p in pod_sets],
         inadmissible="; ".join(problems) or None,
+        unresolved=priority.missing,
         held=held,
         on_hold=_on_hold(metadata),
         pods_active=active,
@@ -100,13 +88,16 @@ def project_job(
     )
 
 
-def project_foreign(workload: Object, *, cluster: str, around: Surroundings) -> WorkloadState:
+def project_foreign(
+    workload: Object, *, cluster: str, around: Surroundings, policy: Policy = DEFAULT_POLICY
+) -> WorkloadState:
     """The state of a Workload object that somebody else owns: it says itself how it stands."""
     metadata, spec = workload["metadata"], workload.get("spec") or {}
     problems: list[str] = []
-    pod_sets = _asked(
-        problems, spec.get("podSets") or [], namespace=metadata["namespace"], around=around
-    )
+    raw = spec.get("podSets") or []
+    namespace = metadata["namespace"]
+    pod_sets = _asked(problems, raw, namespace=namespace, around=around, policy=policy)
+    priority = foreign_priority(workload, around)
     finished = _condition(workload, "Finished")
     finish = None
     if finished is not None and finished.get("status") == "True":
@@ -117,21 +108,22 @@ def project_foreign(workload: Object, *, cluster: str, around: Surroundings) -> 
             if finished.get("lastTransitionTime")
             else None,
         )
-    reference = spec.get("priorityClassRef") or {}
     return WorkloadState(
         cluster=cluster,
-        namespace=metadata["namespace"],
+        namespace=namespace,
         name=metadata["name"],
         uid=metadata["uid"],
         version=str(metadata.get("resourceVersion", "")),
         phase=_phase(finish=finish, active=False),
         active=bool(spec.get("active", True)),
         queue=str(spec.get("queueName") or ""),
-        priority=int(spec.get("priority") or 0),
-        priority_class=reference.get("name") or spec.get("priorityClassName"),
+        priority=priority.value,
+        priority_class=priority.name,
+        priority_class_source=priority.source,
         created_at=_time(metadata["creationTimestamp"]),
         pod_sets=[_with_reclaimed(p, 0, workload) for p in pod_sets],
         inadmissible="; ".join(problems) or None,
+        unresolved=priority.missing,
         # It is held for as long as it has no quota: its own controller waits for the condition.
         held=not _is_true(workload, "QuotaReserved"),
         finish=finish,
@@ -183,45 +175,23 @@ def _phase(*, finish: Finish | None, active: bool) -> Phase:
 
 
 def _asked(
-    problems: list[str], raw: list[Object], *, namespace: str, around: Surroundings
+    problems: list[str],
+    raw: list[Object],
+    *,
+    namespace: str,
+    around: Surroundings,
+    policy: Policy,
 ) -> list[PodSet]:
     try:
         return pod_sets_asked(
             raw,
             limit_ranges=around.limit_ranges(namespace),
             runtime_class=around.runtime_class,
+            counting=policy.counting,
         )
     except RequestsError as error:
         problems.append(str(error))
         return list(error.pod_sets)
-
-
-def _job_priority(job: Object, raw: list[Object], around: Surroundings) -> Priority:
-    """Class label, then pod priority class, then the cluster's default (`research/kueue.md` 3.6)."""
-    labels = job["metadata"].get("labels") or {}
-    wanted = labels.get(names.PRIORITY_CLASS_LABEL)
-    if wanted:
-        found = around.workload_priority_class(wanted)
-        if found is None:
-            return Priority(name=wanted, missing=f"WorkloadPriorityClass {wanted!r} not found")
-        return Priority(
-            value=int(found.get("value", 0)), name=wanted, source=WORKLOAD_PRIORITY_CLASS
-        )
-    specs = ((pod_set.get("template") or {}).get("spec") or {} for pod_set in raw)
-    pod_class = next((s["priorityClassName"] for s in specs if s.get("priorityClassName")), None)
-    if pod_class:
-        found = around.priority_class(pod_class)
-        if found is None:
-            return Priority(name=pod_class, missing=f"PriorityClass {pod_class!r} not found")
-        return Priority(value=int(found.get("value", 0)), name=pod_class, source=POD_PRIORITY_CLASS)
-    default = around.default_priority_class()
-    if default is None:
-        return Priority()
-    return Priority(
-        value=int(default.get("value", 0)),
-        name=default["metadata"]["name"],
-        source=POD_PRIORITY_CLASS,
-    )
 
 
 def _with_reclaimed(pod_set: PodSet, by_job: int, workload: Object | None) -> PodSet:

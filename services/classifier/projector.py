@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import structlog
 
 from services.classifier.machines import Machines
+from services.classifier.policy import DEFAULT_POLICY, Policy
 from services.classifier.projection import (
     is_evicted,
     project_foreign,
@@ -40,6 +41,7 @@ _ASKS = (
     "pod_sets",
     "active",
     "inadmissible",
+    "unresolved",
     "on_hold",
     "max_execution_seconds",
 )
@@ -53,8 +55,9 @@ def asks(state: WorkloadState) -> tuple[object, ...]:
 class Projector:
     """The workloads of one cluster. Take in what was observed, then ask for `changes`."""
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, cluster: str, policy: Policy = DEFAULT_POLICY) -> None:
         self._cluster = cluster
+        self._policy = policy
         self._around = Surroundings()
         self._machines = Machines()
         self._jobs: dict[_Name, tuple[Integration, Object]] = {}
@@ -82,8 +85,9 @@ class Projector:
 
     def take(self, observed: Observed) -> None:
         """Take in one observation. Repeated ones change nothing."""
-        if self._around.take(observed):
-            self._touch(observed.namespace)
+        if self._around.knows(observed):
+            if self._around.take(observed):
+                self._touch(observed.namespace)
         elif (observed.group, observed.plural) == (kinds.WORKLOAD.group, kinds.WORKLOAD.plural):
             self._take_workload(observed)
         elif integration := integration_for(group=observed.group, plural=observed.plural):
@@ -145,7 +149,7 @@ class Projector:
         )
         if before is not None and before != name:
             self._drop(key, before)
-        if not self._is_ours(observed.object, name):
+        if not self._is_ours(observed.object, integration, name):
             if before is not None:
                 self._drop(key, before)
             return
@@ -153,11 +157,22 @@ class Projector:
         self._jobs[name] = (integration, observed.object)
         self._dirty[name] = None
 
-    def _is_ours(self, job: Object, name: _Name) -> bool:
-        """It asks for a queue; or it did, and a label that was removed does not set it free."""
+    def _is_ours(self, job: Object, integration: Integration, name: _Name) -> bool:
+        """It asks for a queue; or it did, and a label that was removed does not set it free.
+
+        With `manageJobsWithoutQueueName` what asks for none waits too, unless it runs already.
+        """
         if is_nested(job):
             return False
-        return bool(queue_of(job)) or name in self._published or name in self._workloads
+        if name in self._published or name in self._workloads:
+            return True
+        labels = self._around.namespace_labels(name[0])
+        if not self._policy.manages(name[0], labels):
+            return False
+        if queue_of(job):
+            return True
+        runs = integration.active(job) or integration.finish(job) is not None
+        return self._policy.manage_without_queue and not runs
 
     def _drop(self, key: tuple[str, str, str], name: _Name) -> None:
         del self._names[key]
@@ -194,11 +209,14 @@ class Projector:
                 name=name[1],
                 around=self._around,
                 machines=self._machines,
+                policy=self._policy,
                 last=last,
             )
         self._machines.forget(name)
         if workload is not None and not _owned_by_a_job(workload):
-            return project_foreign(workload, cluster=self._cluster, around=self._around)
+            return project_foreign(
+                workload, cluster=self._cluster, around=self._around, policy=self._policy
+            )
         return None if last is None or last.phase == "gone" else tombstone(last)
 
 

@@ -1,22 +1,25 @@
 """What pods really ask: defaults, limits, overhead, init and sidecar containers. Pure.
 
 The order is Kueue's (`research/kueue.md` 3.5): RuntimeClass overhead, LimitRange defaults, limits as
-missing requests, then the sum that Kubernetes itself makes. Amounts are billionths until they are
-printed, so nothing is rounded twice.
+missing requests, then the sum that Kubernetes itself makes, and last what quota counts of it
+(`counting`). Amounts are billionths until they are printed, so nothing is rounded twice.
+
+Unlike there, pods of a RuntimeClass that does not exist wait with that reason: the API server would
+refuse every one of them, and the quota of the admission would be held for nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import orjson
+
+from services.classifier.counting import AS_ASKED, Amounts, Counting
 from shared.contracts.kinds import Object
 from shared.contracts.quantities import QuantityError, amount, format_quantity, parse_quantity
 from shared.contracts.workloads import PodSet
 
 __all__ = ["RequestsError", "pod_sets_asked"]
-
-Amounts = dict[str, int]
-"""Resource to billionths."""
 
 ABOVE_LIMITS: Final = "requests must not exceed its limits"
 ABOVE_MAX: Final = "requests must not be above the limitRange max"
@@ -77,38 +80,49 @@ class _Pod:
         yield from self.init_containers
         yield from self.containers
 
+    def all_parts(self) -> Iterable[_Container]:
+        """Containers, and what is said for the whole pod."""
+        yield from self.every_container()
+        if self.level is not None:
+            yield self.level
+
 
 def pod_sets_asked(
     raw: list[Object],
     *,
     limit_ranges: list[Object],
     runtime_class: Callable[[str], Object | None],
+    counting: Counting = AS_ASKED,
 ) -> list[PodSet]:
-    """Turn `Workload.spec.podSets` into what each pod asks.
+    """Turn `Workload.spec.podSets` into what each pod asks, as quota counts it.
 
     Raises `RequestsError` where a rule is broken: the workload then waits with that reason.
     """
     problems: list[str] = []
+    broken = _Broken()
     ranges = _summarise(problems, limit_ranges)
     pod_sets = []
     for index, pod_set in enumerate(raw):
         spec = (pod_set.get("template") or {}).get("spec") or {}
         requests: Amounts = {}
+        problems += _counts(pod_set, f"spec.podSets[{index}]")
         try:
             pod = _read(spec, f"spec.podSets[{index}].template.spec", runtime_class)
             _adjust(pod, ranges)
             requests = _total(pod)
-            problems.extend(_broken_rules(pod, requests, ranges))
+            problems += _unasked(pod)
+            broken.look(pod, requests, ranges)
         except _FieldError as error:
             problems.append(str(error))
-        pod_sets.append(_pod_set(pod_set, spec, requests))
+        pod_sets.append(_pod_set(pod_set, spec, counting.counted(requests)))
+    problems += broken.told()
     if problems:
         raise RequestsError(problems, pod_sets)
     return pod_sets
 
 
 class _FieldError(ValueError):
-    def __init__(self, path: str, error: QuantityError) -> None:
+    def __init__(self, path: str, error: QuantityError | str) -> None:
         super().__init__(f"{path}: {error}")
 
 
@@ -159,11 +173,13 @@ def _container(raw: Object, path: str) -> _Container:
 
 
 def _overhead(spec: Object, path: str, runtime_class: Callable[[str], Object | None]) -> Amounts:
-    """The pod's own overhead; else its RuntimeClass's. A class that is not there adds nothing."""
+    """The pod's own overhead; else its RuntimeClass's."""
+    name = spec.get("runtimeClassName")
+    found = runtime_class(str(name)) if name else None
+    if name and found is None:
+        raise _FieldError(f"{path}.runtimeClassName", f'RuntimeClass "{name}" not found')
     if spec.get("overhead"):
         return _amounts(spec["overhead"], f"{path}.overhead")
-    name = spec.get("runtimeClassName")
-    found = runtime_class(name) if name else None
     fixed = ((found or {}).get("overhead") or {}).get("podFixed")
     return _amounts(fixed, f"RuntimeClass {name}.overhead.podFixed")
 
@@ -215,10 +231,21 @@ def _raise(total: Amounts, least: Amounts) -> None:
         total[resource] = max(value, total.get(resource, value))
 
 
-def _broken_rules(pod: _Pod, total: Amounts, ranges: dict[str, _Range]) -> list[str]:
+def _counts(pod_set: Object, path: str) -> list[str]:
+    """Pods fewer than none, or a least number above the number."""
+    count, least = pod_set.get("count", 1), pod_set.get("minCount")
+    if count < 0:
+        return [f"{path}.count: Invalid value: {count}: must be greater than or equal to 0"]
+    if least is not None and not 0 < least <= count:
+        rule = "minCount should be positive and less or equal to count"
+        return [f"{path}.minCount: Invalid value: {least}: {rule}"]
+    return []
+
+
+def _unasked(pod: _Pod) -> list[str]:
+    """What nobody may ask for: `pods`, which is counted anyway, and less than nothing."""
     problems = []
-    with_level = [*pod.every_container(), *([pod.level] if pod.level else [])]
-    for container in with_level:
+    for container in pod.all_parts():
         if "pods" in container.requests or "pods" in container.limits:
             problems.append(f"{container.path}.resources[pods]: {RESERVED_KEY}")
         for resource, value in container.requests.items():
@@ -227,28 +254,43 @@ def _broken_rules(pod: _Pod, total: Amounts, ranges: dict[str, _Range]) -> list[
                     f"{container.path}.resources.requests[{resource}]: Invalid value: "
                     f"{format_quantity(value)}: must be greater than or equal to 0"
                 )
-    above = [(c.path, _greater(c.requests, c.limits)) for c in with_level]
-    problems += _told("resources validation failed", above, ABOVE_LIMITS)
-    broken: list[tuple[str, list[str]]] = []
-    short: list[tuple[str, list[str]]] = []
-    if (range_ := ranges.get("Container")) is not None:
-        for container in pod.every_container():
-            asked = {**container.limits, **container.requests}
-            most, least = dict(asked), dict(asked)
-            for resource, value in container.limits.items():
-                most[resource] = max(most[resource], value)
-                least[resource] = min(least[resource], value)
-            broken.append((container.path, _greater(most, range_.most)))
-            short.append((container.path, _greater(range_.least, least)))
-    if (range_ := ranges.get("Pod")) is not None:
-        broken.append((pod.path, _greater(total, range_.most)))
-        short.append((pod.path, _greater(range_.least, total)))
-    unsatisfied = "resources didn't satisfy LimitRange constraints"
-    return [
-        *problems,
-        *_told(unsatisfied, broken, ABOVE_MAX),
-        *_told(unsatisfied, short, BELOW_MIN),
-    ]
+    return problems
+
+
+@dataclass(slots=True)
+class _Broken:
+    """Limits and LimitRanges that are not kept, in the reference's words."""
+
+    limits: list[str] = field(default_factory=list)
+    ranges: list[str] = field(default_factory=list)
+
+    def look(self, pod: _Pod, total: Amounts, ranges: dict[str, _Range]) -> None:
+        """Look at one pod set; `total` is what one pod of it asks."""
+        for part in pod.all_parts():
+            path = f"{part.path}.resources" if part is pod.level else part.path
+            self.limits += _told(path, _greater(part.requests, part.limits), ABOVE_LIMITS)
+        if (range_ := ranges.get("Container")) is not None:
+            for container in pod.every_container():
+                asked = {**container.limits, **container.requests}
+                most, least = dict(asked), dict(asked)
+                for resource, value in container.limits.items():
+                    most[resource] = max(most[resource], value)
+                    least[resource] = min(least[resource], value)
+                self._within(range_, container.path, most, least)
+        if (range_ := ranges.get("Pod")) is not None:
+            self._within(range_, pod.path, total, total)
+
+    def _within(self, range_: _Range, path: str, most: Amounts, least: Amounts) -> None:
+        self.ranges += _told(path, _greater(most, range_.most), ABOVE_MAX)
+        self.ranges += _told(path, _greater(range_.least, least), BELOW_MIN)
+
+    def told(self) -> list[str]:
+        """What is broken: limits, and only where those are kept, ranges."""
+        if self.limits:
+            return [f"resources validation failed: {_aggregate(self.limits)}"]
+        if self.ranges:
+            return [f"resources didn't satisfy LimitRange constraints: {_aggregate(self.ranges)}"]
+        return []
 
 
 def _greater(amounts: Amounts, bounds: Amounts) -> list[str]:
@@ -265,8 +307,15 @@ def _counted(resource: str, value: int) -> int:
     return amount(resource, format_quantity(value)) if value >= 0 else value
 
 
-def _told(what: str, found: list[tuple[str, list[str]]], rule: str) -> list[str]:
-    return [f"{what}: {path}: Invalid value: {names}: {rule}" for path, names in found if names]
+def _told(path: str, resources: list[str], rule: str) -> list[str]:
+    if not resources:
+        return []
+    return [f"{path}: Invalid value: {orjson.dumps(resources).decode()}: {rule}"]
+
+
+def _aggregate(problems: list[str]) -> str:
+    different = list(dict.fromkeys(problems))
+    return different[0] if len(different) == 1 else f"[{', '.join(different)}]"
 
 
 def _pod_set(raw: Object, spec: Object, requests: Amounts) -> PodSet:

@@ -14,7 +14,15 @@ from typing import Any, Final
 import orjson
 
 from services.classifier.conversion import GROUP, ConversionError, convert
-from services.classifier.mutate import BAD_REQUEST, Mutated, RefusedError, mutate, no_trace
+from services.classifier.mutate import (
+    BAD_REQUEST,
+    Mutated,
+    Place,
+    RefusedError,
+    anywhere,
+    mutate,
+    no_trace,
+)
 from services.classifier.rules import Rules
 from services.classifier.validation import Problem, validate
 from shared.contracts.apis.definitions import STORAGE
@@ -80,12 +88,12 @@ def answer_review(
     *,
     kind: Kind | None = None,
     new_traceparent: Callable[[], str | None] = no_trace,
-    job_default_queue: str = "",
+    place_of: Callable[[str], Place] = anywhere,
 ) -> Reply:
     """Answer one review. `kind`: the only one that is expected here, None for any.
 
     `new_traceparent` starts a trace: it is called once for an object that is held, and not at all
-    in a dry run.
+    in a dry run. `place_of` says what holds in a namespace.
     """
     try:
         request = _request(body)
@@ -101,7 +109,7 @@ def answer_review(
             rules,
             namespace=namespace,
             new_traceparent=no_trace if request.get("dryRun") else new_traceparent,
-            job_default_queue=job_default_queue,
+            place=place_of(namespace),
         )
     except RefusedError as error:
         return _denied(request, error.code, str(error))

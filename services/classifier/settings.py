@@ -31,4 +31,5 @@ class ClassifierSettings(ServiceSettings):
     """Where the last good configuration is kept, for a restart while the mounted one is broken."""
 
     job_default_queue: str = ""
-    """LocalQueue of Jobs that name none; empty: those are left alone."""
+    """LocalQueue of Jobs that name none, where their namespace has no LocalQueue `default`; empty: those
+    are left alone, unless `manageJobsWithoutQueueName` is set."""

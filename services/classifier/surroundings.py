@@ -1,6 +1,6 @@
 """What a job's meaning depends on besides itself: classes, ranges, queues of its cluster."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shared.contracts import kinds
@@ -12,6 +12,8 @@ __all__ = ["Surroundings"]
 _Key = tuple[str | None, str]
 
 _WATCHED: tuple[Kind, ...] = (
+    kinds.NAMESPACE,
+    kinds.LOCAL_QUEUE,
     kinds.LIMIT_RANGE,
     kinds.RUNTIME_CLASS,
     kinds.PRIORITY_CLASS,
@@ -33,16 +35,30 @@ class Surroundings:
         return _WATCHED
 
     def take(self, observed: Observed) -> bool:
-        """Take in a change; True if it is of a kind that matters here."""
+        """Take in an object; True if it changed in what matters here."""
         objects = self._objects.get((observed.group, observed.plural))
         if objects is None:
             return False
         key = (observed.namespace, observed.name)
+        before = objects.get(key)
         if observed.deleted or observed.object is None:
             objects.pop(key, None)
-        else:
-            objects[key] = observed.object
-        return True
+            return before is not None
+        objects[key] = observed.object
+        return before is None or _means(before) != _means(observed.object)
+
+    def knows(self, observed: Observed) -> bool:
+        """Whether it is of a kind that matters here."""
+        return (observed.group, observed.plural) in self._objects
+
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        """The labels of a namespace; none where it is not known."""
+        found = self._of(kinds.NAMESPACE).get((None, name)) or {}
+        return (found.get("metadata") or {}).get("labels") or {}
+
+    def local_queue(self, namespace: str, name: str) -> Object | None:
+        """The LocalQueue `name`."""
+        return self._of(kinds.LOCAL_QUEUE).get((namespace, name))
 
     def limit_ranges(self, namespace: str) -> list[Object]:
         """All LimitRanges of a namespace, in order of name: the first to give a default wins."""
@@ -71,3 +87,11 @@ class Surroundings:
 
     def _each(self, kind: Kind) -> Iterator[Object]:
         return iter(self._of(kind).values())
+
+
+def _means(obj: Object) -> Object:
+    """What of an object may change a job's meaning: a queue's status changes every second."""
+    metadata = obj.get("metadata") or {}
+    told = {key: metadata.get(key) for key in ("labels", "annotations")}
+    rest = {key: value for key, value in obj.items() if key not in {"metadata", "status"}}
+    return {**rest, **told}

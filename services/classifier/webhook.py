@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from services.classifier.mutate import no_trace
+from services.classifier.mutate import Place, anywhere, no_trace
 from services.classifier.review import (
     CONVERSION_BYTES_MAX,
     REVIEW_BYTES_MAX,
@@ -77,11 +77,11 @@ def webhook_app(
     rules: RulesHolder,
     *,
     new_traceparent: Callable[[], str | None] = no_trace,
-    job_default_queue: str = "",
+    place_of: Callable[[str], Place] = anywhere,
 ) -> Starlette:
     """Build the app. `rules` may change under it; each request works with what is in force then.
 
-    `job_default_queue` is for Jobs that name no queue; empty leaves those alone.
+    `place_of` says what holds for objects that are created in a namespace.
     """
     one_at_a_time = asyncio.Lock()
 
@@ -100,7 +100,7 @@ def webhook_app(
             current,
             kind=_KINDS[request.url.path],
             new_traceparent=new_traceparent,
-            job_default_queue=job_default_queue,
+            place_of=place_of,
         )
         _SECONDS.observe(loop.time() - began)
         return _answer(reply)

@@ -211,6 +211,7 @@ def workload_changed(state: WorkloadState, *, refused: str | None = None) -> fac
         pod_sets=tuple(_pod_set(what, pod_set) for pod_set in state.pod_sets),
         active=state.active,
         inadmissible=refused or state.inadmissible,
+        unresolved=state.unresolved,
         on_hold=state.on_hold,
         requeue_at=None if state.requeue_at is None else nanoseconds(state.requeue_at),
     )

@@ -5,6 +5,9 @@ from typing import Final
 
 __all__ = [
     "COSCHEDULE",
+    "DEFAULT_PRIORITY",
+    "DEFAULT_PRIORITY_CLASS",
+    "DEFAULT_QUEUE",
     "MAX_EXECUTION",
     "MIN_PARALLELISM",
     "PRIORITY_CLASS_LABEL",
@@ -20,6 +23,15 @@ __all__ = [
 
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
+DEFAULT_PRIORITY: Final = "kueue.x-k8s.io/default-priority"
+"""Annotation of a LocalQueue: the priority of jobs that name no class. Ours; Kueue has none."""
+
+DEFAULT_QUEUE: Final = "default"
+"""The LocalQueue of jobs that name none, where a namespace has one of this name; Kueue's rule."""
+
+DEFAULT_PRIORITY_CLASS: Final = "default"
+"""The WorkloadPriorityClass of jobs that name none, where there is one of this name; Kueue's rule."""
+
 MAX_EXECUTION: Final = "kueue.x-k8s.io/max-exec-time-seconds"
 MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
 RESOURCE_IN_USE: Final = "kueue.x-k8s.io/resource-in-use"

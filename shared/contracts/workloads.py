@@ -101,6 +101,9 @@ class WorkloadState(Message):
     inadmissible: str | None = None
     """Why it can never be admitted as it stands (annotation, LimitRange, missing class)."""
 
+    unresolved: str | None = None
+    """What it names and is not there, in words (a priority class): nobody knows its place in a queue."""
+
     held: bool = True
     """It was told to wait (Pending, suspended). False before it started: nobody holds it back."""
 

@@ -1,6 +1,7 @@
 """What every service's settings share. Read once, at start; frozen; nobody else reads the environment."""
 
 import socket
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AliasChoices, Field
@@ -44,6 +45,9 @@ class ServiceSettings(BaseSettings):
         Field(validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_ENDPOINT", "otlp_endpoint")),
     ] = None
     """Traces are exported to `<endpoint>/v1/traces` where this is set."""
+
+    configuration: Path | None = None
+    """Kueue's `Configuration` document, a file: one for all services. None: all is as by default."""
 
     graceful_stop_seconds: Annotated[float, Field(gt=0)] = 15.0
     """How long handlers may take to finish after SIGTERM."""

@@ -13,6 +13,7 @@ left alone, so that a document that was written for Kueue can be used as it is; 
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -28,11 +29,16 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from shared.contracts.quantities import parse_quantity
+
 __all__ = [
     "Configuration",
     "ConfigurationError",
+    "NamespaceSelector",
     "ObjectRetentionPolicies",
     "RequeuingStrategy",
+    "ResourceTransformation",
+    "Resources",
     "WaitForPodsReady",
     "WorkloadRetention",
     "duration_seconds",
@@ -56,14 +62,11 @@ _LEFT_ALONE: Final = frozenset(
         "integrations",
         "internalCertManagement",
         "leaderElection",
-        "manageJobsWithoutQueueName",
-        "managedJobsNamespaceSelector",
         "metrics",
         "multiKueue",
         "namespace",
         "pprofBindAddress",
         "queueVisibility",
-        "resources",
         "tls",
         "visibilityServer",
         "webhook",
@@ -167,6 +170,94 @@ class ObjectRetentionPolicies(_Section):
     workloads: WorkloadRetention = WorkloadRetention()
 
 
+class NamespaceRequirement(_Section):
+    """One expression of a label selector."""
+
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _values_where_they_mean_something(self) -> "NamespaceRequirement":
+        if bool(self.values) != (self.operator in {"In", "NotIn"}):
+            raise ValueError(f"values: only and always with In and NotIn, got {self.operator}")
+        return self
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Whether these labels are as it says."""
+        if self.operator == "In":
+            return labels.get(self.key) in self.values
+        if self.operator == "NotIn":
+            return labels.get(self.key) not in self.values
+        return (self.key in labels) == (self.operator == "Exists")
+
+
+class NamespaceSelector(_Section):
+    """Namespaces, by their labels; an empty one means all."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[NamespaceRequirement, ...] = ()
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether it means the namespace `name`, which has these labels beside that of its name."""
+        found = {"kubernetes.io/metadata.name": name, **labels}
+        return all(found.get(key) == value for key, value in self.match_labels.items()) and all(
+            requirement.holds(found) for requirement in self.match_expressions
+        )
+
+
+_NOT_OF_THE_SYSTEM: Final = NamespaceSelector(
+    match_expressions=(
+        NamespaceRequirement(
+            key="kubernetes.io/metadata.name",
+            operator="NotIn",
+            values=("kube-system", "kueue-system", "sluicegate"),
+        ),
+    )
+)
+
+
+def _amount(value: object) -> str:
+    text = str(value)
+    parse_quantity(text)
+    return text
+
+
+class ResourceTransformation(_Section):
+    """What one resource is counted as, beside itself or instead."""
+
+    input: Annotated[str, Field(min_length=1)]
+    strategy: Literal["Retain", "Replace"] = "Retain"
+    multiply_by: str = ""
+    """Another resource by whose amount the outputs are multiplied; not asked for: by none."""
+
+    outputs: dict[str, Annotated[str, BeforeValidator(_amount)]] = {}
+    """Resource to quantity of it for each unit of the input. Less than nothing is an allowance."""
+
+
+class Resources(_Section):
+    """What of requests quota counts, and as what."""
+
+    quota_check_strategy: Literal["BlockUndeclared"] = "BlockUndeclared"
+    """What no queue has a quota for is refused. Kueue can also overlook it; Sluicegate cannot yet."""
+
+    exclude_resource_prefixes: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    transformations: tuple[ResourceTransformation, ...] = ()
+    device_class_mappings: tuple[Any, ...] = ()
+    """Read and left alone: there are no device classes here."""
+
+    @field_validator("transformations")
+    @classmethod
+    def _one_for_each(
+        cls, value: tuple[ResourceTransformation, ...]
+    ) -> tuple[ResourceTransformation, ...]:
+        inputs = [one.input for one in value]
+        doubled = sorted({name for name in inputs if inputs.count(name) > 1})
+        if doubled:
+            raise ValueError(f"two transformations of {', '.join(doubled)}")
+        return value
+
+
 class Configuration(_Section):
     """The document."""
 
@@ -178,6 +269,13 @@ class Configuration(_Section):
     """None: nobody is evicted for pods that are not ready. (Kueue, from 0.19 on, waits 30 minutes.)"""
 
     object_retention_policies: ObjectRetentionPolicies = ObjectRetentionPolicies()
+    manage_jobs_without_queue_name: bool = False
+    """Whether jobs that name no queue are suspended too, until somebody gives them one."""
+
+    managed_jobs_namespace_selector: NamespaceSelector = _NOT_OF_THE_SYSTEM
+    """Namespaces whose jobs are managed at all; by default those of the system are not."""
+
+    resources: Resources = Resources()
 
     @model_validator(mode="before")
     @classmethod

@@ -244,6 +244,9 @@ class WorkloadChanged:
     inadmissible: str | None = None
     """Why it can never be admitted as it stands, in words (`Misconfigured`)."""
 
+    unresolved: str | None = None
+    """What it names and is not there, in words: it has no place in a queue (`Misconfigured`)."""
+
     on_hold: str | None = None
     """Why its integration keeps it from being evaluated (`OnHold`)."""
 

@@ -288,6 +288,8 @@ class Intake:
             return Verdict("AdmissionGated", f"Admission is gated by: {fact.gated}")
         if not fact.pod_sets:
             return Verdict("Misconfigured", "the workload has no pod sets")
+        if fact.unresolved is not None:
+            return Verdict("Misconfigured", fact.unresolved)
         name = fact.queue
         if lq is None or lq.fact is None:
             return Verdict("Misconfigured", f"LocalQueue {name} doesn't exist")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.classifier.cel import CelEngine
-from services.classifier.mutate import REQUESTS_APPLIED, RefusedError, mutate
+from services.classifier.mutate import REQUESTS_APPLIED, Place, RefusedError, mutate
 from services.classifier.rules import Rules, parse_rules
 from shared.contracts import names
 
@@ -365,14 +365,39 @@ def test_a_job_with_a_queue_is_suspended() -> None:
 
 def test_a_job_without_a_queue_is_left_alone() -> None:
     assert mutate(job(), rules()).patch == ()
-    assert mutate(job(labels={names.QUEUE: ""}), rules(), job_default_queue="jobs").patch == ()
+    assert mutate(job(labels={names.QUEUE: ""}), rules()).patch == ()
 
 
-def test_a_job_without_a_queue_gets_the_default_where_there_is_one() -> None:
-    made = mutate(job(), rules(), job_default_queue="jobs").object
+@pytest.mark.parametrize("labels", [{}, {names.QUEUE: ""}])
+def test_a_job_without_a_queue_gets_the_default_where_there_is_one(labels: dict[str, str]) -> None:
+    made = mutate(job(labels=labels), rules(), place=Place(default_queue="jobs")).object
 
     assert made["metadata"]["labels"] == {names.QUEUE: "jobs"}
     assert made["spec"]["suspend"] is True
+
+
+def test_a_job_without_a_queue_waits_for_one_where_all_jobs_are_managed() -> None:
+    made = mutate(job(), rules(), place=Place(holds_without_queue=True)).object
+
+    assert names.QUEUE not in made["metadata"].get("labels", {})
+    assert made["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize("build", [run, job])
+def test_nothing_is_held_in_a_namespace_that_is_not_managed(build: Any) -> None:
+    given = build(labels={names.QUEUE: "mine"})
+
+    assert mutate(given, rules(), place=Place(managed=False)).patch == ()
+
+
+def test_the_class_for_everybody_is_for_those_who_name_none() -> None:
+    place = Place(default_class=lambda queue: f"default-of-{queue}")
+    plain = mutate(job(labels={names.QUEUE: "mine"}), rules(), place=place).object
+    named = {names.QUEUE: "mine", names.PRIORITY_CLASS_LABEL: "urgent"}
+
+    assert plain["metadata"]["labels"][names.PRIORITY_CLASS_LABEL] == "default-of-mine"
+    assert mutate(job(labels=named), rules(), place=place).object["metadata"]["labels"] == named
+    assert mutate(plain, rules(), place=place).patch == ()
 
 
 @pytest.mark.parametrize("kind", ["PipelineRun", "TaskRun", "Job"])

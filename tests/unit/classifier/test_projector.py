@@ -132,7 +132,7 @@ def test_a_missing_priority_class_waits_with_a_reason_until_it_is_there(
 ) -> None:
     labels = {**QUEUE, "kueue.x-k8s.io/priority-class": "high"}
     [missing] = states(projector, seen(kinds.JOB, job(labels=labels)))
-    assert missing.inadmissible == "WorkloadPriorityClass 'high' not found"
+    assert missing.unresolved == 'WorkloadPriorityClass "high" not found'
     [found] = states(projector, priority_class(7))
     assert (found.inadmissible, found.priority) == (None, 7)
     [raised] = states(projector, priority_class(9))

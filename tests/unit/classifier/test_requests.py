@@ -68,8 +68,32 @@ CASES = {
         spec={"containers": [container("1")], "runtimeClassName": "kata", "overhead": {"cpu": "1"}},
         asks="2",
     ),
-    "a RuntimeClass that is not there adds nothing": Case(
-        spec={"containers": [container("1")], "runtimeClassName": "gone"}, asks="1"
+    "a RuntimeClass that is not there is told: no pod of it would ever be created": Case(
+        spec={"containers": [container("1")], "runtimeClassName": "gone"},
+        asks=None,
+        problem=r'runtimeClassName: RuntimeClass "gone" not found',
+    ),
+    "a limit that is exceeded is told in the reference's words, and ranges are not looked at": Case(
+        spec={"containers": [container("2", limit="1"), container("3", limit="1")]},
+        ranges=[limit_range(max={"cpu": "1"})],
+        asks="5",
+        problem=(
+            r"^resources validation failed: "
+            r"\[spec\.podSets\[0\]\.template\.spec\.containers\[0\]: Invalid value: \[\"cpu\"\]: "
+            r"requests must not exceed its limits, "
+            r"spec\.podSets\[0\]\.template\.spec\.containers\[1\]: Invalid value: \[\"cpu\"\]: "
+            r"requests must not exceed its limits\]$"
+        ),
+    ),
+    "one broken range stands without brackets": Case(
+        spec={"containers": [container("2")]},
+        ranges=[limit_range(max={"cpu": "1"})],
+        asks="2",
+        problem=(
+            r"^resources didn't satisfy LimitRange constraints: "
+            r"spec\.podSets\[0\]\.template\.spec\.containers\[0\]: Invalid value: \[\"cpu\"\]: "
+            r"requests must not be above the limitRange max$"
+        ),
     ),
     "pod-level requests override the sum": Case(
         spec={"containers": [container("1")], "resources": {"requests": {"cpu": "5"}}}, asks="5"

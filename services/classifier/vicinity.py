@@ -1,0 +1,78 @@
+"""What the webhook knows of the cluster around it: from memory, and as long as NATS was there once.
+
+Every replica follows the few kinds itself, since only one projects. What it has not read it does not
+apply: a job is then created as its author wrote it, never refused.
+"""
+
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Final
+
+import structlog
+
+from services.classifier.mutate import Place
+from services.classifier.policy import DEFAULT_POLICY, Policy
+from services.classifier.surroundings import Surroundings
+from shared.bus.port import Bus, CaughtUp
+from shared.contracts.kinds import LOCAL_QUEUE, NAMESPACE, WORKLOAD_PRIORITY_CLASS
+from shared.contracts.messages import UndecodableError
+from shared.contracts.names import DEFAULT_PRIORITY, DEFAULT_PRIORITY_CLASS, DEFAULT_QUEUE
+from shared.contracts.observed import Observed, observed_filter
+
+__all__ = ["Vicinity"]
+
+log = structlog.get_logger(__name__)
+
+_KINDS: Final = (NAMESPACE, LOCAL_QUEUE, WORKLOAD_PRIORITY_CLASS)
+
+
+class Vicinity:
+    """Answers what holds for jobs that are created in a namespace."""
+
+    def __init__(
+        self, *, cluster: str, policy: Policy = DEFAULT_POLICY, job_default_queue: str = ""
+    ) -> None:
+        """`job_default_queue`: for jobs that name none in a namespace without a queue `default`."""
+        self._cluster = cluster
+        self._policy = policy
+        self._job_default_queue = job_default_queue
+        self._around = Surroundings()
+
+    def take(self, observed: Observed) -> None:
+        """Take in an object of the cluster."""
+        self._around.take(observed)
+
+    def place(self, namespace: str) -> Place:
+        """What holds for a job that is created in `namespace`."""
+        labels = self._around.namespace_labels(namespace)
+        there = self._around.local_queue(namespace, DEFAULT_QUEUE) is not None
+        return Place(
+            managed=self._policy.manages(namespace, labels),
+            default_queue=DEFAULT_QUEUE if there else self._job_default_queue,
+            holds_without_queue=self._policy.manage_without_queue,
+            default_class=self._default_class(namespace),
+        )
+
+    def _default_class(self, namespace: str) -> Callable[[str], str]:
+        """Of a queue: the class that is for everybody, unless the queue has a priority of its own."""
+
+        def of(queue: str) -> str:
+            if self._around.workload_priority_class(DEFAULT_PRIORITY_CLASS) is None:
+                return ""
+            found = self._around.local_queue(namespace, queue) or {}
+            annotations = (found.get("metadata") or {}).get("annotations") or {}
+            return "" if DEFAULT_PRIORITY in annotations else DEFAULT_PRIORITY_CLASS
+
+        return of
+
+    async def follow(self, bus: Bus) -> None:
+        """Read what is there and what comes, until cancelled."""
+        filters = [observed_filter(kind, self._cluster) for kind in _KINDS]
+        async with aclosing(bus.watch("OBSERVED", *filters)) as items:
+            async for item in items:
+                if isinstance(item, CaughtUp):
+                    continue
+                try:
+                    self.take(Observed.decode(item.data, item.headers))
+                except UndecodableError as error:
+                    log.warning("skipping what is unreadable", subject=item.subject, why=str(error))
