@@ -8,6 +8,7 @@ from services.quota.handlers import HALTED, Quota
 from services.quota.settings import QuotaSettings
 from shared.bus.port import Bus
 from shared.runtime.host import Parts, run_service
+from shared.settings.configuration import Configuration, read_configuration
 from shared.telemetry.tracing import NO_TRACING, Tracing
 
 __all__ = ["QuotaService", "assemble", "main"]
@@ -34,12 +35,13 @@ def assemble(
     settings: QuotaSettings,
     bus: Bus,
     now: Callable[[], datetime],
+    configuration: Configuration | None = None,
     tracing: Tracing = NO_TRACING,
 ) -> QuotaService:
     """Wire the parts. Opens nothing."""
     quota = Quota(
         bus=bus,
-        new_decider=lambda: Decider(settings),
+        new_decider=lambda: Decider(settings, configuration),
         now=now,
         tracing=tracing,
         audit_seconds=settings.audit_seconds,
@@ -50,11 +52,18 @@ def assemble(
 def main() -> int:
     """Entry point of `sluice run quota`."""
     settings = QuotaSettings()
+    configuration = read_configuration(settings.configuration)
 
     def now() -> datetime:
         return datetime.now(UTC)
 
     def build(parts: Parts) -> QuotaService:
-        return assemble(settings=settings, bus=parts.bus, now=now, tracing=parts.tracing)
+        return assemble(
+            settings=settings,
+            bus=parts.bus,
+            now=now,
+            configuration=configuration,
+            tracing=parts.tracing,
+        )
 
     return run_service("quota", settings, build)

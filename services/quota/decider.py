@@ -14,13 +14,17 @@ from services.quota.auditor import contradictions
 from services.quota.engine import Policy, QuotaEngine
 from services.quota.engine.facts import (
     Drained,
+    Evict,
     EvictionRequested,
     Fact,
     Finished,
+    Held,
     Running,
     Wait,
     WorkloadGone,
 )
+from services.quota.life import Rules
+from services.quota.lives import Lives
 from services.quota.settings import QuotaSettings
 from services.quota.standing import standing
 from shared.bus.port import Entry
@@ -31,6 +35,7 @@ from shared.contracts.kinds import Kind
 from shared.contracts.observed import Observed, Synced
 from shared.contracts.queues import QueueStatus
 from shared.contracts.workloads import WorkloadState
+from shared.settings.configuration import Configuration
 
 __all__ = ["Decider"]
 
@@ -58,8 +63,10 @@ REFUSED: Final = "ReleaseRefused"
 class Decider:
     """One leadership's memory: the engine, and per workload the last state and the last decision."""
 
-    def __init__(self, settings: QuotaSettings) -> None:
+    def __init__(self, settings: QuotaSettings, configuration: Configuration | None = None) -> None:
         self._settings = settings
+        configuration = configuration or Configuration()
+        self._lives = Lives(Rules(pods_ready=configuration.pods_ready))
         self._engine = QuotaEngine(_policy(settings))
         self._states: dict[_Id, WorkloadState] = {}
         self._admissions: dict[_Id, Admission] = {}
@@ -77,6 +84,9 @@ class Decider:
 
         self._admitted_at: dict[_Id, datetime] = {}
         """Since when each admitted workload may run. For the span of its run."""
+
+        self._adopted: dict[_Id, Held] = {}
+        """Admissions that only the cluster had on record, until they are on the log again."""
 
         self._told: dict[str, QueueStatus] = {}
         """Subject to the status of a queue that was published last."""
@@ -133,30 +143,59 @@ class Decider:
         """Take in a decision that is on the log already."""
         self.last_term = max(self.last_term, admission.term)
         self._admissions[_id(admission)] = admission
+        self._lives.recall(_id(admission), admission)
         if admission.state in HOLDING:
             self._fact(messages.to_held(admission))
         if admission.state == "admitted":
-            self._admitted_at[_id(admission)] = admission.decided_at
+            self._admitted_at[_id(admission)] = admission.admitted_at or admission.decided_at
 
     # --- out ---------------------------------------------------------------------------------------
 
     def decide(self, now: datetime) -> Iterator[Admission]:
         """Decide what can be decided; yield what must be published, in order."""
+        retold = [*self._follow(now)]
         decisions = self._engine.decide(translate.nanoseconds(now))
         if (decisions or self._taken) and self._tell_at is None:
             self._tell_at = now + timedelta(seconds=STATUS_SECONDS)
         self._taken = False
         for decision in decisions:
             ident = (decision.cluster, decision.key)
+            changed = self._lives.decided(ident, decision, now)
             if isinstance(decision, Wait):
-                self._wait(ident, decision, now)
+                self._wait(ident, decision, now, at_once=changed)
                 continue
             self._waits.pop(ident, None)
-            if (
-                admission := self._message(ident, messages.to_admission(decision, now))
-            ) is not None:
+            admission = self._message(ident, messages.to_admission(decision, now))
+            if isinstance(decision, Evict) and decision.deactivate and ident in self._states:
+                self._changed(self._states[ident])
+            if admission is not None:
                 yield admission
+        for ident in retold:
+            yield from self._again(ident, now)
         yield from self._due_reasons(now)
+
+    def _follow(self, now: datetime) -> Iterator[_Id]:
+        """Ask the engine for what time demands; yield whose life may have changed by itself."""
+        yield from [ident for ident in self._adopted if ident[0] in self._synced]
+        yield from self._lives.follow(now)
+        for ident, request in self._lives.due(now):
+            if request is None:
+                yield ident
+            else:
+                self._fact(request)
+
+    def _again(self, ident: _Id, now: datetime) -> Iterator[Admission]:
+        """The last decision as it stands now, if that is worth a message."""
+        last, state = self._admissions.get(ident), self._states.get(ident)
+        if state is None:
+            return
+        if (held := self._adopted.pop(ident, None)) is not None and last is None:
+            last = messages.of_held(held, now)
+        if last is None or last.uid != state.uid or last.state == "released":
+            return
+        again = self._message(ident, last.model_copy(update={"decided_at": now}))
+        if again is not None:
+            yield again
 
     def queue_statuses(self, now: datetime) -> Iterator[QueueStatus]:
         """Yield each queue's status that changed, for all queues at most once a second."""
@@ -191,6 +230,8 @@ class Decider:
         if self._waits:
             due = min(at for at, _ in self._waits.values())
             times.append((due - now).total_seconds())
+        if (next_at := self._lives.next_at()) is not None:
+            times.append((next_at - now).total_seconds())
         if (at := self._engine.next_at()) is not None:
             times.append((at - translate.nanoseconds(now)) / 1e9)
         return max(0.0, min(times)) if times else None
@@ -231,6 +272,8 @@ class Decider:
             self._fact(
                 WorkloadGone(cluster=cluster, namespace=namespace, name=name, uid=admission.uid)
             )
+        if state.phase in {"gone", "finished"}:
+            self._lives.forget(ident)
         if state.phase == "gone":
             self._states.pop(ident, None)
             self._refused.pop(ident, None)
@@ -242,10 +285,12 @@ class Decider:
         if state.phase == "finished":
             self._fact(Finished(cluster=cluster, namespace=namespace, name=name, uid=uid))
             return
+        self._lives.see(ident, state)
         self._changed(state)
         # Where the log was lost, or never had it, what the cluster records is adopted.
         adopted = messages.adopted(state) if admission is None else None
         if adopted is not None:
+            self._adopted[ident] = adopted
             self._fact(adopted)
         if state.pods_active:
             self._fact(
@@ -271,7 +316,7 @@ class Decider:
         except translate.TranslateError as error:
             log.warning("a workload that cannot be used is ignored", error=str(error))
             return
-        self._fact(fact)
+        self._fact(self._lives.weighed(ident, state, fact))
 
     def _take_check(self, check: CheckState) -> None:
         if check.spoke:
@@ -340,9 +385,11 @@ class Decider:
 
     # --- reasons -----------------------------------------------------------------------------------
 
-    def _wait(self, ident: _Id, wait: Wait, now: datetime) -> None:
+    def _wait(self, ident: _Id, wait: Wait, now: datetime, *, at_once: bool) -> None:
         due, _ = self._waits.pop(ident, (None, None))
-        if due is None:
+        if at_once:
+            due = now
+        elif due is None:
             due = now + timedelta(seconds=self._settings.reason_delay_seconds)
         self._waits[ident] = (due, wait)
 
@@ -369,14 +416,16 @@ class Decider:
         uid, spoke = self._spokes.get(ident, ("", None))
         if admission.state == "admitted" and uid == admission.uid:
             admission = admission.model_copy(update={"spoke": spoke})
+            self._lives.runs_elsewhere(ident)
+        admission = self._lives.stamped(ident, admission)
         if last is not None and last.uid == admission.uid:
             admission = messages.carried_over(last, admission)
             if messages.says_the_same(last, admission):
                 return None
-        if admission.state == "evicted":
+        if admission.state == "evicted" and (last is None or last.state != "evicted"):
             self._stopped.pop(ident, None)
         elif admission.state == "admitted":
-            self._admitted_at[ident] = admission.decided_at
+            self._admitted_at[ident] = admission.admitted_at or admission.decided_at
         self._admissions[ident] = admission
         if admission.state == "released" and ident not in self._states:
             del self._admissions[ident]

@@ -309,6 +309,8 @@ class _Leadership:
     def _trace(self, admission: Admission) -> None:
         """What a workload does most of its life is to wait, and then to run: both end in a decision."""
         if admission.state in {"reserved", "admitted"}:
+            if admission.admitted_at not in {None, admission.decided_at}:
+                return  # It was admitted before; something of it is told anew.
             start = self._decider.waiting_since(admission)
             self._span("wait for quota", admission, start or admission.decided_at)
         elif (since := self._decider.ran_since(admission)) is not None:

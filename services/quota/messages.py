@@ -21,7 +21,16 @@ from shared.contracts.effects import CheckState
 from shared.contracts.quantities import amount, format_amount
 from shared.contracts.workloads import WorkloadState
 
-__all__ = ["adopted", "carried_over", "says_the_same", "to_admission", "to_check_fact", "to_held"]
+__all__ = [
+    "adopted",
+    "carried_over",
+    "instant",
+    "of_held",
+    "says_the_same",
+    "to_admission",
+    "to_check_fact",
+    "to_held",
+]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ENDED = frozenset({"Finished", "Gone"})
@@ -59,7 +68,6 @@ def to_admission(decision: Decision, now: datetime) -> Admission:
                 now,
                 reason=decision.reason,
                 message=decision.message,
-                requeue_at=_time(decision.requeue_at),
             )
         case Release():
             ended = decision.reason in ENDED
@@ -77,7 +85,6 @@ def to_admission(decision: Decision, now: datetime) -> Admission:
                 now,
                 reason=decision.reason,
                 message=decision.message,
-                requeue_at=_time(decision.requeue_at),
             )
         case _:
             assert_never(decision)
@@ -129,6 +136,25 @@ def to_held(admission: Admission) -> Held:
     )
 
 
+def of_held(held: Held, now: datetime) -> Admission:
+    """The decision of an admission that only the cluster had on record."""
+    return Admission(
+        cluster=held.cluster,
+        namespace=held.namespace,
+        name=held.name,
+        uid=held.uid,
+        state=held.state,
+        term=0,
+        number=0,
+        decided_at=now,
+        queue=held.queue,
+        cluster_queue=held.cluster_queue,
+        priority=held.priority,
+        pod_sets=[_assignment(assigned) for assigned in held.pod_sets],
+        reason=held.reason,
+    )
+
+
 def adopted(state: WorkloadState) -> Held | None:
     """The admission that the Workload object's status records; None if it records none that counts."""
     status = state.admission
@@ -153,7 +179,8 @@ def adopted(state: WorkloadState) -> Held | None:
             for assigned in status.get("podSetAssignments") or []
         ),
         state="evicted" if state.evicted else "admitted",
-        at=nanoseconds(state.created_at),
+        at=nanoseconds(state.admitted_at or state.created_at),
+        reason=state.evicted_reason if state.evicted else "",
         priority=state.priority,
         queue=state.queue,
     )
@@ -174,7 +201,8 @@ def to_check_fact(check: CheckState) -> facts.CheckState:
     )
 
 
-def _time(at: int | None) -> datetime | None:
+def instant(at: int | None) -> datetime | None:
+    """The engine's nanoseconds as a time; None stays None."""
     return None if at is None else EPOCH + timedelta(microseconds=at // 1_000)
 
 

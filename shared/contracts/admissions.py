@@ -6,9 +6,19 @@ from typing import ClassVar, Literal
 from shared.contracts import subjects
 from shared.contracts.messages import Message, Part
 
-__all__ = ["HOLDING", "Admission", "AdmissionState", "PodSetAssignment", "Term"]
+__all__ = [
+    "HOLDING",
+    "Admission",
+    "AdmissionState",
+    "PodSetAssignment",
+    "Readiness",
+    "Term",
+]
 
 AdmissionState = Literal["waiting", "reserved", "admitted", "evicted", "released"]
+
+Readiness = Literal["", "WaitForStart", "Started", "WaitForRecovery", "Recovered"]
+"""Reasons of the condition `PodsReady`; empty: nobody waits for pods here."""
 
 HOLDING: frozenset[AdmissionState] = frozenset({"reserved", "admitted", "evicted"})
 """In these states quota is in use: `evicted` holds until its pods are gone."""
@@ -64,6 +74,27 @@ class Admission(Message):
 
     message: str = ""
     requeue_at: datetime | None = None
+    """It backs off: not before this instant."""
+
+    requeue_count: int = 0
+    """How often it was evicted because its pods were not ready in time (`requeueState.count`)."""
+
+    queued_at: datetime | None = None
+    """Its place in the queue, where an eviction cost it the one of its creation."""
+
+    admitted_at: datetime | None = None
+    """Since when it may run. Time limits count from here, whoever decides meanwhile."""
+
+    executed_seconds: int = 0
+    """How long it was admitted before that, in earlier admissions together."""
+
+    pods_ready: Readiness = ""
+    pods_ready_at: datetime | None = None
+    """Since when that is so."""
+
+    deactivate: bool = False
+    """`spec.active` has still to become False: it was quota that put it out."""
+
     preempted_by: str | None = None
     """`<namespace>/<name>` of the workload for which this one was evicted."""
 

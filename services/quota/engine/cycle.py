@@ -59,6 +59,7 @@ CIRCLE: Final = (
     "Preempting again would go round in a circle: it was tried with the same workloads holding"
     " quota, and they got it back"
 )
+UNREADY: Final = "waiting for all admitted workloads to be in PodsReady condition"
 VAIN_MAX: Final = 3
 """So often a workload may preempt the same victim without getting in (ADR 10)."""
 
@@ -152,7 +153,7 @@ class Round:
         assert claim is not None, w.key
         assert cq is not None, w.key
         usable = cq.inactive is None and not claim.outdated
-        if usable and _fits(cq.node, claim.grant.pairs):
+        if usable and not self.shard.unready and _fits(cq.node, claim.grant.pairs):
             self._reserve(w, cq, claim.grant)
         elif not claim.victims:
             self.overtaken.append(w)
@@ -251,6 +252,9 @@ class Round:
             e.reason, e.message = "WaitingForQuota", CIRCLE
         elif mode == PREEMPT:
             self._preempt(e)
+        elif self.shard.unready:
+            e.back = Back.BLOCKED
+            e.reason, e.message = "WaitingForPodsReady", UNREADY
         else:
             e.admitted = True
             self._reserve(e.workload, e.cq, e.assignment.grant())
@@ -376,9 +380,13 @@ class Round:
         w.scan = None
         w.verdict = None
         w.said = ""
+        # What an eviction cost it counts until it is admitted again.
+        w.queued_at = w.fact.created_at
         if w.checks:
             w.checks.clear()
         cq.holders[w.key] = w
+        if w.fact.unready:
+            self.shard.unready[w.key] = None
         # Recorded as a replacement of what was assumed, which counts as something let go.
         cq.generation += 1
         add(cq.node, w.pairs)
@@ -414,7 +422,7 @@ class Round:
         if e.back is Back.PENDING and not cq.strict:
             cq.sticky = w
         pending = w.scan is not None and w.scan.pending
-        if e.back in {Back.RETRY, Back.PENDING} or pending or cq.strict:
+        if e.back in {Back.RETRY, Back.PENDING, Back.BLOCKED} or pending or cq.strict:
             # It stays; the next round tries other flavors, if it has any.
             self.retry = self.retry or pending or e.resumed
             return

@@ -26,6 +26,8 @@ class Back(Enum):
     """Its victims, or another's, are on their way out."""
 
     CIRCLE = auto()
+    BLOCKED = auto()
+    """It fits; somebody who was admitted before is not ready yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -253,6 +253,9 @@ class WorkloadChanged:
     gated: str | None = None
     """Names of admission gates that are still closed (`AdmissionGated`)."""
 
+    unready: bool = False
+    """While it holds quota nobody else is admitted: its pods are not ready (`blockAdmission`)."""
+
     requeue_at: int | None = None
     """Not before this instant."""
 
@@ -375,6 +378,9 @@ class EvictionRequested:
     requeue_at: int | None = None
     to_back: bool = False
     """It loses its place: from now on its queue time is `at`."""
+
+    deactivate: bool = False
+    """`spec.active` must become False. Until a `WorkloadChanged` says so it is not kept out by it."""
 
 
 Fact: TypeAlias = (

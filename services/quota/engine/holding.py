@@ -27,11 +27,14 @@ __all__ = [
     "free",
     "gone_from_claims",
     "hold_unplanned",
+    "note_readiness",
     "recount",
     "weigh_checks",
 ]
 
 SECOND = 1_000_000_000
+REJECTED = "DeactivatedDueToAdmissionCheck"
+"""Reason of an eviction after which `spec.active` must become False."""
 
 
 def usage_of(assigned: Iterable[Assigned], w: Workload) -> dict[FlavorResource, int]:
@@ -76,7 +79,19 @@ def adopt(shard: Shard, w: Workload, fact: Held) -> None:
     _count(shard, w)
 
 
+def note_readiness(shard: Shard, w: Workload) -> None:
+    """A holder whose pods are not ready may keep everybody else from being admitted."""
+    if w.place is Place.HOLDING and w.fact is not None and w.fact.unready:
+        shard.unready[w.key] = None
+    elif w.key in shard.unready:
+        del shard.unready[w.key]
+        if not shard.unready:
+            # Who waited for it waits at the head of its queue, wherever that is.
+            shard.dirty.update(dict.fromkeys(shard.trees))
+
+
 def _count(shard: Shard, w: Workload) -> None:
+    note_readiness(shard, w)
     cq = shard.queues.get(w.held_by)
     if cq is None:
         shard.orphans.setdefault(w.held_by, {})[w.key] = w
@@ -146,6 +161,7 @@ def free(shard: Shard, w: Workload, reason: str, decisions: list[Decision]) -> N
     decisions.append(
         Release(cluster=shard.name, key=w.key, uid=w.uid, cluster_queue=held_by, reason=reason)
     )
+    note_readiness(shard, w)
     w.held_by = ""
     w.assigned = ()
     w.usage = {}
@@ -283,13 +299,13 @@ def weigh_checks(shard: Shard, w: Workload, now: int, decisions: list[Decision])
     needed = required_checks(cq, w.assigned)
     states = [w.checks[name] for name in needed if name in w.checks]
     if rejected := [s for s in states if s.state == "Rejected"]:
-        text = _check_text("Rejected", rejected)
-        evict(shard, w, "AdmissionCheck", text, decisions, now=now, deactivate=True)
+        text = f"The workload is deactivated due to {_check_text('Rejected', rejected)}"
+        evict(shard, w, REJECTED, text, decisions, now=now, deactivate=True)
     elif retries := [s for s in states if s.state == "Retry"]:
         at = max(s.at + s.retry_after for s in retries)
         w.requeue_at = at if at > now else None
         w.queued_at = now
-        text = _check_text("Retry", retries)
+        text = f"Evicted due to {_check_text('Retry', retries)}"
         evict(shard, w, "AdmissionCheck", text, decisions, now=now, requeue_at=w.requeue_at)
     elif not w.admitted and len(states) == len(needed) and all(s.state == "Ready" for s in states):
         w.admitted = True
@@ -297,5 +313,9 @@ def weigh_checks(shard: Shard, w: Workload, now: int, decisions: list[Decision])
 
 
 def _check_text(state: str, checks: list[CheckState]) -> str:
-    shown = ", ".join(f'"{c.check}" ({c.message})' if c.message else f'"{c.check}"' for c in checks)
-    return f"Evicted due to AdmissionCheck in {state} state: {shown}"
+    ordered = sorted(checks, key=lambda c: c.check)
+    shown = "; ".join(
+        f'"{c.check}" ({c.message})' if c.message else f'"{c.check}"' for c in ordered
+    )
+    noun = "AdmissionCheck" if len(checks) == 1 else "AdmissionChecks"
+    return f"{noun} in {state} state: {shown}"

@@ -26,6 +26,7 @@ from services.quota.engine.holding import (
     free,
     gone_from_claims,
     hold_unplanned,
+    note_readiness,
     recount,
     weigh_checks,
 )
@@ -222,6 +223,7 @@ class Intake:
         if old is not None and fact.priority != old.priority and w.held_by in self._shard.queues:
             self.wake(self._shard.queues[w.held_by])
         recount(self._shard, w)
+        note_readiness(self._shard, w)
         if not fact.active and not w.evicted:
             self._evict(w, "Deactivated", "The workload is deactivated")
 
@@ -286,10 +288,10 @@ class Intake:
             return Verdict("OnHold", fact.on_hold or "Job is on hold")
         if fact.gated is not None:
             return Verdict("AdmissionGated", f"Admission is gated by: {fact.gated}")
-        if not fact.pod_sets:
-            return Verdict("Misconfigured", "the workload has no pod sets")
         if fact.unresolved is not None:
             return Verdict("Misconfigured", fact.unresolved)
+        if not fact.pod_sets:
+            return Verdict("Misconfigured", "the workload has no pod sets")
         name = fact.queue
         if lq is None or lq.fact is None:
             return Verdict("Misconfigured", f"LocalQueue {name} doesn't exist")
@@ -386,10 +388,22 @@ class Intake:
         if fact.to_back:
             w.queued_at = fact.at
         w.requeue_at = fact.requeue_at
-        self._evict(w, fact.reason, fact.message, requeue_at=fact.requeue_at)
+        self._evict(
+            w,
+            fact.reason,
+            fact.message,
+            requeue_at=fact.requeue_at,
+            deactivate=fact.deactivate,
+        )
 
     def _evict(
-        self, w: Workload, reason: str, message: str, *, requeue_at: int | None = None
+        self,
+        w: Workload,
+        reason: str,
+        message: str,
+        *,
+        requeue_at: int | None = None,
+        deactivate: bool = False,
     ) -> None:
         evict(
             self._shard,
@@ -399,4 +413,5 @@ class Intake:
             self._decisions,
             now=self.now,
             requeue_at=requeue_at,
+            deactivate=deactivate,
         )

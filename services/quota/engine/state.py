@@ -404,6 +404,7 @@ class Shard:
         "to_wake",
         "touched",
         "trees",
+        "unready",
         "workloads",
     )
 
@@ -435,6 +436,8 @@ class Shard:
         self.timers: list[tuple[int, Key, int]] = []
         self.touched: dict[Key, Workload] = {}
         """Workloads whose reason may have to be published."""
+        self.unready: dict[Key, None] = {}
+        """Holders whose pods are not ready, while nobody else may be admitted for that reason."""
 
     def shape_of(self, fact: WorkloadChanged) -> Shape:
         """The one shape of all workloads like this."""

@@ -1,0 +1,174 @@
+"""The life of a workload in the eyes of quota, as a table: state and event to the next state and its effects.
+
+What is not in the table is late or repeated, and changes nothing: a workload never goes back by it.
+`docs/reference/lifecycle.md` is written from here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import product
+from typing import Final
+
+__all__ = ["LATE", "TRANSITIONS", "Effect", "Event", "State", "Transition", "follow"]
+
+
+class State(StrEnum):
+    """Where a workload stands."""
+
+    PENDING = "pending"
+    """It waits for quota, and may have it at any time."""
+
+    QUOTA_RESERVED = "quota reserved"
+    """It has quota; admission checks are not ready."""
+
+    ADMITTED = "admitted"
+    """It may run. Not all of its pods are ready, or nobody asks."""
+
+    READY = "ready"
+    """It runs, and all of its pods are ready or have succeeded."""
+
+    EVICTED = "evicted"
+    """It was told to stop. It holds its quota until its pods are gone."""
+
+    REQUEUED = "requeued"
+    """It was evicted, holds nothing, and may have to back off before it waits again."""
+
+    DEACTIVATED = "deactivated"
+    """`spec.active` is false, or about to be: it waits for nothing until a user activates it."""
+
+    FINISHED = "finished"
+    """It ended. Nothing follows."""
+
+
+class Event(StrEnum):
+    """What happens to a workload."""
+
+    RESERVED = "quota reserved"
+    ADMITTED = "admitted"
+    """Quota reserved and no check open; or the last check became ready; or it runs unasked."""
+
+    PODS_READY = "pods ready"
+    POD_LOST = "pod lost"
+    """It was ready, and is not any more."""
+
+    NOT_READY_IN_TIME = "not ready in time"
+    RETRIES_EXHAUSTED = "not ready in time, once too often"
+    TIME_IS_UP = "execution time is up"
+    CHECK_RETRY = "a check asks for another try"
+    CHECK_REJECTED = "a check rejected it"
+    EVICTED = "evicted"
+    """Preempted, its queue was stopped, its release refused."""
+
+    DRAINED = "drained"
+    """Its pods are gone, or it had none: its quota is free."""
+
+    BACKOFF_FINISHED = "back-off finished"
+    DEACTIVATED = "deactivated"
+    """A user set `spec.active` to false."""
+
+    REACTIVATED = "reactivated"
+    FINISHED = "finished"
+
+
+class Effect(StrEnum):
+    """What a transition does besides."""
+
+    START_CLOCKS = "the execution time and the readiness timeout count from now"
+    TELL_READY = "`PodsReady=True`"
+    START_RECOVERY = "`PodsReady=False (WaitForRecovery)`; the recovery timeout counts from now"
+    COUNT_REQUEUE = "`requeueState.count` grows by one"
+    BACK_OFF = "`requeueState.requeueAt` is set"
+    LOSE_PLACE = "it queues by the time of its eviction"
+    PLACE_AS_CONFIGURED = "it queues by the time of its eviction, or by its creation, as configured"
+    KEEP_PLACE = "it queues by its creation"
+    STOP_CLOCKS = "its execution time is added up; `PodsReady=False (WaitForStart)`"
+    END_BACKOFF = "`requeueState.requeueAt` is cleared"
+    FORGET_REQUEUES = "`requeueState` is cleared"
+    FORGET_EXECUTION = "`accumulatedPastExecutionTimeSeconds` is cleared"
+    SET_INACTIVE = "`spec.active` is set to false"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """Where an event leads, and what it does."""
+
+    state: State
+    effects: tuple[Effect, ...] = ()
+
+
+def _to(state: State, *effects: Effect) -> Transition:
+    return Transition(state=state, effects=effects)
+
+
+_RESERVED: Final = _to(State.QUOTA_RESERVED, Effect.END_BACKOFF, Effect.KEEP_PLACE)
+_ADMITTED: Final = _to(State.ADMITTED, Effect.END_BACKOFF, Effect.KEEP_PLACE, Effect.START_CLOCKS)
+_OUT: Final = _to(State.DEACTIVATED, Effect.END_BACKOFF, Effect.FORGET_REQUEUES)
+_STOPPED: Final = _to(State.EVICTED, Effect.KEEP_PLACE)
+_STOPPED_FOR_GOOD: Final = _to(State.EVICTED, Effect.KEEP_PLACE, Effect.FORGET_REQUEUES)
+_PUT_OUT: Final = _to(State.EVICTED, Effect.KEEP_PLACE, Effect.FORGET_REQUEUES, Effect.SET_INACTIVE)
+_LATER: Final = _to(
+    State.EVICTED, Effect.COUNT_REQUEUE, Effect.BACK_OFF, Effect.PLACE_AS_CONFIGURED
+)
+_RETRY: Final = _to(State.EVICTED, Effect.BACK_OFF, Effect.LOSE_PLACE)
+_UP: Final = _to(
+    State.EVICTED,
+    Effect.KEEP_PLACE,
+    Effect.FORGET_REQUEUES,
+    Effect.FORGET_EXECUTION,
+    Effect.SET_INACTIVE,
+)
+_END: Final = _to(State.FINISHED)
+
+TRANSITIONS: Final[Mapping[tuple[State, Event], Transition]] = {
+    (State.PENDING, Event.RESERVED): _RESERVED,
+    (State.PENDING, Event.ADMITTED): _ADMITTED,
+    (State.PENDING, Event.DEACTIVATED): _OUT,
+    (State.PENDING, Event.FINISHED): _END,
+    (State.QUOTA_RESERVED, Event.ADMITTED): _ADMITTED,
+    (State.QUOTA_RESERVED, Event.CHECK_RETRY): _RETRY,
+    (State.QUOTA_RESERVED, Event.CHECK_REJECTED): _PUT_OUT,
+    (State.QUOTA_RESERVED, Event.EVICTED): _STOPPED,
+    (State.QUOTA_RESERVED, Event.DEACTIVATED): _STOPPED_FOR_GOOD,
+    # A queue that is held takes reservations back at once: nothing of theirs runs.
+    (State.QUOTA_RESERVED, Event.DRAINED): _to(State.PENDING),
+    (State.QUOTA_RESERVED, Event.FINISHED): _END,
+    (State.ADMITTED, Event.PODS_READY): _to(State.READY, Effect.TELL_READY),
+    (State.ADMITTED, Event.NOT_READY_IN_TIME): _LATER,
+    (State.ADMITTED, Event.RETRIES_EXHAUSTED): _PUT_OUT,
+    (State.ADMITTED, Event.TIME_IS_UP): _UP,
+    (State.ADMITTED, Event.CHECK_RETRY): _RETRY,
+    (State.ADMITTED, Event.CHECK_REJECTED): _PUT_OUT,
+    (State.ADMITTED, Event.EVICTED): _STOPPED,
+    (State.ADMITTED, Event.DEACTIVATED): _STOPPED_FOR_GOOD,
+    # What ran unasked and was stopped by somebody else.
+    (State.ADMITTED, Event.DRAINED): _to(State.PENDING, Effect.STOP_CLOCKS),
+    (State.ADMITTED, Event.FINISHED): _END,
+    (State.READY, Event.POD_LOST): _to(State.ADMITTED, Effect.START_RECOVERY),
+    (State.READY, Event.TIME_IS_UP): _UP,
+    (State.READY, Event.CHECK_RETRY): _RETRY,
+    (State.READY, Event.CHECK_REJECTED): _PUT_OUT,
+    (State.READY, Event.EVICTED): _STOPPED,
+    (State.READY, Event.DEACTIVATED): _STOPPED_FOR_GOOD,
+    (State.READY, Event.DRAINED): _to(State.PENDING, Effect.STOP_CLOCKS),
+    (State.READY, Event.FINISHED): _END,
+    (State.EVICTED, Event.DRAINED): _to(State.REQUEUED, Effect.STOP_CLOCKS),
+    (State.EVICTED, Event.FINISHED): _END,
+    (State.REQUEUED, Event.RESERVED): _RESERVED,
+    (State.REQUEUED, Event.ADMITTED): _ADMITTED,
+    (State.REQUEUED, Event.BACKOFF_FINISHED): _to(State.PENDING, Effect.END_BACKOFF),
+    (State.REQUEUED, Event.DEACTIVATED): _OUT,
+    (State.REQUEUED, Event.FINISHED): _END,
+    (State.DEACTIVATED, Event.REACTIVATED): _to(State.PENDING, Effect.FORGET_REQUEUES),
+    # It was started past us.
+    (State.DEACTIVATED, Event.ADMITTED): _ADMITTED,
+    (State.DEACTIVATED, Event.FINISHED): _END,
+}
+
+LATE: Final = frozenset(product(State, Event)) - TRANSITIONS.keys()
+"""What comes too late, or once more: the workload stays where it is."""
+
+
+def follow(state: State, event: Event) -> Transition | None:
+    """Where `event` leads from `state`; None: it is late, and nothing happens."""
+    return TRANSITIONS.get((state, event))
