@@ -97,8 +97,14 @@ def marked(task_run: Object, host: HostState) -> dict[str, Any] | None:
 
 def _labels(host: HostState) -> dict[str, str | None]:
     assigned = host.host if host.state in {"launching", "ready"} and _seated(host) else None
-    waiting = host.platform.replace("/", "-") if host.state == "waiting" else None
-    wanted = {"assigned-host": assigned, "waiting-for-platform": waiting}
+    platform = host.platform.replace("/", "-")
+    wanted = {
+        "assigned-host": assigned,
+        "waiting-for-platform": platform if host.state == "waiting" else None,
+        "cloud-dynamic-platform": platform if _on_machine(host) else None,
+        # It stays: user interfaces tell the builds of one run apart by it, also when they are over.
+        "target-platform": platform,
+    }
     return {
         PREFIX + key: value if value is None or _LABEL_VALUE.fullmatch(value) else None
         for key, value in wanted.items()
@@ -106,14 +112,21 @@ def _labels(host: HostState) -> dict[str, str | None]:
 
 
 def _annotations(host: HostState) -> dict[str, str | None]:
-    held, machine = host.state in {"launching", "ready"}, bool(host.provider)
+    machine, ordered_at = _on_machine(host), host.ordered_at
     wanted: dict[str, str | None] = {
-        "cloud-instance-id": host.host if held and machine else None,
-        "cloud-address": (host.address or None) if held and machine else None,
+        "cloud-instance-id": host.host if machine else None,
+        "cloud-address": (host.address or None) if machine else None,
+        "allocation-start-time": (
+            str(int(ordered_at.timestamp())) if machine and ordered_at is not None else None
+        ),
     }
     if host.failed_hosts:
         wanted["failed-hosts"] = ",".join(host.failed_hosts)
     return {PREFIX + key: value for key, value in wanted.items()}
+
+
+def _on_machine(host: HostState) -> bool:
+    return host.state in {"launching", "ready"} and bool(host.provider)
 
 
 def _seated(host: HostState) -> bool:
@@ -145,7 +158,8 @@ class Machines:
         try:
             await self._kube.create(SECRET, self._secret(host))
         except AlreadyExistsError:
-            return  # An earlier attempt of ours, or an error that was already told.
+            # An earlier attempt of ours, or an error that was already told. It is not read: we may not.
+            return
         except NotFoundError:
             return  # The namespace is gone, and the TaskRun with it.
 

@@ -79,21 +79,24 @@ async def setup() -> AsyncIterator[Setup]:
     await setup.bus.stop()
 
 
-MACHINE = {"host": "m-1", "provider": "aws"}
+ALWAYS = {"target-platform": "linux-arm64"}
+MACHINE = {"host": "m-1", "provider": "aws", "ordered_at": NOON}
 SEATED = {**MACHINE, "address": "10.0.0.7"}
 READY = {**SEATED, "secret": {"host": "u-1@10.0.0.7"}}
 
 
 async def test_from_waiting_to_the_end_it_carries_what_dashboards_read(setup: Setup) -> None:
     await setup.machines.apply(setup.said("waiting", message="full"))
-    assert await setup.marks() == ({"waiting-for-platform": "linux-arm64"}, {}, [])
+    assert await setup.marks() == ({"waiting-for-platform": "linux-arm64", **ALWAYS}, {}, [])
 
+    dynamic = {**ALWAYS, "cloud-dynamic-platform": "linux-arm64"}
+    ordered = {"cloud-instance-id": "m-1", "allocation-start-time": "1767268800"}
     await setup.machines.apply(setup.said("launching", **MACHINE))
-    assert await setup.marks() == ({}, {"cloud-instance-id": "m-1"}, [FINALIZER])
+    assert await setup.marks() == (dynamic, ordered, [FINALIZER])
 
     held = (
-        {"assigned-host": "m-1"},
-        {"cloud-instance-id": "m-1", "cloud-address": "10.0.0.7"},
+        {**dynamic, "assigned-host": "m-1"},
+        {**ordered, "cloud-address": "10.0.0.7"},
         [FINALIZER],
     )
     await setup.machines.apply(setup.said("launching", **SEATED))
@@ -104,9 +107,14 @@ async def test_from_waiting_to_the_end_it_carries_what_dashboards_read(setup: Se
     assert await setup.secret() == {"host": "u-1@10.0.0.7"}
 
     await setup.machines.apply(setup.said("released", **SEATED))
-    assert await setup.marks() == ({}, {}, [])
+    assert await setup.marks() == (ALWAYS, {}, [])
     with pytest.raises(NotFoundError):
         await setup.secret()
+
+
+async def test_a_static_host_is_no_machine_of_a_cloud(setup: Setup) -> None:
+    await setup.machines.apply(setup.said("ready", host="power-1", address="10.0.0.1"))
+    assert await setup.marks() == ({**ALWAYS, "assigned-host": "power-1"}, {}, [FINALIZER])
 
 
 async def test_a_deleted_task_run_goes_when_its_host_was_given_back(setup: Setup) -> None:
@@ -123,7 +131,7 @@ async def test_a_deleted_task_run_goes_when_its_host_was_given_back(setup: Setup
 async def test_hosts_that_failed_are_named(setup: Setup) -> None:
     failed = setup.said("failed", failed_hosts=["a", "b"], secret={"error": "no host"})
     await setup.machines.apply(failed)
-    assert await setup.marks() == ({}, {"failed-hosts": "a,b"}, [])
+    assert await setup.marks() == (ALWAYS, {"failed-hosts": "a,b"}, [])
     assert await setup.secret() == {"error": "no host"}
 
 
