@@ -6,6 +6,14 @@ from typing import Any, Final
 from services.classifier.machines import Machines
 from services.classifier.policy import DEFAULT_POLICY, Policy
 from services.classifier.priority import foreign_priority, job_priority
+from services.classifier.recorded import (
+    condition,
+    is_true,
+    pods_ready,
+    recorded,
+    reserves,
+    with_reclaimed,
+)
 from services.classifier.requests import RequestsError, pod_sets_asked
 from services.classifier.surroundings import Surroundings
 from shared.contracts import names
@@ -46,6 +54,7 @@ def project_job(
     queue = queue_of(job) or str(spec.get("queueName") or "")
     priority = job_priority(job, raw, queue=queue, workload=workload, around=around)
     known = last.pod_sets if last is not None and last.uid == metadata["uid"] else []
+    before = {p.name: p for p in known}
     pod_sets = machines.with_returned((namespace, name), pod_sets, known)
     reclaimable = _collect(problems, lambda: integration.reclaimable(job), {})
     finish = integration.finish(job)
@@ -53,6 +62,10 @@ def project_job(
     if finish is None and not active:  # What runs has been let in: its TaskRuns are told instead.
         problems += machines.refusals(job, pod_sets)
     held = integration.held(job)
+    # What it was admitted with counts until it waits again (`research/kueue.md` 1.11).
+    limit = spec.get("maximumExecutionTimeSeconds")
+    if not reserves(workload):
+        limit = _collect(problems, lambda: _max_execution(metadata), None)
     return WorkloadState(
         cluster=cluster,
         namespace=namespace,
@@ -73,7 +86,10 @@ def project_job(
         priority_class=priority.name,
         priority_class_source=priority.source,
         created_at=_time(metadata["creationTimestamp"]),
-        pod_sets=[_with_reclaimed(p, reclaimable.get(p.name, 0), workload) for p in pod_sets],
+        pod_sets=[
+            with_reclaimed(p, reclaimable.get(p.name, 0), workload, before.get(p.name))
+            for p in pod_sets
+        ],
         inadmissible="; ".join(problems) or None,
         unresolved=priority.missing,
         held=held,
@@ -81,15 +97,20 @@ def project_job(
         pods_active=active,
         pods_ready=integration.ready(job),
         finish=finish,
-        max_execution_seconds=_collect(problems, lambda: _max_execution(metadata), None),
+        max_execution_seconds=limit,
         labels=_labels(metadata),
         traceparent=(metadata.get("annotations") or {}).get(names.TRACEPARENT_ANNOTATION),
-        **_from_workload(workload),
+        **recorded(workload),
     )
 
 
 def project_foreign(
-    workload: Object, *, cluster: str, around: Surroundings, policy: Policy = DEFAULT_POLICY
+    workload: Object,
+    *,
+    cluster: str,
+    around: Surroundings,
+    policy: Policy = DEFAULT_POLICY,
+    last: WorkloadState | None = None,
 ) -> WorkloadState:
     """The state of a Workload object that somebody else owns: it says itself how it stands."""
     metadata, spec = workload["metadata"], workload.get("spec") or {}
@@ -98,7 +119,9 @@ def project_foreign(
     namespace = metadata["namespace"]
     pod_sets = _asked(problems, raw, namespace=namespace, around=around, policy=policy)
     priority = foreign_priority(workload, around)
-    finished = _condition(workload, "Finished")
+    known = last.pod_sets if last is not None and last.uid == metadata["uid"] else []
+    before = {p.name: p for p in known}
+    finished = condition(workload, "Finished")
     finish = None
     if finished is not None and finished.get("status") == "True":
         finish = Finish(
@@ -121,16 +144,17 @@ def project_foreign(
         priority_class=priority.name,
         priority_class_source=priority.source,
         created_at=_time(metadata["creationTimestamp"]),
-        pod_sets=[_with_reclaimed(p, 0, workload) for p in pod_sets],
+        pod_sets=[with_reclaimed(p, 0, workload, before.get(p.name)) for p in pod_sets],
         inadmissible="; ".join(problems) or None,
         unresolved=priority.missing,
         # It is held for as long as it has no quota: its own controller waits for the condition.
-        held=not _is_true(workload, "QuotaReserved"),
+        held=not reserves(workload),
+        pods_ready=pods_ready(workload),
         finish=finish,
         max_execution_seconds=spec.get("maximumExecutionTimeSeconds"),
         labels=_labels(metadata),
         traceparent=(metadata.get("annotations") or {}).get(names.TRACEPARENT_ANNOTATION),
-        **_from_workload(workload),
+        **recorded(workload),
     )
 
 
@@ -142,7 +166,7 @@ def tombstone(last: WorkloadState) -> WorkloadState:
 
 def is_evicted(workload: Object | None) -> bool:
     """Whether a Workload object says that it lost its quota, or is about to."""
-    return workload is not None and _is_true(workload, "Evicted")
+    return workload is not None and is_true(workload, "Evicted")
 
 
 def _as_asked(raw: list[Object], workload: Object | None) -> list[Object]:
@@ -151,7 +175,7 @@ def _as_asked(raw: list[Object], workload: Object | None) -> list[Object]:
     While it has quota, that is in its Workload's pod sets; before that is gone the patcher has given
     the job back how it was. More pods than were admitted are the user's, and are seen.
     """
-    if workload is None or not _is_true(workload, "QuotaReserved"):
+    if workload is None or not reserves(workload):
         return raw
     original = {p.get("name"): p for p in (workload.get("spec") or {}).get("podSets") or []}
     return [_one_as_asked(now, original.get(now.get("name"))) for now in raw]
@@ -194,21 +218,6 @@ def _asked(
         return list(error.pod_sets)
 
 
-def _with_reclaimed(pod_set: PodSet, by_job: int, workload: Object | None) -> PodSet:
-    """What job and Workload say of finished pods; it only grows, and never past the count."""
-    status = (workload or {}).get("status") or {}
-    said = {r["name"]: int(r.get("count", 0)) for r in status.get("reclaimablePods") or []}
-    reclaimable = min(max(by_job, said.get(pod_set.name, 0)), pod_set.count)
-    return pod_set.model_copy(update={"reclaimable": reclaimable}) if reclaimable else pod_set
-
-
-def _from_workload(workload: Object | None) -> dict[str, Any]:
-    if workload is None or not _is_true(workload, "QuotaReserved"):
-        return {}
-    status = workload.get("status") or {}
-    return {"admission": status.get("admission"), "evicted": _is_true(workload, "Evicted")}
-
-
 def _labels(metadata: Object) -> dict[str, str]:
     return dict(metadata.get("labels") or {})
 
@@ -234,16 +243,6 @@ def _collect(problems: list[str], read: Any, otherwise: Any) -> Any:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         problems.append(str(error))
         return otherwise
-
-
-def _condition(obj: Object, type_: str) -> Object | None:
-    conditions = (obj.get("status") or {}).get("conditions") or []
-    return next((c for c in conditions if c.get("type") == type_), None)
-
-
-def _is_true(obj: Object, type_: str) -> bool:
-    condition = _condition(obj, type_)
-    return condition is not None and condition.get("status") == "True"
 
 
 def _time(value: str) -> datetime:

@@ -215,7 +215,11 @@ class Projector:
         self._machines.forget(name)
         if workload is not None and not _owned_by_a_job(workload):
             return project_foreign(
-                workload, cluster=self._cluster, around=self._around, policy=self._policy
+                workload,
+                cluster=self._cluster,
+                around=self._around,
+                policy=self._policy,
+                last=last,
             )
         return None if last is None or last.phase == "gone" else tombstone(last)
 
