@@ -35,6 +35,11 @@ def kind_from(definition: Obj) -> Kind | None:
             field["jsonPath"].lstrip(".") for field in storage.get("selectableFields") or ()
         ),
         custom=True,
+        schemas={
+            version["name"]: version["schema"]["openAPIV3Schema"]
+            for version in versions
+            if (version.get("schema") or {}).get("openAPIV3Schema")
+        },
     )
 
 

@@ -1,6 +1,6 @@
 """What a kind is: names, versions, scope, and how a table shows it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -52,6 +52,9 @@ class Kind:
 
     custom: bool = False
     """Served by a CustomResourceDefinition: no strategic merge, lists carry apiVersion and kind."""
+
+    schemas: Mapping[str, Obj] = field(default_factory=dict, compare=False)
+    """By version: what the CustomResourceDefinition says. Nothing is checked against it here."""
 
     generation: bool = True
     """Whether `metadata.generation` counts changes of the spec."""

@@ -22,7 +22,7 @@ from services.simulator.cluster.listing import Lists
 from services.simulator.cluster.selectors import select
 from services.simulator.cluster.stored import Stored
 from services.simulator.cluster.tables import table
-from services.simulator.http import discovery, watches
+from services.simulator.http import discovery, openapi, watches
 from services.simulator.http.metrics import RequestCounter
 from services.simulator.http.protobuf import PROTOBUF, decode_protobuf
 from services.simulator.http.requests import (
@@ -237,11 +237,11 @@ class Front:
             case ["openapi", "v2"]:
                 return self._openapi_v2(request)
             case ["openapi", "v3"]:
-                found = discovery.openapi_index(kinds)
+                found = openapi.openapi_index(kinds)
             case ["openapi", "v3", "api", version]:
-                found = discovery.openapi_group_version(kinds, "", version)
+                found = openapi.openapi_group_version(kinds, "", version)
             case ["openapi", "v3", "apis", group, version]:
-                found = discovery.openapi_group_version(kinds, group, version)
+                found = openapi.openapi_group_version(kinds, group, version)
             case _:
                 return None
         if found is None:

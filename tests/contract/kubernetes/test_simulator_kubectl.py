@@ -15,6 +15,7 @@ from services.simulator.app import Simulator
 KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on the PATH")
 
+SEEDS = Path(__file__).parents[3] / "deploy" / "examples" / "seeds"
 MANIFEST = """
 apiVersion: kueue.x-k8s.io/v1beta1
 kind: ClusterQueue
@@ -214,3 +215,35 @@ async def test_resources_are_listed_and_explained_by_name(kubectl: Kubectl) -> N
     assert "clusterqueues.kueue.x-k8s.io" in listed.split()
     assert "KIND:       ClusterQueue" in await kubectl.run("explain", "clusterqueues")
     assert "Server Version: v1.33.0" in await kubectl.run("version")
+
+
+async def test_fields_are_explained_in_both_versions(kubectl: Kubectl) -> None:
+    said = await kubectl.run("explain", "clusterqueue.spec.preemption")
+    assert "FIELD: preemption <Object>" in said
+    assert "reclaimWithinCohort" in said
+    assert "enum: Never, LowerPriority, Any" in said
+
+    older = ("--api-version=kueue.x-k8s.io/v1beta1", "clusterqueue.spec.cohort")
+    assert "FIELD: cohort <string>" in await kubectl.run("explain", *older)
+    assert (await kubectl.ask("explain", "clusterqueue.spec.cohort")).code == 1
+    assert "FIELD: apiVersion <string>" in await kubectl.run("explain", "lq.apiVersion")
+    assert "DESCRIPTION" in await kubectl.run("explain", "job")
+
+
+async def test_the_seeds_apply_and_are_listed_with_kueues_columns(kubectl: Kubectl) -> None:
+    created = await kubectl.run("apply", "-f", str(SEEDS))
+    again = await kubectl.run("apply", "-f", str(SEEDS))
+    tekton = await kubectl.run("apply", "-f", str(SEEDS / "tekton"))
+
+    objects = created.count(" created")
+    assert objects == created.count("\n") > 20
+    assert again.count(" unchanged") == objects
+    assert tekton.count(" created") == tekton.count("\n") > 0
+    blocks = (await kubectl.run("get", "cq,lq,workloads", "-n", "team-a")).split("\n\n")
+    assert [" ".join(block.splitlines()[0].split()) for block in blocks] == [
+        "NAME COHORT PENDING WORKLOADS",
+        "NAME CLUSTERQUEUE PENDING WORKLOADS ADMITTED WORKLOADS",
+        "NAME QUEUE RESERVED IN ADMITTED FINISHED AGE",
+    ]
+    cohorts = [line.split()[:2] for line in blocks[0].splitlines()[1:]]
+    assert ["clusterqueue.kueue.x-k8s.io/team-a", "research"] in cohorts
