@@ -14,7 +14,7 @@ from services.classifier.mutate import Place
 from services.classifier.policy import DEFAULT_POLICY, Policy
 from services.classifier.surroundings import Surroundings
 from shared.bus.port import Bus, CaughtUp
-from shared.contracts.kinds import LOCAL_QUEUE, NAMESPACE, WORKLOAD_PRIORITY_CLASS
+from shared.contracts.kinds import LOCAL_QUEUE, NAMESPACE, WORKLOAD_PRIORITY_CLASS, Kind
 from shared.contracts.messages import UndecodableError
 from shared.contracts.names import DEFAULT_PRIORITY, DEFAULT_PRIORITY_CLASS, DEFAULT_QUEUE
 from shared.contracts.observed import Observed, observed_filter
@@ -37,6 +37,11 @@ class Vicinity:
         self._policy = policy
         self._job_default_queue = job_default_queue
         self._around = Surroundings()
+
+    @staticmethod
+    def watched() -> tuple[Kind, ...]:
+        """The kinds that it wants to hear of."""
+        return _KINDS
 
     def take(self, observed: Observed) -> None:
         """Take in an object of the cluster."""

@@ -7,8 +7,12 @@ from typing import Any, Final, Protocol
 
 from services.classifier import app as classifier
 from services.classifier.cel import CelEngine
-from services.classifier.mutate import RefusedError, mutate
+from services.classifier.conversion import GROUP, convert
+from services.classifier.mutate import Place, RefusedError, mutate
+from services.classifier.policy import Policy
 from services.classifier.rules import Rules, parse_rules
+from services.classifier.validation import validate
+from services.classifier.vicinity import Vicinity
 from services.dispatcher import app as dispatcher
 from services.dispatcher.settings import DispatcherSettings
 from services.patcher import app as patcher
@@ -20,13 +24,16 @@ from services.quota.settings import QuotaSettings
 from services.simulator.behaviour.running import Behaviour
 from services.simulator.cluster.admission import AdmissionRequest
 from services.simulator.cluster.api import Api
-from services.simulator.cluster.errors import forbidden
+from services.simulator.cluster.errors import Cause, forbidden, invalid
 from services.simulator.cluster.kinds import Obj
 from services.simulator.judge.evidence import LOGS, Evidence, gather
 from services.simulator.local import LocalKube
 from services.watcher import app as watcher
+from services.watcher.observe import observed
 from services.watcher.settings import WatcherSettings
 from shared.bus.port import Bus
+from shared.contracts.apis.definitions import STORAGE
+from shared.settings.configuration import Configuration
 from shared.telemetry.tracing import new_traceparent
 from shared.testing.world.kube import WorldKube
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
@@ -37,6 +44,7 @@ __all__ = ["CLUSTER", "SERVICES", "Town"]
 CLUSTER: Final = "hub"
 
 RULES: Final = "queueName: pipelines-queue\n"
+DEFAULTS: Final = Configuration()
 
 
 class Runnable(Protocol):
@@ -58,14 +66,16 @@ class Town:
         *,
         rules: str = RULES,
         settings: Mapping[str, Mapping[str, Any]] | None = None,
+        configuration: Configuration = DEFAULTS,
     ) -> None:
         """`settings`: by service, what an operator set otherwise than the defaults."""
         self.world = world
+        self.configuration = configuration
         self._settings = settings or {}
         self.server = MemoryServer(world=world)
         random = Random(f"cluster/{world.seed}")
         self.api = Api(now=world.now, random=random)
-        self.api.admission.plugins.append(_Webhook(parse_rules(rules, CelEngine()), random))
+        self.api.admission.plugins.append(_Webhook(self, parse_rules(rules, CelEngine()), random))
         self.behaviour = Behaviour(self.api, random=random)
         self.kube = LocalKube(self.api)
         """The cluster as its users have it: without faults."""
@@ -118,7 +128,9 @@ class _Webhook:
 
     name = "sluicegate"
 
-    def __init__(self, rules: Rules, random: Random) -> None:
+    def __init__(self, town: Town, rules: Rules, random: Random) -> None:
+        self._town = town
+        self._policy = Policy.of(town.configuration)
         self._rules = rules
         self._random = random
 
@@ -132,13 +144,37 @@ class _Webhook:
                 self._rules,
                 namespace=request.namespace,
                 new_traceparent=lambda: new_traceparent(self._random),
+                place=self._place(request.namespace),
             )
         except RefusedError as error:
             raise forbidden(request.kind, request.name, str(error)) from error
         return mutated.object
 
+    def _place(self, namespace: str) -> Place:
+        """What the webhook would know by then: here it knows at once."""
+        api = self._town.api
+        vicinity = Vicinity(cluster=CLUSTER, policy=self._policy)
+        for kind in Vicinity.watched():
+            served = api.kinds.find(kind.group, kind.version, kind.plural)
+            for stored in api.store.objects(served) if served is not None else ():
+                vicinity.take(observed(CLUSTER, kind, stored.copy(kind.version)))
+        return vicinity.place(namespace)
+
     async def validate(self, request: AdmissionRequest) -> None:
-        """Refuse nothing that was mutated."""
+        """Refuse what breaks the rules of its kind."""
+        if request.obj is None or request.subresource:
+            return
+        old = None if request.old is None else _newest(request.old)
+        problems = validate(_newest(request.obj), old)
+        if problems:
+            causes = [Cause(**problem.cause) for problem in problems]
+            raise invalid(request.kind, request.name, causes)
+
+
+def _newest(obj: Obj) -> Obj:
+    """Rules are about the storage version."""
+    ours = str(obj["apiVersion"]).partition("/")[0] == GROUP
+    return convert(obj, f"{GROUP}/{STORAGE}") if ours else obj
 
 
 def _watcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
@@ -154,8 +190,8 @@ def _watcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
 
 
 def _classifier(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
-    del town
-    return classifier.assemble(bus=bus, now=context.now)
+    policy = Policy.of(town.configuration)
+    return classifier.assemble(bus=bus, now=context.now, policy=policy)
 
 
 def _quota(town: Town, context: ProcessContext, bus: Bus) -> Runnable:

@@ -1,4 +1,4 @@
-"""The stage for the seeds' statements: one simulated cluster, all services, virtual time.
+"""The stage for the seeds' statements: one simulated cluster, our services, virtual time.
 
 A test is a story about a `Stage`:
 
@@ -22,6 +22,7 @@ from shared.contracts import kinds
 from shared.contracts.kinds import Kind, Object
 from shared.contracts.names import PRIORITY_CLASS_LABEL, QUEUE, workload_name
 from shared.kube.port import NotFoundError
+from shared.settings.configuration import Configuration
 from shared.testing.world.world import World
 
 __all__ = ["Stage", "job", "pipeline_run", "pool", "priority", "story"]
@@ -29,8 +30,10 @@ __all__ = ["Stage", "job", "pipeline_run", "pool", "priority", "story"]
 P = ParamSpec("P")
 
 PATIENCE_SECONDS: Final = 120.0
+LINE_MAX: Final = 240
 DURATION: Final = "simulator.sluicegate.dev/duration"
-SERVICES: Final = ("watcher", "classifier", "quota", "patcher", "dispatcher", "provisioner")
+SERVICES: Final = ("watcher", "classifier", "quota", "patcher")
+JOBS: Final = ("Job", "PipelineRun", "Workload")
 KINDS: Final = {
     (kind.group, kind.kind): kind for kind in vars(kinds).values() if isinstance(kind, Kind)
 }
@@ -48,7 +51,10 @@ class Stage:
         return asyncio.get_running_loop().time()
 
     async def create(self, *objects: Object) -> Object:
-        """Create what manifests say, namespaces where they are missing; return the last."""
+        """Create what manifests say, namespaces where they are missing; return the last.
+
+        A second passes after a job: the order of creation is kept in seconds.
+        """
         made: Object = {}
         for obj in objects:
             namespace = obj["metadata"].get("namespace")
@@ -58,6 +64,8 @@ class Stage:
                     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
                 )
             made = await self.kube.create(self.kind(obj), obj)
+            if obj["kind"] in JOBS:
+                await asyncio.sleep(1.0)
         return made
 
     @staticmethod
@@ -149,7 +157,7 @@ class Stage:
         deadline = self.now() + seconds
         while not await what():
             if self.now() >= deadline:
-                log = "\n".join(self.town.world.log[-60:])
+                log = "\n".join(line[:LINE_MAX] for line in self.town.world.log[-60:])
                 raise AssertionError(f"after {seconds:g} s it is not so:\n{log}")
             await asyncio.sleep(0.25)
 
@@ -188,18 +196,26 @@ def story(
     *,
     rules: str = RULES,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
+    configuration: Mapping[str, Any] | None = None,
     services: tuple[str, ...] = SERVICES,
     seed: int = 1,
 ) -> Callable[[Callable[Concatenate[Stage, P], Awaitable[None]]], Callable[P, None]]:
     """Make a test of a story: play it in a world of its own, and hold the world to no failures.
 
-    `rules` configures the classifier, `settings` the services, by service and name.
+    `services` are those that run: whoever tells of spokes or machines adds the dispatcher or the
+    provisioner. `rules` configures the classifier, `settings` the services, by service and name, and
+    `configuration` is Kueue's document for all of them.
     """
 
     def decorate(tell: Callable[Concatenate[Stage, P], Awaitable[None]]) -> Callable[P, None]:
         def test(*args: P.args, **kwargs: P.kwargs) -> None:
             with World(seed) as world:
-                town = Town(world, rules=rules, settings=settings)
+                town = Town(
+                    world,
+                    rules=rules,
+                    settings=settings,
+                    configuration=Configuration.model_validate(configuration or {}),
+                )
 
                 async def drive() -> None:
                     for service in services:
@@ -207,7 +223,7 @@ def story(
                     await tell(Stage(town), *args, **kwargs)
 
                 world.run(drive)
-                assert world.failures == []
+                assert not world.failures, "\n".join(world.failures)
 
         functools.update_wrapper(test, tell)
         # pytest asks for what the signature names; the stage is not a fixture.
