@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from services.ctl.definitions import apply_definitions, convert_by
 from services.ctl.errors import CommandError, Exit
 from services.ctl.manifests import apply_manifest, apply_manifests, load_manifests
 from services.ctl.run import SERVICES, Program
@@ -47,6 +48,7 @@ HOST: Final = "127.0.0.1"
 START_SECONDS: Final = 60.0
 WEBHOOK_PATH: Final = "/mutate"
 VALIDATION_PATH: Final = "/validate"
+CONVERT_PATH: Final = "/convert"
 SIMULATED_BOOT_SECONDS: Final = 60.0
 """How long a machine of the fake provider takes, in simulated time."""
 
@@ -121,6 +123,8 @@ async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
             )
             kube = system.kube()
             try:
+                if options.kubeconfig is not None:
+                    await apply_definitions(kube, say)
                 await apply_manifests(kube, manifests)
                 await starter.services(nats_url, kubeconfig, kube)
             finally:
@@ -231,6 +235,8 @@ class _Starter:
                 validating_manifest(url=f"{url}{VALIDATION_PATH}", authority=authority),
             ):
                 await apply_manifest(kube, manifest)
+            if self._options.kubeconfig is not None:
+                await convert_by(kube, url=f"{url}{CONVERT_PATH}", authority=authority)
 
 
 _PROGRAM: Final = (sys.executable, "-m", "services.ctl.main", "run")

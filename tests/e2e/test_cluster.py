@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import yaml
 
 from services.ctl.demo.check import judge
 from services.ctl.demo.create import create_all
@@ -28,7 +27,6 @@ from tests.e2e.cluster_player import Player, playing
 
 pytestmark = pytest.mark.cluster
 
-CRDS: Final = Path(__file__).parents[2] / "deploy" / "kubernetes" / "crds"
 SECONDS_MAX: Final = 600
 RUNS, JOBS, SLOTS = 420, 80, 40
 BETWEEN_SECONDS: Final = 4.0
@@ -50,13 +48,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 @pytest.fixture
 async def kube(server: ApiServer) -> AsyncIterator[HttpKube]:
-    """A client of a cluster that serves our kinds and Tekton's."""
+    """A client of a cluster that serves Tekton's kinds. Ours are missing: `sluice dev` brings them."""
     client = HttpKube.from_kubeconfig(str(server.kubeconfig))
-    ours = [yaml.safe_load(path.read_text()) for path in sorted(CRDS.glob("kueue*.yaml"))]
     tekton = [definition(kind) for kind in (kinds.PIPELINE_RUN, kinds.TASK_RUN)]
-    for one in (*ours, *tekton):
+    for one in tekton:
         await client.create(CUSTOM_RESOURCE_DEFINITION, one)
-    wanted = {names(one) for one in (*ours, *tekton)}
+    wanted = {names(one) for one in tekton}
 
     async def served() -> bool:
         return wanted <= {(group, plural) for group, _, plural in await client.served()}

@@ -1,0 +1,69 @@
+"""The definitions of our kinds, where `sluice dev` finds a cluster without them."""
+
+from datetime import UTC, datetime
+from random import Random
+
+import pytest
+
+from services.ctl.definitions import (
+    CUSTOM_RESOURCE_DEFINITION,
+    MANAGED_BY,
+    apply_definitions,
+    convert_by,
+)
+from services.simulator.cluster.api import Api
+from services.simulator.local import LocalKube
+from shared.contracts.apis.definitions import DEFINITIONS, crd
+from shared.contracts.kinds import Object
+from shared.kube.port import Kube
+
+URL = "https://127.0.0.1:1/convert"
+QUEUES = "clusterqueues.kueue.x-k8s.io"
+
+
+@pytest.fixture
+async def kube() -> Kube:
+    return LocalKube(Api(now=lambda: datetime.now(UTC), random=Random(1)))
+
+
+async def found(kube: Kube) -> dict[str, Object]:
+    items = (await kube.list(CUSTOM_RESOURCE_DEFINITION)).items
+    return {item["metadata"]["name"]: item for item in items}
+
+
+async def test_all_are_created_once_and_marked_as_ours(kube: Kube) -> None:
+    said: list[str] = []
+    await apply_definitions(kube, said.append)
+    first = await found(kube)
+    await apply_definitions(kube, said.append)
+
+    assert set(first) == {definition.name for definition in DEFINITIONS}
+    assert all(one["metadata"]["labels"] == MANAGED_BY for one in first.values())
+    assert first[QUEUES]["spec"]["conversion"] == {"strategy": "None"}
+    assert said == [f"{len(DEFINITIONS)} definitions of kinds were missing: applied"]
+    versions = {name: one["metadata"]["resourceVersion"] for name, one in first.items()}
+    again = await found(kube)
+    assert {name: one["metadata"]["resourceVersion"] for name, one in again.items()} == versions
+
+
+async def test_what_another_brought_stays_as_it_is(kube: Kube) -> None:
+    (theirs,) = [crd(one, webhook=True) for one in DEFINITIONS if one.name == QUEUES]
+    await kube.create(CUSTOM_RESOURCE_DEFINITION, theirs)
+
+    await apply_definitions(kube, lambda _: None)
+    await convert_by(kube, url=URL, authority=b"ca")
+
+    assert (await found(kube))[QUEUES]["spec"] == theirs["spec"]
+
+
+async def test_a_webhook_converts_until_the_next_start(kube: Kube) -> None:
+    await apply_definitions(kube, lambda _: None)
+    await convert_by(kube, url=URL, authority=b"ca")
+
+    spec = (await found(kube))[QUEUES]["spec"]
+    assert spec["conversion"]["strategy"] == "Webhook"
+    client = spec["conversion"]["webhook"]["clientConfig"]
+    assert client == {"url": URL, "caBundle": "Y2E="}
+
+    await apply_definitions(kube, lambda _: None)
+    assert (await found(kube))[QUEUES]["spec"]["conversion"] == {"strategy": "None"}
