@@ -87,7 +87,12 @@ def project_job(
         priority_class_source=priority.source,
         created_at=_time(metadata["creationTimestamp"]),
         pod_sets=[
-            with_reclaimed(p, reclaimable.get(p.name, 0), workload, before.get(p.name))
+            with_reclaimed(
+                p,
+                reclaimable.get(p.name, 0),
+                workload if reserves(workload) else None,
+                before.get(p.name),
+            )
             for p in pod_sets
         ],
         inadmissible="; ".join(problems) or None,

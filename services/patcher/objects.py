@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from services.patcher.status import is_being_put_out
 from shared.contracts import names
 from shared.contracts.kinds import WORKLOAD, Object
 from shared.contracts.workloads import WorkloadState
 from shared.integrations import Integration
 
-__all__ = ["finalizer_patch", "spec_patch", "workload_object"]
+__all__ = ["finalizer_patch", "inactive_patch", "spec_patch", "workload_object"]
 
 _GROUPS = {
     "kueue.x-k8s.io/workloadpriorityclass": ("kueue.x-k8s.io", "WorkloadPriorityClass"),
@@ -67,6 +68,18 @@ def finalizer_patch(obj: Object) -> list[Object] | None:
         {"op": "test", "path": "/metadata/uid", "value": obj["metadata"]["uid"]},
         {"op": "test", "path": "/metadata/finalizers", "value": finalizers},
         {"op": "replace", "path": "/metadata/finalizers", "value": left},
+    ]
+
+
+def inactive_patch(obj: Object) -> list[Object] | None:
+    """Set `spec.active` to false, if it is still marked for that. None: there is nothing to do."""
+    if not is_being_put_out(obj) or (obj.get("spec") or {}).get("active", True) is False:
+        return None
+    metadata = obj["metadata"]
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
+        {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
+        {"op": "add", "path": "/spec/active", "value": False},
     ]
 
 

@@ -233,12 +233,16 @@ class Reconciler:
                 # The object changed because it was admitted meanwhile: a reason that was on its
                 # way must not take that back. What overtook it is written by its own handler.
                 return None
-            return status_patch(current, status.status_for(current, admission))
+            return status_patch(current, status.status_for(current, admission, state))
 
         after = await self._writer.patch(WORKLOAD, obj, patch, subresource="status")
         if after is not before and (state.owner is not None or self._foreign_events):
             for one in news.of_status(before, after, admission):
                 self._events.say(WORKLOAD, after, one.reason, one.message, type_=one.type_)
+        if status.is_being_put_out(after):
+            # The mark comes before and goes after, so that this is done once, whoever dies between.
+            after = await self._writer.patch(WORKLOAD, after, objects.inactive_patch)
+            after = await self._writer.patch(WORKLOAD, after, patch, subresource="status")
         return after
 
     def _overtaken(self, admission: Admission) -> bool:

@@ -10,13 +10,23 @@ from typing import Any, Final, assert_never
 
 from shared.contracts.admissions import Admission
 from shared.contracts.kinds import Object
-from shared.contracts.workloads import Finish
+from shared.contracts.workloads import Finish, WorkloadState
 
-__all__ = ["Conditions", "finished_status", "reserves", "status_for", "timestamp"]
+__all__ = [
+    "Conditions",
+    "finished_status",
+    "is_being_put_out",
+    "reserves",
+    "status_for",
+    "timestamp",
+]
 
 ADMITTED: Final = "Admitted"
+DEACTIVATED: Final = "Deactivated"
+DEACTIVATION_TARGET: Final = "DeactivationTarget"
 EVICTED: Final = "Evicted"
 FINISHED: Final = "Finished"
+PODS_READY: Final = "PodsReady"
 PREEMPTED: Final = "Preempted"
 QUOTA_RESERVED: Final = "QuotaReserved"
 REQUEUED: Final = "Requeued"
@@ -30,6 +40,23 @@ _HUMAN: Final = {
     "InCohortFairSharing": "Fair Sharing within the cohort",
     "InCohortReclaimWhileBorrowing": "reclamation within the cohort while borrowing",
 }
+
+_NOT_READY: Final = "Not all pods are ready or succeeded"
+_IS_READY: Final = "All pods reached readiness and the workload is running"
+_READINESS: Final = {
+    "WaitForStart": (False, _NOT_READY),
+    "Started": (True, _IS_READY),
+    "WaitForRecovery": (False, "At least one pod has failed, waiting for recovery"),
+    "Recovered": (True, _IS_READY),
+}
+"""Reason of `PodsReady` to its status and text."""
+
+_BACKS_OFF: Final = frozenset({"PodsReadyTimeout", "AdmissionCheck"})
+_RESTARTED: Final = {
+    "ClusterQueueStopped": ("ClusterQueueRestarted", "The ClusterQueue"),
+    "LocalQueueStopped": ("LocalQueueRestarted", "The LocalQueue"),
+}
+"""Reason of an eviction to what ends the wait after it."""
 
 
 def timestamp(at: datetime) -> str:
@@ -61,8 +88,10 @@ class Conditions:
         condition = self.get(type_)
         return condition is not None and condition.get("status") == "True"
 
-    def set(self, type_: str, status: bool, reason: str, message: str) -> None:
-        """Set it; the time of transition moves only when the status does."""
+    def set(
+        self, type_: str, status: bool, reason: str, message: str, *, at: datetime | None = None
+    ) -> None:
+        """Set it; the time of transition moves only when the status does, to `at` or to now."""
         value = "True" if status else "False"
         new = {
             "type": type_,
@@ -70,7 +99,7 @@ class Conditions:
             "reason": reason,
             "message": message[:MESSAGE_MAX],
             "observedGeneration": self.generation,
-            "lastTransitionTime": timestamp(self.at),
+            "lastTransitionTime": timestamp(at or self.at),
         }
         old = self.get(type_)
         if old is None:
@@ -79,6 +108,10 @@ class Conditions:
         if old.get("status") == value:
             new["lastTransitionTime"] = old.get("lastTransitionTime") or new["lastTransitionTime"]
         old.update(new)
+
+    def remove(self, type_: str) -> None:
+        """Take it away."""
+        self.items = [c for c in self.items if c.get("type") != type_]
 
     def clear(self, type_: str, reason: str) -> None:
         """Turn a true condition false, keeping what it said; one that is not there stays away."""
@@ -96,8 +129,19 @@ def reserves(obj: Object) -> bool:
     )
 
 
-def status_for(obj: Object, admission: Admission) -> Object:
-    """The whole status that `obj` must have once `admission` was carried out."""
+def is_being_put_out(obj: Object) -> bool:
+    """Whether `spec.active` is about to become False, because quota decided it."""
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    return any(
+        c.get("type") == DEACTIVATION_TARGET and c.get("status") == "True" for c in conditions
+    )
+
+
+def status_for(obj: Object, admission: Admission, state: WorkloadState | None = None) -> Object:
+    """The whole status that `obj` must have once `admission` was carried out.
+
+    `state` says what its job reports; None: nothing of that is to be said.
+    """
     status: dict[str, Any] = dict(obj.get("status") or {})
     conditions = Conditions.of(obj, at=admission.decided_at)
     match admission.state:
@@ -106,11 +150,16 @@ def status_for(obj: Object, admission: Admission) -> Object:
         case "reserved" | "admitted":
             _reserved(status, conditions, admission)
         case "evicted":
-            _evicted(status, conditions, admission)
+            _evicted(conditions, admission)
         case "released":
             _released(status, conditions, admission)
         case _:
             assert_never(admission.state)
+    if admission.state != "released":
+        _put_out(obj, conditions, admission)
+        _remembered(status, admission)
+        if state is not None and state.owner is not None:
+            _reported(status, conditions, admission, state)
     status["conditions"] = conditions.items
     return status
 
@@ -135,15 +184,29 @@ def _waiting(status: dict[str, Any], conditions: Conditions, admission: Admissio
     evicted = conditions.get(EVICTED)
     if had_quota and evicted is not None and evicted.get("status") == "True":
         # Quota is free again: it queues, unless something still keeps it out.
-        may_queue = admission.requeue_at is None and admission.reason != "Deactivated"
-        conditions.set(REQUEUED, may_queue, evicted.get("reason", ""), evicted.get("message", ""))
-    backed_off = "requeueAt" in (status.get("requeueState") or {})
-    if admission.requeue_at is not None:
-        _requeue_at(status, admission.requeue_at)
-    elif backed_off:
-        _requeue_now(status)
-        if admission.reason != "Deactivated":
+        reason = str(evicted.get("reason", ""))
+        waits = reason.startswith(DEACTIVATED) or reason in _BACKS_OFF or reason in _RESTARTED
+        conditions.set(REQUEUED, not waits, reason, evicted.get("message", ""))
+    if admission.reason == DEACTIVATED and not conditions.is_true(EVICTED):
+        conditions.set(EVICTED, True, DEACTIVATED, "The workload is deactivated")
+    _requeued(conditions, admission)
+
+
+def _requeued(conditions: Conditions, admission: Admission) -> None:
+    """What it waited for after its eviction is over."""
+    requeued = conditions.get(REQUEUED)
+    if requeued is None or requeued.get("status") == "True":
+        return
+    reason = str(requeued.get("reason", ""))
+    if reason.startswith(DEACTIVATED):
+        if admission.reason != DEACTIVATED and not admission.deactivate:
+            conditions.set(REQUEUED, True, "Reactivated", "The workload was reactivated")
+    elif reason in _BACKS_OFF:
+        if admission.requeue_at is None:
             conditions.set(REQUEUED, True, "BackoffFinished", "The workload backoff was finished")
+    elif reason in _RESTARTED and admission.reason != "Suspended":
+        token, subject = _RESTARTED[reason]
+        conditions.set(REQUEUED, True, token, f"{subject} was restarted after being stopped")
 
 
 def _reserved(status: dict[str, Any], conditions: Conditions, admission: Admission) -> None:
@@ -160,7 +223,7 @@ def _reserved(status: dict[str, Any], conditions: Conditions, admission: Admissi
             for pod_set in admission.pod_sets
         ],
     }
-    _requeue_now(status)
+    _requeued(conditions, admission)
     conditions.set(QUOTA_RESERVED, True, QUOTA_RESERVED, f"Quota reserved in ClusterQueue {queue}")
     conditions.clear(EVICTED, QUOTA_RESERVED)
     conditions.clear(PREEMPTED, QUOTA_RESERVED)
@@ -171,24 +234,55 @@ def _reserved(status: dict[str, Any], conditions: Conditions, admission: Admissi
         conditions.set(ADMITTED, False, "UnsatisfiedAdmissionChecks", text)
 
 
-def _requeue_at(status: dict[str, Any], at: datetime) -> None:
-    """Say when it may queue again; another moment is another eviction, which is counted."""
-    state = dict(status.get("requeueState") or {})
-    if state.get("requeueAt") != timestamp(at):
-        count = int(state.get("count") or 0) + 1
-        status["requeueState"] = {"count": count, "requeueAt": timestamp(at)}
+def _put_out(obj: Object, conditions: Conditions, admission: Admission) -> None:
+    """Mark it until `spec.active` is False. Once that was so the mark stays off: a user may set it back."""
+    if (obj.get("spec") or {}).get("active", True) is False:
+        conditions.remove(DEACTIVATION_TARGET)
+        return
+    if not admission.deactivate:
+        return
+    before = Conditions.of(obj, at=admission.decided_at).get(EVICTED) or {}
+    told = before.get("status") == "True" and str(before.get("reason", "")).startswith(DEACTIVATED)
+    if told:
+        return
+    evicted = conditions.get(EVICTED) or {}
+    cause = str(evicted.get("reason", "")).removeprefix(f"{DEACTIVATED}DueTo")
+    text = str(evicted.get("message", "")).removeprefix("The workload is deactivated due to ")
+    conditions.set(DEACTIVATION_TARGET, True, cause or DEACTIVATED, text)
 
 
-def _requeue_now(status: dict[str, Any]) -> None:
-    """The wait is over; how often it had to wait stays."""
-    state = dict(status.get("requeueState") or {})
-    if state.pop("requeueAt", None) is not None:
-        status["requeueState"] = state
-
-
-def _evicted(status: dict[str, Any], conditions: Conditions, admission: Admission) -> None:
+def _remembered(status: dict[str, Any], admission: Admission) -> None:
+    """What must be known of earlier admissions."""
+    requeue: dict[str, Any] = {}
+    if admission.requeue_count:
+        requeue["count"] = admission.requeue_count
     if admission.requeue_at is not None:
-        _requeue_at(status, admission.requeue_at)
+        requeue["requeueAt"] = timestamp(admission.requeue_at)
+    _set_or_drop(status, "requeueState", requeue)
+    _set_or_drop(status, "accumulatedPastExecutionTimeSeconds", admission.executed_seconds)
+
+
+def _reported(
+    status: dict[str, Any], conditions: Conditions, admission: Admission, state: WorkloadState
+) -> None:
+    """What its job says of its pods; somebody else's Workload says that by itself."""
+    if admission.pods_ready:
+        ready, text = _READINESS[admission.pods_ready]
+        conditions.set(PODS_READY, ready, admission.pods_ready, text, at=admission.pods_ready_at)
+    reclaimable = [
+        {"name": p.name, "count": p.reclaimable} for p in state.pod_sets if p.reclaimable
+    ]
+    _set_or_drop(status, "reclaimablePods", reclaimable)
+
+
+def _set_or_drop(status: dict[str, Any], key: str, value: Any) -> None:
+    if value:
+        status[key] = value
+    else:
+        status.pop(key, None)
+
+
+def _evicted(conditions: Conditions, admission: Admission) -> None:
     if admission.preempted_by is not None:
         why = _HUMAN.get(admission.reason, admission.reason)
         text = f"Preempted to accommodate a workload ({admission.preempted_by}) due to {why}"

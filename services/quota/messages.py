@@ -36,6 +36,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ENDED = frozenset({"Finished", "Gone"})
 """Reasons of a release after which nothing waits any more."""
 
+STOPPED = {
+    "ClusterQueueStopped": "The ClusterQueue is stopped",
+    "LocalQueueStopped": "The LocalQueue is stopped",
+}
+"""Reasons of a release after which it waits for its queue."""
+
 
 def to_admission(decision: Decision, now: datetime) -> Admission:
     """The message of a decision, as far as the engine knows it."""
@@ -70,14 +76,14 @@ def to_admission(decision: Decision, now: datetime) -> Admission:
                 message=decision.message,
             )
         case Release():
-            ended = decision.reason in ENDED
-            return _admission(
-                decision,
-                "released" if ended else "waiting",
-                now,
-                reason=decision.reason if ended else "PendingEvaluation",
-                message="" if ended else f"Gave its quota back: {decision.reason}",
-            )
+            if decision.reason in ENDED:
+                return _admission(decision, "released", now, reason=decision.reason)
+            if decision.reason in STOPPED:
+                reason, message = "Suspended", STOPPED[decision.reason]
+            else:
+                reason = "PendingEvaluation"
+                message = f"Gave its quota back: {decision.reason}"
+            return _admission(decision, "waiting", now, reason=reason, message=message)
         case Wait():
             return _admission(
                 decision,

@@ -96,7 +96,7 @@ CONDITIONS = {
             "QuotaReserved": ("True", "QuotaReserved"),
             "Admitted": ("True", "Admitted"),
             "Evicted": ("False", "QuotaReserved"),
-            "Requeued": ("False", "Deactivated"),
+            "Requeued": ("True", "Reactivated"),
         },
     ),
 }
