@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from secrets import token_bytes
 
+from services.patcher.anchors import Anchors
 from services.patcher.events import Events
 from services.patcher.handlers import Handlers
 from services.patcher.jobs import Jobs
@@ -37,6 +38,7 @@ class Patcher:
         reasons: Reasons,
         queues: Queues,
         events: Events,
+        anchors: Anchors,
         keeper: SealKeeper,
     ) -> None:
         self._mirror = mirror
@@ -44,6 +46,7 @@ class Patcher:
         self._reasons = reasons
         self._queues = queues
         self._events = events
+        self._anchors = anchors
         self._keeper = keeper
 
     async def run(self) -> None:
@@ -58,6 +61,7 @@ class Patcher:
             group.create_task(self._reasons.run(self._reconciler.give_reason))
             group.create_task(self._queues.run())
             group.create_task(self._events.run())
+            group.create_task(self._anchors.run())
             group.create_task(self._keeper.run())
 
     def ready(self) -> str | None:
@@ -83,11 +87,22 @@ def assemble(
         per_second=settings.reasons_per_second,
         foreign_per_second=settings.foreign_reasons_per_second,
     )
+    anchors = Anchors(
+        kube=kube,
+        mirror=mirror,
+        writer=writer,
+        events=events,
+        now=now,
+        image=settings.anchor_image,
+        tekton_namespace=settings.tekton_namespace,
+        care_seconds=settings.anchor_care_seconds,
+    )
     jobs = Jobs(
         bus=bus,
         mirror=mirror,
         writer=writer,
         events=events,
+        anchors=anchors,
         now=now,
         tracing=tracing,
         not_seen_seconds=settings.not_seen_seconds,
@@ -131,6 +146,7 @@ def assemble(
         reasons=reasons,
         queues=queues,
         events=events,
+        anchors=anchors,
         keeper=keeper,
     )
 

@@ -6,6 +6,8 @@ from typing import Final, Literal
 
 import structlog
 
+from services.patcher.anchor import is_marked
+from services.patcher.anchors import Anchors
 from services.patcher.events import Events
 from services.patcher.mirror import Mirror
 from services.patcher.status import EVICTED, Conditions
@@ -15,7 +17,7 @@ from shared.contracts import kinds
 from shared.contracts.admissions import Admission
 from shared.contracts.effects import Outcome
 from shared.contracts.kinds import WORKLOAD, Object
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.workloads import OwnerReference, WorkloadState
 from shared.integrations import Integration, PodSetInfo, integration_for
 from shared.kube.port import NotFoundError, Patch, RefusedError
 from shared.telemetry.tracing import Tracing
@@ -37,6 +39,7 @@ class Jobs:
         mirror: Mirror,
         writer: Writer,
         events: Events,
+        anchors: Anchors,
         now: Callable[[], datetime],
         tracing: Tracing,
         not_seen_seconds: float,
@@ -45,6 +48,7 @@ class Jobs:
         self._mirror = mirror
         self._writer = writer
         self._events = events
+        self._anchors = anchors
         self._now = now
         self._tracing = tracing
         self._not_seen_seconds = not_seen_seconds
@@ -73,6 +77,8 @@ class Jobs:
             return integration.release(current, infos) if integration.held(current) else None
 
         try:
+            selector = {key: value for info in infos for key, value in info.node_selector.items()}
+            await self._anchors.prepare(job, workload, admission, selector)
             after = await self._writer.patch(integration.kind, job, patch)
         except RefusedError as error:
             if may_pass(error):
@@ -96,6 +102,17 @@ class Jobs:
             end=self._now(),
             attributes={"sluicegate.workload": state.name, "sluicegate.term": admission.term},
         )
+
+    async def withdraw(self, state: WorkloadState, workload: Object) -> Object:
+        """Take away what was prepared for a start that does not come; the Workload as it then is."""
+        if not is_marked(workload):
+            return workload
+        job, _ = await self.find(state)
+        return workload if job is None else await self._anchors.withdraw(job, workload)
+
+    async def clean_up(self, owner: OwnerReference, workload: Object) -> None:
+        """Take away what was made for a job that has ended."""
+        await self._anchors.clean_up(owner.name, owner.uid, workload)
 
     async def stop(self, state: WorkloadState, admission: Admission, workload: Object) -> None:
         """Take the job off the cluster; its quota is free once its pods are gone."""

@@ -1,6 +1,6 @@
 """What the patcher knows of its cluster without asking it: a copy of what was observed and decided."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from typing import Final
 
@@ -55,6 +55,10 @@ class Mirror:
     def object(self, kind: kinds.Kind, namespace: str | None, name: str) -> Object | None:
         """The newest state that was observed, or that the API server answered to a write of ours."""
         return self._objects.get((kind.detail, namespace, name))
+
+    def objects(self, kind: kinds.Kind) -> Iterator[Object]:
+        """All objects of a kind that are remembered. Nothing may be awaited between two of them."""
+        return (obj for key, obj in self._objects.items() if key[0] == kind.detail)
 
     def workload(self, namespace: str, name: str) -> WorkloadState | None:
         """The latest state of a workload."""

@@ -31,5 +31,14 @@ class PatcherSettings(KubeSettings):
     seal_namespace: str = "default"
     """Where the Secret `sluicegate-seal` is kept: the key to what the provisioner seals for us."""
 
+    anchor_image: str = "registry.k8s.io/pause:3.10"
+    """Image of the pods that hold a node for a coscheduled run: it starts, and does nothing."""
+
+    anchor_care_seconds: Annotated[float, Field(gt=0)] = 10.0
+    """How often anchors on cordoned nodes are looked for, while there are any."""
+
+    tekton_namespace: str = "tekton-pipelines"
+    """Where Tekton's ConfigMap `feature-flags` is."""
+
     not_seen_seconds: Annotated[float, Field(gt=0)] = 0.2
     """A decision about an object that was not observed yet is tried again after this long."""

@@ -10,6 +10,7 @@ __all__ = [
     "CONFIGURATION_KINDS",
     "CONFIG_MAP",
     "EVENT",
+    "INTEGRATION",
     "JOB",
     "LIMIT_RANGE",
     "LOCAL_QUEUE",
@@ -17,12 +18,14 @@ __all__ = [
     "MULTIKUEUE_CONFIG",
     "NAMESPACE",
     "NODE",
+    "PERSISTENT_VOLUME_CLAIM",
     "PIPELINE_RUN",
     "POD",
     "PRIORITY_CLASS",
     "RESOURCE_FLAVOR",
     "RUNTIME_CLASS",
     "SECRET",
+    "STATEFUL_SET",
     "TASK_RUN",
     "TOPOLOGY",
     "WORKLOAD",
@@ -78,6 +81,13 @@ TOPOLOGY: Final = _kueue("topologies", "Topology")
 PIPELINE_RUN: Final = Kind(
     group="tekton.dev", version="v1", plural="pipelineruns", kind="PipelineRun"
 )
+INTEGRATION: Final = Kind(
+    group="sluicegate.dev",
+    version="v1alpha1",
+    plural="integrations",
+    kind="Integration",
+    namespaced=False,
+)
 TASK_RUN: Final = Kind(group="tekton.dev", version="v1", plural="taskruns", kind="TaskRun")
 JOB: Final = Kind(group="batch", version="v1", plural="jobs", kind="Job")
 
@@ -89,6 +99,10 @@ EVENT: Final = Kind(group="", version="v1", plural="events", kind="Event")
 SECRET: Final = Kind(group="", version="v1", plural="secrets", kind="Secret")
 CONFIG_MAP: Final = Kind(group="", version="v1", plural="configmaps", kind="ConfigMap")
 NODE: Final = Kind(group="", version="v1", plural="nodes", kind="Node", namespaced=False)
+PERSISTENT_VOLUME_CLAIM: Final = Kind(
+    group="", version="v1", plural="persistentvolumeclaims", kind="PersistentVolumeClaim"
+)
+STATEFUL_SET: Final = Kind(group="apps", version="v1", plural="statefulsets", kind="StatefulSet")
 LIMIT_RANGE: Final = Kind(group="", version="v1", plural="limitranges", kind="LimitRange")
 PRIORITY_CLASS: Final = Kind(
     group="scheduling.k8s.io",

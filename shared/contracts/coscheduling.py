@@ -1,0 +1,170 @@
+"""Coscheduling per run: its modes, its names, and who serves which mode. Pure.
+
+The modes are Tekton's (TEP-0135), chosen run by run instead of for a whole cluster. What stock Tekton
+lets others do is in `research/tekton.md` 4.4: above all it leads the pods of a TaskRun to whatever pod
+has the labels that an annotation names.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args
+
+from shared.contracts import names
+from shared.contracts.kinds import Object
+
+__all__ = [
+    "AFFINITY_ANNOTATION",
+    "ANCHOR_COMPONENT",
+    "COMPONENT_LABEL",
+    "COSCHEDULED_RUN_LABEL",
+    "INSTANCE_LABEL",
+    "MODES",
+    "NODE_SLOTS",
+    "NODE_SLOTS_ANNOTATION",
+    "PER_RUN",
+    "RUN_LABEL",
+    "RUN_UID_LABEL",
+    "SEVERAL_CLAIMS",
+    "TEKTON_DEFAULT",
+    "WORKSPACE_LABEL",
+    "Anchor",
+    "Claim",
+    "CoscheduleError",
+    "Mode",
+    "Server",
+    "anchor_name",
+    "anchors_of",
+    "claims_of",
+    "mode_of",
+    "served_by",
+]
+
+Mode = Literal["disabled", "workspaces", "pipelineruns", "isolate-pipelinerun"]
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+PER_RUN: Final[tuple[Mode, ...]] = ("pipelineruns", "isolate-pipelinerun")
+
+NODE_SLOTS: Final = "node-slots"
+"""The resource that counts nodes for isolated runs: each asks for one. Its quota is how many nodes
+may be given to one run each."""
+
+NODE_SLOTS_ANNOTATION: Final = names.REQUESTS_PREFIX + NODE_SLOTS
+
+AFFINITY_ANNOTATION: Final = "pipeline.tekton.dev/affinity-assistant"
+"""Tekton's: on a run it is copied to its TaskRuns; the pod of a TaskRun with it must go to the node of
+the pod that is labelled with this instance and Tekton's component."""
+
+COMPONENT_LABEL: Final = "app.kubernetes.io/component"
+INSTANCE_LABEL: Final = "app.kubernetes.io/instance"
+ANCHOR_COMPONENT: Final = "affinity-assistant"
+"""Tekton's word: an anchor of ours and an assistant of Tekton's keep away from each other, too."""
+
+RUN_LABEL: Final = "tekton.dev/pipelineRun"
+RUN_UID_LABEL: Final = "tekton.dev/pipelineRunUID"
+WORKSPACE_LABEL: Final = "tekton.dev/workspace"
+COSCHEDULED_RUN_LABEL: Final = "sluicegate.dev/coscheduled-run"
+"""On anchors, and on claims that were made for one: the uid of their run."""
+
+SEVERAL_CLAIMS: Final = "more than one PersistentVolumeClaim is bound"
+"""Tekton's sentence for a task of two claims, where claims choose the node."""
+
+TEKTON_DEFAULT: Final[Mode] = "workspaces"
+"""What Tekton does where its ConfigMap `feature-flags` says nothing."""
+
+DIGEST_LENGTH: Final = 10
+
+Server = Literal["nobody", "tekton", "anchors"]
+"""Who brings the pods of a run together: nobody has to, Tekton does, or the patcher by anchors."""
+
+
+class CoscheduleError(ValueError):
+    """What a run asks for cannot be. The text names the annotation, its value and the rule."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A claim that a workspace of a run is bound to."""
+
+    workspace: str
+    name: str
+    template: Mapping[str, Any] | None = None
+    """What it is to be made of; None for one that its user brought."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """A placeholder pod that pods of a run follow, and the claims that it mounts."""
+
+    name: str
+    claims: tuple[str, ...]
+
+
+def mode_of(obj: Object) -> Mode | None:
+    """The mode that a run asks for; None if it asks for none. Raises `CoscheduleError`."""
+    asked = ((obj.get("metadata") or {}).get("annotations") or {}).get(names.COSCHEDULE)
+    if asked is None:
+        return None
+    for mode in MODES:
+        if asked == mode:
+            return mode
+    raise CoscheduleError(
+        f"annotation {names.COSCHEDULE}: {asked!r} is not one of {', '.join(MODES)}"
+    )
+
+
+def claims_of(run: Object) -> tuple[Claim, ...]:
+    """The claims behind a run's workspaces, in their order; the names are Tekton's own for its uid."""
+    uid = run["metadata"]["uid"]
+    found: dict[str, Claim] = {}
+    for binding in (run.get("spec") or {}).get("workspaces") or ():
+        workspace = str(binding.get("name", ""))
+        template = binding.get("volumeClaimTemplate")
+        if template:
+            own = (template.get("metadata") or {}).get("name") or "pvc"
+            name = f"{own}-{_digest(workspace + uid)}"
+            found.setdefault(name, Claim(workspace=workspace, name=name, template=template))
+        elif brought := (binding.get("persistentVolumeClaim") or {}).get("claimName"):
+            found.setdefault(brought, Claim(workspace=workspace, name=brought))
+    return tuple(found.values())
+
+
+def anchor_name(run_uid: str, claim: str = "") -> str:
+    """Name an anchor: of the whole run, or of one of its claims.
+
+    A pure function, so that whoever comes after a crash finds what was made before it.
+    """
+    return f"sluicegate-anchor-{_digest(f'{run_uid}/{claim}')}"
+
+
+def anchors_of(run: Object, mode: Mode) -> tuple[Anchor, ...]:
+    """The anchors that a run needs: one for all of it, or one for each of its claims."""
+    uid, claims = run["metadata"]["uid"], claims_of(run)
+    if mode in PER_RUN:
+        return (Anchor(name=anchor_name(uid), claims=tuple(c.name for c in claims)),)
+    if mode == "workspaces":
+        return tuple(Anchor(name=anchor_name(uid, c.name), claims=(c.name,)) for c in claims)
+    return ()
+
+
+def served_by(mode: Mode, *, tekton: str, claims: Iterable[Claim]) -> Server:
+    """Who serves `mode` where Tekton itself is set to `tekton`.
+
+    Raises `CoscheduleError` where that contradicts: Tekton's setting wins over what any run says.
+    """
+    if mode == tekton:
+        return "nobody" if mode == "disabled" else "tekton"
+    if tekton == "disabled":
+        return "anchors"
+    if tekton == "workspaces" and not tuple(claims):
+        # Without a claim it does nothing, and leaves alone what others say.
+        return "nobody" if mode == "disabled" else "anchors"
+    raise CoscheduleError(
+        f"annotation {names.COSCHEDULE}: {mode!r} contradicts Tekton's own setting coschedule: "
+        f"{tekton!r} (ConfigMap feature-flags)"
+        + (", which decides for runs with claims" if tekton == "workspaces" else "")
+        + "; with 'disabled' there, every run may choose"
+    )
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
