@@ -197,7 +197,10 @@ def _classifier(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
 def _quota(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
     own = {"audit_seconds": 2, **town.set_for("quota")}
     return quota.assemble(
-        settings=QuotaSettings(instance=context.instance, **own), bus=bus, now=context.now
+        settings=QuotaSettings(instance=context.instance, **own),
+        bus=bus,
+        now=context.now,
+        configuration=town.configuration,
     )
 
 
