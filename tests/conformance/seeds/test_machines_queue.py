@@ -7,14 +7,20 @@ import pytest
 from shared.contracts import kinds
 from shared.contracts.kinds import Object
 from tests.conformance.seeds.says import says
-from tests.conformance.seeds.stage import Stage, pipeline_run, pool, story
+from tests.conformance.seeds.stage import Stage, pipeline_run, pool, priority, story
 from tests.simulation.machine_park import SERVICES, Park, dynamic
 
 RULES = Path("deploy/examples/konflux/classifier/config.yaml").read_text()
 """The production configuration of the document, unchanged."""
 
 QUEUE = "pipelines-queue"
-SLOTS = {"tekton.dev/pipelineruns": 200, "linux-arm64": 1, "linux-s390x": 1, "aws-ip": 1}
+SLOTS = {
+    "tekton.dev/pipelineruns": 200,
+    "linux-arm64": 1,
+    "linux-s390x": 1,
+    "linux-x86-64": 9,
+    "aws-ip": 9,
+}
 CONFIG = {
     "dynamic-platforms": "linux/arm64,linux/s390x",
     "local-platforms": "linux/x86_64,local,localhost",
@@ -27,22 +33,21 @@ BY_TASK = "by its tasks"
 
 def build(name: str, *platforms: str, named: str = LISTED) -> Object:
     """A multi-platform build."""
-    if named == LISTED:
-        return pipeline_run(
-            name,
-            seconds=60,
-            params=[{"name": "build-platforms", "value": list(platforms)}],
-            pipelineSpec={"tasks": []},
-        )
-    tasks = [
-        {
-            "name": f"build-{number}",
-            "params": [{"name": "PLATFORM", "value": platform}],
-            "taskSpec": {"steps": [{"name": "build", "image": "builder"}]},
-        }
-        for number, platform in enumerate(platforms)
-    ]
-    return pipeline_run(name, seconds=60, pipelineSpec={"tasks": tasks})
+    steps = {"steps": [{"name": "build", "image": "builder"}]}
+    matrix = {"params": [{"name": "PLATFORM", "value": "$(params.build-platforms[*])"}]}
+    tasks: list[Object] = [{"name": "build", "taskSpec": steps, "matrix": matrix}]
+    params = [{"name": "build-platforms", "value": list(platforms)}]
+    if named == BY_TASK:
+        params = []
+        tasks = [
+            {
+                "name": f"build-{number}",
+                "taskSpec": steps,
+                "params": [{"name": "PLATFORM", "value": one}],
+            }
+            for number, one in enumerate(platforms)
+        ]
+    return pipeline_run(name, seconds=60, params=params, pipelineSpec={"tasks": tasks})
 
 
 async def task_runs(stage: Stage, run: Object) -> list[Object]:
@@ -60,7 +65,7 @@ async def test_a_run_waits_in_the_queue_until_a_machine_of_its_platform_is_free(
 ) -> None:
     park = Park(stage.town)
     await park.open(CONFIG)
-    await stage.create(*pool("builds", SLOTS, local=QUEUE))
+    await stage.create(priority("konflux-default", 400), *pool("builds", SLOTS, local=QUEUE))
     first = await stage.create(build("first", "linux/arm64", named=named))
     await stage.until_admitted(first)
     second = await stage.create(build("second", "linux/arm64", named=named))
