@@ -186,7 +186,11 @@ class _Starter:
         name, port = Program.SIMULATOR.value, free_port()
         kubeconfig = self._directory / "kubeconfig"
         kubeconfig.unlink(missing_ok=True)
+        # For the simulator's own restarts: what one `sluice dev` simulated is over with it.
+        journal = self._directory / "simulator.jsonl"
+        journal.unlink(missing_ok=True)
         arguments = (
+            *("--journal", str(journal)),
             *("--port", str(port), "--kubeconfig-out", str(kubeconfig)),
             *("--speed", f"{options.speed:g}", "--seed", str(options.seed)),
         )

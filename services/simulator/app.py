@@ -13,6 +13,7 @@ from services.simulator.cluster.api import Api
 from services.simulator.http.front import Front
 from services.simulator.http.server import HOST, Server
 from services.simulator.http.webhooks import ServiceAddresses, Webhooks
+from services.simulator.journal import Journal
 
 __all__ = ["Simulator"]
 
@@ -34,15 +35,21 @@ class Simulator:
         key: Path | None = None,
         behaviour: bool = True,
         services: ServiceAddresses | None = None,
+        journal: Path | None = None,
     ) -> None:
         """Open nothing yet.
 
         `speed` 60 makes a simulated minute last a second. `services` says where the Services are
         that webhook configurations name; there is no network of pods here. It listens on the loopback
         interface only, unless `host` says otherwise; `known_as` is then its name for others.
+        `journal` is a file from which a simulator goes on where one that died left off.
         """
         random = Random(seed)
         self.api = Api(now=_now, random=random)
+        self._journal = None if journal is None else Journal(journal, self.api)
+        if self._journal is not None and (version := self._journal.open()):
+            # The same seed again would give uids that are taken.
+            random.seed(f"{seed}/{version}")
         self.behaviour = Behaviour(self.api, random=random, speed=speed) if behaviour else None
         self._webhooks = Webhooks(self.api, random=random, services=services or {})
         self.front = Front(self.api, now=_now)
@@ -90,6 +97,8 @@ class Simulator:
             await self.behaviour.stop()
         await self._server.stop()
         await self._webhooks.stop()
+        if self._journal is not None:
+            self._journal.close()
 
     async def restart(self, *, down_seconds: float = 0.0, forget_events: bool = False) -> None:
         """Let the API server go down and come back under the same URL, with the same objects.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from services.simulator.app import Simulator
 from services.simulator.http.server import HOST
+from services.simulator.journal import JournalError
 from services.simulator.manifests import ManifestError, apply_all, read_folder
 
 __all__ = ["main"]
@@ -23,6 +24,9 @@ def _arguments() -> Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of names, uids and durations")
     parser.add_argument("--kubeconfig-out", type=Path, help="write a kubeconfig there")
     parser.add_argument("--manifests", type=Path, help="apply the YAML files of this folder first")
+    parser.add_argument(
+        "--journal", type=Path, help="keep the objects in this file, and begin with what is there"
+    )
     parser.add_argument("--tls-certificate", type=Path, help="serve TLS with this certificate")
     parser.add_argument("--tls-key", type=Path, help="its key")
     parser.add_argument(
@@ -56,6 +60,7 @@ async def _run(arguments: Namespace) -> None:
         certificate=arguments.tls_certificate,
         key=arguments.tls_key,
         services=_services(arguments.service),
+        journal=arguments.journal,
     )
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -78,5 +83,5 @@ def main() -> None:
     with suppress(KeyboardInterrupt):
         try:
             asyncio.run(_run(_arguments()))
-        except (ManifestError, OSError) as error:
+        except (JournalError, ManifestError, OSError) as error:
             sys.exit(f"simulator: {error}")

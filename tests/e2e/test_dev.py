@@ -18,6 +18,7 @@ from shared.contracts import kinds
 from shared.contracts.kinds import Object
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
+from shared.kube.port import UnavailableError
 
 SECONDS_MAX = 110
 START_SECONDS = 60
@@ -108,6 +109,7 @@ async def test_a_service_that_is_killed_comes_back_and_sigterm_leaves_nothing(
     before = log.read_text().count('"started"')
     os.kill(children["watcher"], signal.SIGKILL)
     await until(lambda: log.read_text().count('"started"') == before + 1)
+    await the_cluster_survives_its_simulator(tmp_path)
     second = await started(cwd=tmp_path)
     assert second.stdout is not None
     refused = (await second.stdout.read()).decode()
@@ -118,6 +120,24 @@ async def test_a_service_that_is_killed_comes_back_and_sigterm_leaves_nothing(
         assert await dev.wait() == Exit.OK
     assert not any(alive(pid) for pid in children.values())
     assert not (tmp_path / ".sluice" / "state.json").exists()
+
+
+async def the_cluster_survives_its_simulator(folder: Path) -> None:
+    state = state_of(folder)
+    kube = HttpKube(from_kubeconfig(state["kubeconfig"]))
+    try:
+        before = await kube.get(kinds.CLUSTER_QUEUE, None, "cluster-pipeline-queue")
+        os.kill(state["children"]["simulator"], signal.SIGKILL)
+        for _ in range(300):
+            await asyncio.sleep(0.1)
+            try:
+                after = await kube.get(kinds.CLUSTER_QUEUE, None, "cluster-pipeline-queue")
+            except UnavailableError:
+                continue
+            break
+        assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    finally:
+        await kube.close()
 
 
 @pytest.mark.timeout(SECONDS_MAX)

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from services.simulator.cluster.errors import gone
@@ -60,6 +60,9 @@ class Store:
         self._shelves: dict[str, _Shelf] = {}  # By resource: a kind may be redefined.
         self._by_uid: dict[str, Stored] = {}
         self._version = 1
+        self._horizon = 0
+        """Version at which this life began: what was before it nobody remembers."""
+
         self._listeners: dict[Subscription, None] = {}
         self._pending: deque[Event] = deque()
         self._telling = False
@@ -73,6 +76,7 @@ class Store:
         shelf = self._shelves.get(kind.resource)
         if shelf is None:
             shelf = self._shelves[kind.resource] = _Shelf(self._history_max)
+            shelf.forgotten = self._horizon
         return shelf
 
     def get(self, kind: Kind, namespace: str, name: str) -> Stored | None:
@@ -146,6 +150,27 @@ class Store:
         self._by_uid.pop(stored.uid, None)
         self._record(shelf, "DELETED", removed, stored)
         return removed
+
+    def restore(self, objects: Iterable[tuple[Kind, Obj]], version: int) -> None:
+        """Hold just these objects, as an earlier life of this server left them at `version`.
+
+        Nobody can watch from before; whoever follows everything is told of each as of a new one.
+        """
+        for shelf in self._shelves.values():
+            shelf.objects.clear()
+            shelf.spaces.clear()
+            shelf.order = None
+        self._by_uid.clear()
+        for kind, obj in objects:
+            shelf = self._shelf(kind)
+            stored = Stored(kind, obj, int(obj["metadata"]["resourceVersion"]))
+            shelf.objects[stored.namespace, stored.name] = stored
+            shelf.spaces.setdefault(stored.namespace, {})[stored.name] = stored
+            self._by_uid[stored.uid] = stored
+            self._pending.append(Event("ADDED", stored, None))
+        self._version = self._horizon = version
+        self.forget_events()
+        self._tell()
 
     def _record(
         self, shelf: _Shelf, type_: EventType, stored: Stored, before: Stored | None

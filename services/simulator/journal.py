@@ -1,0 +1,134 @@
+"""What the cluster holds, in a file: a simulator that is killed comes back with the same objects.
+
+A line for each change, written before anybody is answered. There is no fsync: this survives the
+death of the process, not that of the machine. What controllers only remember (how long a pod still
+runs) begins anew, as it does after the restart of a real one.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import orjson
+import structlog
+
+from services.simulator.cluster import definitions
+from services.simulator.cluster.api import Api
+from services.simulator.cluster.kinds import Kind, Obj
+from services.simulator.cluster.stored import Event
+
+__all__ = ["Journal", "JournalError"]
+
+log = structlog.get_logger(__name__)
+
+REWRITE_BYTES: Final = 64 << 20
+"""A file below this is never written anew while the simulator runs."""
+
+REWRITE_FACTOR: Final = 4
+"""How many times its size after the last rewriting it may grow."""
+
+Key = tuple[str, str, str]
+"""Resource, namespace, name."""
+
+
+class JournalError(Exception):
+    """The file is no journal of ours."""
+
+
+class Journal:
+    """Reads what an earlier life left, then writes down each change."""
+
+    def __init__(self, path: Path, api: Api) -> None:
+        self._path = path
+        self._api = api
+        self._file: int | None = None
+        self._size = 0
+        self._rewritten = 0
+
+    def open(self) -> int:
+        """Put back what was there; return the resource version of its last change, 0 for nothing.
+
+        Call it before anybody follows the store. Raises `JournalError`.
+        """
+        objects, version = self._read()
+        if version:
+            self._restore(objects, version)
+            log.info("restored", path=str(self._path), objects=len(objects), version=version)
+        self._rewrite()
+        self._api.store.subscribe(None, self._write)
+        return version
+
+    def close(self) -> None:
+        """Write nothing any more."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _read(self) -> tuple[dict[Key, Obj], int]:
+        objects: dict[Key, Obj] = {}
+        version = 0
+        if not self._path.exists():
+            return objects, version
+        lines = self._path.read_bytes().split(b"\n")
+        # What follows the last line feed was being written when the process died.
+        for number, line in enumerate(lines[:-1], start=1):
+            try:
+                change = orjson.loads(line)
+                version = max(version, change["version"])
+                if "resource" in change:
+                    obj = change["object"]
+                    metadata = obj["metadata"]
+                    key = (change["resource"], metadata.get("namespace", ""), metadata["name"])
+                    objects.pop(key, None)
+                    if not change.get("gone"):
+                        objects[key] = obj
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise JournalError(f"{self._path}: line {number}: {error!r}") from error
+        return objects, version
+
+    def _restore(self, objects: dict[Key, Obj], version: int) -> None:
+        for (resource, _, _), obj in objects.items():
+            if resource == definitions.CRD_RESOURCE:
+                described = definitions.kind_from(obj)
+                if described is not None:
+                    self._api.kinds.add(described)
+        served = {kind.resource: kind for kind in self._api.kinds}
+        found: list[tuple[Kind, Obj]] = []
+        for (resource, _, name), obj in objects.items():
+            if resource in served:
+                found.append((served[resource], obj))
+            else:
+                log.warning("not restored", resource=resource, name=name)
+        self._api.store.restore(found, version)
+
+    def _rewrite(self) -> None:
+        """Keep what is there now and nothing of how it came to be; atomically."""
+        store = self._api.store
+        part = self._path.with_suffix(".part")
+        with part.open("wb") as out:
+            out.write(orjson.dumps({"version": store.version}) + b"\n")
+            for kind in self._api.kinds:
+                for stored in store.objects(kind):
+                    out.write(_line(Event("ADDED", stored, None)))
+            self._size = self._rewritten = out.tell()
+        part.replace(self._path)
+        self.close()
+        self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+
+    def _write(self, event: Event) -> None:
+        if self._file is None:
+            return
+        line = _line(event)
+        os.write(self._file, line)
+        self._size += len(line)
+        if self._size > max(REWRITE_BYTES, REWRITE_FACTOR * self._rewritten):
+            self._rewrite()
+
+
+def _line(event: Event) -> bytes:
+    stored = event.stored
+    head = {"version": stored.version, "resource": stored.kind.resource}
+    if event.type == "DELETED":
+        metadata = {"namespace": stored.namespace, "name": stored.name}
+        return orjson.dumps({**head, "gone": True, "object": {"metadata": metadata}}) + b"\n"
+    return orjson.dumps({**head, "object": orjson.Fragment(stored.raw())}) + b"\n"
