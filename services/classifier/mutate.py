@@ -19,11 +19,14 @@ from services.classifier.cel import (
     SetLabel,
     Variables,
 )
+from services.classifier.coschedule import check_and_count, lead_to_anchor
 from services.classifier.pipeline_validation import validate
 from services.classifier.rules import Rules
 from services.classifier.tekton import InvalidPipelineRunError, decode
 from shared.contracts import kinds, names
+from shared.contracts.coscheduling import AFFINITY_ANNOTATION, CoscheduleError
 from shared.contracts.kinds import Object
+from shared.contracts.names import REQUESTS_APPLIED
 from shared.integrations import Integration, integration_for, is_nested, queue_of
 
 __all__ = [
@@ -36,10 +39,6 @@ __all__ = [
     "mutate",
     "no_trace",
 ]
-
-REQUESTS_APPLIED: Final = "sluicegate.dev/requests-applied"
-"""JSON, `{"<resource>": [before, after]}`: what a request annotation was (null: absent) before rules
-added to it, and what they made of it. A webhook may be called twice for one object."""
 
 MULTI_KUEUE: Final = "kueue.x-k8s.io/multikueue"
 BAD_REQUEST: Final = 400
@@ -118,7 +117,9 @@ def mutate(
     are left alone. Raises `RefusedError`.
     """
     integration = _integration(given)
-    if integration is None or _is_nested(given) or not place.managed:
+    if integration is None:
+        return _led(given)
+    if _is_nested(given) or not place.managed:
         return Mutated(object=given, patch=())
     is_run = integration.kind == kinds.PIPELINE_RUN
     labels = _labels(given)
@@ -138,6 +139,10 @@ def mutate(
         if len(rules.programs):
             draft.undo_requests()
             draft.apply(_asked(draft, rules, namespace))
+    try:
+        check_and_count(draft.annotations, draft.spec, is_run=is_run)
+    except CoscheduleError as error:
+        raise RefusedError(BAD_REQUEST, str(error)) from error
     if names.PRIORITY_CLASS_LABEL not in draft.labels:
         class_ = place.default_class(draft.labels.get(names.QUEUE, ""))
         if class_:
@@ -147,6 +152,21 @@ def mutate(
         if traceparent is not None:
             draft.annotations[names.TRACEPARENT_ANNOTATION] = traceparent
     return draft.finished()
+
+
+def _led(given: Object) -> Mutated:
+    """A TaskRun of a coscheduled run may have to follow an anchor; no other kind is touched."""
+    try:
+        patch = lead_to_anchor(given)
+    except CoscheduleError as error:
+        raise RefusedError(BAD_REQUEST, str(error)) from error
+    if not patch:
+        return Mutated(object=given, patch=())
+    metadata = given["metadata"]
+    annotations = {**metadata["annotations"], AFFINITY_ANNOTATION: patch[0]["value"]}
+    return Mutated(
+        object={**given, "metadata": {**metadata, "annotations": annotations}}, patch=patch
+    )
 
 
 def _integration(given: Object) -> Integration | None:

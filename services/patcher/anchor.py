@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from shared.contracts import coscheduling
 from shared.contracts.coscheduling import (
-    AFFINITY_ANNOTATION,
     ANCHOR_COMPONENT,
     COMPONENT_LABEL,
     COSCHEDULED_RUN_LABEL,
@@ -132,9 +131,10 @@ class MoveAnchor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadTasks:
-    """Name the anchor on the run, from which its TaskRuns have it."""
+    """Say on the run which anchors there are: its TaskRuns have it from there."""
 
-    anchor: Anchor
+    key: str
+    value: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,10 +167,9 @@ def next_step(seen: Seen) -> Step:
     for anchor in anchors:
         if (step := _placed(seen, anchor)) is not None:
             return step
-    if seen.mode in PER_RUN:
-        annotations = seen.run["metadata"].get("annotations") or {}
-        if annotations.get(AFFINITY_ANNOTATION) != anchors[0].name:
-            return LeadTasks(anchor=anchors[0])
+    key, value = coscheduling.lead_of(seen.run, seen.mode)
+    if (seen.run["metadata"].get("annotations") or {}).get(key) != value:
+        return LeadTasks(key=key, value=value)
     return Ready()
 
 

@@ -32,6 +32,7 @@ from shared.contracts import coscheduling, kinds, names
 from shared.contracts.admissions import Admission
 from shared.contracts.coscheduling import (
     AFFINITY_ANNOTATION,
+    ANCHORED_ANNOTATION,
     COSCHEDULED_RUN_LABEL,
     NODE_SLOTS,
     RUN_LABEL,
@@ -121,7 +122,7 @@ class Anchors:
                     await self._move(step.pod)
                     seen.pods[step.anchor.name] = None
                 case LeadTasks():
-                    seen.run = await self._lead(seen.run, step.anchor)
+                    seen.run = await self._lead(seen.run, step.key, step.value)
                 case Wait():
                     if step.unschedulable:
                         self._events.say(
@@ -191,9 +192,9 @@ class Anchors:
         )
         return await self._create(kinds.STATEFUL_SET, made)
 
-    async def _lead(self, run: Object, anchor: Anchor) -> Object:
+    async def _lead(self, run: Object, key: str, value: str | None) -> Object:
         def patch(current: Object) -> list[Object] | None:
-            return _annotation_patch(current, anchor.name)
+            return _annotation_patch(current, key, value)
 
         return await self._writer.patch(PIPELINE_RUN, run, patch)
 
@@ -222,7 +223,8 @@ class Anchors:
             return workload  # What it owned goes with it.
         if (current.get("spec") or {}).get("status") != table.PENDING:
             return workload
-        await self._writer.patch(PIPELINE_RUN, current, lambda one: _annotation_patch(one, None))
+        for key in (AFFINITY_ANNOTATION, ANCHORED_ANNOTATION):
+            current = await self._lead(current, key, None)
         await self._clear(namespace, run["metadata"]["uid"], keep=False)
 
         def unmarked(one: Object) -> Object | None:
@@ -357,16 +359,15 @@ def pod_of(anchor: str) -> str:
     return f"{anchor}-0"
 
 
-def _annotation_patch(run: Object, anchor: str | None) -> list[Object] | None:
-    """Lead the tasks of a run to an anchor, or to none, as long as it has not started. None: it is so."""
+def _annotation_patch(run: Object, key: str, value: str | None) -> list[Object] | None:
+    """Set or remove an annotation of a run that has not started. None: it is so."""
     metadata = run["metadata"]
-    annotations = metadata.get("annotations") or {}
-    if annotations.get(AFFINITY_ANNOTATION) == anchor:
+    if (metadata.get("annotations") or {}).get(key) == value:
         return None
-    path = "/metadata/annotations/" + AFFINITY_ANNOTATION.replace("/", "~1")
+    path = "/metadata/annotations/" + key.replace("/", "~1")
     change: Object = {"op": "remove", "path": path}
-    if anchor is not None:
-        change = {"op": "add", "path": path, "value": anchor}
+    if value is not None:
+        change = {"op": "add", "path": path, "value": value}
     return [
         {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
         {"op": "test", "path": "/spec/status", "value": table.PENDING},

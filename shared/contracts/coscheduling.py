@@ -15,6 +15,8 @@ from shared.contracts.kinds import Object
 
 __all__ = [
     "AFFINITY_ANNOTATION",
+    "ANCHORED_ANNOTATION",
+    "ANCHORED_BY_CLAIM",
     "ANCHOR_COMPONENT",
     "COMPONENT_LABEL",
     "COSCHEDULED_RUN_LABEL",
@@ -36,6 +38,7 @@ __all__ = [
     "anchor_name",
     "anchors_of",
     "claims_of",
+    "lead_of",
     "mode_of",
     "served_by",
 ]
@@ -53,6 +56,11 @@ NODE_SLOTS_ANNOTATION: Final = names.REQUESTS_PREFIX + NODE_SLOTS
 AFFINITY_ANNOTATION: Final = "pipeline.tekton.dev/affinity-assistant"
 """Tekton's: on a run it is copied to its TaskRuns; the pod of a TaskRun with it must go to the node of
 the pod that is labelled with this instance and Tekton's component."""
+
+ANCHORED_ANNOTATION: Final = "sluicegate.dev/anchored"
+ANCHORED_BY_CLAIM: Final = "by-claim"
+"""On a run in mode `workspaces`, and so on its TaskRuns: each claim has an anchor, and a task follows
+that of its claim. The webhook says so to Tekton when the TaskRun is created."""
 
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 INSTANCE_LABEL: Final = "app.kubernetes.io/instance"
@@ -144,6 +152,13 @@ def anchors_of(run: Object, mode: Mode) -> tuple[Anchor, ...]:
     if mode == "workspaces":
         return tuple(Anchor(name=anchor_name(uid, c.name), claims=(c.name,)) for c in claims)
     return ()
+
+
+def lead_of(run: Object, mode: Mode) -> tuple[str, str]:
+    """Key and value of the annotation by which the tasks of a run find their anchors."""
+    if mode in PER_RUN:
+        return AFFINITY_ANNOTATION, anchor_name(run["metadata"]["uid"])
+    return ANCHORED_ANNOTATION, ANCHORED_BY_CLAIM
 
 
 def served_by(mode: Mode, *, tekton: str, claims: Iterable[Claim]) -> Server:
