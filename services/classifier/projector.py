@@ -18,6 +18,7 @@ from shared.contracts.effects import HostState, PlatformOffer
 from shared.contracts.kinds import Kind, Object
 from shared.contracts.names import workload_name
 from shared.contracts.observed import Observed
+from shared.contracts.spokes import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.workloads import WorkloadState
 from shared.integrations import (
     INTEGRATIONS,
@@ -66,6 +67,9 @@ class Projector:
         self._names: dict[tuple[str, str, str], _Name] = {}
         """(plural_group, namespace, job name) to the name of its Workload."""
 
+        self._elsewhere: dict[tuple[str, str, str], tuple[Integration, Observed]] = {}
+        """Jobs in namespaces that are not managed, by the same: a label of a namespace may change."""
+
         self._workloads: dict[_Name, Object] = {}
         self._published: dict[_Name, WorkloadState] = {}
         self._dirty: dict[_Name, None] = {}  # An ordered set: in the order of the changes.
@@ -87,7 +91,7 @@ class Projector:
         """Take in one observation. Repeated ones change nothing."""
         if self._around.knows(observed):
             if self._around.take(observed):
-                self._touch(observed.namespace)
+                self._changed_around(observed)
         elif (observed.group, observed.plural) == (kinds.WORKLOAD.group, kinds.WORKLOAD.plural):
             self._take_workload(observed)
         elif integration := integration_for(group=observed.group, plural=observed.plural):
@@ -132,6 +136,7 @@ class Projector:
     def _take_job(self, observed: Observed, integration: Integration) -> None:
         assert observed.namespace is not None
         key = (integration.kind.detail, observed.namespace, observed.name)
+        self._elsewhere.pop(key, None)
         before = self._names.get(key)
         if observed.deleted or observed.object is None:
             # A tombstone of an earlier life does not end the later one.
@@ -140,7 +145,8 @@ class Projector:
             return
         name = (
             observed.namespace,
-            workload_name(
+            self._prebuilt(observed.object, key)
+            or workload_name(
                 kind=integration.kind.kind,
                 group=integration.kind.group,
                 name=observed.name,
@@ -152,10 +158,24 @@ class Projector:
         if not self._is_ours(observed.object, integration, name):
             if before is not None:
                 self._drop(key, before)
+            if not self._is_managed(observed.namespace):
+                self._elsewhere[key] = (integration, observed)
             return
         self._names[key] = name
         self._jobs[name] = (integration, observed.object)
         self._dirty[name] = None
+
+    def _prebuilt(self, job: Object, key: tuple[str, str, str]) -> str | None:
+        """The copy of a job of another cluster goes by the name that its workload has there.
+
+        Unless another job has that name already: then nobody meant it so.
+        """
+        labels = job["metadata"].get("labels") or {}
+        if ORIGIN not in labels or not labels.get(PREBUILT_WORKLOAD):
+            return None
+        name = str(labels[PREBUILT_WORKLOAD])
+        taken = (key[1], name) in self._jobs and self._names.get(key) != (key[1], name)
+        return None if taken else name
 
     def _is_ours(self, job: Object, integration: Integration, name: _Name) -> bool:
         """It asks for a queue; or it did, and a label that was removed does not set it free.
@@ -166,18 +186,30 @@ class Projector:
             return False
         if name in self._published or name in self._workloads:
             return True
-        labels = self._around.namespace_labels(name[0])
-        if not self._policy.manages(name[0], labels):
+        if not self._is_managed(name[0]):
             return False
         if queue_of(job):
             return True
         runs = integration.active(job) or integration.finish(job) is not None
         return self._policy.manage_without_queue and not runs
 
+    def _is_managed(self, namespace: str) -> bool:
+        return self._policy.manages(namespace, self._around.namespace_labels(namespace))
+
     def _drop(self, key: tuple[str, str, str], name: _Name) -> None:
         del self._names[key]
         del self._jobs[name]
         self._dirty[name] = None
+
+    def _changed_around(self, observed: Observed) -> None:
+        """Look again at what it may concern, also at jobs that were none of ours before."""
+        if observed.plural != kinds.NAMESPACE.plural:
+            self._touch(observed.namespace)
+            return
+        for key, (integration, job) in list(self._elsewhere.items()):
+            if key[1] == observed.name:
+                del self._elsewhere[key]
+                self._take_job(job, integration)
 
     def _touch(self, namespace: str | None) -> None:
         """A class or range changed: look again at every workload that it may concern."""

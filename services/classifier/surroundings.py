@@ -13,6 +13,7 @@ _Key = tuple[str | None, str]
 
 _WATCHED: tuple[Kind, ...] = (
     kinds.NAMESPACE,
+    kinds.CLUSTER_QUEUE,
     kinds.LOCAL_QUEUE,
     kinds.LIMIT_RANGE,
     kinds.RUNTIME_CLASS,
@@ -60,6 +61,16 @@ class Surroundings:
         """The LocalQueue `name`."""
         return self._of(kinds.LOCAL_QUEUE).get((namespace, name))
 
+    def queue_annotation(self, namespace: str, name: str, key: str) -> str | None:
+        """An annotation of the LocalQueue `name`, else of the ClusterQueue that it leads to."""
+        local = self.local_queue(namespace, name) or {}
+        whole = str((local.get("spec") or {}).get("clusterQueue") or "")
+        for queue in (local, self._of(kinds.CLUSTER_QUEUE).get((None, whole)) or {}):
+            annotations = (queue.get("metadata") or {}).get("annotations") or {}
+            if key in annotations:
+                return str(annotations[key])
+        return None
+
     def limit_ranges(self, namespace: str) -> list[Object]:
         """All LimitRanges of a namespace, in order of name: the first to give a default wins."""
         found = self._objects[kinds.LIMIT_RANGE.group, kinds.LIMIT_RANGE.plural]
@@ -91,7 +102,9 @@ class Surroundings:
 
 def _means(obj: Object) -> Object:
     """What of an object may change a job's meaning: a queue's status changes every second."""
-    metadata = obj.get("metadata") or {}
-    told = {key: metadata.get(key) for key in ("labels", "annotations")}
-    rest = {key: value for key, value in obj.items() if key not in {"metadata", "status"}}
-    return {**rest, **told}
+    metadata, spec = obj.get("metadata") or {}, obj.get("spec") or {}
+    if obj.get("kind") in {kinds.CLUSTER_QUEUE.kind, kinds.LOCAL_QUEUE.kind}:
+        return {"annotations": metadata.get("annotations"), "queue": spec.get("clusterQueue")}
+    if obj.get("kind") == kinds.NAMESPACE.kind:
+        return {"labels": metadata.get("labels")}
+    return {key: value for key, value in obj.items() if key not in {"metadata", "status"}}

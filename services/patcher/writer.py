@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from services.patcher.mirror import Mirror
@@ -54,6 +55,14 @@ class Writer:
             new = False
         self._mirror.wrote(kind, created)
         return created, new
+
+    async def delete(self, kind: kinds.Kind, obj: Object) -> None:
+        """Delete the object of that uid, if it is there."""
+        metadata = obj["metadata"]
+        with suppress(NotFoundError, ConflictError):  # It is gone, or another one by now.
+            await self._kube.delete(
+                kind, metadata["namespace"], metadata["name"], uid=metadata["uid"]
+            )
 
     async def patch(
         self,

@@ -212,6 +212,7 @@ def workload_changed(state: WorkloadState, *, refused: str | None = None) -> fac
         active=state.active,
         inadmissible=refused or state.inadmissible,
         unresolved=state.unresolved,
+        preemptible=state.on_eviction != "run-on",
         on_hold=state.on_hold,
         requeue_at=None if state.requeue_at is None else nanoseconds(state.requeue_at),
     )

@@ -10,10 +10,18 @@ __all__ = [
     "DEFAULT_QUEUE",
     "MAX_EXECUTION",
     "MIN_PARALLELISM",
+    "NEVER",
+    "ON_PREEMPTION",
     "PRIORITY_CLASS_LABEL",
     "QUEUE",
+    "RECREATED_AS",
+    "RECREATED_FIRST",
+    "RECREATED_FROM",
+    "RECREATIONS",
+    "REQUESTS_APPLIED",
     "REQUESTS_PREFIX",
     "RESOURCE_IN_USE",
+    "STOP_AND_RECREATE",
     "TRACEPARENT_ANNOTATION",
     "USER_PENDING",
     "WORKLOAD_NAME_MAX",
@@ -37,8 +45,32 @@ MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
 RESOURCE_IN_USE: Final = "kueue.x-k8s.io/resource-in-use"
 """Finalizer of Workloads that hold quota."""
 
+ON_PREEMPTION: Final = "sluicegate.dev/on-preemption"
+"""Annotation of a LocalQueue, else of its ClusterQueue: what becomes of running jobs of a kind that
+cannot be suspended. `Never` (the default): they are not preempted. `StopAndRecreate`: they are ended,
+and a copy waits in their place."""
+
+STOP_AND_RECREATE: Final = "StopAndRecreate"
+NEVER: Final = "Never"
+
+RECREATED_FROM: Final = "sluicegate.dev/recreated-from"
+"""Annotation of a copy: the name of the job that was stopped for it, and the uid behind a slash."""
+
+RECREATED_FIRST: Final = "sluicegate.dev/recreated-first"
+"""Annotation of a copy: the name of the job that its user created."""
+
+RECREATIONS: Final = "sluicegate.dev/recreations"
+"""Annotation of a copy: how many were stopped before it."""
+
+RECREATED_AS: Final = "sluicegate.dev/recreated-as"
+"""Annotation of a job that was stopped: the name of its copy."""
+
 REQUESTS_PREFIX: Final = "kueue.konflux-ci.dev/requests-"
 """Annotation of a PipelineRun: one unit of quota each, `…requests-linux-arm64: "1"`."""
+
+REQUESTS_APPLIED: Final = "sluicegate.dev/requests-applied"
+"""JSON, `{"<resource>": [before, after]}`: what a request annotation was (null: absent) before rules
+added to it, and what they made of it. A webhook may be called twice for one object."""
 
 TRACEPARENT_ANNOTATION: Final = "sluicegate.dev/traceparent"
 """W3C trace context of the workload's one trace, set once at admission."""

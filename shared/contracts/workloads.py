@@ -104,6 +104,10 @@ class WorkloadState(Message):
     unresolved: str | None = None
     """What it names and is not there, in words (a priority class): nobody knows its place in a queue."""
 
+    on_eviction: Literal["suspend", "recreate", "run-on"] = "suspend"
+    """What its eviction means once it runs. `recreate`: it is ended, and a copy waits in its place.
+    `run-on`: nothing, so it is not preempted, and an eviction is over when it ends by itself."""
+
     held: bool = True
     """It was told to wait (Pending, suspended). False before it started: nobody holds it back."""
 

@@ -244,6 +244,9 @@ class WorkloadChanged:
     inadmissible: str | None = None
     """Why it can never be admitted as it stands, in words (`Misconfigured`)."""
 
+    preemptible: bool = True
+    """False: once it is admitted nobody takes its place, because it cannot be stopped."""
+
     unresolved: str | None = None
     """What it names and is not there, in words: it has no place in a queue (`Misconfigured`)."""
 

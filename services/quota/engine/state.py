@@ -254,6 +254,12 @@ class Workload:
         """Sort key as a candidate for preemption, without the parts that change."""
         self.boost = 0
 
+    @property
+    def stays(self) -> bool:
+        """It runs, and cannot be stopped: whoever wants its place waits for its end."""
+        fact = self.fact
+        return fact is not None and not fact.preemptible and self.admitted and not self.evicted
+
 
 class WaitingClass:
     """The waiting workloads of one shape in one queue: they share verdicts and are woken together.

@@ -47,6 +47,8 @@ class Attempt:
 
 def satisfies(preemptor: Workload, candidate: Workload, policy: PreemptionPolicy) -> bool:
     """Whether the policy lets `preemptor` take the place of `candidate`."""
+    if candidate.stays:
+        return False
     if policy == "Any":
         return True
     if policy == "Never":
