@@ -1,0 +1,123 @@
+"""Which fields of its variables an expression looks at: only those have to be given to it.
+
+Handing an object to the library costs a copy of all of it: 25 to 90 µs for a pod template that no
+expression reads, against 1 µs for an expression.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shared.cel.syntax import children
+
+__all__ = ["Wanted", "merge", "pruned", "wanted"]
+
+Wanted = dict[str, Any]
+"""Field to what is wanted of it: a `Wanted`, or None for all of it. An empty one: whether it is there."""
+
+Path = tuple[str, ...]
+
+ELEMENTS = "[]"
+"""Stands for each element of a list. No field of an object is called that."""
+
+_INDEXES = frozenset({"_[_]", "_[?_]", "_?._"})
+
+
+def wanted(checked: Any) -> Wanted:
+    """What the expression may look at, by variable.
+
+    Names that loops bind are among them: too much is never wrong, only slower.
+    """
+    found: Wanted = {}
+    for path, last_only in _paths(checked.expr):
+        _note(found, path, last_only)
+    return found
+
+
+def merge(into: Wanted, more: Wanted) -> None:
+    """Add what another expression looks at."""
+    for key, sub in more.items():
+        if key not in into:
+            into[key] = sub
+        elif into[key] is not None and sub is not None:
+            merge(into[key], sub)
+        else:
+            into[key] = None
+
+
+def pruned(value: Mapping[str, Any], fields: Wanted) -> dict[str, Any]:
+    """The wanted part of `value`; fields that are null are left out."""
+    kept: dict[str, Any] = {}
+    for key, sub in fields.items():
+        item = value.get(key)
+        if item is not None:
+            kept[key] = item if sub is None else _part(item, sub)
+    return kept
+
+
+def _part(item: Any, sub: Wanted) -> Any:
+    if isinstance(item, dict):
+        return item if ELEMENTS in sub else pruned(item, sub)
+    if isinstance(item, list) and (of_each := sub.get(ELEMENTS, sub)) is not None:
+        return [_part(one, of_each) for one in item]
+    return item
+
+
+def _note(found: Wanted, path: Path, last_only: Wanted | None) -> None:
+    *before, last = path
+    for key in before:
+        sub = found.setdefault(key, {})
+        if sub is None:
+            return
+        found = sub
+    if last_only is None:
+        found[last] = None
+    else:
+        found.setdefault(last, {})
+
+
+def _paths(expr: Any) -> Iterator[tuple[Path, Wanted | None]]:
+    """Each path that is looked at: all of it (None), or only whether it is there (nothing of it)."""
+    path = _path(expr)
+    if path is not None:
+        yield path, ({} if expr.select_expr.test_only else None)
+    elif expr.HasField("comprehension_expr"):
+        yield from _loop(expr.comprehension_expr)
+    else:
+        for child in children(expr):
+            yield from _paths(child)
+
+
+def _loop(loop: Any) -> Iterator[tuple[Path, Wanted | None]]:
+    """A loop looks at what it looks at in each element of what it goes through."""
+    through = _path(loop.iter_range)
+    if through is None:
+        yield from _paths(loop.iter_range)
+    else:
+        yield (*through, ELEMENTS), {}
+    for part in (loop.accu_init, loop.loop_condition, loop.loop_step, loop.result):
+        for path, last in _paths(part):
+            if through is not None and path[0] == loop.iter_var:
+                yield (*through, ELEMENTS, *path[1:]), last
+            else:
+                yield path, last
+
+
+def _path(expr: Any) -> Path | None:
+    """The fields from a variable down to here; None for what is no plain chain of fields."""
+    if expr.HasField("ident_expr"):
+        return (expr.ident_expr.name.removeprefix("."),)
+    if expr.HasField("select_expr"):
+        before = _path(expr.select_expr.operand)
+        return None if before is None else (*before, expr.select_expr.field)
+    if not expr.HasField("call_expr"):
+        return None
+    call = expr.call_expr
+    if call.function in _INDEXES:
+        of, index = call.args
+        if not index.HasField("const_expr") or not index.const_expr.HasField("string_value"):
+            return None
+        before = _path(of)
+        return None if before is None else (*before, index.const_expr.string_value)
+    if call.function == "orValue" and not any(True for _ in _paths(call.args[0])):
+        return _path(call.target)
+    return None

@@ -1,0 +1,265 @@
+"""From the model of a document to checked expressions, each with its place and what it may return."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from shared.contracts.apis.integrations import (
+    Integration as Document,
+)
+from shared.contracts.apis.integrations import (
+    IntegrationSpec,
+    PatchOperation,
+    PodSetSpec,
+)
+from shared.integrations.document import Lines
+from shared.integrations.errors import IntegrationError, Problem
+from shared.integrations.expressions import Checked, RefusedExpressionError, check
+
+__all__ = ["BOOL", "Compiled", "Operation", "PodSetPlan", "Slot", "compiled"]
+
+BOOL: Final = ("bool",)
+_BOOL_OR_NULL: Final = ("bool", "null")
+_INT: Final = ("int",)
+_INT_OR_NONE: Final = ("int", "string", "null")
+_TEXT: Final = ("string",)
+_TEXT_OR_NONE: Final = ("string", "null")
+_WHEN: Final = ("string", "timestamp", "null")
+ANYTHING: Final[tuple[str, ...]] = ()
+_AMOUNT: Final = ("int", "string", "double")
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """One expression of a document."""
+
+    field: str
+    """`spec.podSets[0].count`."""
+
+    line: int | None
+    expression: Checked
+    returns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operation of a patch."""
+
+    op: str
+    path: str
+    value: Any
+    value_from: Slot | None
+    when: Slot | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSetPlan:
+    """How one entry of `spec.podSets` is read."""
+
+    index: int
+    each: tuple[str, ...] | None
+    """Where its items are."""
+
+    name: str
+    name_from: Slot | None
+    template: tuple[str, ...] | None
+    in_item: bool
+    """The template's path starts at the item."""
+
+    count: Slot | None
+    count_field: tuple[str, ...] | None
+    count_in_item: bool
+    min_count: Slot | None
+    reclaimable: Slot | None
+    requests: tuple[tuple[str, Slot], ...]
+    annotations: str
+
+    def slots(self) -> Iterator[Slot]:
+        """All expressions."""
+        for slot in (self.name_from, self.count, self.min_count, self.reclaimable):
+            if slot is not None:
+                yield slot
+        for _, slot in self.requests:
+            yield slot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A document whose every part is in order."""
+
+    document: Document
+    single: dict[str, Slot]
+    """`match`, `held`, `active`, `ready`, `success`, `failure`, `message`, `at`, where they are said."""
+
+    pod_sets: tuple[PodSetPlan, ...]
+    patches: dict[str, tuple[Operation, ...]]
+    """`hold`, `release`, `stop`, `end` and `carry`, where they are said."""
+
+
+@dataclass(slots=True)
+class _Checking:
+    """Collects everything that is wrong with one document."""
+
+    lines: Lines
+    problems: list[Problem] = field(default_factory=list)
+
+    def slot(
+        self, path: Path, text: str | None, returns: tuple[str, ...], *, each: bool = False
+    ) -> Slot | None:
+        if text is None:
+            return None
+        line, literal = self.lines.of_text(path)
+        name = _written(path)
+        try:
+            expression = check(text, returns=returns, each=each)
+        except RefusedExpressionError as error:
+            if line is not None and literal:
+                line += error.line - 1
+            self.problems.append(Problem(field=name, line=line, reason=str(error)))
+            return None
+        return Slot(field=name, line=line, expression=expression, returns=returns)
+
+    def refuse(self, path: Path, reason: str) -> None:
+        self.problems.append(Problem(field=_written(path), line=self.lines.of(path), reason=reason))
+
+
+def compiled(document: Document, lines: Lines) -> Compiled:
+    """Check every expression of a document. Raises `IntegrationError` with all that is wrong."""
+    spec, checking = document.spec, _Checking(lines)
+    finish = spec.finish
+    said: dict[str, Slot | None] = {
+        "match": checking.slot(("spec", "match"), spec.match, BOOL),
+        "held": checking.slot(("spec", "held"), spec.held, BOOL),
+        "active": checking.slot(("spec", "active"), spec.active, BOOL),
+        "ready": checking.slot(("spec", "ready"), spec.ready, _BOOL_OR_NULL),
+    }
+    if finish is not None:
+        for name, text, returns in (
+            ("success", finish.success, BOOL),
+            ("failure", finish.failure, BOOL),
+            ("message", finish.message, _TEXT_OR_NONE),
+            ("at", finish.at, _WHEN),
+        ):
+            said[name] = checking.slot(("spec", "finish", name), text, returns)
+    result = Compiled(
+        document=document,
+        single={name: slot for name, slot in said.items() if slot is not None},
+        pod_sets=tuple(
+            _pod_set(checking, index, entry) for index, entry in enumerate(spec.pod_sets)
+        ),
+        patches=_patches(checking, spec),
+    )
+    names = [plan.name for plan in result.pod_sets if plan.each is None]
+    if len(names) != len(set(names)):
+        checking.refuse(("spec", "podSets"), "two pod sets have the same name; set `name`")
+    if checking.problems:
+        raise IntegrationError(document.metadata["name"], tuple(checking.problems))
+    return result
+
+
+def _pod_set(checking: _Checking, index: int, entry: PodSetSpec) -> PodSetPlan:
+    here: Path = ("spec", "podSets", index)
+    each = None if entry.for_each is None else tuple(entry.for_each.split("."))
+    number = each is not None
+    if each is None and entry.name_from is not None:
+        checking.refuse((*here, "nameFrom"), "only with forEach; write name")
+    if each is not None and entry.name is not None:
+        checking.refuse((*here, "name"), "with forEach all would have it; write nameFrom")
+    if entry.template is not None and (entry.requests or entry.requests_from_annotations):
+        checking.refuse((*here, "template"), "it says what is asked for: leave out requests")
+    if entry.template is None and not entry.requests and not entry.requests_from_annotations:
+        checking.refuse(here, "says neither template nor requests: nothing would be asked for")
+    template, in_item = _place(checking, (*here, "template"), entry.template, each=each)
+    count_field, count_in_item = _place(
+        checking, (*here, "countField"), entry.count_field, each=each
+    )
+    requests = (
+        (name, checking.slot((*here, "requests", name), text, _AMOUNT, each=number))
+        for name, text in (entry.requests or {}).items()
+    )
+    return PodSetPlan(
+        index=index,
+        each=each,
+        name=entry.name or "main",
+        name_from=checking.slot((*here, "nameFrom"), entry.name_from, _TEXT, each=number),
+        template=template,
+        in_item=in_item,
+        count=checking.slot((*here, "count"), entry.count, _INT, each=number),
+        count_field=count_field,
+        count_in_item=count_in_item,
+        min_count=checking.slot((*here, "minCount"), entry.min_count, _INT_OR_NONE, each=number),
+        reclaimable=checking.slot(
+            (*here, "reclaimable"), entry.reclaimable, _INT_OR_NONE, each=number
+        ),
+        requests=tuple((name, slot) for name, slot in requests if slot is not None),
+        annotations=entry.requests_from_annotations or "",
+    )
+
+
+def _place(
+    checking: _Checking, path: Path, said: str | None, *, each: tuple[str, ...] | None
+) -> tuple[tuple[str, ...] | None, bool]:
+    if said is None:
+        return None, False
+    first, *rest = said.split(".")
+    if first == "item":
+        if each is None or not rest:
+            checking.refuse(path, "`item.…` needs forEach")
+        return tuple(rest), True
+    if first != "spec":
+        checking.refuse(path, f"must begin with spec., or with item. of forEach, got {said!r}")
+    if each is not None:
+        checking.refuse(path, "with forEach it must begin with item.")
+    return (first, *rest), False
+
+
+def _patches(checking: _Checking, spec: IntegrationSpec) -> dict[str, tuple[Operation, ...]]:
+    patches: dict[str, tuple[Operation, ...]] = {}
+
+    def take(name: str, path: Path, operations: Sequence[PatchOperation] | None) -> None:
+        if operations is not None:
+            patches[name] = tuple(
+                _operation(checking, (*path, index), operation)
+                for index, operation in enumerate(operations)
+            )
+
+    take("hold", ("spec", "hold"), spec.hold)
+    take("release", ("spec", "release"), spec.release)
+    take("carry", ("spec", "carry"), spec.carry)
+    for place, operation in enumerate(spec.carry or ()):
+        if operation.op == "test" or not operation.path.startswith("/spec/"):
+            checking.refuse(("spec", "carry", place), "adds, replaces or removes below /spec/ only")
+    if spec.stop is not None:
+        take("end", ("spec", "stop", "end"), spec.stop.end)
+        take("stop", ("spec", "stop", "patch"), spec.stop.patch)
+        if (spec.stop.how == "Patch") != bool(spec.stop.patch):
+            checking.refuse(("spec", "stop"), "`how: Patch` and `patch` belong together")
+    if (spec.hold is None) != (spec.release is None):
+        checking.refuse(
+            ("spec",), "hold and release belong together: what one does the other undoes"
+        )
+    if spec.hold is not None and spec.held is None:
+        checking.refuse(("spec", "hold"), "what it makes of an object must be seen: write held")
+    return patches
+
+
+def _operation(checking: _Checking, path: Path, operation: PatchOperation) -> Operation:
+    given = "value" in operation.model_fields_set
+    if operation.op == "remove" and (given or operation.value_from):
+        checking.refuse(path, "remove takes no value")
+    elif operation.op != "remove" and given == (operation.value_from is not None):
+        checking.refuse(path, f"{operation.op} takes either value or valueFrom")
+    return Operation(
+        op=operation.op,
+        path=operation.path,
+        value=operation.value,
+        value_from=checking.slot((*path, "valueFrom"), operation.value_from, ANYTHING),
+        when=checking.slot((*path, "when"), operation.when, BOOL),
+    )
+
+
+def _written(path: Path) -> str:
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")

@@ -1,0 +1,135 @@
+"""Reads Integration documents: YAML to model, with the line of everything that is wrong."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import yaml
+from pydantic import ValidationError
+
+from shared.contracts.apis.integrations import Integration as Document
+from shared.contracts.kinds import INTEGRATION, Object
+from shared.integrations.errors import IntegrationError, Problem
+
+__all__ = ["DOCUMENT_BYTES_MAX", "Lines", "parse", "read"]
+
+DOCUMENT_BYTES_MAX: Final = 256 * 1024
+_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+Path = tuple[str | int, ...]
+
+
+class Lines:
+    """Where in a text each field is."""
+
+    def __init__(self, node: Any = None) -> None:
+        self._node = node
+
+    def of(self, path: Path) -> int | None:
+        """The line, from 1, of a field, or of the closest one around it that is there."""
+        node, line = self._node, None
+        if node is None:
+            return None
+        line = node.start_mark.line + 1
+        for step in path:
+            found = _below(node, step)
+            if found is None:
+                break
+            line, node = found
+        return line
+
+    def of_text(self, path: Path) -> tuple[int | None, bool]:
+        """The line of a text's first character, and whether each of its lines is one of the document."""
+        node: Any = self._node
+        for step in path:
+            found = None if node is None else _below(node, step)
+            node = None if found is None else found[1]
+        if node is None:
+            return self.of(path), False
+        literal = node.style == "|"
+        return node.start_mark.line + (2 if node.style in ("|", ">") else 1), literal
+
+
+def _below(node: Any, step: str | int) -> tuple[int, Any] | None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == step:
+                return key.start_mark.line + 1, value
+    elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        item = node.value[step]
+        return item.start_mark.line + 1, item
+    return None
+
+
+def parse(text: str) -> list[tuple[Object, Lines]]:
+    """All Integration documents of a YAML text. Raises `IntegrationError`, also for other kinds."""
+    if len(text.encode(errors="replace")) > DOCUMENT_BYTES_MAX:
+        problem = Problem(field="", line=None, reason=f"larger than {DOCUMENT_BYTES_MAX} bytes")
+        raise IntegrationError("", (problem,))
+    found = []
+    try:
+        for node in yaml.compose_all(text, Loader=_LOADER):
+            if node is None:
+                continue
+            found.append((_constructed(node), Lines(node)))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = None if mark is None else mark.line + 1
+        reason = error.problem or error.context or "is no YAML"
+        raise IntegrationError("", (Problem(field="", line=line, reason=reason),)) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        problem = Problem(field="", line=None, reason=f"is no YAML: {error}")
+        raise IntegrationError("", (problem,)) from error
+    return [(_integration(obj, lines), lines) for obj, lines in found]
+
+
+def _constructed(node: Any) -> Any:
+    loader = _LOADER("")
+    try:
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _integration(obj: Any, lines: Lines) -> Object:
+    kind = (obj.get("apiVersion"), obj.get("kind")) if isinstance(obj, Mapping) else None
+    if kind != (INTEGRATION.api_version, INTEGRATION.kind):
+        what = f"{kind[1]} of {kind[0]}" if kind else type(obj).__name__
+        reason = f"is no {INTEGRATION.kind} of {INTEGRATION.api_version}, but {what}"
+        raise IntegrationError("", (Problem(field="", line=lines.of(()), reason=reason),))
+    return dict(obj)
+
+
+def read(obj: Object, lines: Lines) -> Document:
+    """The model of a document. Raises `IntegrationError` with everything that is wrong."""
+    metadata = obj.get("metadata")
+    name = str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
+    if not name:
+        problem = Problem(field="metadata.name", line=lines.of(("metadata",)), reason="is missing")
+        raise IntegrationError("", (problem,))
+    try:
+        return Document.model_validate({**obj, "status": None})
+    except ValidationError as error:
+        problems = tuple(
+            Problem(
+                field=_written(found["loc"]), line=lines.of(found["loc"]), reason=_reason(found)
+            )
+            for found in error.errors()
+        )
+        raise IntegrationError(name, problems) from error
+
+
+def _written(path: Path) -> str:
+    """`spec.podSets[0].count`."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")
+
+
+def _reason(found: Mapping[str, Any]) -> str:
+    match found["type"]:
+        case "extra_forbidden":
+            return "there is no such field"
+        case "missing":
+            return "is missing"
+        case _:
+            given = str(found["input"])[:60]
+            return f"{str(found['msg'])[:1].lower()}{found['msg'][1:]}, got {given!r}"

@@ -1,0 +1,279 @@
+"""What the expressions of a document say of one object, each result checked for its type."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from shared.cel.values import MAP, NULL
+from shared.contracts.kinds import Object
+from shared.integrations.compiled import Compiled, PodSetPlan, Slot
+from shared.integrations.expressions import Failure, Group, Items, Programs, value_of
+from shared.integrations.pointers import entries, found
+
+__all__ = ["Asked", "View", "Views", "moment"]
+
+_TYPES: Final[Mapping[str, frozenset[type]]] = {
+    "bool": frozenset({bool}),
+    "int": frozenset({int}),
+    "double": frozenset({float}),
+    "string": frozenset({str}),
+    "timestamp": frozenset({datetime}),
+    "null": frozenset({type(None)}),
+}
+_KEPT: Final = 256
+"""Objects whose view is remembered: enough that one event is looked at once, however often it is
+asked about."""
+
+_FIRST: Final = ("match", "held", "active", "ready", "success", "failure")
+_SHOWN_CHARS: Final = 60
+
+
+class Asked(NamedTuple):
+    """One pod set of an object."""
+
+    plan: PodSetPlan
+    key: str
+    """Of the item, with `forEach`; else empty."""
+
+    name: str
+    pods: int
+    min_count: int | None
+    reclaimable: int
+    requests: Mapping[str, str]
+
+    def path_of(self, path: tuple[str, ...], *, in_item: bool) -> tuple[str, ...]:
+        """Where in the object something of this pod set is."""
+        return (*(self.plan.each or ()), self.key, *path) if in_item else path
+
+
+@dataclass(slots=True)
+class View:
+    """All of it."""
+
+    said: dict[str, Any] = field(default_factory=dict)
+    """What `match`, `held`, `active`, … returned. A name that is missing failed, or is not said."""
+
+    pod_sets: list[Asked] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    """What failed, and why."""
+
+
+class Views:
+    """Looks at objects, each version of an object once."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        self._single = compiled.single
+        self._readers = [
+            _Reader(name, compiled.single[name]) for name in _FIRST if name in compiled.single
+        ]
+        plain = [plan for plan in compiled.pod_sets if plan.each is None]
+        grouped = [plan for plan in compiled.pod_sets if plan.each is not None]
+        expressions = [reader.slot.expression for reader in self._readers]
+        self._plans: list[tuple[PodSetPlan, int, str]] = []
+        """With the place of its first result, or of its group; and the group's variable."""
+
+        for plan in plain:
+            self._plans.append((plan, len(expressions), ""))
+            expressions += [slot.expression for slot in plan.slots()]
+        groups = [
+            Group.of(plan.index, [slot.expression for slot in plan.slots()]) for plan in grouped
+        ]
+        for place, (plan, group) in enumerate(zip(grouped, groups, strict=True)):
+            self._plans.append((plan, len(expressions) + place, group.variable))
+        self._plans.sort(key=lambda entry: entry[0].index)
+        self._pod_readers = {plan.index: _PodSetReader(plan) for plan in compiled.pod_sets}
+        self._programs = Programs(expressions, groups)
+        self._known: dict[int, tuple[Object, object, View]] = {}
+
+    def of(self, obj: Object) -> View:
+        """The view of an object.
+
+        One that has a resource version is remembered with its view: this house does not change objects
+        in place.
+        """
+        metadata = obj.get("metadata")
+        version = metadata.get("resourceVersion") if metadata else None
+        if version is None:
+            return self._look(obj)
+        known = self._known.get(id(obj))
+        if known is not None and known[0] is obj and known[1] == version:
+            return known[2]
+        view = self._look(obj)
+        if len(self._known) >= _KEPT:
+            del self._known[next(iter(self._known))]
+        self._known[id(obj)] = (obj, version, view)
+        return view
+
+    def ending(self, name: str, obj: Object) -> Any:
+        """What `finish.message` or `finish.at` says; None where that is nothing, or fails."""
+        slot = self._single.get(name)
+        if slot is None:
+            return None
+        view = View()
+        value = _Reader(name, slot).read(value_of(slot.expression, obj), view.problems)
+        return None if view.problems else value
+
+    def _look(self, obj: Object) -> View:
+        items: dict[str, Items] = {
+            variable: list(entries(found(obj, plan.each)))
+            for plan, _, variable in self._plans
+            if plan.each is not None
+        }
+        results = self._programs.evaluate(obj, items)
+        view = View()
+        for reader, result in zip(self._readers, results, strict=False):
+            before = len(view.problems)
+            value = reader.read(result, view.problems)
+            if len(view.problems) == before:
+                view.said[reader.name] = value
+        for plan, place, variable in self._plans:
+            reader_of = self._pod_readers[plan.index]
+            if plan.each is None:
+                view.pod_sets.append(reader_of.read(obj, results, place, view.problems))
+                continue
+            for (key, item), row in zip(items[variable], results[place], strict=True):
+                view.pod_sets.append(reader_of.read_item(obj, row, key, item, view.problems))
+        return view
+
+
+class _Reader:
+    """Reads one result: what it is, or what is wrong with it."""
+
+    __slots__ = ("_types", "name", "slot")
+
+    def __init__(self, name: str, slot: Slot) -> None:
+        self.name = name
+        self.slot = slot
+        self._types = frozenset().union(*(_TYPES[returned] for returned in slot.returns))
+
+    def read(self, result: Any, problems: list[str]) -> Any:
+        if type(result) in self._types and result not in (NULL, MAP):
+            return result
+        if result == NULL and type(None) in self._types:
+            return None
+        if isinstance(result, Failure):
+            problem = result.reason
+        else:
+            problem = f"must return {' or '.join(self.slot.returns)}, but returned {_shown(result)}"
+        text = f"{self.slot.field}: {problem}"
+        if text not in problems:
+            problems.append(text)
+        return None
+
+
+class _PodSetReader:
+    """Reads the results of one entry of `spec.podSets`, which come in the order of `slots()`."""
+
+    __slots__ = ("_each", "_plan", "_requests", "_said", "_width")
+
+    def __init__(self, plan: PodSetPlan) -> None:
+        self._plan = plan
+        self._each = ".".join(plan.each or ())
+        single = [
+            (name, slot)
+            for name, slot in (
+                ("name", plan.name_from),
+                ("count", plan.count),
+                ("least", plan.min_count),
+                ("done", plan.reclaimable),
+            )
+            if slot is not None
+        ]
+        self._said = [_Reader(name, slot) for name, slot in single]
+        self._requests = [_Reader(resource, slot) for resource, slot in plan.requests]
+        self._width = len(self._said)
+
+    def read(self, obj: Object, results: list[Any], start: int, problems: list[str]) -> Asked:
+        """One of an entry without `forEach`, whose results begin at `start`."""
+        return self._asked(obj, results, start, "", self._plan.name, problems)
+
+    def read_item(
+        self, obj: Object, row: list[Any], key: str, item: Any, problems: list[str]
+    ) -> Asked:
+        """One of an entry with `forEach`."""
+        name = item.get("name") if isinstance(item, dict) and key.isdigit() else key.lower()
+        asked = self._asked(obj, row, 0, key, "" if name is None else str(name), problems)
+        if not asked.name:
+            problems.append(f"{self._each}[{key}]: has no name; the Integration can say nameFrom")
+        return asked
+
+    def _asked(
+        self, obj: Object, results: list[Any], at: int, key: str, name: str, problems: list[str]
+    ) -> Asked:
+        count: int | None = 1
+        least = done = None
+        for reader in self._said:
+            value = reader.read(results[at], problems)
+            at += 1
+            match reader.name:
+                case "count":
+                    count = value
+                case "least":
+                    least = _whole(value, reader.slot, problems)
+                case "done":
+                    done = _whole(value, reader.slot, problems)
+                case _:
+                    name = value or ""
+        requests = {}
+        for reader in self._requests:
+            requests[reader.name] = _quantity(reader.read(results[at], problems))
+            at += 1
+        if self._plan.annotations:
+            _from_annotations(obj, self._plan.annotations, requests, problems)
+        return Asked(
+            plan=self._plan,
+            key=key,
+            name=name,
+            pods=count or 0,
+            min_count=least,
+            reclaimable=done or 0,
+            requests=requests,
+        )
+
+
+def _shown(result: Any) -> str:
+    if result == NULL:
+        return "null"
+    if result == MAP:
+        return "a map or a list"
+    text = repr(result)
+    return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"
+
+
+def _quantity(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _from_annotations(
+    obj: Object, prefix: str, requests: dict[str, str], problems: list[str]
+) -> None:
+    annotations = (obj.get("metadata") or {}).get("annotations") or {}
+    for key, value in annotations.items():
+        if not key.startswith(prefix):
+            continue
+        resource = key.removeprefix(prefix)
+        if not resource:
+            problems.append(f"annotation {key}: no resource name after the prefix")
+        requests[resource] = value
+
+
+def _whole(value: int | str | None, slot: Slot, problems: list[str]) -> int | None:
+    if not isinstance(value, str):
+        return value
+    if value.isascii() and value.isdigit():
+        return int(value)
+    problems.append(f"{slot.field} ({slot.expression.text.strip()}): {value!r} is no whole number")
+    return None
+
+
+def moment(value: Any) -> datetime | None:
+    """A time as text or as CEL's own, in UTC where it names no zone; None for what is none."""
+    if isinstance(value, str) and value:
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if not isinstance(value, datetime):
+        return None
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
