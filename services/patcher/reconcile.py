@@ -128,6 +128,8 @@ class Reconciler:
         if admission.state == "waiting" and status.reserves(obj):
             await self._jobs.restore(state, obj)
         obj = await self._decided(obj, state, admission)
+        if admission.state != "admitted":
+            obj = await self._jobs.withdraw(state, obj)
         match admission.state:
             case "admitted":
                 # What won a place on a spoke runs there, and nowhere else.
@@ -162,7 +164,7 @@ class Reconciler:
         """The Workload object of a job, created or brought up to date; None where there can be none."""
         obj = self._mirror.object(WORKLOAD, state.namespace, state.name)
         if obj is not None and status.reserves(obj):
-            return obj
+            return await self._follow_priority(obj, state)
         job, integration = await self._jobs.find(state)
         if job is None:
             return obj
@@ -184,6 +186,18 @@ class Reconciler:
         after = await self._writer.patch(WORKLOAD, obj, lambda _obj: patch)
         text = f"Updated not matching Workload for suspended job: {state.namespace}/{state.name}"
         self._events.say(integration.kind, job, "UpdatedWorkload", text)
+        return after
+
+    async def _follow_priority(self, obj: Object, state: WorkloadState) -> Object:
+        """Let a Workload that has quota say its job's new class; else its spec stays as it was then."""
+        assert state.owner is not None
+        if objects.priority_patch(obj, state) is None:
+            return obj
+        after = await self._writer.patch(
+            WORKLOAD, obj, lambda now: objects.priority_patch(now, state)
+        )
+        text = f"Updated workload priority class: {state.namespace}/{state.name}"
+        self._events.say(*_job_reference(state, state.owner), "UpdatedWorkload", text)
         return after
 
     async def _create(self, state: WorkloadState, job: Object, integration: Integration) -> Object:
@@ -277,6 +291,7 @@ class Reconciler:
             if after is not obj:
                 text = f"Workload '{state.namespace}/{state.name}' is declared finished"
                 self._events.say(*_job_reference(state, owner), "FinishedWorkload", text)
+            await self._jobs.clean_up(owner, after)
             await self._writer.patch(WORKLOAD, after, objects.finalizer_patch)
         except NotFoundError:
             return  # Deleted, and the job's end with it.
