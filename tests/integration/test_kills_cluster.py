@@ -1,9 +1,11 @@
 """Watcher, patcher and API server die at any moment of a load: nothing is lost, nothing admitted twice."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -16,7 +18,6 @@ from services.quota import app as quota
 from services.quota.bench import Kind, Load
 from services.quota.engine.facts import Preemption
 from services.quota.settings import QuotaSettings
-from services.simulator.app import Simulator
 from services.simulator.bench.generator import NAMESPACE_NAME
 from services.simulator.bench.runner import Runner
 from services.simulator.judge import checks
@@ -30,22 +31,25 @@ from shared.contracts import kinds
 from shared.kube.client import HttpKube
 from shared.kube.port import UnavailableError
 from shared.testing.nats_server import nats_server
+from tests.contract.kubernetes.envtest import free_ports
 
 CLUSTER = "hub"
 LOAD = Load(
     cohorts=1,
     per_cohort=2,
-    nominal=6,
-    borrowing_limit=6,
+    nominal=10,
+    borrowing_limit=10,
     preemption=Preemption(within="LowerPriority", reclaim="Any"),
     kinds=(
-        Kind(name="small", count=45, every=120, runs=200, priority=50, cpu=1),
-        Kind(name="large", count=10, every=500, runs=400, priority=200, cpu=5),
+        Kind(name="small", count=150, every=100, runs=200, priority=50, cpu=1),
+        Kind(name="large", count=30, every=500, runs=400, priority=200, cpu=5),
     ),
 )
-JOBS = 40
+JOBS = 140
+WORKLOADS = JOBS + LOAD.cohorts * LOAD.per_cohort * sum(kind.count for kind in LOAD.kinds)
 KILLS = 9
-END_SECONDS = 50.0
+END_SECONDS = 150.0
+START_SECONDS = 30.0
 
 Build = Callable[[Bus], Any]
 
@@ -83,11 +87,37 @@ class Mortal:
         await self._bus.stop()
 
 
+class Server:
+    """The simulated API server with its controllers, as a process that SIGKILL ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._journal = folder / "cluster.jsonl"
+        (self._port,) = free_ports(1)
+        self._process: asyncio.subprocess.Process | None = None
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    async def start(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "services.simulator", "--port", str(self._port)),
+            *("--speed", "300", "--seed", "3", "--journal", str(self._journal)),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        async with asyncio.timeout(START_SECONDS):
+            while b"serving" not in (line := await self._process.stdout.readline()):
+                assert line, "it ended"
+
+    async def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        await self._process.wait()
+
+
 class Stage:
     """A broker, an API server with its controllers, and the services that a workload meets."""
 
-    def __init__(self, server: EmbeddedServer, simulator: Simulator) -> None:
-        self.simulator = simulator
+    def __init__(self, server: EmbeddedServer, cluster: Server) -> None:
+        self.cluster = cluster
         self._kubes: list[HttpKube] = []
         self._url = server.url
         self.services = {
@@ -101,7 +131,7 @@ class Stage:
         }
 
     def kube(self) -> HttpKube:
-        made = HttpKube.at(self.simulator.url)
+        made = HttpKube.at(self.cluster.url)
         self._kubes.append(made)
         return made
 
@@ -137,16 +167,16 @@ class Stage:
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     async with nats_server() as server:
-        simulator = Simulator(speed=300.0, seed=3)
-        await simulator.start()
-        subject = Stage(server, simulator)
+        cluster = Server(tmp_path)
+        await cluster.start()
+        subject = Stage(server, cluster)
         for service in subject.services.values():
             await service.start()
         yield subject
         await subject.stop()
-        await simulator.stop()
+        await cluster.kill()
 
 
 async def disturb(stage: Stage, random: Random) -> None:
@@ -154,13 +184,10 @@ async def disturb(stage: Stage, random: Random) -> None:
     victims = ["watcher", "patcher", "api server"] * (KILLS // 3)
     random.shuffle(victims)
     for victim in victims:
-        await asyncio.sleep(random.uniform(0.2, 1.2))
-        if victim == "api server":
-            forget = random.random() < 0.5
-            await stage.simulator.restart(down_seconds=0.3, forget_events=forget)
-        else:
-            await stage.services[victim].kill()
-            await stage.services[victim].start()
+        await asyncio.sleep(random.uniform(0.2, 2.0))
+        one = stage.cluster if victim == "api server" else stage.services[victim]
+        await one.kill()
+        await one.start()
 
 
 def job(number: int, queue: str) -> kinds.Object:
@@ -192,11 +219,11 @@ async def create_jobs(kube: HttpKube) -> dict[str, str]:
                 continue
             break
         made[stored["metadata"]["uid"]] = f"{NAMESPACE_NAME}/job-{number}"
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.05)
     return made
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 async def test_killing_watcher_patcher_or_api_server_loses_nothing_and_admits_nothing_twice(
     stage: Stage,
 ) -> None:
@@ -222,7 +249,9 @@ async def test_killing_watcher_patcher_or_api_server_loses_nothing_and_admits_no
         checks.nothing_dead,
     ):
         assert check(evidence) == []
-    for item in (await kube.list(kinds.WORKLOAD)).items:
+    workloads = (await kube.list(kinds.WORKLOAD)).items
+    assert len(workloads) == WORKLOADS == 500
+    for item in workloads:
         conditions = {c["type"]: c["status"] for c in item["status"]["conditions"]}
         assert conditions["Finished"] == "True", item["metadata"]["name"]
 
