@@ -18,6 +18,7 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from shared.bus.gathering import gather_writes
+from shared.bus.headers import parse_block
 
 __all__ = ["Connection", "make_broker"]
 
@@ -150,6 +151,8 @@ class Connection:
     def _arrived(self) -> None:
         self._complained_at = None
         gather_writes(self.nc)
+        # Its own looks at each letter of each name for blanks; there is no public way.
+        self.nc._parse_header_lines = parse_block  # type: ignore[method-assign]  # noqa: SLF001
         self._ready.set()
         for listener in tuple(self.up):
             listener()

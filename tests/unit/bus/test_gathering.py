@@ -9,7 +9,7 @@ import pytest
 from nats.aio.client import Client
 
 from shared.bus.embedded import EmbeddedServer
-from shared.bus.gathering import gather_writes, round_trip
+from shared.bus.gathering import BURST, gather_writes, round_trip
 
 
 @pytest.fixture
@@ -56,6 +56,28 @@ async def test_after_a_silence_nobody_waits(client: Client) -> None:
     await client.publish("a", b"1")
     await asyncio.sleep(0.05)
     assert writes.count == 1
+
+
+async def write_one_by_one(client: Client, count: int) -> float:
+    """Say `count` things, each when the one before it was written; return the seconds it took."""
+    writes = Writes(client)
+    began = asyncio.get_running_loop().time()
+    for number in range(count):
+        await client.publish("a", b"")
+        while writes.count <= number:  # noqa: ASYNC110  # the client tells nobody
+            await asyncio.sleep(0.001)
+    return asyncio.get_running_loop().time() - began
+
+
+async def test_a_few_in_a_row_go_at_once(client: Client) -> None:
+    """Whoever asks and waits for the answer, some times over, is not slowed down."""
+    gather_writes(client, seconds=0.0, steady=30.0)
+    assert await write_one_by_one(client, BURST) < 25.0
+
+
+async def test_who_never_stops_is_written_at_a_steady_pace(client: Client) -> None:
+    gather_writes(client, seconds=0.0, steady=0.05)
+    assert await write_one_by_one(client, BURST + 20) > 0.05 * 18
 
 
 async def test_what_was_said_last_is_written_before_the_end(client: Client) -> None:

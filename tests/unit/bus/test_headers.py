@@ -6,6 +6,7 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nats.aio.client import Client
 
 from shared.bus import headers as wire
 from shared.bus.port import TooLargeError
@@ -86,3 +87,24 @@ STORED = datetime(2027, 1, 1, tzinfo=UTC)
 )
 def test_when_the_log_took_an_entry(headers: dict[str, str], expected: datetime) -> None:
     assert wire.taken_at(headers, STORED) == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        pytest.param(b"", {}, id="none"),
+        pytest.param(b"\r\n", {}, id="an empty line"),
+        pytest.param(b"a: 1\r\nB: two words\r\n\r\n", {"a": "1", "B": "two words"}, id="two"),
+        pytest.param(b"a:1\r\nb:\t2 \r\n", {"a": "1", "b": "2"}, id="blanks are optional"),
+        pytest.param(b"a: x:y\r\n", {"a": "x:y"}, id="a colon in a value"),
+        pytest.param(b"a:\r\n", {"a": ""}, id="an empty value"),
+        pytest.param(b"no colon\r\na: 1\r\n", {"a": "1"}, id="no header at all"),
+        pytest.param(b"a b: 1\r\nc: 2\r\n", {"c": "2"}, id="a blank in a name"),
+        pytest.param(b"\xc3\xa4: 1\r\nc: \xc3\xa4\r\n", {"c": "ä"}, id="a name of umlauts"),
+        pytest.param(b"a: \xff\r\n", {"a": "\ufffd"}, id="bytes that are no text"),
+        pytest.param(b"a: 1\r\na: 2\r\n", {"a": "2"}, id="twice: the last"),
+    ],
+)
+def test_headers_are_read_as_by_the_library(raw: bytes, expected: dict[str, str]) -> None:
+    assert wire.parse_block(raw) == expected
+    assert Client._parse_header_lines(raw) == expected
