@@ -170,6 +170,7 @@ class Care:
             return
         usher = Usher(
             cluster=self._cluster,
+            platform=platform,
             seat=seat,
             hosts=self._tools.hosts,
             keys=self._tools.keys,

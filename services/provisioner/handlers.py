@@ -16,12 +16,15 @@ from services.provisioner import translate
 from services.provisioner.allocation import allocate
 from services.provisioner.book import Access, Book, Machine
 from services.provisioner.care import Care, Tools, spec_of
+from services.provisioner.checks import Checks
 from services.provisioner.host_config import Host, HostConfig, MachineSpec, StaticPlatform
+from services.provisioner.hosts import Hosts
 from services.provisioner.knowledge import Knowledge
 from services.provisioner.metrics import UNKNOWN
-from services.provisioner.reservations import Answer
 from services.provisioner.settings import ProvisionerSettings
+from services.provisioner.systems import System, user_of
 from services.provisioner.task_runs import Request
+from services.provisioner.upkeep import Upkeep
 from services.provisioner.verdicts import (
     Failed,
     Launch,
@@ -36,8 +39,7 @@ from services.provisioner.verdicts import (
 )
 from shared.bus.port import Bus, CaughtUp, Entry, FencedError, PublishFuture
 from shared.contracts import subjects
-from shared.contracts.admissions import Admission
-from shared.contracts.effects import CheckState, HostState, PlatformState
+from shared.contracts.effects import HostState, PlatformState
 from shared.contracts.kinds import ADMISSION_CHECK, CONFIG_MAP, TASK_RUN
 from shared.contracts.observed import observed_filter
 
@@ -76,6 +78,13 @@ class Session:
             resolve=self._knowledge.resolve,
             seal_key=lambda: self._knowledge.seal_key,
             touch=self._touch,
+        )
+        self._checks = Checks(
+            cluster=settings.cluster,
+            bus=bus,
+            reservations=self._knowledge.reservations,
+            retry_seconds=settings.check_retry_seconds,
+            now=now,
         )
         self._unread = {"HOSTS", "OBSERVED", "ADMISSIONS", "CHECKS"}
         self._hosts_read = asyncio.Event()
@@ -116,6 +125,8 @@ class Session:
                 group.create_task(self._follow(stream, filter_, take))
             group.create_task(self._decide())
             group.create_task(self._sweep())
+            if self._tools.hosts is not None and self._settings.upkeep_seconds:
+                group.create_task(self._upkeep(self._tools.hosts).run())
 
     # --- reading ---
 
@@ -212,49 +223,13 @@ class Session:
             await self._make_offer()
             for platform in self._knowledge.take_dirty():
                 await self._decide_platform(platform)
-            await self._answer_checks()
+            await self._checks.answer(self._knowledge.config)
 
     async def _make_offer(self) -> None:
         offer = self._knowledge.offer_to_make(self._now())
         if offer is not None:
             await self._bus.publish(offer)
             self._knowledge.offer = offer
-
-    async def _answer_checks(self) -> None:
-        """Say of each reservation how far its machines are, where that was not said yet."""
-        reservations = self._knowledge.reservations
-        for admission in reservations.take_unanswered():
-            answer = reservations.answer(admission, self._knowledge.config)
-            for check in reservations.checks_of(admission):
-                if not reservations.is_said(admission, check, answer):
-                    await self._answer(admission, check, answer)
-
-    async def _answer(self, admission: Admission, check: str, answer: Answer) -> None:
-        retry = self._settings.check_retry_seconds
-        said = CheckState(
-            cluster=self._cluster,
-            namespace=admission.namespace,
-            name=admission.name,
-            uid=admission.uid,
-            check=check,
-            state=answer.state,
-            message=answer.message,
-            requeue_after_seconds=retry if answer.state == "Retry" else None,
-            attempt=admission.number,
-            # Quota ignores what is older than its reservation, and our clock may be behind.
-            at=max(self._now(), admission.decided_at),
-            traceparent=admission.traceparent,
-        )
-        latest = await self._bus.latest("CHECKS", said.subject)
-        if latest is not None:
-            known = self._knowledge.reservations.sequence_of(admission, check)
-            if known < latest.sequence:
-                raise FencedError(f"{said.subject}: somebody else has answered")
-        sequence = await self._bus.publish(
-            said, expect_subject=latest.sequence if latest is not None else 0
-        )
-        self._knowledge.reservations.remember(said, sequence)
-        log.info("check", workload=said.name, state=said.state, message=said.message)
 
     async def _decide_platform(self, platform: str) -> None:
         before = self._knowledge.book(platform)
@@ -300,8 +275,10 @@ class Session:
                     host_keys=source.host_keys,
                 )
             case MachineSpec(ssh_secret=secret) if secret:
+                windows = source.system is System.WINDOWS
+                user = self._tools.registry.ssh_user(source.provider)
                 return Access(
-                    user=self._tools.registry.ssh_user(source.provider),
+                    user="Administrator" if windows else user,
                     secret=secret,
                     sudo_commands=source.sudo_commands,
                 )
@@ -423,7 +400,27 @@ class Session:
                 case Release(uid=uid, host=host):
                     log.info("place released", platform=platform, host=host, uid=uid)
 
-    # --- sweeping ---
+    # --- keeping ---
+
+    def _upkeep(self, hosts: Hosts) -> Upkeep:
+        return Upkeep(
+            hosts=hosts,
+            listed=self._listed,
+            access=self._access,
+            users_on=self._users_on,
+            metrics=self._tools.metrics,
+            every_seconds=self._settings.upkeep_seconds,
+            call_seconds=self._settings.upkeep_call_seconds,
+            update=self._settings.upkeep_update,
+        )
+
+    def _listed(self) -> list[Host]:
+        return list(self._knowledge.config.hosts.values())
+
+    def _users_on(self, host: str) -> list[str]:
+        shelves = self._knowledge.shelves.values()
+        seats = [seat for shelf in shelves for seat in shelf.book.seats.values()]
+        return sorted(user_of(namespace=s.namespace, name=s.name) for s in seats if s.host == host)
 
     async def _sweep(self) -> None:
         while True:

@@ -1,11 +1,14 @@
 # Runs on a host, as root:  sh -s -- prepare USER PUBLIC_KEY EXPIRY SUDO_COMMANDS  or  sh -s -- clean USER
+# or  sh -s -- keep_up - "USER USER" IDLE_MINUTES yes|no
 # Every step may be repeated, also after it was cut off anywhere.
 set -eu
 umask 022
 action=$1 user=$2
 etc=${SLUICEGATE_ETC:-/etc}
 
-case $user in u-*[!0-9a-f]* | u-) echo "not a user of ours: $user" >&2; exit 64 ;; u-*) ;; *) echo "not a user of ours: $user" >&2; exit 64 ;; esac
+ours() { case $1 in u-*[!0-9a-f]* | u-) return 1 ;; u-*) return 0 ;; *) return 1 ;; esac; }
+
+[ "$action" = keep_up ] || ours "$user" || { echo "not a user of ours: $user" >&2; exit 64; }
 
 there() { id -u "$user" >/dev/null 2>&1; }
 
@@ -51,8 +54,35 @@ clean() {
     rm -rf "${home:?}"
 }
 
+keep_up() {
+    removed=0
+    for home in "${SLUICEGATE_HOME:-/home}"/u-*; do
+        user=${home##*/}
+        ours "$user" && [ -d "$home" ] || continue
+        case " $1 " in *" $user "*) continue ;; esac
+        # What its builds write changes directories: an idle home was not touched at its top for as long.
+        [ -n "$(find "$home" -maxdepth 0 -mmin "+$2")" ] || continue
+        ( clean ) && removed=$((removed + 1)) || echo "$user cannot be removed" >&2
+    done
+    updated=no
+    if [ "$3" = yes ]; then
+        for tool in dnf yum zypper apt-get; do
+            command -v "$tool" >/dev/null 2>&1 || continue
+            case $tool in
+                apt-get) apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq -y upgrade ;;
+                zypper) zypper --non-interactive --quiet update ;;
+                *) "$tool" -q -y update ;;
+            esac >/dev/null </dev/null
+            updated=yes
+            break
+        done
+    fi
+    echo "users removed: $removed, updated: $updated"
+}
+
 shift 2
 case $action in
+    keep_up) keep_up "$@" ;;
     prepare) prepare "$@" ;;
     clean) clean ;;
     *) echo "no such action: $action" >&2; exit 64 ;;

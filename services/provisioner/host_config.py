@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 from services.provisioner.instance_tags import check_instance_tag
 from services.provisioner.platforms import PlatformFormatError, check_platform, key_of
+from services.provisioner.systems import System, system_of
 
 __all__ = [
     "KNOWN_TYPES",
@@ -76,6 +77,7 @@ class MachineSpec:
     """What to order for a platform, and from whom."""
 
     provider: str
+    system: System = System.LINUX
     max_instances: int
     tag: str
     allocation_timeout_seconds: int = ALLOCATION_TIMEOUT_SECONDS
@@ -242,6 +244,7 @@ class _Parser:
         machines = self._machines(platform, prefix, fields)
         if not shared:
             return DynamicPlatform(platform=platform, machines=machines)
+        _check_shared(f"{prefix}concurrency", platform)
         return PoolPlatform(
             platform=platform,
             machines=machines,
@@ -263,6 +266,7 @@ class _Parser:
             _check_ssh_secret(prefix, ssh_secret, platform=platform, provider=provider)
         return MachineSpec(
             provider=provider,
+            system=system_of(platform),
             max_instances=_number(prefix, fields, "max-instances"),
             tag=tag or self._data.get("instance-tag", "").strip(),
             allocation_timeout_seconds=_number(
@@ -335,6 +339,7 @@ def _host(name: str, fields: Mapping[str, str]) -> Host:
         platform = check_platform(fields.get("platform", ""))
     except PlatformFormatError as error:
         raise _BadValueError(f"{prefix}platform: {error}") from error
+    _check_shared(f"{prefix}platform", platform)
     concurrency = 0
     if "concurrency" in fields:
         concurrency = _number(prefix, fields, "concurrency", maximum=CONCURRENCY_MAX)
@@ -370,6 +375,15 @@ def _number(
     if number < 1 or (maximum is not None and number > maximum):
         raise _BadValueError(f"{prefix}{field}: invalid value '{value}': must be {wanted}")
     return number
+
+
+def _check_shared(key: str, platform: str) -> None:
+    """Images of Windows and macOS bring one user, whose key is taken once."""
+    system = system_of(platform)
+    if system is not System.LINUX:
+        raise _BadValueError(
+            f"{key}: a machine of {system} serves one TaskRun: '{platform}' belongs in dynamic-platforms"
+        )
 
 
 def _check_ssh_secret(prefix: str, secret: str, *, platform: str, provider: str) -> None:

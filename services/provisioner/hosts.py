@@ -1,23 +1,27 @@
 """What the provisioner needs from a host that it has a place on, in the provisioner's own words."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
 from services.provisioner.book import Access
+from services.provisioner.systems import System
 
 __all__ = ["HostError", "HostRefusedError", "HostUnreachableError", "Hosts", "Place"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A TaskRun's user on a host."""
+    """A host, and a TaskRun's user on it."""
 
     host: str
     address: str
     access: Access
-    user: str
-    """Unique to the TaskRun: making it twice makes one."""
+    user: str = ""
+    """Unique to the TaskRun: making it twice makes one. Empty: the host itself is meant."""
+
+    system: System = System.LINUX
 
 
 class HostError(Exception):
@@ -41,6 +45,17 @@ class Hosts(Protocol):
 
     async def prepare(self, place: Place, *, public_key: str, expires_at: datetime) -> None:
         """Make the user, let `public_key` in until `expires_at` and no other key, set its limits."""
+
+    async def take_key(self, place: Place) -> bytes:
+        """The private key that a machine made for its only user (Windows, macOS)."""
+
+    async def keep_up(
+        self, place: Place, *, keep: Sequence[str], idle_seconds: int, update: bool
+    ) -> str:
+        """Remove our users that are idle for so long, those to `keep` excepted; `update` the system.
+
+        Returns what was done, in words.
+        """
 
     async def clean(self, place: Place) -> None:
         """Remove the user with all that it has and runs. Does nothing if there is none."""

@@ -43,6 +43,7 @@ class Metrics:
         self._prepared = counter("provisioning_successes", "Hosts prepared for a TaskRun.")
         self._unprepared = counter("provisioning_failures", "Hosts that could not be prepared.")
         self._unclean = counter("cleanup_failures", "Users that could not be removed from a host.")
+        self._neglected = counter("host_upkeep_failures", "Visits to static hosts that failed.")
         self._refused = counter("host_allocation_failures", "TaskRuns that got no host.")
         self._orphans = Counter(
             "orphan_machines", "Machines without a record, ended.", (), subsystem=SUBSYSTEM,
@@ -86,6 +87,10 @@ class Metrics:
     def cleanup_failed(self, platform: str) -> None:
         """A user stays on a host."""
         self._unclean.labels(platform).inc()
+
+    def upkeep_failed(self, platform: str) -> None:
+        """A static host could not be kept up."""
+        self._neglected.labels(platform).inc()
 
     def orphan_ended(self) -> None:
         """A machine was found that no record knows."""

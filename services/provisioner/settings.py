@@ -46,6 +46,15 @@ class ProvisionerSettings(ServiceSettings):
     host_patience_seconds: Annotated[float, Field(gt=0)] = 180.0
     """A host that cannot be prepared for so long is given up, for that TaskRun."""
 
+    upkeep_seconds: Annotated[float, Field(ge=0)] = 86_400.0
+    """How often each static host is visited: users that nobody knows go, and it is updated. 0: never."""
+
+    upkeep_update: bool = True
+    """Whether such a visit updates the host's packages."""
+
+    upkeep_call_seconds: Annotated[float, Field(gt=0)] = 1800.0
+    """How long one such visit may take."""
+
     clean_patience_seconds: Annotated[float, Field(gt=0)] = 600.0
     """A user that cannot be removed from its host for so long is left there, without a way in."""
 

@@ -6,6 +6,7 @@ machines whose address nobody knows beforehand. A host without either is not ent
 """
 
 import shlex
+from collections.abc import Sequence
 from datetime import datetime
 from importlib.resources import files
 from typing import Any, Final
@@ -15,6 +16,7 @@ import asyncssh
 from services.provisioner.book import Access
 from services.provisioner.hosts import HostRefusedError, HostUnreachableError, Place
 from services.provisioner.secrets import SecretError, Secrets
+from services.provisioner.systems import System
 
 __all__ = ["SshHosts"]
 
@@ -44,15 +46,52 @@ class SshHosts:
         """Remove the user."""
         await self._run(place, "clean")
 
-    async def _run(self, place: Place, action: str, *arguments: str) -> None:
-        options = self._options(place, action)
-        words = [action, place.user, *arguments]
+    async def take_key(self, place: Place) -> bytes:
+        """Read the private key that the machine's image left for its user."""
+        if place.system is System.WINDOWS:
+            path = rf"C:\Users\{place.access.user}\{place.user}"
+            command = f'powershell -NoProfile -Command "Get-Content -Raw {path}"'
+        else:
+            command = f"cat {shlex.quote(f'/Users/{place.access.user}/{place.user}')}"
+        text = (await self._do(place, "take the key", command)).replace("\r\n", "\n")
+        try:
+            asyncssh.import_private_key(text)
+        except asyncssh.KeyImportError as error:
+            # The image may still be writing it. What was read is not quoted.
+            raise HostUnreachableError(place.host, "take the key", "it is none yet") from error
+        return text.encode()
+
+    async def keep_up(
+        self, place: Place, *, keep: Sequence[str], idle_seconds: int, update: bool
+    ) -> str:
+        """Remove idle users, and update."""
+        words = [" ".join(keep), str(idle_seconds // 60), "yes" if update else "no"]
+        said = await self._run(place, "keep_up", *words, seconds=None)
+        return said.strip()[-SAID_MAX:]
+
+    async def _run(
+        self, place: Place, action: str, *arguments: str, seconds: float | None = COMMAND_SECONDS
+    ) -> str:
+        words = [action, place.user or "-", *arguments]
         command = "sh -s -- " + " ".join(shlex.quote(word) for word in words)
         if place.access.user != "root":
             command = f"sudo -n {command}"
+        return await self._do(place, action, command, script=self._script, seconds=seconds)
+
+    async def _do(
+        self,
+        place: Place,
+        action: str,
+        command: str,
+        *,
+        script: str = "",
+        seconds: float | None = COMMAND_SECONDS,
+    ) -> str:
+        """Run a command; return what it wrote. `seconds` None: whoever calls has a time-out."""
+        options = self._options(place, action)
         try:
             async with asyncssh.connect(**options) as connection:
-                result = await connection.run(command, input=self._script, timeout=COMMAND_SECONDS)
+                result = await connection.run(command, input=script, timeout=seconds)
         except asyncssh.HostKeyNotVerifiable as error:
             reason = "its key is none of those that it may have"
             raise HostRefusedError(place.host, action, reason) from error
@@ -63,6 +102,7 @@ class SshHosts:
             said = str(result.stderr or "").strip()[-SAID_MAX:]
             reason = f"the script ended with {result.exit_status}: {said}"
             raise HostUnreachableError(place.host, action, reason)
+        return str(result.stdout or "")
 
     def _options(self, place: Place, action: str) -> dict[str, Any]:
         access = place.access

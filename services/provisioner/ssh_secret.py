@@ -4,26 +4,20 @@ No key is among these: a machine of the `fake` provider has none, and key materi
 bus.
 """
 
-import hashlib
 from typing import Final
 
-__all__ = ["LOCALHOST", "VOLUME_PREFIX", "error_secret", "local_secret", "remote_secret", "user_of"]
+from services.provisioner.systems import builder_of
+
+__all__ = ["LOCALHOST", "VOLUME_PREFIX", "error_secret", "local_secret", "remote_secret"]
 
 VOLUME_PREFIX: Final = "multi-platform-ssh-"
 LOCALHOST: Final = "localhost"
-_USER_DIGITS: Final = 28
 
 
-def user_of(*, namespace: str, name: str) -> str:
-    """The user on the remote host: one per TaskRun, within the length that Linux allows."""
-    digest = hashlib.md5(f"{name}{namespace}\n".encode(), usedforsecurity=False)
-    return f"u-{digest.hexdigest()[:_USER_DIGITS]}"
-
-
-def remote_secret(*, namespace: str, name: str, address: str) -> dict[str, str]:
+def remote_secret(platform: str, *, namespace: str, name: str, address: str) -> dict[str, str]:
     """Build on another machine."""
-    user = user_of(namespace=namespace, name=name)
-    return {"host": f"{user}@{address}", "user-dir": f"/home/{user}"}
+    builder = builder_of(platform, namespace=namespace, name=name)
+    return {"host": f"{builder.user}@{address}", "user-dir": builder.home}
 
 
 def local_secret() -> dict[str, str]:

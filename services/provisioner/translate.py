@@ -166,7 +166,12 @@ def to_host_state(
             secret = (
                 local_secret()
                 if host == LOCALHOST
-                else remote_secret(namespace=request.namespace, name=request.name, address=address)
+                else remote_secret(
+                    request.platform,
+                    namespace=request.namespace,
+                    name=request.name,
+                    address=address,
+                )
             )
             placed = {"state": "ready", "host": host, "address": address, "secret": secret}
             return state.model_copy(update={**placed, "sealed": sealed or None})

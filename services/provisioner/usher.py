@@ -23,7 +23,7 @@ from services.provisioner.hosts import (
     HostUnreachableError,
     Place,
 )
-from services.provisioner.ssh_secret import user_of
+from services.provisioner.systems import System, builder_of, system_of
 from services.provisioner.verdicts import Cleaned, Prepared, SeatReport, Unusable
 from shared.contracts.seal import KEY_BYTES, Entropy, seal
 
@@ -78,6 +78,7 @@ class Usher:
         self,
         *,
         cluster: str,
+        platform: str,
         seat: Seat,
         hosts: Hosts,
         keys: Keys,
@@ -88,6 +89,7 @@ class Usher:
         entropy: Entropy,
     ) -> None:
         self._cluster = cluster
+        self._platform = platform
         self._seat: Seat | None = seat
         self._hosts = hosts
         self._keys = keys
@@ -118,7 +120,7 @@ class Usher:
             await self._changed.wait()
 
     async def _prepare(self, seat: Seat) -> None:
-        place, began = _place(seat), self._time()
+        place, began = self._place(seat), self._time()
         while not self._changed.is_set():
             reader = self._seal_key()
             if reader is None:
@@ -126,11 +128,9 @@ class Usher:
                 await self._pause(WAIT_FOR_PATCHER_SECONDS)
                 began = self._time()
                 continue
-            private, public = self._key_pair()
-            expires_at = self._now() + timedelta(seconds=self._manners.key_life)
             try:
                 async with asyncio.timeout(self._manners.call):
-                    await self._hosts.prepare(place, public_key=public, expires_at=expires_at)
+                    private = await self._private_key(place)
             except HostRefusedError as error:
                 log.error("host refused", host=seat.host, error=str(error))
                 self._report(seat.uid, Unusable(reason=error.reason))
@@ -152,8 +152,17 @@ class Usher:
             self._report(seat.uid, Prepared(sealed=box))
             return
 
+    async def _private_key(self, place: Place) -> bytes:
+        """The key that opens the host for the TaskRun, from now on."""
+        if place.system is not System.LINUX:
+            return await self._hosts.take_key(place)
+        private, public = self._key_pair()
+        expires_at = self._now() + timedelta(seconds=self._manners.key_life)
+        await self._hosts.prepare(place, public_key=public, expires_at=expires_at)
+        return private
+
     async def _clean(self, seat: Seat) -> None:
-        place, began, pause = _place(seat), self._time(), self._manners.retry
+        place, began, pause = self._place(seat), self._time(), self._manners.retry
         while not self._changed.is_set():
             try:
                 async with asyncio.timeout(self._manners.call):
@@ -171,6 +180,17 @@ class Usher:
                 return
             self._report(seat.uid, Cleaned())
             return
+
+    def _place(self, seat: Seat) -> Place:
+        assert seat.access is not None, "nobody is sent where nobody has to go"
+        builder = builder_of(self._platform, namespace=seat.namespace, name=seat.name)
+        return Place(
+            host=seat.host,
+            address=seat.address,
+            access=seat.access,
+            user=builder.user,
+            system=system_of(self._platform),
+        )
 
     async def _pause(self, seconds: float) -> None:
         """Wait, less long if the record changes."""
@@ -195,16 +215,6 @@ class Usher:
     @staticmethod
     def _time() -> float:
         return asyncio.get_running_loop().time()
-
-
-def _place(seat: Seat) -> Place:
-    assert seat.access is not None, "nobody is sent where nobody has to go"
-    return Place(
-        host=seat.host,
-        address=seat.address,
-        access=seat.access,
-        user=user_of(namespace=seat.namespace, name=seat.name),
-    )
 
 
 def _reason(error: Exception) -> str:

@@ -28,6 +28,10 @@ _STUBS = {
     "systemctl": 'echo "systemctl $*" >>"$SLUICEGATE_ETC/calls"',
     "loginctl": 'echo "loginctl $*" >>"$SLUICEGATE_ETC/calls"',
     "sudo": 'shift; exec "$@"',
+    "cat": 'case ${1:-} in /Users/*) exec /bin/cat "$SLUICEGATE_HOME$1" ;; *) exec /bin/cat "$@" ;; esac',
+    "powershell": 'printf "%s\\n" "$*" >>"$SLUICEGATE_ETC/calls"; '
+    'sed "s/$/\r/" "$SLUICEGATE_HOME/Users/admin/konflux-builder"',
+    "dnf": 'echo "dnf $*" >>"$SLUICEGATE_ETC/calls"; exit "${DNF_STATUS:-0}"',
 }
 
 

@@ -178,6 +178,23 @@ BAD = {
         data=GOOD | {"host.address": "10.0.0.1"}, what="host.",
         error="host.address: the name of the host is missing",
     ),
+    "a machine of Windows is shared by nobody": Bad(
+        data=GOOD
+        | {
+            "dynamic-pool-platforms": "linux/s390x,windows/amd64",
+            **{f"dynamic.windows-amd64.{key}": value for key, value in (
+                ("type", "fake"), ("max-instances", "1"), ("concurrency", "2"), ("max-age", "9"))},
+        },
+        what="windows/amd64", still=["linux/arm64"],
+        error="dynamic.windows-amd64.concurrency: a machine of windows serves one TaskRun: "
+        "'windows/amd64' belongs in dynamic-platforms",
+    ),
+    "a static host runs Linux": Bad(
+        data=GOOD | {"host.power.example.com.platform": "macos-mac2metal/arm64"},
+        what="host.power.example.com", still=["linux/arm64"],
+        error="host.power.example.com.platform: a machine of macos serves one TaskRun: "
+        "'macos-mac2metal/arm64' belongs in dynamic-platforms",
+    ),
     "a tag that is no pair is told": Bad(
         data=GOOD | {"additional-instance-tags": "team=a,oops"}, what="additional-instance-tags",
         error="'oops' is no key=value", still=["linux/arm64"],

@@ -276,3 +276,76 @@ def test_fifty_who_wait_for_one_host_are_served_in_their_order() -> None:
             assert order == ["holder", *(build["metadata"]["name"] for build in builds)]
 
         stage.act(drive)
+
+
+def test_a_mac_gives_the_key_that_its_image_made() -> None:
+    macs = {
+        "dynamic-platforms": "macos-mac2metal/arm64",
+        **{f"dynamic.macos-mac2metal-arm64.{key}": value for key, value in (
+            ("type", "fake"), ("max-instances", "1"), ("check-interval", "1"), ("ssh-secret", "macs"))},
+    }  # fmt: skip
+    with Places() as stage:
+
+        async def drive() -> None:
+            build = task_run("build", "macos-mac2metal/arm64")
+            await stage.run_task(build)
+            ready = await stage.until("build", "ready")
+            assert ready.secret == {
+                "host": f"konflux-builder@{ready.address}",
+                "user-dir": "/Users/konflux-builder",
+            }
+            assert opened(ready)["id_rsa"].startswith("-----BEGIN OPENSSH PRIVATE KEY-----")
+            assert stage.users() == 0, "nobody was made there"
+            await stage.finish(build)
+            await stage.until("build", "released")
+            assert stage.alive() == []
+
+        stage.act(drive, config=macs)
+
+
+def test_static_hosts_are_visited_a_minute_after_the_start_and_every_day_one_after_the_other() -> (
+    None
+):
+    with Places() as stage:
+
+        async def drive() -> None:
+            await asyncio.sleep(59)
+            assert stage.fleet.visits == []
+            await asyncio.sleep(5)
+            assert stage.fleet.visits == ["power-1"]
+            await asyncio.sleep(600)
+            assert stage.fleet.visits == ["power-1", "power-2"]
+            await asyncio.sleep(86_400 - 600)
+            assert stage.fleet.visits == ["power-1", "power-2", "power-1"]
+
+        stage.act(drive, config=TWO)
+
+
+def test_a_visit_removes_whom_nobody_knows_and_leaves_who_has_a_place() -> None:
+    with Places() as stage:
+
+        async def drive() -> None:
+            stage.fleet.on("power-1")["u-lost"] = "key"
+            stage.fleet.touched["power-1", "u-lost"] = 0.0
+            build = task_run("build", "linux/ppc64le")
+            await stage.run_task(build)
+            await stage.until("build", "ready")
+            await asyncio.sleep(86_400 + 120)
+            assert [user[:2] for user in stage.fleet.on("power-1")] == ["u-"]
+            assert "u-lost" not in stage.fleet.on("power-1")
+
+        stage.act(drive)
+
+
+def test_a_host_that_cannot_be_visited_is_visited_the_next_day_and_harms_no_other() -> None:
+    with Places() as stage:
+
+        async def drive() -> None:
+            stage.fleet.silent.add("power-1")
+            await asyncio.sleep(700)
+            assert stage.fleet.visits == ["power-2"]
+            stage.fleet.silent.clear()
+            await asyncio.sleep(86_400)
+            assert stage.fleet.visits == ["power-2", "power-1", "power-2"]
+
+        stage.act(drive, config=TWO)

@@ -1,6 +1,8 @@
 """Users on hosts, over a real SSH connection and by the real script."""
 
 import asyncio
+import os
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,6 +13,7 @@ import pytest
 
 from services.provisioner.hosts import HostRefusedError, HostUnreachableError
 from services.provisioner.ssh_hosts import SshHosts
+from services.provisioner.systems import System
 from tests.unit.provisioner.ssh_host import USER, SshHost, ssh_host
 
 LATER = datetime.now(UTC) + timedelta(hours=1)
@@ -125,3 +128,62 @@ async def test_a_script_that_fails_is_quoted(host: SshHost) -> None:
     place = replace(host.place(), user="root")
     with pytest.raises(HostUnreachableError, match="ended with 64: not a user of ours: root"):
         await SshHosts(host.secrets).clean(place)
+
+
+@pytest.mark.parametrize("system", [System.MACOS, System.WINDOWS])
+async def test_a_machine_with_one_user_gives_the_key_that_its_image_left(
+    host: SshHost, system: System
+) -> None:
+    private, _ = key_pair()
+    place = replace(host.place(), user="konflux-builder", system=system)
+    with pytest.raises(HostUnreachableError):
+        await SshHosts(host.secrets).take_key(place)
+    path = host.home / "Users/admin/konflux-builder"
+    path.parent.mkdir(parents=True)
+    path.write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nhalf of")
+    with pytest.raises(HostUnreachableError, match="it is none yet") as told:
+        await SshHosts(host.secrets).take_key(place)
+    assert "half of" not in str(told.value), "what was read is not quoted"
+
+    path.write_bytes(private)
+    assert await SshHosts(host.secrets).take_key(place) == private
+    if system is System.WINDOWS:
+        calls = (host.etc / "calls").read_text()
+        assert r"Get-Content -Raw C:\Users\admin\konflux-builder" in calls
+
+
+async def test_a_visit_removes_idle_users_of_ours_and_updates(host: SshHost) -> None:
+    day, hours = 86_400, 12 * 3_600
+    idle, busy, fresh = ("u-" + digit * 28 for digit in "abc")
+    for name, age in (
+        (idle, 2 * day),
+        (busy, 2 * day),
+        (fresh, hours),
+        ("u-nobody", 9 * day),
+        ("alice", 9 * day),
+    ):
+        (host.home / name).mkdir()
+        then = time.time() - age
+        os.utime(host.home / name, (then, then))
+
+    said = await SshHosts(host.secrets).keep_up(
+        replace(host.place(), user=""), keep=[busy], idle_seconds=day, update=True
+    )
+
+    assert said == "users removed: 1, updated: yes"
+    left = sorted(path.name for path in host.home.iterdir())
+    assert left == sorted(["alice", busy, fresh, "u-nobody"])
+    assert "dnf -q -y update" in (host.etc / "calls").read_text()
+
+
+async def test_a_visit_may_leave_the_packages_alone(host: SshHost) -> None:
+    place = replace(host.place(), user="")
+    said = await SshHosts(host.secrets).keep_up(place, keep=[], idle_seconds=60, update=False)
+    assert said == "users removed: 0, updated: no"
+
+
+async def test_an_update_that_fails_is_told(host: SshHost) -> None:
+    (host.etc.parent / "bin" / "dnf").write_text("#!/bin/sh\necho 'no mirrors left' >&2\nexit 1\n")
+    place = replace(host.place(), user="")
+    with pytest.raises(HostUnreachableError, match="ended with 1: no mirrors left"):
+        await SshHosts(host.secrets).keep_up(place, keep=[], idle_seconds=60, update=True)

@@ -132,10 +132,20 @@ def test_a_platform_inside_of_a_key_has_dashes() -> None:
 def test_the_secret_of_a_remote_host_names_user_and_home() -> None:
     # md5 of "build", "team-a" and a line feed, 28 digits: as the provisioning script computes it.
     user = "u-b4de4c6dcae1e1499596fd77b398"
-    assert remote_secret(namespace="team-a", name="build", address="10.0.0.7") == {
-        "host": f"{user}@10.0.0.7",
-        "user-dir": f"/home/{user}",
-    }
+    found = remote_secret("linux/arm64", namespace="team-a", name="build", address="10.0.0.7")
+    assert found == {"host": f"{user}@10.0.0.7", "user-dir": f"/home/{user}"}
+
+
+@pytest.mark.parametrize(
+    ("platform", "home"),
+    [
+        ("windows-4xlarge/amd64", r"C:\\Users\\konflux-builder"),
+        ("macos-mac2metal/arm64", "/Users/konflux-builder"),
+    ],
+)
+def test_windows_and_macos_have_one_user_each(platform: str, home: str) -> None:
+    found = remote_secret(platform, namespace="team-a", name="build", address="10.0.0.7")
+    assert found == {"host": "konflux-builder@10.0.0.7", "user-dir": home}
 
 
 def test_the_secret_of_a_local_build_names_localhost_only() -> None:
