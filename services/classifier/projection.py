@@ -1,7 +1,7 @@
 """From a job and its Workload object to the state of one workload. Pure."""
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from services.classifier.machines import Machines
 from services.classifier.policy import DEFAULT_POLICY, Policy
@@ -47,7 +47,7 @@ def project_job(
     namespace = metadata["namespace"]
     problems: list[str] = []
     raw = _collect(problems, lambda: integration.pod_sets(job), [])
-    raw = _as_asked(raw, workload)
+    asked_now, raw = raw, _as_asked(raw, workload)
     pod_sets = _asked(problems, raw, namespace=namespace, around=around, policy=policy)
     spec = (workload or {}).get("spec") or {}
     # A queue label that vanished after admission does not free the job of its quota.
@@ -97,6 +97,8 @@ def project_job(
         ],
         inadmissible="; ".join(problems) or None,
         unresolved=priority.missing,
+        outgrown=None if held else _outgrown(integration.kind.kind, asked_now, workload),
+        on_eviction=_on_eviction(job, integration, queue=queue, around=around),
         held=held,
         on_hold=_on_hold(metadata),
         pods_active=active,
@@ -163,6 +165,18 @@ def project_foreign(
     )
 
 
+def _on_eviction(
+    job: Object, integration: Integration, *, queue: str, around: Surroundings
+) -> Literal["suspend", "recreate", "run-on"]:
+    """A kind that cannot be suspended is left to run, unless its queue wants it stopped and made anew."""
+    if integration.stop(job) is not None:
+        return "suspend"
+    namespace = job["metadata"]["namespace"]
+    wanted = around.queue_annotation(namespace, queue, names.ON_PREEMPTION)
+    can = wanted == names.STOP_AND_RECREATE and integration.end(job) is not None
+    return "recreate" if can else "run-on"
+
+
 def tombstone(last: WorkloadState) -> WorkloadState:
     """The end of a workload whose job was deleted."""
     changes = {"phase": "gone", "pods_active": False, "held": True, "admission": None}
@@ -184,6 +198,20 @@ def _as_asked(raw: list[Object], workload: Object | None) -> list[Object]:
         return raw
     original = {p.get("name"): p for p in (workload.get("spec") or {}).get("podSets") or []}
     return [_one_as_asked(now, original.get(now.get("name"))) for now in raw]
+
+
+def _outgrown(kind: str, raw: list[Object], workload: Object | None) -> str | None:
+    """More pods than were admitted: the API server lets a running job ask for them."""
+    if workload is None or not reserves(workload):
+        return None
+    admission = workload["status"].get("admission") or {}
+    given = {p.get("name"): p.get("count") for p in admission.get("podSetAssignments") or []}
+    for now in raw:
+        name, count = now.get("name"), int(now.get("count") or 0)
+        admitted = given.get(name)
+        if admitted is not None and count > int(admitted):
+            return f"the {kind} asks for {count} pods in {name}; {admitted} were admitted"
+    return None
 
 
 def _one_as_asked(now: Object, was: Object | None) -> Object:

@@ -10,6 +10,7 @@ from services.patcher.anchor import is_marked
 from services.patcher.anchors import Anchors
 from services.patcher.events import Events
 from services.patcher.mirror import Mirror
+from services.patcher.recreate import Recreation
 from services.patcher.status import EVICTED, Conditions
 from services.patcher.writer import Writer, may_pass
 from shared.bus.port import Bus, LaterError
@@ -27,6 +28,9 @@ __all__ = ["Jobs"]
 log = structlog.get_logger(__name__)
 
 RELEASE_REFUSED: Final = "ReleaseRefused"
+STOP_REFUSED: Final = "StopRefused"
+DEACTIVATED: Final = "Deactivated"
+"""Reasons of an eviction begin with it after which the job is not to run again."""
 
 
 class Jobs:
@@ -54,6 +58,7 @@ class Jobs:
         self._not_seen_seconds = not_seen_seconds
 
     async def find(self, state: WorkloadState) -> tuple[Object | None, Integration]:
+        self._recreation = Recreation(writer=writer, events=events)
         """The job of that life, and how its kind is treated; None if it is gone."""
         assert state.owner is not None
         group = state.owner.api_version.rpartition("/")[0]
@@ -123,14 +128,15 @@ class Jobs:
         def patch(current: Object) -> Patch | None:
             return None if integration.held(current) else integration.stop(current)
 
+        if integration.stop(job) is None and not integration.held(job):
+            await self._end(state, admission, job, integration)
+            return
         try:
             after = await self._writer.patch(integration.kind, job, patch)
         except NotFoundError:
             return
-        if not integration.held(after):
-            text = f"a started {integration.kind.kind} cannot be stopped and resumed"
-            await self.report(state, admission, "refused", "suspend", message=text, after=after)
-            return
+        if not integration.held(after) and integration.stop(after) is None:
+            raise LaterError(f"{integration.kind.kind} {state.name} started meanwhile")
         if after is not job:
             evicted = Conditions.of(workload, at=admission.decided_at).get(EVICTED) or {}
             text = str(evicted.get("message") or admission.message)
@@ -141,6 +147,30 @@ class Jobs:
         """Give a stopped job back what its flavors and a partial admission had changed.
 
         How it was is in the Workload's pod sets, which nobody changes while it has quota. This goes
+    async def _end(
+        self, state: WorkloadState, admission: Admission, job: Object, integration: Integration
+    ) -> None:
+        """Its kind cannot be suspended. Where nobody wants it ended, it runs on, and holds its quota."""
+        for_good = admission.reason.startswith(DEACTIVATED)
+        if integration.finish(job) is not None:
+            return  # Its end is on its way.
+        if not for_good and state.on_eviction != "recreate":
+            text = f"a started {integration.kind.kind} cannot be stopped and resumed"
+            await self.report(state, admission, "refused", "suspend", message=text, after=job)
+            return
+        try:
+            after = await self._recreation.end(
+                job, integration, why=admission.message, anew=not for_good
+            )
+        except RefusedError as error:
+            if may_pass(error):
+                raise
+            self._events.say(integration.kind, job, STOP_REFUSED, str(error), type_="Warning")
+            await self.report(state, admission, "refused", "suspend", message=str(error), after=job)
+            return
+        if after is not None:
+            await self.report(state, admission, "applied", "suspend", after=after)
+
         before QuotaReserved=False: from then on the job itself says what it asks.
         """
         job, integration = await self.find(state)

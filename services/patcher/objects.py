@@ -1,6 +1,6 @@
 """The Workload object of a job, as Kueue makes it (`research/kueue.md` 3.1, 3.4). Pure."""
 
-from typing import Any
+from typing import Any, Final
 
 from services.patcher.status import is_being_put_out
 from shared.contracts import names
@@ -10,8 +10,9 @@ from shared.integrations import Integration
 
 __all__ = ["finalizer_patch", "inactive_patch", "spec_patch", "workload_object"]
 
-_GROUPS = {
-    "kueue.x-k8s.io/workloadpriorityclass": ("kueue.x-k8s.io", "WorkloadPriorityClass"),
+_WORKLOAD_CLASS: Final = "kueue.x-k8s.io/workloadpriorityclass"
+_GROUPS: Final = {
+    _WORKLOAD_CLASS: ("kueue.x-k8s.io", "WorkloadPriorityClass"),
     "scheduling.k8s.io/priorityclass": ("scheduling.k8s.io", "PriorityClass"),
 }
 
@@ -52,6 +53,26 @@ def spec_patch(
 ) -> Object | None:
     """What to change while it waits: the job asks for something else now. None: nothing."""
     wanted, spec = _spec(state, job, integration), obj.get("spec") or {}
+    changed = {key: value for key, value in wanted.items() if spec.get(key) != value}
+    if not changed:
+        return None
+    return {"metadata": {"uid": obj["metadata"]["uid"]}, "spec": changed}
+
+
+def priority_patch(obj: Object, state: WorkloadState) -> Object | None:
+    """What to change while it has quota: one WorkloadPriorityClass for another, or its new value.
+
+    The API allows no more then. None: nothing.
+    """
+    spec = obj.get("spec") or {}
+    group, kind = _GROUPS[_WORKLOAD_CLASS]
+    reference = spec.get("priorityClassRef") or {}
+    if state.priority_class_source != _WORKLOAD_CLASS or reference.get("kind") != kind:
+        return None
+    wanted = {
+        "priority": state.priority,
+        "priorityClassRef": {"group": group, "kind": kind, "name": state.priority_class},
+    }
     changed = {key: value for key, value in wanted.items() if spec.get(key) != value}
     if not changed:
         return None

@@ -63,6 +63,10 @@ class Stage:
                     kinds.NAMESPACE,
                     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
                 )
+            if obj["kind"] == "ResourceFlavor" and await self._is_there(
+                kinds.RESOURCE_FLAVOR, None, obj["metadata"]["name"]
+            ):
+                continue  # Two pools may share one.
             made = await self.kube.create(self.kind(obj), obj)
             if obj["kind"] in JOBS:
                 await asyncio.sleep(1.0)
