@@ -1,0 +1,169 @@
+"""A busy queue with a known future, to ask forecasts about it and compare."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Final
+
+from services.quota.forecast import Arrival, Course, Past, Picture, Run
+from services.quota.translate import nanoseconds
+from shared.contracts import kinds
+from shared.contracts.admissions import Admission, PodSetAssignment
+from shared.contracts.kinds import Kind
+from shared.contracts.observed import Observed
+from shared.contracts.workloads import OwnerReference, PodSet, WorkloadState
+
+AT: Final = datetime(2026, 1, 5, tzinfo=UTC)
+CLUSTER: Final = "hub"
+SECOND: Final = 1_000_000_000
+
+SORTS: Final = {"unit-tests": (60, 0.3, 1), "build": (240, 0.5, 2), "release": (900, 0.4, 4)}
+"""Name to median seconds, spread, and CPUs."""
+
+
+def observed(
+    kind: Kind, name: str, spec: dict[str, object], namespace: str | None = None
+) -> Observed:
+    """An object as a watcher tells of it."""
+    return Observed(
+        cluster=CLUSTER,
+        group=kind.group,
+        version=kind.version,
+        plural=kind.plural,
+        kind=kind.kind,
+        namespace=namespace,
+        name=name,
+        uid=name,
+        resource_version="1",
+        object={"metadata": {"name": name, "namespace": namespace}, "spec": spec},
+    )
+
+
+def queue(nominal: str, name: str = "main", **spec: object) -> Observed:
+    """A ClusterQueue with CPUs of one flavor."""
+    resources = [{"name": "cpu", "nominalQuota": nominal}]
+    groups = [
+        {"coveredResources": ["cpu"], "flavors": [{"name": "machines", "resources": resources}]}
+    ]
+    return observed(
+        kinds.CLUSTER_QUEUE, name, {"namespaceSelector": {}, "resourceGroups": groups, **spec}
+    )
+
+
+def set_up(nominal: str = "14", **spec: object) -> list[Observed]:
+    """One ClusterQueue `main`, reached from `team`'s LocalQueue `queue`."""
+    return [
+        observed(kinds.NAMESPACE, "team", {}),
+        observed(kinds.RESOURCE_FLAVOR, "machines", {}),
+        queue(nominal, **spec),
+        observed(kinds.LOCAL_QUEUE, "queue", {"clusterQueue": "main"}, "team"),
+    ]
+
+
+def workload(
+    name: str, at: datetime, *, cpu: int = 1, priority: int = 0, queue: str = "queue"
+) -> WorkloadState:
+    """One that waits."""
+    return WorkloadState(
+        cluster=CLUSTER,
+        namespace="team",
+        name=f"job-{name}",
+        uid=f"uid-{name}",
+        owner=OwnerReference(
+            api_version="batch/v1", kind="Job", plural="jobs", name=name, uid=f"uid-{name}"
+        ),
+        phase="waiting",
+        queue=queue,
+        priority=priority,
+        created_at=at,
+        pod_sets=[PodSet(name="main", count=1, requests={"cpu": str(cpu)})],
+    )
+
+
+def admission(state: WorkloadState, at: datetime, cluster_queue: str = "main") -> Admission:
+    """It was admitted on the one flavor."""
+    return Admission(
+        cluster=CLUSTER,
+        namespace=state.namespace,
+        name=state.name,
+        uid=state.uid,
+        state="admitted",
+        term=1,
+        number=1,
+        decided_at=at,
+        queue=state.queue,
+        cluster_queue=cluster_queue,
+        priority=state.priority,
+        pod_sets=[
+            PodSetAssignment(
+                name=pod_set.name,
+                count=pod_set.count,
+                flavors=dict.fromkeys(pod_set.requests, "machines"),
+                usage=pod_set.requests,
+            )
+            for pod_set in state.pod_sets
+        ],
+    )
+
+
+@dataclass(slots=True)
+class Submission:
+    """A workload and the run time that only its world knows."""
+
+    state: WorkloadState
+    seconds: float
+
+
+def submissions(random: Random, count: int) -> Iterator[Submission]:
+    """A stream that keeps 16 CPUs busy, with bursts, two priorities and three sorts of work."""
+    at = AT
+    for number in range(count):
+        burst = number % 40 < 12
+        at += timedelta(seconds=random.expovariate(1 / (12 if burst else 60)))
+        sort = random.choices(list(SORTS), weights=(6, 3, 1))[0]
+        median, spread, cpu = SORTS[sort]
+        yield Submission(
+            state=workload(
+                f"{sort}-{number:05d}", at, cpu=cpu, priority=random.choice((0, 0, 0, 100))
+            ),
+            seconds=median * random.lognormvariate(0, spread),
+        )
+
+
+class World:
+    """The truth: what really happens to the submissions."""
+
+    def __init__(self, stream: list[Submission], *, objects: list[Observed]) -> None:
+        self.objects = objects
+        self.stream = stream
+        self._base = Picture(at=AT, observed={o.subject: o for o in objects})
+        self.course = Course(
+            set_up=self._base.set_up(),
+            arrivals=[self._arrival(each) for each in stream],
+            start=nanoseconds(AT),
+        )
+        self._runs = {each.state.name: each.seconds for each in stream}
+
+    def _arrival(self, each: Submission) -> Arrival:
+        known = self._base.arrival(each.state, Past())
+        assert known is not None
+        return Arrival(fact=known.fact, at=known.at, runs=int(each.seconds * SECOND))
+
+    def at(self, when: datetime) -> tuple[Picture, Past]:
+        """Play until `when`; what can be seen then, and what was learned by then."""
+        self.course.run(until=nanoseconds(when))
+        picture, past = Picture(at=when, observed=self._base.observed), Past()
+        for each in self.stream:
+            fate = self.course.fates.get((CLUSTER, f"team/{each.state.name}"))
+            if fate is None:
+                continue
+            ident = (CLUSTER, fate.key)
+            if fate.ended_at is not None and fate.ended_at <= nanoseconds(when):
+                past.learn(Run(state=each.state, seconds=each.seconds))
+                continue
+            picture.workloads[ident] = each.state
+            if fate.started_at is not None:
+                started = AT + timedelta(microseconds=(fate.started_at - nanoseconds(AT)) // 1000)
+                picture.admissions[ident] = admission(each.state, started)
+        return picture, past
