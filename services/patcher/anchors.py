@@ -95,7 +95,7 @@ class Anchors:
         asks for cannot be: its quota goes back with that reason. `selector` is what its flavors ask.
         """
         annotations = run["metadata"].get("annotations") or {}
-        marked = workload["metadata"].get("annotations", {}).get(table.MARK)
+        marked = (workload["metadata"].get("annotations") or {}).get(table.MARK)
         if not is_run(run) or (names.COSCHEDULE not in annotations and marked is None):
             return
         if (run.get("spec") or {}).get("status") != table.PENDING:

@@ -1,0 +1,363 @@
+"""Runs whose pods shall be together: the steps, a death at each of them, cordons, and second thoughts."""
+
+from typing import Any
+
+import pytest
+
+from services.patcher.anchor import MARK
+from shared.contracts import names
+from shared.contracts.coscheduling import AFFINITY_ANNOTATION, MODES, anchor_name
+from tests.unit.patcher.anchor_stage import AnchorStage, on_stage, tasks
+
+SHARED: dict[str, list[str]] = {"a": ["src", "cache"], "b": ["src"], "c": ["cache"]}
+BY_CLAIM: dict[str, list[str]] = {"a": ["src"], "b": ["src"], "c": ["cache"]}
+
+
+async def to_the_end(stage: AnchorStage, mode: str, **spec: Any) -> None:
+    """One run, from its creation to what is left of it."""
+    state = await stage.submit(mode, **spec)
+    await stage.decide(state)
+    await stage.until(stage.succeeded, "the run succeeds")
+    await stage.finish(state)
+    await stage.until(lambda: stage.let_go(state), "the Workload is let go")
+
+
+STORIES = {
+    "pipelineruns": tasks("a", "b", "c", **SHARED),
+    "isolate-pipelinerun": tasks("a", "b", "c", **SHARED),
+    "workspaces": tasks("a", "b", "c", **BY_CLAIM),
+}
+WRITES = {
+    "pipelineruns": [
+        "create Workload", "patch Workload/status", "patch Workload",
+        "create PersistentVolumeClaim", "create PersistentVolumeClaim", "create StatefulSet",
+        "patch PipelineRun", "patch PipelineRun",
+        "patch Workload/status", "delete StatefulSet",
+        "delete PersistentVolumeClaim", "patch PersistentVolumeClaim",
+        "delete PersistentVolumeClaim", "patch PersistentVolumeClaim", "patch Workload",
+    ],
+}  # fmt: skip
+
+
+def test_the_writes_of_a_coscheduled_run_are_these_and_no_more() -> None:
+    stage = on_stage(lambda s: to_the_end(s, "pipelineruns", **STORIES["pipelineruns"]))
+    written = [w for w in stage.patchers_kube.writes if w != "create Secret"]
+    assert written == WRITES["pipelineruns"]
+
+
+def test_a_run_without_the_annotation_costs_nothing_more() -> None:
+    async def story(stage: AnchorStage) -> None:
+        state = await stage.submit(None)
+        await stage.decide(state)
+        await stage.until(stage.succeeded, "the run succeeds")
+        await stage.finish(state)
+        await stage.cluster.after(5)
+
+    written = [w for w in on_stage(story).patchers_kube.writes if w != "create Secret"]
+    assert written == [
+        "create Workload", "patch Workload/status", "patch PipelineRun",
+        "patch Workload/status", "patch Workload",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", STORIES)
+@pytest.mark.parametrize("done", [False, True], ids=["before it is done", "after it was done"])
+def test_a_death_at_any_write_leads_to_the_same_end(mode: str, done: bool) -> None:
+    spec = STORIES[mode]
+    writes = on_stage(lambda s: to_the_end(s, mode, **spec)).patchers_kube.writes
+    for number in range(1, len(writes) + 1):
+        where: dict[str, str] = {}
+
+        async def story(stage: AnchorStage, seen: dict[str, str] = where) -> None:
+            state = await stage.submit(mode, **spec)
+            await stage.decide(state)
+            await stage.until(stage.succeeded, "the run succeeds")
+            seen.update(stage.where())
+            await stage.finish(state)
+            await stage.until(lambda: stage.let_go(state), "the Workload is let go")
+            assert not stage.anchors()
+            assert not stage.anchor_pods()
+            # In that mode claims stay until the run is deleted, as with Tekton.
+            assert len(stage.claims()) == (2 if mode == "workspaces" else 0)
+
+        stage = on_stage(story, dies_at=number, done=done)
+        what = f"death at write {number}: {stage.patchers_kube.writes[number - 1]}"
+        assert stage.patchers_kube.died.is_set(), what
+        assert where["a"] == where["b"] != "", what
+        if mode != "workspaces":
+            assert where["c"] == where["a"], what
+
+
+@pytest.mark.parametrize("mode", ["pipelineruns", "isolate-pipelinerun"])
+def test_a_run_does_not_start_before_its_anchor_has_a_node(mode: str) -> None:
+    async def story(stage: AnchorStage) -> None:
+        for number in (1, 2, 3):
+            await stage.cordon(f"node-{number}")
+        state = await stage.submit(mode)
+        await stage.decide(state)
+        await stage.cluster.after(60)
+        assert stage.is_held()
+        assert set(stage.anchor_pods().values()) == {""}
+        await stage.cordon("node-2", off=True)
+        await stage.until(stage.succeeded, "the run succeeds")
+        assert set(stage.where().values()) == {"node-2"}
+
+    on_stage(story)
+
+
+@pytest.mark.parametrize("mode", ["pipelineruns", "isolate-pipelinerun", "workspaces"])
+def test_a_run_goes_on_though_its_node_is_cordoned(mode: str) -> None:
+    async def story(stage: AnchorStage) -> None:
+        state = await stage.submit(mode, **tasks("a", "b", a=["src"], b=["src"]))
+        await stage.decide(state)
+        await stage.until(lambda: stage.where().get("a"), "the first task runs")
+        node = stage.where()["a"]
+        await stage.cordon(node)
+        await stage.until(stage.succeeded, "the run succeeds")
+        where = stage.where()
+        assert where["a"] == node
+        assert where["b"] != node
+        await stage.finish(state)
+        await stage.until(lambda: not stage.anchor_pods(), "anchors are gone")
+
+    on_stage(story)
+
+
+def test_without_care_for_cordoned_nodes_the_run_waits_for_ever() -> None:
+    """The deadlock is real in this cluster: what resolves it is the patcher's care."""
+
+    async def story(stage: AnchorStage) -> None:
+        state = await stage.submit("pipelineruns")
+        await stage.decide(state)
+        await stage.until(lambda: stage.where().get("a"), "the first task runs")
+        await stage.kill_patcher()
+        await stage.cordon(stage.where()["a"])
+        await stage.cluster.after(600)
+        assert not stage.succeeded()
+        assert stage.where()["b"] == ""
+        await stage.observe(state)
+        await stage.start_patcher()
+        await stage.until(stage.succeeded, "the run succeeds")
+
+    on_stage(story)
+
+
+def test_no_two_isolated_runs_are_on_one_node_at_any_moment() -> None:
+    async def story(stage: AnchorStage) -> None:
+        runs = [f"p{number}" for number in range(6)]
+        states = [await stage.submit("isolate-pipelinerun", name) for name in runs]
+        bystander = await stage.submit(None, "plain")
+        for state in [*states, bystander]:
+            await stage.decide(state)
+        ended: set[str] = set()
+        for _ in range(1200):
+            await stage.cluster.after(0.5)
+            taken = [node for node in stage.anchor_pods().values() if node]
+            assert len(taken) == len(set(taken))
+            for state, name in zip(states, runs, strict=True):
+                if name not in ended and stage.succeeded(name):
+                    ended.add(name)
+                    await stage.finish(state)
+                anchor = stage.anchor_pods().get(f"{anchor_name(state.uid)}-0")
+                strangers = set(stage.where("plain").values())
+                assert not (anchor and anchor in strangers and name not in ended)
+            if len(ended) == len(runs):
+                return
+        raise AssertionError(f"only {sorted(ended)} ended")
+
+    on_stage(story)
+
+
+def test_lost_quota_takes_the_anchor_away_and_a_second_admission_brings_it_back() -> None:
+    async def story(stage: AnchorStage) -> None:
+        for number in (1, 2, 3):
+            await stage.cordon(f"node-{number}")
+        state = await stage.submit("pipelineruns", **STORIES["pipelineruns"])
+        await stage.decide(state)
+        await stage.until(stage.anchors, "the anchor is there")
+        await stage.decide(state, "evicted")
+        await stage.until(lambda: not stage.anchors() and not stage.claims(), "all is gone")
+        await stage.cluster.after(5)
+        workload = await stage.workload(state)
+        assert workload is not None
+        assert MARK not in (workload["metadata"].get("annotations") or {})
+        assert stage.is_held()
+        await stage.cordon("node-1", off=True)
+        await stage.decide(state)
+        await stage.until(stage.succeeded, "the run succeeds")
+        assert set(stage.where().values()) == {"node-1"}
+
+    on_stage(story)
+
+
+def test_a_run_that_its_user_started_keeps_its_anchor_when_its_quota_goes() -> None:
+    async def story(stage: AnchorStage) -> None:
+        state = await stage.submit("pipelineruns")
+        await stage.decide(state)
+        await stage.until(lambda: not stage.is_held(), "it starts")
+        await stage.decide(state, "evicted")
+        await stage.until(stage.succeeded, "the run succeeds")
+        assert len(set(stage.where().values())) == 1
+        assert stage.anchors()
+
+    on_stage(story)
+
+
+def test_a_deleted_run_takes_anchor_and_claims_along() -> None:
+    async def story(stage: AnchorStage) -> None:
+        state = await stage.submit("isolate-pipelinerun", **STORIES["isolate-pipelinerun"])
+        await stage.decide(state)
+        await stage.until(lambda: stage.where().get("a"), "the first task runs")
+        api = stage.cluster.api
+        api.delete_now(api.get(api.kinds.by_resource("tekton.dev", "pipelineruns"), "default", "p"))
+        await stage.until(
+            lambda: not stage.anchors() and not stage.anchor_pods() and not stage.claims(),
+            "all is gone",
+        )
+
+    on_stage(story)
+
+
+def test_a_cancelled_run_gives_its_node_back_only_when_its_pods_are_gone() -> None:
+    async def story(stage: AnchorStage) -> None:
+        state = await stage.submit("isolate-pipelinerun", **tasks("a"))
+        await stage.decide(state)
+        await stage.until(lambda: stage.where().get("a"), "the first task runs")
+        runs = stage.cluster.api.kinds.by_resource("tekton.dev", "pipelineruns")
+        await stage.cluster.merge(runs, "p", {"spec": {"status": "Cancelled"}})
+        await stage.finish(state)
+        while stage.where():  # The pod ends within a second; until then its anchor holds the node.
+            assert stage.anchors()
+            await stage.cluster.after(0.1)
+        await stage.until(lambda: not stage.anchor_pods() and not stage.anchors(), "all is gone")
+
+    on_stage(story)
+
+
+CHANGES = {
+    "to another mode": ("isolate-pipelinerun", True),
+    "to disabled": ("disabled", False),
+    "to nothing": (None, False),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES.values(), ids=CHANGES.keys())
+def test_second_thoughts_before_the_start_are_followed(case: tuple[str | None, bool]) -> None:
+    mode, anchored = case
+
+    async def story(stage: AnchorStage) -> None:
+        for number in (1, 2, 3):
+            await stage.cordon(f"node-{number}")
+        state = await stage.submit("pipelineruns")
+        await stage.decide(state)
+        await stage.until(stage.anchors, "the anchor is there")
+        runs = stage.cluster.api.kinds.by_resource("tekton.dev", "pipelineruns")
+        await stage.cluster.merge(
+            runs, "p", {"metadata": {"annotations": {names.COSCHEDULE: mode}}}
+        )
+        await stage.kill_patcher()  # It knows the run as it was; a watcher would have told it.
+        await stage.start_patcher()
+        for number in (1, 2, 3):
+            await stage.cordon(f"node-{number}", off=True)
+        await stage.until(stage.succeeded, "the run succeeds")
+        assert bool(stage.anchors()) is anchored
+        annotations = stage.run()["metadata"]["annotations"]
+        assert (AFFINITY_ANNOTATION in annotations) is anchored
+        if anchored:
+            affinity = stage.anchors()[0]["spec"]["template"]["spec"]["affinity"]
+            assert "requiredDuringSchedulingIgnoredDuringExecution" in affinity["podAntiAffinity"]
+
+    on_stage(story)
+
+
+# --- Tekton's own setting --------------------------------------------------------------------------
+
+PLAIN = tasks("a", "b")
+WITH_CLAIMS = tasks("a", "b", a=["src"], b=["src"])
+OURS, TEKTONS, NOBODYS, REFUSED = "anchors", "tekton", "nobody", "refused"
+MATRIX = {
+    # Tekton's setting: the mode of the run: who serves it without claims, and with.
+    "disabled": {
+        "disabled": (NOBODYS, NOBODYS), "workspaces": (NOBODYS, OURS),
+        "pipelineruns": (OURS, OURS), "isolate-pipelinerun": (OURS, OURS),
+    },
+    "workspaces": {
+        "disabled": (NOBODYS, REFUSED), "workspaces": (NOBODYS, TEKTONS),
+        "pipelineruns": (OURS, REFUSED), "isolate-pipelinerun": (OURS, REFUSED),
+    },
+    "pipelineruns": {
+        "disabled": (REFUSED, REFUSED), "workspaces": (REFUSED, REFUSED),
+        "pipelineruns": (TEKTONS, TEKTONS), "isolate-pipelinerun": (REFUSED, REFUSED),
+    },
+    "isolate-pipelinerun": {
+        "disabled": (REFUSED, REFUSED), "workspaces": (REFUSED, REFUSED),
+        "pipelineruns": (REFUSED, REFUSED), "isolate-pipelinerun": (TEKTONS, TEKTONS),
+    },
+}  # fmt: skip
+CELLS = [
+    (tekton, mode, claims, MATRIX[tekton][mode][claims])
+    for tekton in MODES
+    for mode in MODES
+    for claims in (False, True)
+]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    CELLS,
+    ids=[f"Tekton {t}, run {m}, {'with' if c else 'no'} claims: {w}" for t, m, c, w in CELLS],
+)
+def test_who_brings_a_run_together(cell: tuple[Any, str, bool, str]) -> None:
+    tekton, mode, claims, expected = cell
+
+    async def story(stage: AnchorStage) -> None:
+        state = await stage.submit(mode, **(WITH_CLAIMS if claims else PLAIN))
+        await stage.decide(state)
+        if expected == REFUSED:
+            await stage.until(stage.outcomes, "the decision is answered")
+            outcome = stage.outcomes()[-1]
+            assert (outcome.result, outcome.action) == ("refused", "release")
+            assert outcome.message.startswith(
+                f"annotation sluicegate.dev/coschedule: '{mode}' contradicts Tekton's own setting "
+                f"coschedule: '{tekton}' (ConfigMap feature-flags)"
+            )
+            assert stage.is_held()
+            assert stage.anchors() == []
+            return
+        await stage.until(lambda: stage.where().get("a"), "the first task runs")
+        names_ = {anchor["metadata"]["name"].rpartition("-")[0] for anchor in stage.anchors()}
+        assert names_ == {OURS: {"sluicegate-anchor"}, TEKTONS: {"affinity-assistant"}}.get(
+            expected, set()
+        )
+        await stage.until(stage.succeeded, "the run succeeds")
+        if expected in {OURS, TEKTONS}:
+            assert len(set(stage.where().values())) == 1
+
+    on_stage(story, tekton=tekton)
+
+
+def test_an_isolated_run_without_a_node_slot_is_refused() -> None:
+    async def story(stage: AnchorStage) -> None:
+        state = await stage.submit("isolate-pipelinerun")
+        await stage.decide(state, slots=False)
+        await stage.until(stage.outcomes, "the decision is answered")
+        outcome = stage.outcomes()[-1]
+        assert outcome.result == "refused"
+        assert "has no node-slots" in outcome.message
+        assert "kueue.konflux-ci.dev/requests-node-slots" in outcome.message
+        assert stage.is_held()
+
+    on_stage(story)
+
+
+def test_a_mode_that_is_none_is_refused_by_its_name_and_value() -> None:
+    async def story(stage: AnchorStage) -> None:
+        state = await stage.submit("together")
+        await stage.decide(state)
+        await stage.until(stage.outcomes, "the decision is answered")
+        assert stage.outcomes()[-1].message == (
+            "annotation sluicegate.dev/coschedule: 'together' is not one of disabled, workspaces, "
+            "pipelineruns, isolate-pipelinerun"
+        )
+
+    on_stage(story)
