@@ -1,0 +1,172 @@
+"""What hub and spokes tell each other besides orders: who lives, what became of a copy, what comes home."""
+
+from datetime import datetime
+from typing import Any, ClassVar, Final, Literal
+
+from shared.contracts import subjects
+from shared.contracts.messages import Message, Part
+from shared.contracts.workloads import OwnerReference
+
+__all__ = [
+    "COPY_FINALIZER",
+    "LEASE",
+    "ORDER",
+    "ORIGIN",
+    "PREBUILT_WORKLOAD",
+    "SCHEMA",
+    "Beat",
+    "CopyState",
+    "Homecoming",
+    "SpokeCounts",
+    "SpokeState",
+]
+
+SCHEMA: Final = 1
+"""Version of what hub and spoke agree on. Only what would be misunderstood makes a new one."""
+
+PREBUILT_WORKLOAD: Final = "kueue.x-k8s.io/prebuilt-workload-name"
+"""Label of a copy: its Workload has the name of the hub's."""
+
+ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
+"""Label of a copy: whose it is. Nothing without it is ever touched."""
+
+ORDER: Final = "sluicegate.dev/order"
+"""Annotation of a copy, ``<hub>/<number>``: the order that it was made for, and no other."""
+
+LEASE: Final = "sluicegate.dev/lease-seconds"
+"""Annotation of a copy: it is stopped where its spoke has not heard the hub's bus for so long."""
+
+COPY_FINALIZER: Final = "sluicegate.dev/copy"
+"""Keeps a copy, whoever deletes it, until the hub withdrew it: its end has come home by then."""
+
+
+class Beat(Message):
+    """A spoke's patcher lives, and reaches the bus."""
+
+    stream: ClassVar[str] = "SPOKES"
+    type: ClassVar[str] = "dev.sluicegate.beat.v1"
+
+    spoke: str
+    instance: str
+    number: int
+    """Counts the beats of one life of that instance."""
+
+    form: int = SCHEMA
+    """The `SCHEMA` that this spoke understands."""
+
+    quota: Literal["hub", "kueue"] = "hub"
+    """Who admits on that cluster: this hub's quota service, or a Kueue of its own."""
+
+    api: bool = True
+    """Whether it reached its API server last."""
+
+    at: datetime
+    """By the spoke's clock; nobody compares it with another's."""
+
+    @property
+    def subject(self) -> str:
+        """``sluice.beat.<spoke>._._``."""
+        return subjects.join("beat", self.spoke, None, None)
+
+
+class CopyState(Message):
+    """What a spoke's patcher says about its order, where the copy itself cannot."""
+
+    stream: ClassVar[str] = "DISPATCHES"
+    type: ClassVar[str] = "dev.sluicegate.copy.v1"
+
+    spoke: str
+    cluster: str
+    """The hub."""
+
+    namespace: str
+    name: str
+    """Of the hub's Workload."""
+
+    uid: str
+    number: int
+    """Of the order."""
+
+    state: Literal["gone", "taken", "refused"]
+    """`gone`: nothing of this order or of an earlier one is there, its pods neither, and none will be.
+    `taken`: the name belongs to somebody else. `refused`: the cluster does not take the copy."""
+
+    message: str = ""
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.copy.<spoke>.<namespace>.<name>``."""
+        return subjects.join("copy", self.spoke, self.namespace, self.name)
+
+
+class Homecoming(Message):
+    """What the hub's patcher writes about a workload that is sent away."""
+
+    stream: ClassVar[str] = "DISPATCHES"
+    type: ClassVar[str] = "dev.sluicegate.home.v1"
+
+    cluster: str
+    namespace: str
+    name: str
+    uid: str
+    target: OwnerReference
+    """The job of the hub."""
+
+    nominated: list[str] | None = None
+    """`status.nominatedClusterNames` of the Workload; None: somebody else writes it."""
+
+    spoke: str | None = None
+    """`status.clusterName` of the Workload."""
+
+    status: dict[str, Any] | None = None
+    """The whole status of the copy for the job; empty: it never ran; None: leave it as it is."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.home.<cluster>.<namespace>.<name>``."""
+        return subjects.join("home", self.cluster, self.namespace, self.name)
+
+
+class SpokeCounts(Part):
+    """Workloads of the hub on one spoke."""
+
+    offered: int = 0
+    chosen: int = 0
+    withdrawing: int = 0
+    """Withdrawn, and not confirmed to be gone."""
+
+
+class SpokeState(Message):
+    """How one spoke stands in the eyes of the hub: `MultiKueueCluster.status`, and more."""
+
+    stream: ClassVar[str] = "SPOKES"
+    type: ClassVar[str] = "dev.sluicegate.spoke.v1"
+
+    cluster: str
+    """The hub."""
+
+    spoke: str
+    active: bool
+    reason: str
+    """Of the condition `Active`."""
+
+    message: str
+    counts: SpokeCounts = SpokeCounts()
+    latency_seconds: float | None = None
+    """From an offer to the copy that was seen, lately."""
+
+    failures: int = 0
+    """Offers that came to nothing there, lately."""
+
+    free: dict[str, str] = {}
+    """Resource to the quota that is free there, over all queues."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.spoke.<cluster>._.<spoke>``."""
+        return subjects.join("spoke", self.cluster, None, self.spoke)
