@@ -36,6 +36,7 @@ from shared.contracts.effects import (
 from shared.contracts.messages import Message
 from shared.contracts.observed import Observed, Synced, observed_filter
 from shared.contracts.queues import QueueStatus
+from shared.contracts.spokes import Beat, CopyState, Homecoming, SpokeState
 from shared.contracts.workloads import WorkloadState
 from shared.settings.base import ServiceSettings
 
@@ -115,8 +116,15 @@ def pages() -> tuple[Page, ...]:
             name="dispatcher",
             about="Sends admitted work to spoke clusters.",
             settings=DispatcherSettings,
-            watches=(("OBSERVED", ()), ("WORKLOADS", ()), ("ADMISSIONS", ()), ("DISPATCHES", ())),
-            publishes=(Dispatch, CheckState),
+            watches=(
+                ("OBSERVED", ()),
+                ("WORKLOADS", ()),
+                ("ADMISSIONS", ()),
+                ("CHECKS", ()),
+                ("DISPATCHES", ()),
+                ("SPOKES", ()),
+            ),
+            publishes=(Dispatch, CheckState, Homecoming, SpokeState),
         ),
         Page(
             name="provisioner",
@@ -136,7 +144,7 @@ def pages() -> tuple[Page, ...]:
                 ("QUEUES", ("sluice.queue.hub.>",)),
             ),
             works=_patcher_works(),
-            publishes=(Outcome, SealKey, DeadLetter),
+            publishes=(Outcome, SealKey, CopyState, Beat, DeadLetter),
         ),
     )
 

@@ -1,4 +1,4 @@
-"""Which spokes a check may use: AdmissionChecks, MultiKueueConfigs, MultiKueueClusters, and who is there."""
+"""Which spokes a check may use: AdmissionChecks, MultiKueueConfigs, MultiKueueClusters, flavors."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,28 +7,39 @@ from shared.contracts.kinds import (
     ADMISSION_CHECK,
     MULTIKUEUE_CLUSTER,
     MULTIKUEUE_CONFIG,
+    RESOURCE_FLAVOR,
     Object,
 )
 from shared.contracts.observed import Observed
 
-__all__ = ["CONTROLLER", "Configuration", "Spokes"]
+__all__ = ["CONTROLLER", "LOST", "SPOKE", "Configuration", "Spokes"]
 
 CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
 """`spec.controllerName` of the AdmissionChecks that are ours."""
+
+LOST: Final = "sluicegate.dev/lost"
+"""Annotation of a MultiKueueCluster, with a reason: an operator declares that nothing runs there."""
+
+SPOKE: Final = "sluicegate.dev/spoke"
+"""Label of a job, of a ResourceFlavor, or of a flavor's nodes: only this spoke will do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spokes:
     """What a check may use."""
 
-    usable: tuple[str, ...] = ()
-    """In the order of the configuration."""
+    named: tuple[str, ...] = ()
+    """In the order of the configuration: those that have a MultiKueueCluster."""
+
+    missing: tuple[str, ...] = ()
+    """Those that have none, or that are this hub itself."""
 
     problem: str = ""
+    """Why there is nothing to use at all."""
 
 
 class Configuration:
-    """The hub's objects, and the spokes that were heard of."""
+    """The hub's objects that say what goes where."""
 
     def __init__(self, *, cluster: str) -> None:
         self._cluster = cluster
@@ -54,18 +65,41 @@ class Configuration:
         """Whether the hub's objects are all there."""
         return self._cluster in self._present
 
+    def is_listed(self, spoke: str) -> bool:
+        """Whether a watcher has listed it."""
+        return spoke in self._present
+
     def is_ours(self, check: str) -> bool:
         """Whether we are the one who answers `check`."""
         found = self._objects.get((ADMISSION_CHECK.plural, check))
         return found is not None and (found.get("spec") or {}).get("controllerName") == CONTROLLER
+
+    def checks(self) -> list[str]:
+        """The AdmissionChecks that we answer."""
+        plural = ADMISSION_CHECK.plural
+        return sorted(n for kind, n in self._objects if kind == plural and self.is_ours(n))
 
     def known_spokes(self) -> list[str]:
         """Every cluster that some MultiKueueCluster names."""
         plural = MULTIKUEUE_CLUSTER.plural
         return sorted(name for kind, name in self._objects if kind == plural)
 
+    def lost(self, spoke: str) -> str | None:
+        """Why an operator declared it lost; None: nobody did."""
+        found = self._objects.get((MULTIKUEUE_CLUSTER.plural, spoke))
+        annotations = (found or {}).get("metadata", {}).get("annotations") or {}
+        return str(annotations[LOST]) if LOST in annotations else None
+
+    def demanded(self, flavor: str) -> str | None:
+        """The spoke that a flavor demands."""
+        found = self._objects.get((RESOURCE_FLAVOR.plural, flavor)) or {}
+        nodes = (found.get("spec") or {}).get("nodeLabels") or {}
+        labels = (found.get("metadata") or {}).get("labels") or {}
+        demanded = labels.get(SPOKE) or nodes.get(SPOKE)
+        return str(demanded) if demanded else None
+
     def spokes(self, check: str) -> Spokes:
-        """The usable spokes of `check`, or why there are none."""
+        """The spokes of `check`, or why there are none."""
         found = self._objects[ADMISSION_CHECK.plural, check]
         name = str(((found.get("spec") or {}).get("parameters") or {}).get("name") or "")
         config = self._objects.get((MULTIKUEUE_CONFIG.plural, name))
@@ -74,24 +108,15 @@ class Configuration:
                 problem=f'MultiKueueConfig "{name}" of AdmissionCheck "{check}" not found'
             )
         names = [str(spoke) for spoke in (config.get("spec") or {}).get("clusters") or []]
-        usable, missing, silent = [], [], []
+        named: list[str] = []
+        missing: list[str] = []
         for spoke in dict.fromkeys(names):
-            if (MULTIKUEUE_CLUSTER.plural, spoke) not in self._objects or spoke == self._cluster:
-                missing.append(spoke)
-            elif spoke not in self._present:
-                silent.append(spoke)
-            else:
-                usable.append(spoke)
-        problems = [
-            f"{what}: {', '.join(spokes)}"
-            for what, spokes in (("Missing clusters", missing), ("Inactive clusters", silent))
-            if spokes
-        ]
-        return Spokes(
-            usable=tuple(usable), problem=f"No usable worker cluster. {'. '.join(problems)}"
-        )
+            there = (MULTIKUEUE_CLUSTER.plural, spoke) in self._objects and spoke != self._cluster
+            (named if there else missing).append(spoke)
+        return Spokes(named=tuple(named), missing=tuple(missing))
 
 
 _PLURALS: Final = frozenset(
-    kind.plural for kind in (ADMISSION_CHECK, MULTIKUEUE_CONFIG, MULTIKUEUE_CLUSTER)
+    kind.plural
+    for kind in (ADMISSION_CHECK, MULTIKUEUE_CONFIG, MULTIKUEUE_CLUSTER, RESOURCE_FLAVOR)
 )

@@ -1,37 +1,37 @@
-"""What the dispatcher does while it is the one: reads, plans, answers the check, tells the spokes.
-
-The answer names the winner and is recorded, by compare-and-set, before any spoke is told: a restart,
-or a second dispatcher, goes by it.
-"""
+"""What the dispatcher does while it is the one: reads, plans, answers the check, tells the spokes."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Literal
+from typing import Final
 
 import structlog
 
-from services.dispatcher.copies import make_copy, name_of
+from services.dispatcher.homecoming import homecoming
+from services.dispatcher.hub import HubJob
 from services.dispatcher.knowledge import Key, Knowledge
-from services.dispatcher.lifecycle import Event, OrderState, follow
-from services.dispatcher.planning import Plan, plan
+from services.dispatcher.lifecycle import Event
+from services.dispatcher.nominating import Dispatcher, Rules
+from services.dispatcher.planning import Plan, Situation, plan
+from services.dispatcher.presence import Life, Presence
+from services.dispatcher.reporting import Reporting
 from services.dispatcher.settings import DispatcherSettings
-from shared.bus.port import Bus, CaughtUp, Entry, FencedError
+from services.dispatcher.telling import Telling
+from services.dispatcher.weighing import Weighing
+from shared.bus.port import Bus, CaughtUp, Entry, UnavailableError
 from shared.contracts import subjects
-from shared.contracts.effects import CheckState, Dispatch
 from shared.contracts.kinds import (
     ADMISSION_CHECK,
+    CLUSTER_QUEUE,
+    LOCAL_QUEUE,
     MULTIKUEUE_CLUSTER,
     MULTIKUEUE_CONFIG,
+    RESOURCE_FLAVOR,
     WORKLOAD,
-    Object,
 )
-from shared.contracts.messages import UndecodableError
-from shared.contracts.observed import Observed, observed_filter
-from shared.contracts.workloads import OwnerReference, WorkloadState
-from shared.integrations import INTEGRATIONS, integration_for
+from shared.contracts.observed import observed_filter
+from shared.integrations import INTEGRATIONS
 
 __all__ = ["Session"]
 
@@ -39,19 +39,6 @@ log = structlog.get_logger(__name__)
 
 _OURS: Final = frozenset({"CHECKS", "DISPATCHES"})
 """Streams that hold what a predecessor decided."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
-    """What is carried to the spokes."""
-
-    target: OwnerReference
-    copy: Object
-    traceparent: str | None
-
-
-class _NoJobError(Exception):
-    """There is nothing that could be carried, and waiting will not help."""
 
 
 class Session:
@@ -64,13 +51,43 @@ class Session:
         self._cluster = settings.cluster
         self._bus = bus
         self._now = now
-        self._knowledge = Knowledge(cluster=settings.cluster, origin=settings.multikueue_origin)
-        self._unread = {"OBSERVED", "ADMISSIONS", "CHECKS", "DISPATCHES"}
+        clock = asyncio.get_running_loop().time
+        presence = Presence(
+            clock=clock,
+            silent_seconds=settings.silent_seconds,
+            lost_seconds=settings.worker_lost_timeout_seconds,
+        )
+        self._rules = Rules(
+            dispatcher=Dispatcher.named(settings.dispatcher),
+            step_size=settings.incremental_step_size,
+            round_seconds=settings.incremental_round_seconds,
+            fallback_seconds=settings.fallback_seconds,
+        )
+        self._knowledge = Knowledge(
+            cluster=settings.cluster,
+            origin=settings.multikueue_origin,
+            nominations=self._rules.dispatcher is Dispatcher.EXTERNAL,
+            presence=presence,
+            clock=clock,
+        )
+        self._weighing = Weighing(
+            self._knowledge,
+            rules=self._rules,
+            clock=clock,
+            orphan_seconds=settings.orphan_seconds,
+        )
+        self._telling = Telling(settings=settings, knowledge=self._knowledge, bus=bus, now=now)
+        self._reporting = Reporting(
+            cluster=settings.cluster,
+            knowledge=self._knowledge,
+            weighing=self._weighing,
+            bus=bus,
+            now=now,
+        )
+        self._unread = {"OBSERVED", "ADMISSIONS", "CHECKS", "DISPATCHES", "SPOKES"}
         self._ours_read = asyncio.Event()
-        self._telling: dict[str, int] = {}
-        """Subjects of orders on their way, to the last sequence that came by meanwhile."""
-
         self._following: dict[str, None] = {}
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._wake = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
 
@@ -85,30 +102,42 @@ class Session:
     async def run(self) -> None:
         """Work until cancelled. Raises `BusError` where the views have to be read again."""
         token = subjects.encode(self._cluster)
-        configuration = [
-            observed_filter(kind, self._cluster)
-            for kind in (ADMISSION_CHECK, MULTIKUEUE_CONFIG, MULTIKUEUE_CLUSTER)
-        ]
         knowledge = self._knowledge
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            for stream, filters, take in (
-                (
-                    "OBSERVED",
-                    [*configuration, f"{subjects.ROOT}.observed.*._._.synced"],
-                    knowledge.take_configuration,
-                ),
-                (
-                    "ADMISSIONS",
-                    [f"{subjects.ROOT}.admission.{token}.>"],
-                    knowledge.take_admission,
-                ),
-                ("CHECKS", [f"{subjects.ROOT}.check.{token}.>"], knowledge.take_check),
-                ("DISPATCHES", [f"{subjects.ROOT}.dispatch.>"], self._take_dispatch),
-            ):
-                group.create_task(self._follow(stream, filters, take))
-            group.create_task(self._decide())
-            group.create_task(self._tidy())
+        kinds = [ADMISSION_CHECK, MULTIKUEUE_CONFIG, MULTIKUEUE_CLUSTER, RESOURCE_FLAVOR]
+        kinds += [integration.kind for integration in INTEGRATIONS]
+        if self._rules.dispatcher is Dispatcher.EXTERNAL:
+            kinds.append(WORKLOAD)
+        hub = [observed_filter(kind, self._cluster) for kind in kinds]
+        root = subjects.ROOT
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for stream, filters, take in (
+                    (
+                        "OBSERVED",
+                        [*hub, f"{root}.observed.*._._.synced"],
+                        knowledge.take_hub,
+                    ),
+                    ("ADMISSIONS", [f"{root}.admission.{token}.>"], knowledge.take_admission),
+                    ("CHECKS", [f"{root}.check.{token}.>"], knowledge.take_check),
+                    (
+                        "DISPATCHES",
+                        [f"{root}.dispatch.>", f"{root}.copy.>", f"{root}.home.{token}.>"],
+                        self._take_dispatch,
+                    ),
+                    (
+                        "SPOKES",
+                        [f"{root}.beat.>", f"{root}.spoke.{token}.>"],
+                        self._take_spokes,
+                    ),
+                ):
+                    group.create_task(self._follow(stream, filters, take))
+                group.create_task(self._decide())
+                group.create_task(self._look())
+                group.create_task(self._tidy())
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
 
     # --- reading ---
 
@@ -130,28 +159,41 @@ class Session:
 
     def _take_dispatch(self, entry: Entry) -> None:
         """An order that is not ours may be for a workload that we have not read of yet."""
-        if "DISPATCHES" in self._unread:
-            self._knowledge.take_dispatch(entry)
-        elif entry.subject in self._telling:
-            self._telling[entry.subject] = max(self._telling[entry.subject], entry.sequence)
-        elif self._knowledge.is_news(entry):
-            raise FencedError(f"{entry.subject}: somebody else gives orders")
+        what = entry.subject.split(".", 2)[1]
+        if what == "copy":
+            self._knowledge.take_report(entry)
+        elif "DISPATCHES" not in self._unread:
+            if what == "dispatch":
+                self._telling.hear(entry)
+        elif what == "home":
+            self._knowledge.take_home(entry)
+        else:
+            self._knowledge.take_order(entry)
+
+    def _take_spokes(self, entry: Entry) -> None:
+        if entry.subject.startswith(f"{subjects.ROOT}.beat."):
+            self._knowledge.take_beat(entry)
+        else:
+            self._reporting.recall(entry)
 
     async def _follow_spoke(self, spoke: str) -> None:
-        kinds = [*(integration.kind for integration in INTEGRATIONS), WORKLOAD]
+        kinds = [i.kind for i in INTEGRATIONS] + [WORKLOAD, CLUSTER_QUEUE, LOCAL_QUEUE]
         filters = [observed_filter(kind, spoke) for kind in kinds]
         async with aclosing(self._bus.watch("OBSERVED", *filters)) as entries:
             async for entry in entries:
                 if isinstance(entry, CaughtUp):
                     self._knowledge.read_spokes[spoke] = None
+                    for key in (*self._knowledge.admissions, *self._knowledge.orders):
+                        self._knowledge.expect_again(spoke, key)
                     self._knowledge.touch_all()
                 else:
                     self._knowledge.take_spoke(spoke, entry)
                 self._wake.set()
 
     def _follow_new_spokes(self) -> None:
-        ordered = {spoke for orders in self._knowledge.orders.values() for spoke in orders}
-        for spoke in sorted({*self._knowledge.configuration.known_spokes(), *ordered}):
+        knowledge = self._knowledge
+        known = {*knowledge.configuration.known_spokes(), *knowledge.ordered_spokes()}
+        for spoke in sorted(known - {self._cluster}):
             if spoke not in self._following:
                 self._following[spoke] = None
                 assert self._group is not None, "spokes are followed inside of run()"
@@ -170,174 +212,102 @@ class Session:
                 await self._decide_workload(key)
 
     async def _decide_workload(self, key: Key) -> None:
-        situation = self._knowledge.situation(key)
+        situation = await self._situation(key)
         if situation is None:
             return  # Looked at again when the spokes are read.
         todo = plan(situation)
-        job: _Job | None = None
+        job: HubJob | None = None
         if Event.NOMINATED in todo.events.values():
-            try:
-                job = await self._job(key)
-            except _NoJobError as error:
-                await self._answer(key, "Rejected", str(error))
-                return
+            job = self._knowledge.hub.job(key, self._knowledge.admissions[key].uid)
             if job is None:
-                self._look_again(key)
+                await self._without_job(key)
                 return
         if todo.answer is not None:
-            requeue = self._settings.no_cluster_retry_seconds
-            await self._answer(
-                key,
-                todo.answer.state,
-                todo.answer.message,
-                spoke=todo.answer.spoke,
-                requeue_after_seconds=requeue if todo.answer.state == "Retry" else None,
-            )
-        await self._tell(key, todo, situation.orders, job)
+            await self._telling.answer(key, todo.answer)
+        orders = {spoke: order.state for spoke, order in situation.orders.items()}
+        if todo.events:
+            await self._telling.tell(key, todo, orders, job)
+            situation = await self._situation(key) or situation
+        home = homecoming(self._knowledge, key, situation, self._cluster, self._now())
+        if home is not None:
+            await self._telling.send_home(home)
+        self._again(key, todo)
 
-    async def _answer(
-        self,
-        key: Key,
-        state: Literal["Pending", "Ready", "Retry", "Rejected"],
-        message: str,
-        *,
-        spoke: str | None = None,
-        requeue_after_seconds: float | None = None,
-    ) -> None:
-        """Say what the check says, unless it was said of this reservation."""
-        admission = self._knowledge.admissions[key]
-        check = self._knowledge.check_of(admission)
-        assert check is not None, "only workloads with a check of ours are planned for"
-        known = self._knowledge.checks.get(key)
-        if (
-            known is not None
-            and self._knowledge.is_answered(admission, known.message)
-            and (known.message.state, known.message.message) == (state, message)
-        ):
-            return
-        said = CheckState(
-            cluster=self._cluster,
-            namespace=admission.namespace,
-            name=admission.name,
-            uid=admission.uid,
-            check=check,
-            state=state,
-            message=message,
-            spoke=spoke,
-            requeue_after_seconds=requeue_after_seconds,
-            attempt=admission.number,
-            # Quota ignores what is older than its reservation, and our clock may be behind.
-            at=max(self._now(), admission.decided_at),
-            traceparent=admission.traceparent,
-        )
-        # The fence is on the log, which may have dropped what the view still has.
-        latest = await self._bus.latest("CHECKS", said.subject)
-        if latest is not None and (known is None or known.sequence < latest.sequence):
-            raise FencedError(f"{said.subject}: somebody else has answered")
-        sequence = await self._bus.publish(
-            said, expect_subject=latest.sequence if latest is not None else 0
-        )
-        self._knowledge.remember_check(said, sequence)
-        log.info("check", workload=f"{key[0]}/{key[1]}", state=state, message=message)
+    async def _situation(self, key: Key) -> Situation | None:
+        """What is weighed; where that depends on it, with the proof that leases have run out."""
+        now, knowledge = self._now(), self._knowledge
+        situation = self._weighing.situation(key, now, frozenset())
+        if situation is None or self._settings.lease_seconds is None:
+            return situation
+        started = [s for s, o in situation.orders.items() if o.started or o.state == "chosen"]
+        lost = [spoke for spoke in started if knowledge.presence.life(spoke) is Life.LOST]
+        stopped = frozenset([spoke for spoke in lost if await self._has_stopped(spoke)])
+        return self._weighing.situation(key, now, stopped) if stopped else situation
 
-    async def _tell(
-        self, key: Key, todo: Plan, orders: Mapping[str, OrderState], job: _Job | None
-    ) -> None:
-        told = []
-        for spoke, event in todo.events.items():
-            state = follow(orders.get(spoke, OrderState.UNSENT), event)
-            dispatch = self._dispatch(key, spoke, state, job)
-            self._telling[dispatch.subject] = 0
-            told.append((dispatch, self._bus.publish(dispatch)))
-            log.info("order", workload=f"{key[0]}/{key[1]}", spoke=spoke, state=str(state))
-        results = await asyncio.gather(*(stored for _, stored in told), return_exceptions=True)
-        for (dispatch, _), result in zip(told, results, strict=True):
-            if isinstance(result, BaseException):
-                raise result
-            self._knowledge.remember_order(dispatch, result)
-            if self._telling.pop(dispatch.subject) > result:
-                raise FencedError(f"{dispatch.subject}: somebody else gives orders")
+    async def _has_stopped(self, spoke: str) -> bool:
+        """Whether its last beat on the log is the one whose time has run out by our clock.
 
-    def _dispatch(self, key: Key, spoke: str, state: OrderState, job: _Job | None) -> Dispatch:
-        namespace, name = key
-        if state is OrderState.OFFERED:
-            assert job is not None, "what is offered was looked up"
-            return Dispatch(
-                spoke=spoke,
-                cluster=self._cluster,
-                namespace=namespace,
-                name=name,
-                uid=self._knowledge.admissions[key].uid,
-                state="offered",
-                job=job.copy,
-                target=job.target,
-                at=self._now(),
-                traceparent=job.traceparent,
-            )
-        before = self._knowledge.orders[key][spoke].message
-        named = None
-        if state is OrderState.WITHDRAWN and before.target is not None:
-            named = name_of(
-                api_version=before.target.api_version,
-                kind=before.target.kind,
-                namespace=namespace,
-                name=before.target.name,
-                workload=name,
-                origin=self._settings.multikueue_origin,
-            )
-        return before.model_copy(update={"state": str(state), "job": named, "at": self._now()})
+        We may have been cut off ourselves: it renewed its leases then, and we do not know yet.
+        """
+        beat = self._knowledge.presence.beat(spoke)
+        try:
+            latest = await self._bus.latest("SPOKES", subjects.join("beat", spoke, None, None))
+        except UnavailableError as error:
+            log.warning("cannot ask for the last beat", spoke=spoke, error=str(error))
+            return False
+        if latest is not None:
+            self._knowledge.take_beat(latest)
+        same = self._knowledge.presence.beat(spoke) == beat
+        return same and self._knowledge.presence.life(spoke) is Life.LOST
 
-    async def _job(self, key: Key) -> _Job | None:
-        """The job behind a workload, as a copy; None if it was not observed yet."""
-        namespace, name = key
-        admission = self._knowledge.admissions[key]
-        entry = await self._read("WORKLOADS", subjects.join("workload", self._cluster, *key))
-        if entry is None:
-            return None
-        workload = _decode_workload(entry)
-        if workload is None or workload.uid != admission.uid:
-            return None
-        target = workload.owner
-        if target is None:
-            raise _NoJobError("The workload has no job that could be sent to a worker cluster")
-        group = target.api_version.rpartition("/")[0]
-        integration = integration_for(group=group, plural=target.plural)
-        if integration is None:
-            raise _NoJobError(f"No way is known to send a {target.kind} to a worker cluster")
-        detail = integration.kind.detail
-        subject = subjects.join("observed", self._cluster, namespace, target.name, detail=detail)
-        entry = await self._read("OBSERVED", subject)
-        observed = _decode_observed(entry) if entry is not None else None
-        if observed is None or observed.uid != target.uid or observed.object is None:
-            return None
-        copy = make_copy(
-            observed.object,
-            integration=integration,
-            workload=name,
-            origin=self._settings.multikueue_origin,
-        )
-        return _Job(target=target, copy=copy, traceparent=admission.traceparent)
-
-    async def _read(self, stream: str, subject: str) -> Entry | None:
-        """What the view has of one subject."""
-        found = None
-        async with aclosing(self._bus.watch(stream, subject)) as entries:
-            async for entry in entries:
-                if isinstance(entry, CaughtUp):
+    async def _without_job(self, key: Key) -> None:
+        """It was not observed yet; or there is none that could be carried."""
+        entry = None
+        async with aclosing(
+            self._bus.watch("WORKLOADS", subjects.join("workload", self._cluster, *key))
+        ) as entries:
+            async for one in entries:
+                if isinstance(one, CaughtUp):
                     break
-                found = entry
-        return found
+                entry = one
+        uid = self._knowledge.admissions[key].uid
+        problem = None if entry is None else self._knowledge.cannot_be_carried(entry, uid)
+        if problem is not None:
+            await self._telling.reject(key, problem)
+        else:
+            self._look_again(key, self._settings.not_seen_seconds)
 
-    def _look_again(self, key: Key) -> None:
-        async def later() -> None:
-            await asyncio.sleep(self._settings.not_seen_seconds)
+    def _again(self, key: Key, todo: Plan) -> None:
+        if todo.again_seconds is not None:
+            self._look_again(key, todo.again_seconds)
+
+    def _look_again(self, key: Key, seconds: float) -> None:
+        def ring() -> None:
+            self._timers.pop(key, None)
             self._knowledge.touch(key)
             self._wake.set()
 
-        assert self._group is not None, "decisions are made inside of run()"
-        self._group.create_task(later())
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        self._timers[key] = asyncio.get_running_loop().call_later(seconds, ring)
 
-    # --- tidying ---
+    # --- now and then ---
+
+    async def _look(self) -> None:
+        """See how the spokes stand, and whether that changes anything for what is there."""
+        lives: dict[str, Life] = {}
+        while True:
+            await asyncio.sleep(self._settings.spokes_seconds)
+            if self.not_ready() is not None:
+                continue
+            known = self._knowledge.configuration.known_spokes()
+            now = {spoke: self._knowledge.presence.life(spoke) for spoke in known}
+            if now != lives or self._weighing.has_strays():
+                lives = now
+                self._knowledge.touch_all()
+                self._wake.set()
+            await self._reporting.report()
 
     async def _tidy(self) -> None:
         while True:
@@ -348,19 +318,3 @@ class Session:
             for record in self._knowledge.take_forgettable(before):
                 message = record.message
                 await self._bus.purge(message.stream, message.subject, up_to=record.sequence)
-
-
-def _decode_workload(entry: Entry) -> WorkloadState | None:
-    try:
-        return WorkloadState.decode(entry.data, entry.headers)
-    except UndecodableError as error:
-        log.warning("workload skipped", subject=entry.subject, error=str(error))
-        return None
-
-
-def _decode_observed(entry: Entry) -> Observed | None:
-    try:
-        return Observed.decode(entry.data, entry.headers)
-    except UndecodableError as error:
-        log.warning("observation skipped", subject=entry.subject, error=str(error))
-        return None

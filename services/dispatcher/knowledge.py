@@ -3,51 +3,67 @@
 All of it can be read again from the views, so losing it loses nothing.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
 from services.dispatcher.configuration import Configuration
-from services.dispatcher.copies import has_quota, standing_of, workload_of
-from services.dispatcher.lifecycle import OrderState
-from services.dispatcher.planning import Situation, Standing
+from services.dispatcher.copies import Copy, Remote, copy_of, remote_of
+from services.dispatcher.hub import Hub, Key
+from services.dispatcher.planning import Standing
+from services.dispatcher.presence import Presence
+from services.dispatcher.room import Amounts, Room, amounts_of
 from shared.bus.port import Entry
 from shared.contracts.admissions import Admission
 from shared.contracts.effects import CheckState, Dispatch
 from shared.contracts.kinds import WORKLOAD
 from shared.contracts.messages import Message, UndecodableError
 from shared.contracts.observed import Observed, Synced
+from shared.contracts.spokes import Beat, CopyState, Homecoming
+from shared.contracts.workloads import WorkloadState
 from shared.integrations import integration_for
 
 __all__ = ["Key", "Knowledge", "Record"]
 
 log = structlog.get_logger(__name__)
 
-Key = tuple[str, str]
-"""Namespace and name of a workload of the hub."""
-
-T = TypeVar("T", bound=Message)
+T_co = TypeVar("T_co", bound=Message, covariant=True)
 
 _LIVE: Final = frozenset({"offered", "chosen"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record(Generic[T]):
-    """A message of ours with its place in the log."""
+class Record(Generic[T_co]):
+    """A message with its place in the log."""
 
-    message: T
+    message: T_co
     sequence: int
+    at: float = 0.0
+    """When it came in, by our own clock."""
 
 
 class Knowledge:
     """One session's memory."""
 
-    def __init__(self, *, cluster: str, origin: str) -> None:
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        origin: str,
+        nominations: bool,
+        presence: Presence,
+        clock: Callable[[], float],
+    ) -> None:
         self._cluster = cluster
         self._origin = origin
+        self._clock = clock
+        self.presence = presence
         self.configuration = Configuration(cluster=cluster)
+        self.hub = Hub(cluster=cluster, nominations=nominations)
+        self.room = Room()
         self.read_spokes: dict[str, None] = {}
         """Spokes whose objects were all read, so that what is not seen there is not there."""
 
@@ -56,11 +72,13 @@ class Knowledge:
 
         self.checks: dict[Key, Record[CheckState]] = {}
         self.orders: dict[Key, dict[str, Record[Dispatch]]] = {}
-        """By workload and spoke."""
+        """By workload and spoke. So are the reports."""
 
-        self._copies: dict[Key, dict[str, Standing]] = {}
-        self._quota: dict[tuple[str, Key], None] = {}
-        """Spoke and workload name, where the Workload there holds quota."""
+        self.reports: dict[Key, dict[str, Record[CopyState]]] = {}
+        self.homes: dict[Key, Record[Homecoming]] = {}
+        self.copies: dict[Key, dict[str, Copy]] = {}
+        self.remotes: dict[tuple[str, Key], Remote] = {}
+        """What the Workload of a copy shows, by spoke and workload."""
 
         self._names: dict[tuple[str, str, str, str], Key] = {}
         """Spoke, plural, namespace and name of a copy to its workload: a tombstone has no labels."""
@@ -69,13 +87,18 @@ class Knowledge:
 
     # --- taking in ---
 
-    def take_configuration(self, entry: Entry) -> None:
+    def take_hub(self, entry: Entry) -> None:
         """Take in the hub's objects, and every watcher's `Synced`."""
         try:
             if entry.subject.endswith(".synced"):
                 self.configuration.take_synced(Synced.decode(entry.data, entry.headers).cluster)
-            elif not self.configuration.take(Observed.decode(entry.data, entry.headers)):
-                return
+            else:
+                observed = Observed.decode(entry.data, entry.headers)
+                if not self.configuration.take(observed):
+                    key = self.hub.take(observed)
+                    if key is not None:
+                        self.touch(key)
+                    return
         except UndecodableError as error:
             log.warning("observation skipped", subject=entry.subject, error=str(error))
             return
@@ -104,27 +127,73 @@ class Knowledge:
             return
         self.remember_check(check, entry.sequence)
 
-    def take_dispatch(self, entry: Entry) -> None:
-        """Take in an order: ours, or a predecessor's."""
+    def take_beat(self, entry: Entry) -> None:
+        """Take in a sign of life."""
+        try:
+            beat = Beat.decode(entry.data, entry.headers)
+        except UndecodableError as error:
+            log.warning("beat skipped", subject=entry.subject, error=str(error))
+            return
+        life, form = self.presence.life(beat.spoke), self.presence.understands(beat.spoke)
+        self.presence.take(beat, entry.sequence)
+        after = (self.presence.life(beat.spoke), self.presence.understands(beat.spoke))
+        if after != (life, form):
+            self.touch_all()
+
+    def take_report(self, entry: Entry) -> None:
+        """Take in what a spoke says about an order."""
+        try:
+            report = CopyState.decode(entry.data, entry.headers)
+        except UndecodableError as error:
+            log.warning("report skipped", subject=entry.subject, error=str(error))
+            return
+        if report.cluster != self._cluster:
+            return  # Another hub's.
+        key = (report.namespace, report.name)
+        record = Record(message=report, sequence=entry.sequence, at=self._clock())
+        known = self.reports.setdefault(key, {}).get(report.spoke)
+        if known is not None and known.sequence >= entry.sequence:
+            return
+        self.reports[key][report.spoke] = record
+        if report.state != "gone":
+            self.presence.failed(report.spoke, key)
+        self.touch(key)
+
+    def take_home(self, entry: Entry) -> None:
+        """Take in what a predecessor had written at home."""
+        try:
+            home = Homecoming.decode(entry.data, entry.headers)
+        except UndecodableError as error:
+            log.warning("homecoming skipped", subject=entry.subject, error=str(error))
+            return
+        if home.cluster == self._cluster:
+            self.remember_home(home, entry.sequence)
+
+    def order_in(self, entry: Entry) -> Dispatch | None:
+        """The order of this hub that an entry is; None if it is none."""
         try:
             dispatch = Dispatch.decode(entry.data, entry.headers)
         except UndecodableError as error:
             log.warning("order skipped", subject=entry.subject, error=str(error))
-            return
-        if dispatch.cluster == self._cluster and self.remember_order(dispatch, entry.sequence):
-            self.touch((dispatch.namespace, dispatch.name))
+            return None
+        return dispatch if dispatch.cluster == self._cluster else None
+
+    def take_order(self, entry: Entry) -> None:
+        """Take in an order: ours, or a predecessor's."""
+        dispatch = self.order_in(entry)
+        if dispatch is not None and self.remember_order(dispatch, entry.sequence):
+            key = (dispatch.namespace, dispatch.name)
+            if dispatch.state in _LIVE:
+                self.expect(dispatch.spoke, key)
+            self.touch(key)
 
     def is_news(self, entry: Entry) -> bool:
         """Whether `entry` is an order of this hub that is younger than what is known."""
-        try:
-            dispatch = Dispatch.decode(entry.data, entry.headers)
-        except UndecodableError as error:
-            log.warning("order skipped", subject=entry.subject, error=str(error))
+        dispatch = self.order_in(entry)
+        if dispatch is None:
             return False
         known = self.orders.get((dispatch.namespace, dispatch.name), {}).get(dispatch.spoke)
-        return dispatch.cluster == self._cluster and (
-            known is None or known.sequence < entry.sequence
-        )
+        return known is None or known.sequence < entry.sequence
 
     def take_spoke(self, spoke: str, entry: Entry) -> None:
         """Take in what is seen on a spoke."""
@@ -133,40 +202,46 @@ class Knowledge:
         except UndecodableError as error:
             log.warning("observation skipped", subject=entry.subject, error=str(error))
             return
+        if observed.cluster != spoke or self.room.take_queue(spoke, observed):
+            return
         if observed.namespace is None:
             return
         if observed.plural == WORKLOAD.plural and observed.group == WORKLOAD.group:
-            self._take_remote_workload(spoke, observed, observed.namespace)
+            self._take_remote(spoke, observed, observed.namespace)
         else:
             self._take_copy(spoke, observed, observed.namespace)
 
-    def _take_remote_workload(self, spoke: str, observed: Observed, namespace: str) -> None:
+    def _take_remote(self, spoke: str, observed: Observed, namespace: str) -> None:
         key = (namespace, observed.name)
-        gone = observed.deleted or observed.object is None
-        if not gone and has_quota(observed.object or {}):
-            self._quota[spoke, key] = None
-        elif (spoke, key) in self._quota:
-            del self._quota[spoke, key]
+        there = None if observed.deleted else observed.object
+        self.room.take_workload(spoke, key, there)
+        before = self.remotes.get((spoke, key))
+        after = None if there is None else remote_of(there)
+        if after is None:
+            self.remotes.pop((spoke, key), None)
         else:
-            return
-        self.touch(key)
+            self.remotes[spoke, key] = after
+        if before != after:
+            self.touch(key)
 
     def _take_copy(self, spoke: str, observed: Observed, namespace: str) -> None:
         name = (spoke, observed.plural, namespace, observed.name)
         integration = integration_for(group=observed.group, plural=observed.plural)
-        workload = None
+        copy = None
         if integration is not None and not observed.deleted and observed.object is not None:
-            workload = workload_of(observed.object, origin=self._origin)
+            copy = copy_of(observed.object, integration, hub=self._cluster, origin=self._origin)
         before = self._names.get(name)
-        if workload is None or integration is None or observed.object is None:
-            if before is not None:
-                del self._names[name]
-                self._copies.get(before, {}).pop(spoke, None)
-                self.touch(before)
+        key = None if copy is None else (namespace, copy.workload)
+        if before is not None and before != key:
+            del self._names[name]
+            self.copies.get(before, {}).pop(spoke, None)
+            self.touch(before)
+        if copy is None or key is None:
             return
-        key = self._names[name] = (namespace, workload)
-        self._copies.setdefault(key, {})[spoke] = standing_of(observed.object, integration)
-        self.touch(key)
+        self._names[name] = key
+        self.copies.setdefault(key, {})[spoke] = copy
+        self.presence.seen(spoke, key)
+        self._dirty[key] = None  # Also where no order is known: it may be a stray.
 
     # --- keeping what was written ---
 
@@ -188,26 +263,47 @@ class Knowledge:
         known = orders.get(dispatch.spoke)
         if known is not None and known.sequence >= sequence:
             return False
-        orders[dispatch.spoke] = Record(message=dispatch, sequence=sequence)
+        orders[dispatch.spoke] = Record(message=dispatch, sequence=sequence, at=self._clock())
         return True
 
-    def take_forgettable(self, before: datetime) -> list[Record[Dispatch] | Record[CheckState]]:
+    def remember_home(self, home: Homecoming, sequence: int) -> None:
+        """Remember what was sent home."""
+        key = (home.namespace, home.name)
+        known = self.homes.get(key)
+        if known is None or known.sequence < sequence:
+            self.homes[key] = Record(message=home, sequence=sequence)
+
+    def expect(self, spoke: str, key: Key) -> None:
+        """What is offered there is as good as taken."""
+        admission = self.admissions.get(key)
+        if admission is not None:
+            self.room.expect(spoke, key, (key[0], admission.queue), asked_by(admission))
+
+    def expect_again(self, spoke: str, key: Key) -> None:
+        """After a spoke was read: what was offered there before is to be counted too."""
+        record = self.orders.get(key, {}).get(spoke)
+        if record is not None and record.message.state in _LIVE:
+            self.expect(spoke, key)
+
+    def take_forgettable(self, before: datetime) -> Iterator[Record[Message]]:
         """Drop and return what was said about workloads that are over, and left nothing behind."""
-        forgotten: list[Record[Dispatch] | Record[CheckState]] = []
         for key in [key for key in self.orders if self._is_over(key, before)]:
-            forgotten += self.orders.pop(key).values()
+            yield from self.orders.pop(key).values()
+            yield from self.reports.pop(key, {}).values()
             if key in self.checks:
-                forgotten.append(self.checks.pop(key))
-        return forgotten
+                yield self.checks.pop(key)
+            if key in self.homes:
+                yield self.homes.pop(key)
 
     def _is_over(self, key: Key, before: datetime) -> bool:
         return (
             key not in self.admissions
-            and not self._copies.get(key)
+            and not self.copies.get(key)
             and all(
                 record.message.state == "withdrawn"
                 and record.message.at < before
                 and spoke in self.read_spokes
+                and (self.is_gone(key, spoke) or not record.message.started)
                 for spoke, record in self.orders[key].items()
             )
         )
@@ -221,7 +317,7 @@ class Knowledge:
 
     def touch_all(self) -> None:
         """Everything has to be looked at."""
-        self._dirty.update(dict.fromkeys((*self.admissions, *self.orders)))
+        self._dirty.update(dict.fromkeys((*self.admissions, *self.orders, *self.copies)))
 
     def take_dirty(self) -> list[Key]:
         """The workloads to decide about now."""
@@ -241,47 +337,62 @@ class Knowledge:
         )
 
     def live_orders(self, key: Key) -> list[Dispatch]:
-        """Orders by which a copy may exist."""
+        """Orders by which a copy may be made or kept."""
         records = self.orders.get(key, {}).values()
         return [record.message for record in records if record.message.state in _LIVE]
 
-    def situation(self, key: Key) -> Situation | None:
-        """All that is weighed about a workload; None while a spoke is still being read."""
-        admission = self.admissions.get(key)
-        check = self.check_of(admission) if admission is not None else None
-        orders = {
-            spoke: OrderState(record.message.state)
-            for spoke, record in self.orders.get(key, {}).items()
-        }
-        if admission is None or check is None:
-            return Situation(wanted=False, undecided=False, orders=orders)
-        if any(order.uid != admission.uid for order in self.live_orders(key)):
-            # Of an earlier workload of that name: it goes first.
-            return Situation(wanted=False, undecided=False, orders=orders)
-        spokes = self.configuration.spokes(check)
-        if any(spoke not in self.read_spokes for spoke in (*spokes.usable, *orders)):
-            return None
-        return Situation(
-            wanted=True,
-            undecided=admission.state == "reserved",
-            usable=spokes.usable,
-            problem=spokes.problem,
-            orders=orders,
-            copies={
-                spoke: self._standing(spoke, key, standing)
-                for spoke, standing in self._copies.get(key, {}).items()
-            },
-            choice=self._choice(key, admission),
+    def ordered_spokes(self) -> list[str]:
+        """Every spoke that was ever told anything that still matters."""
+        return sorted({spoke for orders in self.orders.values() for spoke in orders})
+
+    def wish(self, key: Key) -> dict[str, Any] | None:
+        """What the user of a job that runs elsewhere changed in its spec since."""
+        chosen = next((d for d in self.live_orders(key) if d.state == "chosen"), None)
+        return None if chosen is None else self.hub.wish(key, chosen.spec)
+
+    def report_of(self, key: Key, dispatch: Dispatch) -> CopyState | None:
+        """What the spoke said to this order, not to one before."""
+        record = self.reports.get(key, {}).get(dispatch.spoke)
+        return (
+            None if record is None or record.message.number != dispatch.number else record.message
         )
 
-    def _standing(self, spoke: str, key: Key, standing: Standing) -> Standing:
-        if standing is Standing.WAITING and (spoke, key) in self._quota:
-            return Standing.RESERVED
-        return standing
+    def is_gone(self, key: Key, spoke: str) -> bool:
+        """Whether a spoke said that nothing of its order is left, and nothing of it is seen."""
+        report = self.report_of(key, self.orders[key][spoke].message)
+        said = report is not None and report.state == "gone"
+        return said and spoke not in self.copies.get(key, {})
 
-    def _choice(self, key: Key, admission: Admission) -> str | None:
-        record = self.checks.get(key)
-        if record is None or record.message.uid != admission.uid:
+    def standing(self, spoke: str, key: Key, copy: Copy) -> Standing:
+        """What is seen of a copy and of its Workload together."""
+        remote = self.remotes.get((spoke, key))
+        if remote is None or copy.standing in {Standing.FINISHED, Standing.ENDING}:
+            return copy.standing
+        if remote.evicted is not None:
+            return Standing.EVICTED
+        return Standing.RESERVED if remote.reserved else copy.standing
+
+    def cannot_be_carried(self, entry: Entry, uid: str) -> str | None:
+        """Why a workload has no job that could run elsewhere; None: it was not seen yet."""
+        try:
+            state = WorkloadState.decode(entry.data, entry.headers)
+        except UndecodableError as error:
+            log.warning("workload skipped", subject=entry.subject, error=str(error))
             return None
-        current = admission.state == "admitted" or self.is_answered(admission, record.message)
-        return record.message.spoke if current else None
+        if state.uid != uid:
+            return None
+        owner = state.owner
+        if owner is None:
+            return "The workload has no job that could be sent to a worker cluster"
+        group = owner.api_version.rpartition("/")[0]
+        if integration_for(group=group, plural=owner.plural) is None:
+            return f"No way is known to send a {owner.kind} to a worker cluster"
+        return None
+
+
+def asked_by(admission: Admission) -> Amounts:
+    total: Amounts = {}
+    for pod_set in admission.pod_sets:
+        for resource, value in amounts_of(pod_set.usage).items():
+            total[resource] = total.get(resource, 0) + value
+    return total

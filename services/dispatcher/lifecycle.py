@@ -12,13 +12,13 @@ class OrderState(StrEnum):
 
     UNSENT = "unsent"
     OFFERED = "offered"
-    """Make the copy, and let it compete."""
+    """Make the copy, let it queue for quota there, and do not start it."""
 
     CHOSEN = "chosen"
-    """Keep it: it runs here."""
+    """It runs here: once it has quota, start it."""
 
     WITHDRAWN = "withdrawn"
-    """Delete it."""
+    """Delete it, and say when it is gone."""
 
 
 class Event(StrEnum):
@@ -27,20 +27,30 @@ class Event(StrEnum):
     NOMINATED = "nominated"
     WON = "won"
     LOST = "lost"
-    """Another spoke won, or this one may not be used any more."""
+    """Another spoke won or is tried instead, or this one may not be used any more."""
 
     LET_GO = "let go"
     """The hub took the workload's quota back: it ended, or it was evicted."""
 
+    ORPHANED = "orphaned"
+    """A copy is there by an order that nobody knows of."""
+
+    ASKED = "asked"
+    """The job's user wants it stopped or cancelled."""
+
 
 TRANSITIONS: Final[Mapping[tuple[OrderState, Event], OrderState]] = {
     (OrderState.UNSENT, Event.NOMINATED): OrderState.OFFERED,
+    (OrderState.UNSENT, Event.ORPHANED): OrderState.WITHDRAWN,
     (OrderState.OFFERED, Event.WON): OrderState.CHOSEN,
     (OrderState.OFFERED, Event.LOST): OrderState.WITHDRAWN,
     (OrderState.OFFERED, Event.LET_GO): OrderState.WITHDRAWN,
     (OrderState.CHOSEN, Event.LET_GO): OrderState.WITHDRAWN,
-    # Only once the copy is gone: two copies of two reservations would look the same.
+    (OrderState.CHOSEN, Event.ASKED): OrderState.CHOSEN,
+    # Only once the spoke confirmed that the copy is gone: it might be started by the new order.
     (OrderState.WITHDRAWN, Event.NOMINATED): OrderState.OFFERED,
+    # It is there again, or still: an attempt to make it was on its way for long.
+    (OrderState.WITHDRAWN, Event.ORPHANED): OrderState.WITHDRAWN,
 }
 
 IMPOSSIBLE: Final[frozenset[tuple[OrderState, Event]]] = frozenset(
@@ -48,13 +58,18 @@ IMPOSSIBLE: Final[frozenset[tuple[OrderState, Event]]] = frozenset(
         (OrderState.UNSENT, Event.WON),
         (OrderState.UNSENT, Event.LOST),
         (OrderState.UNSENT, Event.LET_GO),
+        (OrderState.UNSENT, Event.ASKED),
         (OrderState.OFFERED, Event.NOMINATED),
+        (OrderState.OFFERED, Event.ORPHANED),
+        (OrderState.OFFERED, Event.ASKED),
         (OrderState.CHOSEN, Event.NOMINATED),
         (OrderState.CHOSEN, Event.WON),
         (OrderState.CHOSEN, Event.LOST),
+        (OrderState.CHOSEN, Event.ORPHANED),
         (OrderState.WITHDRAWN, Event.WON),
         (OrderState.WITHDRAWN, Event.LOST),
         (OrderState.WITHDRAWN, Event.LET_GO),
+        (OrderState.WITHDRAWN, Event.ASKED),
     }
 )
 """What nobody may ask for."""

@@ -1,6 +1,6 @@
 """Everything an operator may set for the dispatcher, with its default."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -15,14 +15,54 @@ class DispatcherSettings(ServiceSettings):
     multikueue_origin: str = "multikueue"
     """Value of the label by which a copy is known as one of ours; hubs that share spokes differ in it."""
 
+    dispatcher: str = "best-fit"
+    """`best-fit`, `all-at-once`, `incremental` (or Kueue's names of these). Any other name: a program of
+    that name nominates, by writing `status.nominatedClusterNames` of the Workload."""
+
+    incremental_step_size: Annotated[int, Field(ge=1)] = 3
+    """`incremental`: so many more spokes are nominated each round."""
+
+    incremental_round_seconds: Annotated[float, Field(gt=0)] = 300.0
+    fallback_seconds: Annotated[float, Field(gt=0)] = 10.0
+    """`best-fit`: a copy that has waited so long for quota goes to a spoke that has room by now."""
+
+    silent_seconds: Annotated[float, Field(gt=0)] = 30.0
+    """A spoke that was not heard for so long is offered nothing more: three of its beats."""
+
+    worker_lost_timeout_seconds: Annotated[float, Field(gt=0)] = 900.0
+    """A spoke that was not heard for so long is lost."""
+
+    redispatch: Literal["afterConfirmation", "afterLease"] = "afterConfirmation"
+    """When a workload of a lost spoke may run elsewhere: once the spoke confirmed that its copy is gone
+    (or an operator declared it lost), or once its patcher must have stopped the copy by itself."""
+
+    stop_seconds: Annotated[float, Field(ge=0)] = 120.0
+    """`afterLease`: how long stopping a copy may take."""
+
+    patcher_down_seconds: Annotated[float, Field(ge=0)] = 180.0
+    """`afterLease`: how long a spoke's patcher may be down; it stops copies that much earlier."""
+
     no_cluster_retry_seconds: Annotated[float, Field(gt=0)] = 60.0
     """A workload for which no spoke is usable queues again after this long."""
 
     not_seen_seconds: Annotated[float, Field(gt=0)] = 1.0
     """A job that was admitted but not observed yet is looked up again after this long."""
 
+    orphan_seconds: Annotated[float, Field(gt=0)] = 30.0
+    """A copy that is still seen so long after it was said to be gone is withdrawn again."""
+
+    spokes_seconds: Annotated[float, Field(gt=0)] = 5.0
+    """How often it is looked how the spokes stand."""
+
     forget_seconds: Annotated[float, Field(gt=0)] = 600.0
     """How long a withdrawn order stays in the view after its copy is gone."""
 
     tidy_seconds: Annotated[float, Field(gt=0)] = 60.0
     """How often that is looked at."""
+
+    @property
+    def lease_seconds(self) -> float | None:
+        """After how long without the bus a patcher stops copies; None: it never does."""
+        if self.redispatch == "afterConfirmation":
+            return None
+        return self.worker_lost_timeout_seconds - self.stop_seconds - self.patcher_down_seconds

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from secrets import token_bytes
 
 from services.patcher.anchors import Anchors
+from services.patcher.elsewhere import Elsewhere
 from services.patcher.events import Events
 from services.patcher.handlers import Handlers
 from services.patcher.jobs import Jobs
@@ -16,7 +17,6 @@ from services.patcher.reasons import Reasons
 from services.patcher.reconcile import Reconciler
 from services.patcher.seal_key import SealKeeper
 from services.patcher.settings import PatcherSettings
-from services.patcher.spokes import Spokes
 from services.patcher.writer import Writer
 from shared.bus.port import Bus
 from shared.contracts.seal import Entropy
@@ -40,7 +40,9 @@ class Patcher:
         events: Events,
         anchors: Anchors,
         keeper: SealKeeper,
+        elsewhere: Elsewhere,
     ) -> None:
+        self._elsewhere = elsewhere
         self._mirror = mirror
         self._reconciler = reconciler
         self._reasons = reasons
@@ -63,6 +65,11 @@ class Patcher:
             group.create_task(self._events.run())
             group.create_task(self._anchors.run())
             group.create_task(self._keeper.run())
+            group.create_task(self._elsewhere.beat())
+
+    async def guard(self) -> None:
+        """Stop copies of a hub whose leases ran out, until cancelled; with or without the bus."""
+        await self._elsewhere.guard()
 
     def ready(self) -> str | None:
         """Ready once the mirror has read what was there."""
@@ -97,7 +104,11 @@ def assemble(
         tekton_namespace=settings.tekton_namespace,
         care_seconds=settings.anchor_care_seconds,
     )
+    elsewhere = Elsewhere(
+        settings=settings, kube=kube, bus=bus, writer=writer, mirror=mirror, now=now
+    )
     jobs = Jobs(
+        may_start=elsewhere.may_start,
         bus=bus,
         mirror=mirror,
         writer=writer,
@@ -138,7 +149,8 @@ def assemble(
         mirror=mirror,
         reconciler=reconciler,
         machines=Machines(kube=kube, events=events, keeper=keeper),
-        spokes=Spokes(kube=kube),
+        elsewhere=elsewhere,
+        others_decide=settings.spoke_quota == "kueue",
     ).register(bus)
     return Patcher(
         mirror=mirror,
@@ -148,6 +160,7 @@ def assemble(
         events=events,
         anchors=anchors,
         keeper=keeper,
+        elsewhere=elsewhere,
     )
 
 
@@ -164,6 +177,10 @@ def main() -> int:
 
         kube = HttpKube.from_kubeconfig(settings.kubeconfig, context=settings.kube_context)
         parts.on_stop(kube.close)
-        return assemble(settings=settings, bus=parts.bus, kube=kube, now=now, tracing=parts.tracing)
+        patcher = assemble(
+            settings=settings, bus=parts.bus, kube=kube, now=now, tracing=parts.tracing
+        )
+        parts.beside(patcher.guard)
+        return patcher
 
     return run_service("patcher", settings, build)

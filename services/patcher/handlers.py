@@ -1,12 +1,13 @@
 """What the patcher does when a message arrives."""
 
+from services.patcher.elsewhere import Elsewhere
 from services.patcher.machines import Machines
 from services.patcher.mirror import Mirror
 from services.patcher.reconcile import Reconciler
-from services.patcher.spokes import Spokes
 from shared.bus.port import Bus, Entry
 from shared.contracts import subjects
 from shared.contracts.effects import Dispatch, HostState
+from shared.contracts.spokes import Homecoming, SpokeState
 
 __all__ = ["Handlers"]
 
@@ -21,22 +22,30 @@ class Handlers:
         mirror: Mirror,
         reconciler: Reconciler,
         machines: Machines,
-        spokes: Spokes,
+        elsewhere: Elsewhere,
+        others_decide: bool = False,
     ) -> None:
+        """`others_decide`: a Kueue of its own admits what waits in this cluster."""
+        self._others_decide = others_decide
         self._cluster = cluster
         self._mirror = mirror
         self._reconciler = reconciler
         self._machines = machines
-        self._spokes = spokes
+        self._elsewhere = elsewhere
 
     def register(self, bus: Bus) -> None:
         """Subscribe each handler; one workload is handled by one of them at a time."""
         token = subjects.encode(self._cluster)
-        for stream, what, handler, key in (
+        own = (
             ("WORKLOADS", "workload", self.on_workload, object_key),
             ("ADMISSIONS", "admission", self.on_admission, object_key),
+        )
+        for stream, what, handler, key in (
+            *(() if self._others_decide else own),
             ("HOSTS", "host", self.on_host, None),
             ("DISPATCHES", "dispatch", self.on_dispatch, None),
+            ("DISPATCHES", "home", self.on_home, None),
+            ("SPOKES", "spoke", self.on_spoke, None),
         ):
             filters = (f"{subjects.ROOT}.{what}.{token}.>",)
             bus.work(stream, f"patcher-{token}-{what}", handler, filters=filters, key=key)
@@ -57,7 +66,19 @@ class Handlers:
 
     async def on_dispatch(self, entry: Entry) -> None:
         """Create or delete the copy of a job of the hub."""
-        await self._spokes.apply(Dispatch.decode(entry.data, entry.headers))
+        dispatch = Dispatch.decode(entry.data, entry.headers)
+        await self._elsewhere.apply(dispatch)
+        if dispatch.state == "chosen" and not self._others_decide:
+            # It may have quota already: nothing else would start it now.
+            await self._reconciler.reconcile(dispatch.namespace, dispatch.name)
+
+    async def on_home(self, entry: Entry) -> None:
+        """Write at the hub what became of what it sent away."""
+        await self._elsewhere.bring_home(Homecoming.decode(entry.data, entry.headers))
+
+    async def on_spoke(self, entry: Entry) -> None:
+        """Write at the hub how a spoke stands."""
+        await self._elsewhere.say_of_spoke(SpokeState.decode(entry.data, entry.headers))
 
 
 def object_key(entry: Entry) -> str:

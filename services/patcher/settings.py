@@ -1,6 +1,6 @@
 """Everything an operator may set for the patcher, with its default."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -39,6 +39,12 @@ class PatcherSettings(KubeSettings):
 
     tekton_namespace: str = "tekton-pipelines"
     """Where Tekton's ConfigMap `feature-flags` is."""
+
+    beat_seconds: Annotated[float, Field(gt=0)] = 10.0
+    """How often the hub is told that this cluster is there, and leases of copies are renewed."""
+
+    spoke_quota: Literal["hub", "kueue"] = "hub"
+    """Who admits on this cluster. `kueue`: a Kueue of its own; then only copies are made and removed."""
 
     not_seen_seconds: Annotated[float, Field(gt=0)] = 0.2
     """A decision about an object that was not observed yet is tried again after this long."""

@@ -105,8 +105,28 @@ class Dispatch(Message):
     """`offered`: the object to create on the spoke, labels set. `chosen`: None, since it is there.
     `withdrawn`: no more than what names it (apiVersion, kind, name, namespace, labels)."""
 
+    workload: dict[str, Any] | None = None
+    """`offered` to a cluster with a Kueue of its own: the Workload that queues there. The job is made
+    once the spoke is chosen; `job` goes along with both."""
+
     target: OwnerReference | None = None
     """The job at the hub: the copy has its kind, namespace and name."""
+
+    number: int = 0
+    """Of this order: a later one to the same spoke for the same workload has a greater one. Withdrawing
+    it does not change it."""
+
+    attempt: int = 0
+    """`Admission.number` of the reservation that it was made for."""
+
+    started: bool = False
+    """It was chosen once: unless the spoke says otherwise, the copy may run."""
+
+    spec: dict[str, Any] | None = None
+    """`chosen`: the spec that the copy was made with."""
+
+    wish: dict[str, Any] | None = None
+    """`chosen`: fields of the spec that the job's user changed since, to stop or cancel it."""
 
     at: datetime
 

@@ -183,13 +183,19 @@ class HttpKube:
         )
 
     async def delete(
-        self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        dependants_first: bool = False,
     ) -> None:
-        """Delete it, dependants in the background; with `uid` only that life of it."""
+        """Delete it, dependants in the background or first; with `uid` only that life of it."""
         options: Object = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "propagationPolicy": "Background",
+            "propagationPolicy": "Foreground" if dependants_first else "Background",
         }
         if uid is not None:
             options["preconditions"] = {"uid": uid}

@@ -139,9 +139,18 @@ class Kube(Protocol):
         """Apply `patch`; return the object as stored. Preconditions are `test` operations or a uid."""
 
     async def delete(
-        self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        dependants_first: bool = False,
     ) -> None:
-        """Delete it, dependants in the background; with `uid` only that life of it."""
+        """Delete it, dependants in the background; with `uid` only that life of it.
+
+        `dependants_first`: it stays, being deleted, until all that it owns is gone.
+        """
 
     async def close(self) -> None:
         """Let go of connections."""

@@ -24,6 +24,7 @@ from shared.contracts.effects import (
 from shared.contracts.messages import Message, UndecodableError
 from shared.contracts.observed import Observed, Synced
 from shared.contracts.queues import FlavorUsage, QueueStatus, ResourceUsage
+from shared.contracts.spokes import Beat, CopyState, Homecoming, SpokeCounts, SpokeState
 from shared.contracts.workloads import Finish, OwnerReference, PodSet, WorkloadState
 
 WIRE = Path(__file__).parent / "wire"
@@ -65,7 +66,22 @@ EXAMPLES: dict[str, Message] = {
     "check": CheckState(**ONE, check="machines", state="Retry", requeue_after_seconds=60, at=NOON),
     "dispatch": Dispatch(
         spoke="west", cluster="hub", namespace="team-a", name="job-train-3f2a1", uid="u-1",
-        state="withdrawn", at=NOON,
+        state="withdrawn", number=1767268800000, attempt=41, started=True, at=NOON,
+    ),
+    "beat": Beat(spoke="west", instance="patcher-west", number=3, at=NOON),
+    "copy": CopyState(
+        spoke="west", cluster="hub", namespace="team-a", name="job-train-3f2a1", uid="u-1",
+        number=1767268800000, state="taken", message="Job team-a/train is there already", at=NOON,
+    ),
+    "home": Homecoming(
+        **ONE,
+        target=OwnerReference(api_version="batch/v1", kind="Job", plural="jobs", name="a", uid="u-1"),
+        nominated=[], spoke="west", status={"active": 1}, at=NOON,
+    ),
+    "spoke": SpokeState(
+        cluster="hub", spoke="west", active=True, reason="Active", message="Connected",
+        counts=SpokeCounts(offered=1, chosen=12), latency_seconds=0.2, failures=1,
+        free={"cpu": "3500m"}, at=NOON,
     ),
     "host": HostState(
         cluster="hub", namespace="team-a", name="build-arm64", uid="t-1", platform="linux/arm64",

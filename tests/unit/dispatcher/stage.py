@@ -12,7 +12,9 @@ from shared.contracts import kinds
 from shared.contracts.admissions import Admission, AdmissionState
 from shared.contracts.effects import CheckState, Dispatch
 from shared.contracts.kinds import Kind, Object
+from shared.contracts.names import workload_name
 from shared.contracts.observed import Observed, Synced
+from shared.contracts.spokes import SCHEMA, Beat, CopyState
 from shared.contracts.workloads import OwnerReference, WorkloadState
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from shared.testing.world.world import CALM, EPOCH, Faults, ProcessContext, World
@@ -21,6 +23,8 @@ T = TypeVar("T")
 
 CHECK = "multikueue"
 NAMESPACE = "team-a"
+MANAGED = "kueue.x-k8s.io/multikueue"
+BEAT_SECONDS = 5.0
 
 
 def job(name: str = "train", *, uid: str | None = None, **spec: Any) -> Object:
@@ -41,12 +45,30 @@ def job(name: str = "train", *, uid: str | None = None, **spec: Any) -> Object:
     }
 
 
+def named(name: str = "train", *, uid: str | None = None) -> str:
+    """The Workload of a job."""
+    return workload_name(kind="Job", group="batch", name=name, uid=uid or f"uid-{name}")
+
+
 class Stage:
     """Use it as a context manager."""
 
     def __init__(
-        self, *, spokes: Sequence[str] = ("east", "west"), faults: Faults = CALM, seed: int = 1
+        self,
+        *,
+        spokes: Sequence[str] = ("east", "west"),
+        faults: Faults = CALM,
+        seed: int = 1,
+        **settings: Any,
     ) -> None:
+        self.settings = {"dispatcher": "all-at-once", **settings}
+        self.silent: set[str] = set()
+        """Spokes that say nothing for a while."""
+
+        self.forms: dict[str, int] = {}
+        """What spokes understand that are not up to date."""
+
+        self._beats = 0
         self.world = World(seed, faults=faults)
         self.server = MemoryServer(world=self.world)
         self.spokes = tuple(spokes)
@@ -63,7 +85,7 @@ class Stage:
     async def _serve(self, context: ProcessContext) -> None:
         bus = MemoryBus(self.server, instance=context.instance)
         dispatcher = assemble(
-            settings=DispatcherSettings(cluster="hub"),
+            settings=DispatcherSettings(cluster="hub", **self.settings),
             bus=bus,
             now=context.now,
             random=context.random,
@@ -81,12 +103,38 @@ class Stage:
                 await self.configure(self.spokes)
             for cluster in ("hub", *self.spokes):
                 await self.sync(cluster)
+            for spoke in self.spokes:
+                self.world.outside(self.live(spoke))
             self.world.process("dispatcher", self._serve)
             return await drive()
 
         result = self.world.run(play)
         assert not self.world.failures, self.world.failures
         return result
+
+    async def live(self, spoke: str) -> None:
+        """Let a spoke be heard, for ever."""
+        while True:
+            if spoke not in self.silent:
+                self._beats += 1
+                beat = Beat(
+                    spoke=spoke, instance=f"patcher-{spoke}", number=self._beats,
+                    form=self.forms.get(spoke, SCHEMA), at=self.world.now(),
+                )  # fmt: skip
+                await self.bus.publish(beat)
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def say_gone(self, spoke: str, dispatch: Dispatch) -> None:
+        """The spoke's patcher confirms that nothing of an order is left."""
+        await self.report(spoke, dispatch, "gone")
+
+    async def report(self, spoke: str, dispatch: Dispatch, state: Any, message: str = "") -> None:
+        """The spoke's patcher says what became of an order."""
+        said = CopyState(
+            spoke=spoke, cluster="hub", namespace=dispatch.namespace, name=dispatch.name,
+            uid=dispatch.uid, number=dispatch.number, state=state, message=message, at=self.world.now(),
+        )  # fmt: skip
+        await self.bus.publish(said)
 
     async def sync(self, cluster: str) -> None:
         """A watcher has listed `cluster`."""
@@ -123,7 +171,8 @@ class Stage:
         await self.see(kinds.JOB, obj)
         await self.bus.publish(
             WorkloadState(
-                cluster="hub", namespace=NAMESPACE, name=f"job-{metadata['name']}", uid=metadata["uid"],
+                cluster="hub", namespace=NAMESPACE, uid=metadata["uid"],
+                name=named(metadata["name"], uid=metadata["uid"]),
                 phase="waiting", created_at=EPOCH,
                 owner=OwnerReference(api_version="batch/v1", kind="Job", plural="jobs",
                                      name=metadata["name"], uid=metadata["uid"]),
@@ -138,7 +187,8 @@ class Stage:
         metadata = obj["metadata"]
         await self.bus.publish(
             Admission(
-                cluster="hub", namespace=NAMESPACE, name=f"job-{metadata['name']}", uid=metadata["uid"],
+                cluster="hub", namespace=NAMESPACE, uid=metadata["uid"],
+                name=named(metadata["name"], uid=metadata["uid"]),
                 state=state, term=1, number=self._number,
                 decided_at=self.world.now() + timedelta(seconds=ahead_seconds),
                 checks=list(checks or (CHECK,)),
@@ -165,21 +215,29 @@ class Stage:
         workload = {"metadata": metadata, "status": {"conditions": conditions}}
         await self.see(kinds.WORKLOAD, workload, cluster=spoke)
 
-    async def dispatch(self, spoke: str, name: str = "train") -> Dispatch | None:
+    async def dispatch(
+        self, spoke: str, name: str = "train", *, uid: str | None = None
+    ) -> Dispatch | None:
         """What a spoke was last told."""
-        entry = self.server.latest("DISPATCHES", f"sluice.dispatch.{spoke}.{NAMESPACE}.job-{name}")
+        entry = self.server.latest(
+            "DISPATCHES", f"sluice.dispatch.{spoke}.{NAMESPACE}.{named(name, uid=uid)}"
+        )
         return Dispatch.decode(entry.data) if entry else None
 
-    async def check(self, name: str = "train") -> CheckState | None:
+    async def check(self, name: str = "train", *, uid: str | None = None) -> CheckState | None:
         """What the check says."""
-        entry = self.server.latest("CHECKS", f"sluice.check.hub.{NAMESPACE}.job-{name}.{CHECK}")
+        entry = self.server.latest(
+            "CHECKS", f"sluice.check.hub.{NAMESPACE}.{named(name, uid=uid)}.{CHECK}"
+        )
         return CheckState.decode(entry.data) if entry else None
 
-    async def until_dispatch(self, spoke: str, state: str, name: str = "train") -> Dispatch:
+    async def until_dispatch(
+        self, spoke: str, state: str, name: str = "train", *, uid: str | None = None
+    ) -> Dispatch:
         """Wait until a spoke was told `state`."""
         async with asyncio.timeout(60):
             while True:
-                found = await self.dispatch(spoke, name)
+                found = await self.dispatch(spoke, name, uid=uid)
                 if found is not None and found.state == state:
                     return found
                 await asyncio.sleep(0.05)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from services.dispatcher.configuration import Configuration, Spokes
-from services.dispatcher.copies import has_quota, make_copy, standing_of, workload_of
+from services.dispatcher.copies import copy_of, make_copy, make_workload, remote_of, standing_of
 from services.dispatcher.planning import Standing
 from shared.contracts import kinds
 from shared.contracts.kinds import Kind, Object
@@ -19,7 +19,7 @@ LABELS = {
 }
 
 
-def test_a_copy_has_what_its_user_wrote_and_two_labels() -> None:
+def test_a_copy_has_what_its_user_wrote_and_whose_it_is() -> None:
     original = job(
         managedBy="kueue.x-k8s.io/multikueue",
         selector={"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}},
@@ -29,7 +29,9 @@ def test_a_copy_has_what_its_user_wrote_and_two_labels() -> None:
         },
     )
     original["metadata"] |= {"ownerReferences": [{}], "finalizers": ["x"], "generation": 3}
-    copy = make_copy(original, integration=JOB, workload="job-train-1", origin="hub-a")
+    copy = make_copy(
+        original, integration=JOB, workload="job-train-1", origin="hub-a", order="hub/7"
+    )
     assert copy == {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -37,7 +39,11 @@ def test_a_copy_has_what_its_user_wrote_and_two_labels() -> None:
             "name": "train",
             "namespace": "team-a",
             "labels": {"kueue.x-k8s.io/queue-name": "main", **LABELS},
-            "annotations": {"sluicegate.dev/traceparent": "00-1-2-01"},
+            "annotations": {
+                "sluicegate.dev/traceparent": "00-1-2-01",
+                "sluicegate.dev/order": "hub/7",
+            },
+            "finalizers": ["sluicegate.dev/copy"],
         },
         "spec": {
             "suspend": True,
@@ -54,29 +60,71 @@ def test_a_copy_of_a_pipeline_run_is_the_spoke_s_own_business() -> None:
         "spec": {"status": "PipelineRunPending", "managedBy": "kueue.x-k8s.io/multikueue"},
         "status": {"conditions": []},
     }
-    copy = make_copy(run, integration=PIPELINE_RUN, workload="w", origin="o")
+    copy = make_copy(run, integration=PIPELINE_RUN, workload="w", origin="o", order="hub/7")
     assert copy["spec"] == {"status": "PipelineRunPending"}
     assert "status" not in copy
 
 
 def test_a_job_with_its_own_selector_keeps_it() -> None:
     original = job(manualSelector=True, selector={"matchLabels": {"a": "b"}})
-    copy = make_copy(original, integration=JOB, workload="w", origin="o")
+    copy = make_copy(original, integration=JOB, workload="w", origin="o", order="hub/7")
     assert copy["spec"]["selector"] == {"matchLabels": {"a": "b"}}
 
 
-def test_only_what_carries_our_label_is_ours() -> None:
-    obj: Object = {"metadata": {"labels": LABELS}}
-    assert workload_of(obj, origin="hub-a") == "job-train-1"
-    assert workload_of(obj, origin="hub-b") is None
-    assert workload_of({"metadata": {}}, origin="hub-a") is None
+def labelled(labels: dict[str, str], order: str | None) -> Object:
+    annotations = {} if order is None else {"sluicegate.dev/order": order}
+    return {"metadata": {"name": "x", "uid": "u", "labels": labels, "annotations": annotations}}
+
+
+OTHERS: dict[str, Object] = {
+    "it has no label": labelled({}, "hub/7"),
+    "it comes from elsewhere": labelled(
+        LABELS | {"kueue.x-k8s.io/multikueue-origin": "b"}, "hub/7"
+    ),
+    "another hub ordered it under the same label": labelled(LABELS, "hub-b/7"),
+    "some other program made it": labelled(LABELS, None),
+    "its number is none": labelled(LABELS, "hub/seven"),
+}
+
+
+@pytest.mark.parametrize("obj", OTHERS.values(), ids=OTHERS.keys())
+def test_what_is_not_ours_is_left_alone(obj: Object) -> None:
+    assert copy_of(obj, JOB, hub="hub", origin="hub-a") is None
+
+
+def test_a_copy_says_which_order_it_was_made_for() -> None:
+    copy = copy_of(labelled(LABELS, "hub/7"), JOB, hub="hub", origin="hub-a")
+    assert copy is not None
+    assert (copy.workload, copy.number) == ("job-train-1", 7)
+
+
+def test_a_copy_that_has_a_lease_says_so() -> None:
+    copy = make_copy(
+        job(), integration=JOB, workload="w", origin="o", order="hub/7", lease_seconds=600.0
+    )
+    assert copy["metadata"]["annotations"]["sluicegate.dev/lease-seconds"] == "600"
+
+
+def test_a_kueue_of_its_own_is_given_the_workload_first() -> None:
+    workload = make_workload(
+        job(template={"spec": {"containers": []}}), integration=JOB, workload="w", origin="o",
+        order="hub/7", queue="main", priority=100,
+    )  # fmt: skip
+    assert workload["metadata"]["labels"] == {"kueue.x-k8s.io/multikueue-origin": "o"}
+    assert workload["spec"]["queueName"] == "main"
+    assert [p["name"] for p in workload["spec"]["podSets"]] == ["main"]
 
 
 STANDINGS: dict[str, tuple[dict[str, Any], Standing]] = {
     "it waits": ({}, Standing.WAITING),
     "its pods run": ({"status": {"active": 1}}, Standing.RESERVED),
     "it is done": (
-        {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, Standing.RESERVED,
+        {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, Standing.FINISHED,
+    ),
+    "it is done, and being cleaned up": (
+        {"status": {"conditions": [{"type": "Complete", "status": "True"}]},
+         "metadata": {"deletionTimestamp": "x"}},
+        Standing.FINISHED,
     ),
     "it is being deleted": (
         {"status": {"active": 1}, "metadata": {"deletionTimestamp": "x"}}, Standing.ENDING,
@@ -90,11 +138,14 @@ def test_what_a_copy_shows(more: dict[str, Any], standing: Standing) -> None:
 
 
 def test_what_its_workload_shows() -> None:
-    reserved = {"status": {"conditions": [{"type": "QuotaReserved", "status": "True"}]}}
-    lost = {"status": {"conditions": [{"type": "QuotaReserved", "status": "False"}]}}
-    assert has_quota(reserved)
-    assert not has_quota(lost)
-    assert not has_quota({})
+    def shows(*conditions: Object) -> tuple[bool, str | None]:
+        remote = remote_of({"status": {"conditions": list(conditions)}})
+        return remote.reserved, remote.evicted
+
+    assert shows({"type": "QuotaReserved", "status": "True"}) == (True, None)
+    assert shows({"type": "QuotaReserved", "status": "False"}) == (False, None)
+    assert shows({"type": "Evicted", "status": "True", "message": "why"}) == (False, "why")
+    assert shows() == (False, None)
 
 
 def seen(kind: Kind, name: str, spec: Object | None, *, deleted: bool = False) -> Observed:
@@ -107,31 +158,46 @@ def seen(kind: Kind, name: str, spec: Object | None, *, deleted: bool = False) -
 OURS = {"controllerName": "kueue.x-k8s.io/multikueue", "parameters": {"name": "all"}}
 
 
-def configured(*clusters: str, known: tuple[str, ...], there: tuple[str, ...]) -> Configuration:
+def configured(*clusters: str, known: tuple[str, ...]) -> Configuration:
     configuration = Configuration(cluster="hub")
     configuration.take(seen(kinds.ADMISSION_CHECK, "mk", OURS))
     configuration.take(seen(kinds.MULTIKUEUE_CONFIG, "all", {"clusters": list(clusters)}))
     for name in known:
         configuration.take(seen(kinds.MULTIKUEUE_CLUSTER, name, {}))
-    for name in there:
-        configuration.take_synced(name)
     return configuration
 
 
-def test_usable_are_the_spokes_that_are_configured_known_and_there() -> None:
-    configuration = configured("b", "a", "c", "d", known=("a", "b", "c"), there=("a", "b", "d"))
-    spokes = configuration.spokes("mk")
-    assert spokes.usable == ("b", "a"), "in the order of the configuration"
-    assert spokes.problem == "No usable worker cluster. Missing clusters: d. Inactive clusters: c"
+def test_the_spokes_of_a_check_in_the_order_of_its_configuration_and_what_it_names_in_vain() -> (
+    None
+):
+    spokes = configured("b", "a", "d", "b", known=("a", "b", "c")).spokes("mk")
+    assert spokes == Spokes(named=("b", "a"), missing=("d",))
 
 
 def test_the_hub_is_no_spoke_of_its_own() -> None:
-    configuration = configured("hub", known=("hub",), there=("hub",))
-    assert configuration.spokes("mk").usable == ()
+    assert configured("hub", known=("hub",)).spokes("mk") == Spokes(missing=("hub",))
+
+
+def test_two_configurations_may_name_the_same_cluster() -> None:
+    configuration = configured("a", known=("a",))
+    other = {**OURS, "parameters": {"name": "other"}}
+    configuration.take(seen(kinds.ADMISSION_CHECK, "mk-2", other))
+    configuration.take(seen(kinds.MULTIKUEUE_CONFIG, "other", {"clusters": ["a"]}))
+    assert configuration.spokes("mk") == configuration.spokes("mk-2") == Spokes(named=("a",))
+
+
+def test_a_flavor_may_demand_a_spoke() -> None:
+    configuration = configured("a", known=("a",))
+    nodes = {"nodeLabels": {"sluicegate.dev/spoke": "a"}}
+    configuration.take(seen(kinds.RESOURCE_FLAVOR, "gpus", nodes))
+    configuration.take(seen(kinds.RESOURCE_FLAVOR, "any", {}))
+    assert configuration.demanded("gpus") == "a"
+    assert configuration.demanded("any") is None
+    assert configuration.demanded("nobody") is None
 
 
 def test_a_missing_configuration_is_named() -> None:
-    configuration = configured("a", known=("a",), there=("a",))
+    configuration = configured("a", known=("a",))
     configuration.take(seen(kinds.MULTIKUEUE_CONFIG, "all", None, deleted=True))
     assert configuration.spokes("mk") == Spokes(
         problem='MultiKueueConfig "all" of AdmissionCheck "mk" not found'
@@ -139,7 +205,7 @@ def test_a_missing_configuration_is_named() -> None:
 
 
 def test_other_controllers_checks_are_theirs() -> None:
-    configuration = configured(known=(), there=())
+    configuration = configured(known=())
     other = {"controllerName": "kueue.x-k8s.io/provisioning-request"}
     configuration.take(seen(kinds.ADMISSION_CHECK, "machines", other))
     assert configuration.is_ours("mk")

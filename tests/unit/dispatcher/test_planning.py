@@ -1,170 +1,219 @@
-"""Each rule of dispatching, one case each, and what holds for all situations."""
+"""Every situation has one next step, and the step leads to no further one by itself."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.dispatcher.lifecycle import Event, OrderState, follow
-from services.dispatcher.planning import Answer, Plan, Situation, Standing, plan
+from services.dispatcher.nominating import Candidate, Dispatcher, Rules
+from services.dispatcher.planning import Order, Plan, Situation, Standing, plan, unsettled
 
+EAST, WEST, NORTH = "east", "west", "north"
 UNSENT, OFFERED, CHOSEN, WITHDRAWN = OrderState
-ABSENT, WAITING, RESERVED, ENDING = Standing
+NOMINATED, WON, LOST, LET_GO, ORPHANED, ASKED = Event
+ALL = Rules(dispatcher=Dispatcher.ALL_AT_ONCE)
 
 
-def ready(spoke: str) -> Answer:
-    return Answer(state="Ready", message=f'The workload was admitted on "{spoke}"', spoke=spoke)
+def situation(**more: Any) -> Situation:
+    """Reserved at the hub, two spokes to use, all at once."""
+    usual: dict[str, Any] = {
+        "wanted": True, "undecided": True, "rules": ALL,
+        "candidates": (Candidate(spoke=EAST), Candidate(spoke=WEST)),
+    }  # fmt: skip
+    return Situation(**(usual | more))
 
 
-def pending(*spokes: str) -> Answer:
-    return Answer(state="Pending", message=f"The workload waits for one of: {', '.join(spokes)}")
+def offered(**more: Any) -> Order:
+    return Order(state=OFFERED, **more)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    wanted: bool = True
-    undecided: bool = True
-    usable: tuple[str, ...] = ("east", "west")
-    problem: str = ""
-    orders: dict[str, OrderState] = field(default_factory=dict)
-    copies: dict[str, Standing] = field(default_factory=dict)
-    choice: str | None = None
-    answer: Answer | None = None
-    events: dict[str, Event] = field(default_factory=dict)
-
-    @property
-    def situation(self) -> Situation:
-        return Situation(
-            wanted=self.wanted,
-            undecided=self.undecided,
-            usable=self.usable,
-            problem=self.problem,
-            orders=self.orders,
-            copies=self.copies,
-            choice=self.choice,
-        )
+def chosen(**more: Any) -> Order:
+    return Order(state=CHOSEN, **more)
 
 
-CASES = {
-    "every usable spoke is offered the workload at once": Case(
-        answer=pending("east", "west"), events={"east": Event.NOMINATED, "west": Event.NOMINATED},
+def withdrawn(**more: Any) -> Order:
+    return Order(state=WITHDRAWN, **more)
+
+
+BOTH = {EAST: offered(), WEST: offered()}
+
+CASES: dict[str, tuple[Situation, str | None, dict[str, Event]]] = {
+    "nothing was said yet: all spokes are offered it": (
+        situation(), "Pending", {EAST: NOMINATED, WEST: NOMINATED},
     ),
-    "while nobody has quota for it, all wait": Case(
-        orders={"east": OFFERED, "west": OFFERED}, copies={"east": WAITING}, answer=pending("east", "west"),
+    "all wait: nothing to do": (
+        situation(orders=BOTH, copies={EAST: Standing.WAITING}), "Pending", {},
     ),
-    "the first copy with quota wins, the others are withdrawn": Case(
-        orders={"east": OFFERED, "west": OFFERED}, copies={"east": WAITING, "west": RESERVED},
-        answer=ready("west"), events={"west": Event.WON, "east": Event.LOST},
+    "the first with quota wins": (
+        situation(orders=BOTH, copies={EAST: Standing.WAITING, WEST: Standing.RESERVED}),
+        "Ready", {EAST: LOST, WEST: WON},
     ),
-    "of two with quota the one that was seen first wins": Case(
-        orders={"east": OFFERED, "west": OFFERED}, copies={"west": RESERVED, "east": RESERVED},
-        answer=ready("west"), events={"west": Event.WON, "east": Event.LOST},
+    "a copy that ended before it was chosen wins too": (
+        situation(orders=BOTH, copies={WEST: Standing.FINISHED}), "Ready", {EAST: LOST, WEST: WON},
     ),
-    "a copy that is being deleted does not win": Case(
-        orders={"east": OFFERED, "west": OFFERED}, copies={"west": ENDING}, answer=pending("east", "west"),
+    "a recorded winner stays the winner": (
+        situation(orders=BOTH, copies={WEST: Standing.RESERVED}, choice=EAST),
+        "Ready", {EAST: WON, WEST: LOST},
     ),
-    "a choice that was recorded is carried out, whatever is seen since": Case(
-        orders={"east": OFFERED, "west": OFFERED}, copies={"west": RESERVED}, choice="east",
-        answer=ready("east"), events={"east": Event.WON, "west": Event.LOST},
+    "chosen and running: nothing to do": (
+        situation(orders={EAST: chosen()}, copies={EAST: Standing.RESERVED}), "Ready", {},
     ),
-    "a winner stays the winner": Case(
-        undecided=False, orders={"east": WITHDRAWN, "west": CHOSEN}, copies={"west": RESERVED},
+    "chosen and admitted: nobody waits for an answer": (
+        situation(undecided=False, orders={EAST: chosen()}, copies={EAST: Standing.RESERVED}), None, {},
     ),
-    "a winner whose copy is gone is not replaced: it may have run": Case(
-        undecided=False, orders={"east": WITHDRAWN, "west": CHOSEN},
+    "chosen and done: its status comes home, nothing is taken back": (
+        situation(undecided=False, orders={EAST: chosen()}, copies={EAST: Standing.FINISHED}), None, {},
     ),
-    "a new leader's question about the same reservation gets the same answer": Case(
-        orders={"east": WITHDRAWN, "west": CHOSEN}, answer=ready("west"),
+    "chosen and gone: the hub takes it back": (
+        situation(undecided=False, orders={EAST: chosen()}), "Retry", {},
     ),
-    "a loser that was not withdrawn yet is": Case(
-        undecided=False, orders={"east": OFFERED, "west": CHOSEN}, events={"east": Event.LOST},
+    "chosen and being deleted there: the hub takes it back": (
+        situation(undecided=False, orders={EAST: chosen()}, copies={EAST: Standing.ENDING}), "Retry", {},
     ),
-    "when the hub lets go, everything is withdrawn": Case(
-        wanted=False, undecided=False, orders={"east": OFFERED, "west": CHOSEN},
-        events={"east": Event.LET_GO, "west": Event.LET_GO},
+    "chosen and evicted there: the hub takes it back": (
+        situation(undecided=False, orders={EAST: chosen()}, copies={EAST: Standing.EVICTED}), "Retry", {},
     ),
-    "what was withdrawn is not withdrawn again": Case(
-        wanted=False, undecided=False, orders={"east": WITHDRAWN},
+    "chosen on a spoke of which nothing is heard: it stays": (
+        situation(orders={EAST: chosen()}, copies={EAST: Standing.RESERVED}, silent=frozenset({EAST})),
+        "Ready", {},
     ),
-    "a spoke is not offered it again before the copy of the last time is gone": Case(
-        orders={"east": WITHDRAWN, "west": WITHDRAWN}, copies={"east": ENDING},
-        answer=pending("east", "west"), events={"west": Event.NOMINATED},
+    "chosen on a spoke that an operator declared lost: the hub takes it back": (
+        situation(undecided=False, orders={EAST: chosen()}, copies={EAST: Standing.RESERVED},
+                  stopped=frozenset({EAST})),
+        "Retry", {},
     ),
-    "a spoke that left the configuration loses what was offered": Case(
-        usable=("west",), orders={"east": OFFERED, "west": OFFERED}, answer=pending("west"),
-        events={"east": Event.LOST},
+    "the hub lets go: everything is withdrawn": (
+        situation(wanted=False, orders={EAST: chosen(), WEST: offered()}), None,
+        {EAST: LET_GO, WEST: LET_GO},
     ),
-    "without a usable spoke it is tried again later, with the reason": Case(
-        usable=(), problem="Inactive clusters: east",
-        answer=Answer(state="Retry", message="Inactive clusters: east"),
+    "a spoke that ran it has not said that it is gone: nobody else gets it": (
+        situation(orders={EAST: withdrawn(started=True)}), "Pending", {},
     ),
-    "without a reason the usual one is given": Case(
-        usable=(), answer=Answer(state="Retry", message="No usable worker cluster"),
+    "… not even one that has a copy on offer": (
+        situation(orders={EAST: withdrawn(started=True), WEST: offered()},
+                  copies={WEST: Standing.RESERVED}),
+        "Pending", {WEST: LOST},
     ),
-    "an admitted workload whose orders were lost goes to the spoke where it runs, and only there": Case(
-        undecided=False, copies={"west": RESERVED}, events={"west": Event.NOMINATED},
+    "… unless its lease ran out, or an operator declared it lost": (
+        situation(orders={EAST: withdrawn(started=True)}, stopped=frozenset({EAST})),
+        "Pending", {WEST: NOMINATED},
+    ),
+    "a spoke that never was chosen never ran it": (
+        situation(orders={EAST: withdrawn()}), "Pending", {WEST: NOMINATED},
+    ),
+    "it said that it is gone: it may have it again": (
+        situation(orders={EAST: withdrawn(started=True, gone=True)}), "Pending",
+        {EAST: NOMINATED, WEST: NOMINATED},
+    ),
+    "a spoke that cannot take it is left out": (
+        situation(orders={EAST: offered(refused="taken"), WEST: offered()}), "Pending", {EAST: LOST},
+    ),
+    "nobody can take it": (
+        situation(candidates=(Candidate(spoke=EAST),), orders={EAST: offered(refused="the name is taken")}),
+        "Retry", {EAST: LOST},
+    ),
+    "no spoke may be used": (situation(candidates=(), problem="none"), "Retry", {}),
+    "a spoke may not be used any more": (
+        situation(candidates=(Candidate(spoke=WEST),), orders=BOTH), "Pending", {EAST: LOST},
+    ),
+    "a running copy whose order was lost is adopted, alone": (
+        situation(strays={WEST: Standing.RESERVED}), "Pending", {WEST: NOMINATED},
+    ),
+    "a waiting copy whose order was lost is removed first": (
+        situation(strays={WEST: Standing.WAITING}), "Pending", {EAST: NOMINATED, WEST: ORPHANED},
+    ),
+    "a copy that nobody wants is an orphan": (
+        situation(wanted=False, strays={WEST: Standing.RESERVED}), None, {WEST: ORPHANED},
+    ),
+    "its user wants it stopped": (
+        situation(undecided=False, orders={EAST: chosen()}, copies={EAST: Standing.RESERVED}, wish=True),
+        None, {EAST: ASKED},
+    ),
+    "its user was heard": (
+        situation(undecided=False, orders={EAST: chosen(asked=True)},
+                  copies={EAST: Standing.RESERVED}, wish=True),
+        None, {},
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_a_plan(case: Case) -> None:
-    assert plan(case.situation) == Plan(answer=case.answer, events=case.events)
+@pytest.mark.parametrize(("now", "answer", "events"), CASES.values(), ids=CASES.keys())
+def test_the_next_step(now: Situation, answer: str | None, events: dict[str, Event]) -> None:
+    todo = plan(now)
+    assert (todo.answer.state if todo.answer else None) == answer
+    assert dict(todo.events) == events
 
 
-def after(situation: Situation, todo: Plan) -> Situation:
-    """The situation when the plan was carried out, and nothing else happened."""
-    orders = dict(situation.orders)
+def test_what_the_check_says() -> None:
+    def said(**more: Any) -> str:
+        answer = plan(situation(**more)).answer
+        assert answer is not None
+        return answer.message
+
+    assert said() == "The workload waits for one of: east, west"
+    assert said(candidates=(), problem="none") == "none"
+    assert said(candidates=()) == "No usable worker cluster"
+    ran = {"undecided": False, "orders": {EAST: chosen()}}
+    assert said(**ran) == 'Admitting remote no longer exists: "east"'
+    assert said(**ran, stopped=frozenset({EAST})) == 'Admitting remote lost: "east"'
+    evicted = {"copies": {EAST: Standing.EVICTED}, "evictions": {EAST: "Preempted to …"}}
+    assert said(**ran, **evicted) == 'Workload evicted on worker cluster: "Preempted to …"'
+
+
+orders = st.dictionaries(
+    st.sampled_from((EAST, WEST, NORTH)),
+    st.builds(
+        Order,
+        state=st.sampled_from((OFFERED, CHOSEN, WITHDRAWN)),
+        started=st.booleans(),
+        gone=st.booleans(),
+        refused=st.sampled_from(("", "taken")),
+        age_seconds=st.sampled_from((0.0, 1000.0)),
+    ),
+).filter(lambda found: sum(o.state is CHOSEN for o in found.values()) <= 1)
+
+situations = st.builds(
+    Situation,
+    wanted=st.booleans(),
+    undecided=st.booleans(),
+    rules=st.builds(Rules, dispatcher=st.sampled_from(Dispatcher)),
+    candidates=st.lists(
+        st.builds(Candidate, spoke=st.sampled_from((EAST, WEST, NORTH)), room=st.booleans()),
+        unique_by=lambda candidate: candidate.spoke,
+    ).map(tuple),
+    external=st.lists(st.sampled_from((EAST, WEST)), unique=True).map(tuple),
+    orders=orders,
+    copies=st.dictionaries(st.sampled_from((EAST, WEST, NORTH)), st.sampled_from(Standing)),
+    strays=st.dictionaries(st.sampled_from((EAST, WEST, NORTH)), st.sampled_from(Standing)),
+    choice=st.sampled_from((None, EAST, WEST)),
+    stopped=st.frozensets(st.sampled_from((EAST, WEST))),
+)
+
+
+def after(now: Situation, todo: Plan) -> dict[str, OrderState]:
+    """The orders once the plan was carried out. Raises where the table has no such step."""
+    states = {spoke: order.state for spoke, order in now.orders.items()}
     for spoke, event in todo.events.items():
-        orders[spoke] = follow(orders.get(spoke, UNSENT), event)
-    choice = todo.answer.spoke if todo.answer is not None else situation.choice
-    return Situation(
-        wanted=situation.wanted,
-        undecided=situation.undecided,
-        usable=situation.usable,
-        problem=situation.problem,
-        orders=orders,
-        copies=situation.copies,
-        choice=choice,
-    )
+        states[spoke] = follow(states.get(spoke, UNSENT), event)
+    return states
 
 
-spokes = st.sampled_from(["a", "b", "c"])
+@given(situations)
+def test_a_plan_asks_for_nothing_impossible_and_never_has_two_spokes_run_it(now: Situation) -> None:
+    now_chosen = {spoke for spoke, order in now.orders.items() if order.state is CHOSEN}
+    strays = {s: w for s, w in now.strays.items() if s not in now.orders}
+    now = Situation(**{name: getattr(now, name) for name in now.__slots__} | {"strays": strays})
+    states = after(now, plan(now))
+    running = {spoke for spoke, state in states.items() if state is CHOSEN}
+    assert len(running) <= 1
+    may_run = {s for s in unsettled(now) if now.orders[s].state is WITHDRAWN}
+    assert not (running - now_chosen and may_run), "started while it may run elsewhere"
 
 
-@st.composite
-def situations(draw: st.DrawFn) -> Situation:
-    orders: Mapping[str, OrderState] = draw(
-        st.dictionaries(spokes, st.sampled_from([OFFERED, WITHDRAWN]), max_size=3)
-    )
-    if draw(st.booleans()) and orders:
-        orders = {**orders, draw(st.sampled_from(sorted(orders))): CHOSEN}
-    wanted = draw(st.booleans())
-    return Situation(
-        wanted=wanted,
-        undecided=wanted and draw(st.booleans()),
-        usable=tuple(draw(st.lists(spokes, unique=True, max_size=3))),
-        orders=orders,
-        copies=draw(st.dictionaries(spokes, st.sampled_from(list(Standing)), max_size=3)),
-        choice=draw(st.none() | spokes),
-    )
-
-
-@given(situations())
-def test_a_plan_asks_for_nothing_impossible_and_settles(situation: Situation) -> None:
-    for _ in range(4):
-        todo = plan(situation)
-        before, situation = situation, after(situation, todo)
-        assert list(situation.orders.values()).count(CHOSEN) <= 1, "one winner at most"
-        if not situation.wanted:
-            assert set(situation.orders.values()) <= {WITHDRAWN}
-    assert before.orders == situation.orders, "it settles"
-    assert plan(situation).events == {}
-
-
-@given(situations())
-def test_a_workload_with_a_winner_is_offered_to_nobody(situation: Situation) -> None:
-    if CHOSEN in situation.orders.values():
-        assert Event.NOMINATED not in plan(situation).events.values()
+@given(situations)
+def test_while_a_copy_may_run_nobody_is_offered_it(now: Situation) -> None:
+    events = plan(now).events
+    if unsettled(now):
+        assert NOMINATED not in events.values()

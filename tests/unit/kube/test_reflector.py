@@ -98,7 +98,13 @@ class Cluster(Kube):
 
     @override
     async def delete(
-        self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        dependants_first: bool = False,
     ) -> None:
         raise AssertionError
 

@@ -1,0 +1,115 @@
+"""Signs of life to the hub, and the end of copies whose lease could not be renewed.
+
+A beat that the bus has taken renews the leases from the moment at which it was sent, by our monotonic
+clock. Copies that carry no lease are left alone: they go on until their hub says otherwise.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Final, Literal
+
+import structlog
+
+from shared.bus.port import Bus, BusError
+from shared.contracts.kinds import Kind, Object
+from shared.contracts.spokes import LEASE, ORIGIN, Beat
+from shared.integrations import INTEGRATIONS
+from shared.kube.port import Kube, KubeError, NotFoundError
+
+__all__ = ["Lease"]
+
+log = structlog.get_logger(__name__)
+
+START_BEATS: Final = 2.0
+"""A process that begins does not know when the leases were renewed last: after so many beats without
+the bus it takes them for run out."""
+
+LOOK_SECONDS: Final = 2.0
+
+
+class Lease:
+    """One patcher's standing with the bus."""
+
+    def __init__(
+        self,
+        *,
+        kube: Kube,
+        bus: Bus,
+        cluster: str,
+        quota: Literal["hub", "kueue"],
+        now: Callable[[], datetime],
+        beat_seconds: float,
+    ) -> None:
+        self._kube = kube
+        self._bus = bus
+        self._cluster = cluster
+        self._quota = quota
+        self._now = now
+        self._beat_seconds = beat_seconds
+        self._renewed: float | None = None
+        self._began: float | None = None
+        self._api = True
+
+    def seconds_left(self, lease_seconds: float) -> float:
+        """Until copies with such a lease have to be stopped; not positive: they have to be now."""
+        now = asyncio.get_running_loop().time()
+        if self._renewed is not None:
+            return self._renewed + lease_seconds - now
+        began = now if self._began is None else self._began
+        return began + START_BEATS * self._beat_seconds - now
+
+    async def beat(self) -> None:
+        """Say that we live, until cancelled. Needs the bus."""
+        number = 0
+        async with asyncio.TaskGroup() as group:
+            while True:
+                number += 1
+                group.create_task(self._say(number))
+                await asyncio.sleep(self._beat_seconds)
+
+    async def _say(self, number: int) -> None:
+        sent = asyncio.get_running_loop().time()
+        beat = Beat(
+            spoke=self._cluster,
+            instance=self._bus.instance,
+            number=number,
+            quota=self._quota,
+            api=self._api,
+            at=self._now(),
+        )
+        try:
+            await self._bus.publish(beat)
+        except BusError as error:
+            log.warning("the bus did not take a sign of life", error=str(error))
+            return
+        self._renewed = sent if self._renewed is None else max(self._renewed, sent)
+
+    async def guard(self, stop: Callable[[Kind, Object], Awaitable[None]]) -> None:
+        """Stop copies whose leases ran out, until cancelled. Needs no bus: this is for when it is away."""
+        self._began = asyncio.get_running_loop().time()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            # Nothing can have run out while beats come through.
+            if self.seconds_left(START_BEATS * self._beat_seconds) <= 0:
+                await self._stop_all(stop)
+
+    async def _stop_all(self, stop: Callable[[Kind, Object], Awaitable[None]]) -> None:
+        for integration in INTEGRATIONS:
+            try:
+                listing = await self._kube.list(integration.kind, labels=ORIGIN)
+                self._api = True
+                for copy in listing.items:
+                    if self._has_run_out(copy) and integration.finish(copy) is None:
+                        await stop(integration.kind, copy)
+            except NotFoundError:
+                continue  # A kind that this cluster does not serve.
+            except KubeError as error:
+                self._api = False
+                log.warning("copies cannot be stopped now", error=str(error))
+
+    def _has_run_out(self, copy: Object) -> bool:
+        lease = (copy["metadata"].get("annotations") or {}).get(LEASE)
+        if lease is None or copy["metadata"].get("deletionTimestamp"):
+            return False
+        return self.seconds_left(float(lease)) <= 0

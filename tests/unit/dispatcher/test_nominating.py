@@ -1,0 +1,100 @@
+"""Who is offered a workload, by each way to nominate."""
+
+from typing import Any
+
+import pytest
+
+from services.dispatcher.nominating import (
+    Candidate,
+    Dispatcher,
+    Nomination,
+    Offer,
+    Rules,
+    nominate,
+)
+
+ALL, ROUNDS, BEST, EXTERNAL = Dispatcher
+
+
+def spokes(*names: str, **more: Any) -> tuple[Candidate, ...]:
+    return tuple(Candidate(spoke=name, **more) for name in names)
+
+
+ROUND = Rules(dispatcher=ROUNDS, step_size=2, round_seconds=300)
+FIT = Rules(dispatcher=BEST, fallback_seconds=10)
+FIVE = spokes("a", "b", "c", "d", "e")
+FULL, FREE = Candidate(spoke="full", room=False), Candidate(spoke="free", load=0.9)
+
+CASES: dict[str, tuple[Rules, tuple[Candidate, ...], dict[str, float], tuple[str, ...], float | None]] = {
+    "all at once: everybody": (Rules(dispatcher=ALL), FIVE, {}, ("a", "b", "c", "d", "e"), None),
+    "all at once: nobody is there": (Rules(dispatcher=ALL), (), {}, (), None),
+    "in rounds: the first two": (ROUND, FIVE, {}, ("a", "b"), 300),
+    "in rounds: the round is not over": (ROUND, FIVE, {"a": 100, "b": 100}, ("a", "b"), 200),
+    "in rounds: two more": (ROUND, FIVE, {"a": 300, "b": 300}, ("a", "b", "c", "d"), 300),
+    "in rounds: the last": (
+        ROUND, FIVE, {"a": 600, "b": 600, "c": 300, "d": 300}, ("a", "b", "c", "d", "e"), None,
+    ),
+    "in rounds: nobody is left": (ROUND, spokes("a"), {"a": 900}, ("a",), None),
+    "best fit: who has room": (FIT, (FULL, FREE), {}, ("free",), 10),
+    "best fit: nobody has room: the order of the configuration": (
+        FIT, spokes("a", "b", room=False), {}, ("a",), 10,
+    ),
+    "best fit: the emptiest": (
+        FIT, (Candidate(spoke="a", load=0.5), Candidate(spoke="b", load=0.2)), {}, ("b",), 10,
+    ),
+    "best fit: nearly as empty, then the order counts": (
+        FIT, (Candidate(spoke="a", load=0.201), Candidate(spoke="b", load=0.2)), {}, ("a",), 10,
+    ),
+    "best fit: who failed comes last": (
+        FIT, (Candidate(spoke="a", failures=1), Candidate(spoke="b", load=0.9)), {}, ("b",), 10,
+    ),
+    "best fit: who is slow comes later": (
+        FIT, (Candidate(spoke="a", latency_seconds=5), Candidate(spoke="b", load=0.9)), {}, ("b",), 10,
+    ),
+    "best fit: it has it, and has had it for a moment": (FIT, (FULL, FREE), {"full": 4}, ("full",), 6),
+    "best fit: another one has room by now": (FIT, (FULL, FREE), {"full": 10}, ("free",), 10),
+    "best fit: nobody has: it waits where it is": (
+        FIT, spokes("a", "b", room=False), {"b": 1000}, ("b",), 10,
+    ),
+    "best fit: nobody is there": (FIT, (), {}, (), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rules", "candidates", "offers", "nominated", "again"), CASES.values(), ids=CASES.keys()
+)
+def test_who_is_nominated(
+    rules: Rules,
+    candidates: tuple[Candidate, ...],
+    offers: dict[str, float],
+    nominated: tuple[str, ...],
+    again: float | None,
+) -> None:
+    standing = {spoke: Offer(age_seconds=age) for spoke, age in offers.items()}
+    expected = Nomination(spokes=nominated, again_seconds=again)
+    assert nominate(rules, candidates, standing) == expected
+
+
+def test_best_fit_leaves_a_copy_alone_that_has_quota() -> None:
+    offers = {"full": Offer(age_seconds=1000, reserved=True)}
+    assert nominate(FIT, (FULL, FREE), offers) == Nomination(spokes=("full",))
+
+
+def test_others_nominations_are_respected_as_far_as_the_spokes_may_be_used() -> None:
+    rules = Rules(dispatcher=EXTERNAL)
+    assert nominate(rules, spokes("a", "b"), {}, ("b", "z")) == Nomination(spokes=("b",))
+    assert nominate(rules, spokes("a", "b"), {}) == Nomination(spokes=())
+
+
+@pytest.mark.parametrize(
+    ("name", "dispatcher"),
+    {
+        "all-at-once": ALL,
+        "kueue.x-k8s.io/multikueue-dispatcher-all-at-once": ALL,
+        "kueue.x-k8s.io/multikueue-dispatcher-incremental": ROUNDS,
+        "best-fit": BEST,
+        "acme.com/cheapest": EXTERNAL,
+    }.items(),
+)
+def test_kueues_names_are_understood(name: str, dispatcher: Dispatcher) -> None:
+    assert Dispatcher.named(name) is dispatcher
