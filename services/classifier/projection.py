@@ -97,7 +97,7 @@ def project_job(
         ],
         inadmissible="; ".join(problems) or None,
         unresolved=priority.missing,
-        outgrown=None if held else _outgrown(integration.kind.kind, asked_now, workload),
+        outgrown=None if held else _outgrown(asked_now, workload),
         on_eviction=_on_eviction(job, integration, queue=queue, around=around),
         held=held,
         on_hold=_on_hold(metadata),
@@ -200,18 +200,15 @@ def _as_asked(raw: list[Object], workload: Object | None) -> list[Object]:
     return [_one_as_asked(now, original.get(now.get("name"))) for now in raw]
 
 
-def _outgrown(kind: str, raw: list[Object], workload: Object | None) -> str | None:
+def _outgrown(raw: list[Object], workload: Object | None) -> dict[str, int] | None:
     """More pods than were admitted: the API server lets a running job ask for them."""
     if workload is None or not reserves(workload):
         return None
     admission = workload["status"].get("admission") or {}
     given = {p.get("name"): p.get("count") for p in admission.get("podSetAssignments") or []}
-    for now in raw:
-        name, count = now.get("name"), int(now.get("count") or 0)
-        admitted = given.get(name)
-        if admitted is not None and count > int(admitted):
-            return f"the {kind} asks for {count} pods in {name}; {admitted} were admitted"
-    return None
+    counts = {str(now.get("name")): int(now.get("count") or 0) for now in raw}
+    more = {n: c for n, c in counts.items() if given.get(n) is not None and c > int(given[n])}
+    return more or None
 
 
 def _one_as_asked(now: Object, was: Object | None) -> Object:

@@ -3,7 +3,7 @@
 It has no clock and does no I/O: `handlers` feeds it in the order of arrival and publishes what it returns.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -58,6 +58,9 @@ STATUS_SECONDS: Final = 1.0
 
 REFUSED: Final = "ReleaseRefused"
 """Reason of a workload that the cluster would not let run: it keeps waiting until it changes."""
+
+OUTGROWN: Final = "NoMatchingWorkload"
+"""Kueue's word for a running job that is not what was admitted."""
 
 
 class Decider:
@@ -287,6 +290,8 @@ class Decider:
             return
         self._lives.see(ident, state)
         self._changed(state)
+        if state.outgrown and admission is not None and admission.state == "admitted":
+            self._check_growth(state, admission, state.outgrown)
         # Where the log was lost, or never had it, what the cluster records is adopted.
         adopted = messages.adopted(state) if admission is None else None
         if adopted is not None:
@@ -318,6 +323,22 @@ class Decider:
             return
         self._fact(self._lives.weighed(ident, state, fact))
 
+    def _check_growth(
+        self, state: WorkloadState, admission: Admission, pods: Mapping[str, int]
+    ) -> None:
+        """Whoever raises the parallelism of a running job gets no more than was admitted: it stops."""
+        given = {one.name: one.count for one in admission.pod_sets}
+        more = [
+            f"{pods[n]} pods in {n}, admitted {given[n]}"
+            for n in pods
+            if pods[n] > given.get(n, pods[n])
+        ]
+        if more:
+            text = (
+                f"The job asks for {', '.join(more)}: it waits again with what it asked for first"
+            )
+            self._evict(state, OUTGROWN, text, at=state.created_at)
+
     def _take_check(self, check: CheckState) -> None:
         if check.spoke:
             self._spokes[_id(check)] = (check.uid, check.spoke)
@@ -342,18 +363,21 @@ class Decider:
         text = f"{REFUSED}: {outcome.message}"
         self._refused[_id(state)] = (state.uid, state.generation, text)
         self._changed(state)
+        self._evict(state, REFUSED, outcome.message, at=outcome.at)
+        self._drained(state)
+
+    def _evict(self, state: WorkloadState, reason: str, message: str, *, at: datetime) -> None:
         self._fact(
             EvictionRequested(
                 cluster=state.cluster,
                 namespace=state.namespace,
                 name=state.name,
                 uid=state.uid,
-                reason=REFUSED,
-                message=outcome.message,
-                at=translate.nanoseconds(outcome.at),
+                reason=reason,
+                message=message,
+                at=translate.nanoseconds(at),
             )
         )
-        self._drained(state)
 
     def _drain(self, ident: _Id) -> None:
         """An evicted workload gives its quota back once its suspended state was observed (ADR 4)."""

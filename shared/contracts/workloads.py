@@ -104,6 +104,9 @@ class WorkloadState(Message):
     unresolved: str | None = None
     """What it names and is not there, in words (a priority class): nobody knows its place in a queue."""
 
+    outgrown: dict[str, int] | None = None
+    """Pods by pod set, where more are asked for while it runs than its Workload says were admitted."""
+
     on_eviction: Literal["suspend", "recreate", "run-on"] = "suspend"
     """What its eviction means once it runs. `recreate`: it is ended, and a copy waits in its place.
     `run-on`: nothing, so it is not preempted, and an eviction is over when it ends by itself."""

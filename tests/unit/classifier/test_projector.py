@@ -226,3 +226,54 @@ def test_the_workload_object_of_a_job_is_no_workload_of_its_own(projector: Proje
     obj["spec"]["active"] = False
     [joined] = states(projector, seen(kinds.WORKLOAD, obj))
     assert (joined.name, joined.uid, joined.active) == (state.name, "u-1", False)
+
+
+def with_quota(name: str, uid: str, count: int) -> Json:
+    """The Workload object of a job that was admitted with so many pods."""
+    assignment = {"name": "main", "count": count, "flavors": {"cpu": "f"}}
+    reserved = {"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved"}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
+    workload = workload_name(kind="Job", group="batch", name=name, uid=uid)
+    return {
+        "metadata": {
+            "name": workload,
+            "namespace": "team-a",
+            "uid": "w-1",
+            "resourceVersion": "6",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "ownerReferences": [owner],
+        },
+        "spec": {"queueName": "main", "podSets": [{"name": "main", "count": count}]},
+        "status": {
+            "conditions": [reserved],
+            "admission": {"clusterQueue": "cq", "podSetAssignments": [assignment]},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "outgrown"),
+    [
+        ({"suspend": False, "parallelism": 5, "completions": 9}, {"main": 5}),
+        ({"suspend": False, "parallelism": 9, "completions": 3}, None),
+        ({"suspend": False, "parallelism": 3}, None),
+        ({"suspend": False, "parallelism": 1}, None),
+        ({"suspend": True, "parallelism": 5}, None),
+    ],
+    ids=[
+        "more pods at a time than were admitted",
+        "no more than there are completions left",
+        "as many as were admitted",
+        "fewer",
+        "more, but it is told to wait",
+    ],
+)
+def test_a_running_job_that_asks_for_more_pods_is_seen(
+    projector: Projector, spec: Json, outgrown: Json | None
+) -> None:
+    [state] = states(
+        projector,
+        seen(kinds.WORKLOAD, with_quota("train", "u-1", 3)),
+        seen(kinds.JOB, job(spec=spec, status={"active": 3})),
+    )
+    assert state.outgrown == outgrown

@@ -245,6 +245,30 @@ async def test_a_refused_release_gives_quota_back_and_waits_for_a_change(setup: 
     await became(setup, "x", "admitted")
 
 
+async def test_a_job_that_grows_while_it_runs_is_stopped_and_waits_again(setup: Setup) -> None:
+    """Its parallelism was raised behind the quota's back."""
+    await setup.cluster(cpus=4)
+    await setup.start_quota()
+    await setup.workload("x")
+    await became(setup, "x", "admitted")
+    running: dict[str, Any] = {"phase": "running", "pods_active": True, "held": False}
+    await setup.workload("x", version="4", outgrown={"main": 1}, **running)
+    await setup.workload("y")
+    await became(setup, "y", "admitted")
+    assert await setup.states("x") == ["admitted"], "an older state of the cluster's, no growth"
+
+    await setup.workload("x", version="5", outgrown={"main": 3}, **running)
+    await became(setup, "x", "evicted")
+    evicted = await setup.last("x")
+    assert evicted.reason == "NoMatchingWorkload"
+    assert "3 pods in main, admitted 1" in evicted.message
+    await setup.workload("x", version="5", outgrown={"main": 3}, **running)
+    await setup.outcome(evicted, "suspend", "applied", version="6")
+    await setup.workload("x", held=True, version="6")
+    await became(setup, "x", "admitted")
+    assert await setup.states("x") == ["admitted", "evicted", "waiting", "admitted"]
+
+
 async def test_what_runs_unasked_holds_quota_unplanned(setup: Setup) -> None:
     await setup.cluster(cpus=1)
     await setup.start_quota()
