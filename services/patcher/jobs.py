@@ -1,6 +1,6 @@
 """What is done to the job behind a workload: released, stopped, restored, held back. Repeatable."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final, Literal
 
@@ -47,9 +47,7 @@ class Jobs:
         now: Callable[[], datetime],
         tracing: Tracing,
         not_seen_seconds: float,
-        may_start: Callable[[Object], Awaitable[bool]],
     ) -> None:
-        self._may_start = may_start
         self._bus = bus
         self._mirror = mirror
         self._writer = writer
@@ -58,9 +56,9 @@ class Jobs:
         self._now = now
         self._tracing = tracing
         self._not_seen_seconds = not_seen_seconds
+        self._recreation = Recreation(writer=writer, events=events)
 
     async def find(self, state: WorkloadState) -> tuple[Object | None, Integration]:
-        self._recreation = Recreation(writer=writer, events=events)
         """The job of that life, and how its kind is treated; None if it is gone."""
         assert state.owner is not None
         group = state.owner.api_version.rpartition("/")[0]
@@ -77,8 +75,6 @@ class Jobs:
         """Let it run where its flavors are. What the cluster will never take is reported back."""
         job, integration = await self.find(state)
         if job is None:
-            return
-        if not integration.held(job) or not await self._may_start(job):
             return
         infos = self._pod_set_infos(admission)
 
@@ -128,13 +124,13 @@ class Jobs:
         job, integration = await self.find(state)
         if job is None:
             return
+        if integration.stop(job) is None and not integration.held(job):
+            await self._end(state, admission, job, integration)
+            return
 
         def patch(current: Object) -> Patch | None:
             return None if integration.held(current) else integration.stop(current)
 
-        if integration.stop(job) is None and not integration.held(job):
-            await self._end(state, admission, job, integration)
-            return
         try:
             after = await self._writer.patch(integration.kind, job, patch)
         except NotFoundError:
@@ -147,10 +143,6 @@ class Jobs:
             self._events.say(integration.kind, after, "Stopped", text)
         await self.report(state, admission, "applied", "suspend", after=after)
 
-    async def restore(self, state: WorkloadState, workload: Object) -> None:
-        """Give a stopped job back what its flavors and a partial admission had changed.
-
-        How it was is in the Workload's pod sets, which nobody changes while it has quota. This goes
     async def _end(
         self, state: WorkloadState, admission: Admission, job: Object, integration: Integration
     ) -> None:
@@ -175,6 +167,10 @@ class Jobs:
         if after is not None:
             await self.report(state, admission, "applied", "suspend", after=after)
 
+    async def restore(self, state: WorkloadState, workload: Object) -> None:
+        """Give a stopped job back what its flavors and a partial admission had changed.
+
+        How it was is in the Workload's pod sets, which nobody changes while it has quota. This goes
         before QuotaReserved=False: from then on the job itself says what it asks.
         """
         job, integration = await self.find(state)
