@@ -5,7 +5,10 @@ import pytest
 from services.provisioner import usher
 from services.provisioner.fake_hosts import FakeHosts
 from services.provisioner.hosts import Place
+from services.provisioner.reservations import Reservations
 from services.simulator.scenarios.machines import play
+from shared.bus.port import Entry
+from shared.contracts.admissions import Admission
 
 SEEDS = (2, 124, 160)
 
@@ -29,3 +32,17 @@ def test_a_key_that_is_not_sealed_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(usher, "seal", plain)
     assert any("a private key can be read in HOSTS" in problem for problem in play(160).problems)
+
+
+def test_a_place_that_stays_kept_for_a_run_that_is_over_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    take = Reservations.take_admission
+
+    def deaf(self: Reservations, entry: Entry) -> list[str]:
+        over = Admission.decode(entry.data).state == "released"
+        return [] if over else take(self, entry)
+
+    monkeypatch.setattr(Reservations, "take_admission", deaf)
+    problems = play(4).problems
+    assert any("places on record" in problem for problem in problems)

@@ -20,6 +20,7 @@ from services.provisioner.providers.port import Order, ProviderBusyError, Provid
 from services.provisioner.settings import ProvisionerSettings
 from services.provisioner.usher import InSecret, Keys
 from services.simulator.scenarios.basic import faults_of
+from services.simulator.scenarios.machines_runs import Runs
 from services.simulator.scenarios.port import Verdict
 from services.simulator.scenarios.town import CLUSTER, Town
 from shared.contracts import kinds
@@ -425,8 +426,11 @@ async def _drive(scene: _Scene) -> None:
     town.unleash()
     watching = asyncio.create_task(scene.watch())
     meddling = asyncio.create_task(scene.meddle())
+    runs = Runs(town, random, until_seconds=FAULT_SECONDS, note=scene.accuse)
+    running = asyncio.create_task(runs.play())
     uids = await _submit(scene)
     await meddling
+    await running
     scene.fleet.silent.clear()
     scene.fleet.refusing.clear()
     loop = asyncio.get_running_loop()
