@@ -1,6 +1,6 @@
 """What is done to the job behind a workload: released, stopped, restored, held back. Repeatable."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Final, Literal
 
@@ -47,7 +47,9 @@ class Jobs:
         now: Callable[[], datetime],
         tracing: Tracing,
         not_seen_seconds: float,
+        may_start: Callable[[Object], Awaitable[bool]],
     ) -> None:
+        self._may_start = may_start
         self._bus = bus
         self._mirror = mirror
         self._writer = writer
@@ -75,6 +77,8 @@ class Jobs:
         """Let it run where its flavors are. What the cluster will never take is reported back."""
         job, integration = await self.find(state)
         if job is None:
+            return
+        if not integration.held(job) or not await self._may_start(job):
             return
         infos = self._pod_set_infos(admission)
 
