@@ -10,8 +10,10 @@ import structlog
 
 from services.classifier.policy import DEFAULT_POLICY, Policy
 from services.classifier.projector import Projector
+from shared.bus.kinds import KindFollower
 from shared.bus.port import Bus, CaughtUp, Entry, FencedError, StreamFullError, UnavailableError
 from shared.contracts.effects import HostState, PlatformOffer
+from shared.contracts.kinds import INTEGRATION
 from shared.contracts.messages import UndecodableError
 from shared.contracts.observed import Observed, Synced, observed_filter
 from shared.contracts.workloads import WorkloadState
@@ -88,15 +90,28 @@ class _Term:
         await self._recall()
         self._group.create_task(self._follow_machines())
         await self._machines_read.wait()
-        filters = [observed_filter(kind) for kind in Projector.watched()]
-        async with aclosing(self._bus.watch("OBSERVED", *filters, SYNCED_FILTER)) as items:
-            async for item in items:
-                if isinstance(item, CaughtUp):
-                    self._caught_up = True
-                    for cluster in sorted(self._synced):
-                        self._settle(cluster)
-                elif (changed := self._take(item)) is not None and self._caught_up:
-                    self._publish_changes(changed)
+        watched = (kind for kind in Projector.watched() if kind != INTEGRATION)
+        await KindFollower(
+            bus=self._bus,
+            cluster=None,
+            filters=[*map(observed_filter, watched), SYNCED_FILTER],
+            kinds=lambda: [k for p in self._projectors.values() for k in p.brought()],
+            take_integration=self._take_observed,
+            take=self._on_item,
+        ).run()
+
+    def _on_item(self, item: Entry | CaughtUp) -> None:
+        if isinstance(item, CaughtUp):
+            self._caught_up = True
+            for cluster in sorted(self._synced):
+                self._settle(cluster)
+        elif (changed := self._take(item)) is not None and self._caught_up:
+            self._publish_changes(changed)
+
+    def _take_observed(self, observed: Observed) -> None:
+        self._projector(observed.cluster).take(observed)
+        if self._caught_up and observed.cluster in self._synced:
+            self._publish_changes(observed.cluster)
 
     async def _follow_machines(self) -> None:
         """Read before any job is looked at: what was refused must not be let in by a restart."""

@@ -23,8 +23,7 @@ from shared.contracts.workloads import WorkloadState
 from shared.integrations import (
     INTEGRATIONS,
     Integration,
-    integration_for,
-    is_nested,
+    Integrations,
     queue_of,
 )
 
@@ -61,6 +60,7 @@ class Projector:
         self._policy = policy
         self._around = Surroundings()
         self._machines = Machines()
+        self._integrations = Integrations()
         self._jobs: dict[_Name, tuple[Integration, Object]] = {}
         """By the name of the Workload that stands for the job."""
 
@@ -80,8 +80,13 @@ class Projector:
         return (
             *Surroundings.watched(),
             kinds.WORKLOAD,
+            kinds.INTEGRATION,
             *(integration.kind for integration in INTEGRATIONS),
         )
+
+    def brought(self) -> tuple[Kind, ...]:
+        """Kinds that it wants to hear of because Integration objects speak of them."""
+        return self._integrations.brought()
 
     def recall(self, state: WorkloadState) -> None:
         """Take note of what is on the log already: only what differs from it is a change."""
@@ -94,7 +99,12 @@ class Projector:
                 self._changed_around(observed)
         elif (observed.group, observed.plural) == (kinds.WORKLOAD.group, kinds.WORKLOAD.plural):
             self._take_workload(observed)
-        elif integration := integration_for(group=observed.group, plural=observed.plural):
+        elif (observed.group, observed.plural) == (
+            kinds.INTEGRATION.group,
+            kinds.INTEGRATION.plural,
+        ):
+            self._take_integration(observed)
+        elif integration := self._integrations.find(group=observed.group, plural=observed.plural):
             self._take_job(observed, integration)
 
     def take_machines(self, said: HostState | PlatformOffer) -> None:
@@ -123,6 +133,19 @@ class Projector:
     def forget(self, namespace: str, name: str) -> None:
         """Make a workload be looked at again: publishing its last change did not succeed."""
         self._dirty[namespace, name] = None
+
+    def _take_integration(self, observed: Observed) -> None:
+        """What is said of a kind may have changed: look again at all that is of it."""
+        before = {integration.kind.detail: integration for integration in self._integrations}
+        self._integrations.take(observed)
+        now = {integration.kind.detail: integration for integration in self._integrations}
+        for key, name in list(self._names.items()):
+            integration = now.get(key[0])
+            if integration is None:
+                self._drop(key, name)
+            elif integration is not before.get(key[0]):
+                self._jobs[name] = (integration, self._jobs[name][1])
+                self._dirty[name] = None
 
     def _take_workload(self, observed: Observed) -> None:
         assert observed.namespace is not None
@@ -182,7 +205,7 @@ class Projector:
 
         With `manageJobsWithoutQueueName` what asks for none waits too, unless it runs already.
         """
-        if is_nested(job):
+        if self._integrations.is_nested(job) or not integration.matches(job):
             return False
         if name in self._published or name in self._workloads:
             return True
@@ -245,7 +268,7 @@ class Projector:
                 last=last,
             )
         self._machines.forget(name)
-        if workload is not None and not _owned_by_a_job(workload):
+        if workload is not None and not self._is_owned_by_a_job(workload):
             return project_foreign(
                 workload,
                 cluster=self._cluster,
@@ -255,14 +278,14 @@ class Projector:
             )
         return None if last is None or last.phase == "gone" else tombstone(last)
 
-
-def _owned_by_a_job(workload: Object) -> bool:
-    """A job of ours owns it (or did, and the garbage collector has not come by yet)."""
-    for owner in workload["metadata"].get("ownerReferences") or []:
-        group = owner.get("apiVersion", "").rpartition("/")[0]
-        if owner.get("controller") and integration_for(group=group, kind=owner.get("kind")):
-            return True
-    return False
+    def _is_owned_by_a_job(self, workload: Object) -> bool:
+        """A job of ours owns it (or did, and the garbage collector has not come by yet)."""
+        for owner in workload["metadata"].get("ownerReferences") or []:
+            group = owner.get("apiVersion", "").rpartition("/")[0]
+            found = self._integrations.find(group=group, kind=owner.get("kind"))
+            if owner.get("controller") and found:
+                return True
+        return False
 
 
 def _same(a: WorkloadState, b: WorkloadState, *, versions: bool) -> bool:

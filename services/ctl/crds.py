@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import yaml
 
-from shared.contracts.apis.definitions import DEFINITIONS, crd
+from shared.contracts.apis.definitions import ALL_DEFINITIONS, crd
 
 __all__ = ["FOLDER", "files", "main"]
 
@@ -36,7 +36,7 @@ def files() -> dict[str, str]:
     written = {}
     for webhook, folder, about in ((False, "", _PLAIN), (True, "webhook/", _CONVERTING)):
         names = []
-        for definition in DEFINITIONS:
+        for definition in ALL_DEFINITIONS:
             name = f"{definition.kind.group}_{definition.kind.plural}.yaml"
             names.append(name)
             written[f"{folder}{name}"] = _GENERATED + _text(crd(definition, webhook=webhook))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from services.ctl.errors import CommandError, Exit
-from shared.contracts.apis.definitions import DEFINITIONS, Definition, crd
+from shared.contracts.apis.definitions import ALL_DEFINITIONS, DEFINITIONS, Definition, crd
 from shared.contracts.kinds import Kind, Object
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, UnavailableError
 
@@ -40,8 +40,8 @@ async def apply_definitions(kube: Kube, say: Say) -> None:
     """
     try:
         there = await _existing(kube)
-        missing = [one for one in DEFINITIONS if one.name not in there]
-        for definition in DEFINITIONS:
+        missing = [one for one in ALL_DEFINITIONS if one.name not in there]
+        for definition in ALL_DEFINITIONS:
             await _apply(kube, definition, there.get(definition.name))
         if missing:
             say(f"{len(missing)} definitions of kinds were missing: applied")
@@ -97,7 +97,7 @@ async def _apply(kube: Kube, definition: Definition, there: Object | None) -> No
 
 
 async def _until_established(kube: Kube) -> None:
-    names = {definition.name for definition in DEFINITIONS}
+    names = {definition.name for definition in ALL_DEFINITIONS}
     try:
         async with asyncio.timeout(ESTABLISHED_SECONDS):
             while waiting := names - await _established(kube):  # noqa: ASYNC110 - asked, not told

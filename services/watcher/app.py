@@ -69,6 +69,7 @@ def assemble(
         return Observation(
             cluster=settings.cluster,
             stages=stages(settings.kinds, settings.namespaces),
+            namespaces=settings.namespaces,
             bus=bus,
             kube=kube,
             now=now,

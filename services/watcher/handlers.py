@@ -1,7 +1,7 @@
 """What the watcher does about what the cluster shows. Nothing here waits for anything but the bus."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from random import Random
@@ -12,12 +12,13 @@ import structlog
 from services.watcher.ledger import Ledger, Mark
 from services.watcher.observe import observed, tombstone
 from services.watcher.outbox import Outbox
-from services.watcher.scopes import KNOWN, Scope
+from services.watcher.scopes import Scope
 from shared.bus.port import Bus, BusError, CaughtUp
 from shared.contracts import subjects
-from shared.contracts.kinds import Object
+from shared.contracts.kinds import INTEGRATION, Kind, Object
 from shared.contracts.messages import UndecodableError
 from shared.contracts.observed import Synced, observed_filter
+from shared.integrations import Integrations
 from shared.kube.port import Kube
 from shared.kube.reflector import Changed, Deleted, Listed, Reflector, Unserved
 
@@ -26,6 +27,10 @@ __all__ = ["Observation"]
 log = structlog.get_logger(__name__)
 
 RETRY_SECONDS: Final = 1.0
+
+BROUGHT_SECONDS: Final = 10.0
+"""How long a kind that an Integration brings may keep everything else waiting when watching begins: it
+may be one that we may not list."""
 
 BODY_ORPHAN_SECONDS: Final = 3600.0
 """What is younger may be about to be referred to, by a watcher that has just lost its lease."""
@@ -43,11 +48,20 @@ class Observation:
         kube: Kube,
         now: Callable[[], datetime],
         random: Random,
+        namespaces: Sequence[str] = (),
     ) -> None:
         self._cluster = cluster
+        self._namespaces = tuple(namespaces)
         self._bus = bus
+        self._kube = kube
+        self._random = random
         self._now = now
         self._stages = [[_Followed(scope, kube, random) for scope in stage] for stage in stages]
+        self._integrations = Integrations()
+        self._brought: dict[tuple[str, str], _Brought] = {}
+        """By group and plural: what is watched because an Integration says so."""
+
+        self._bring = asyncio.Event()
         self._ledger = Ledger(cluster)
         self._outbox: Outbox | None = None
         self._synced = False
@@ -66,19 +80,58 @@ class Observation:
 
     async def run(self) -> None:
         """Read what has been said, list, say what is new, and go on with what changes."""
-        sequences, bodies = await self._read()
+        followed = (one.scope.kind for stage in self._stages for one in stage)
+        sequences, bodies = await self._read(followed)
         self._outbox = Outbox(self._bus, sequences, bodies)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._outbox.run())
             group.create_task(self._sweep(frozenset(bodies.values())))
             for stage in self._stages:
-                for followed in stage:
-                    group.create_task(self._follow(followed, self._outbox))
-                for followed in stage:
-                    await followed.settled.wait()
+                for one in stage:
+                    group.create_task(self._follow(one, self._outbox))
+                for one in stage:
+                    await one.settled.wait()
+            await self._bring_kinds(group, self._outbox)
+            await self._settle_brought()
+            group.create_task(self._keep_bringing(group, self._outbox))
             while True:
                 await self._announce(self._outbox)
                 await self._relisted.wait()
+
+    async def _keep_bringing(self, group: asyncio.TaskGroup, outbox: Outbox) -> None:
+        while True:
+            await self._bring.wait()
+            await self._bring_kinds(group, outbox)
+
+    async def _bring_kinds(self, group: asyncio.TaskGroup, outbox: Outbox) -> None:
+        """Watch what the Integrations in force speak of and is not watched yet, in that version."""
+        self._bring.clear()
+        shipped = {one.scope.kind for stage in self._stages for one in stage}
+        for kind in self._integrations.brought():
+            resource = (kind.group, kind.plural)
+            before = self._brought.get(resource)
+            if kind in shipped or (before is not None and before.kind == kind):
+                continue
+            if before is not None:
+                before.stop()
+            outbox.recall(*await self._read([kind]))
+            scopes = [Scope(kind=kind, namespace=name) for name in self._namespaces or (None,)]
+            found = [_Followed(scope, self._kube, self._random) for scope in scopes]
+            tasks = [group.create_task(self._follow(one, outbox)) for one in found]
+            self._brought[resource] = _Brought(kind, found, tasks)
+            log.info("kind_brought", kind=str(scopes[0]))
+
+    async def _settle_brought(self) -> None:
+        try:
+            async with asyncio.timeout(BROUGHT_SECONDS):
+                for brought in self._brought.values():
+                    for one in brought.followed:
+                        await one.settled.wait()
+        except TimeoutError:
+            log.warning(
+                "brought_kinds_not_listed",
+                kinds=[str(b.kind.plural) for b in self._brought.values()],
+            )
 
     async def _sweep(self, refs: frozenset[str]) -> None:
         """Delete the large bodies that nothing refers to: a watcher died between two steps."""
@@ -93,15 +146,13 @@ class Observation:
             if deleted:
                 log.info("bodies_swept", deleted=deleted)
 
-    async def _read(self) -> tuple[dict[str, int], dict[str, str]]:
+    async def _read(self, kinds: Iterable[Kind]) -> tuple[dict[str, int], dict[str, str]]:
         """Fill the ledger from the view.
 
         Return the last sequence of each subject that exists, and the body of those that are too
         large for a message.
         """
-        followed = {
-            one.scope.kind.detail: one.scope.kind for stage in self._stages for one in stage
-        }
+        followed = {kind.detail: kind for kind in kinds}
         sequences: dict[str, int] = {}
         bodies: dict[str, str] = {}
         filters = [observed_filter(kind, self._cluster) for kind in followed.values()]
@@ -153,6 +204,8 @@ class Observation:
 
     def _on_changed(self, scope: Scope, obj: Object, outbox: Outbox) -> None:
         said = observed(self._cluster, scope.kind, obj)
+        if scope.kind == INTEGRATION and self._integrations.take(said):
+            self._bring.set()
         known = self._ledger.known(scope.kind, said.namespace, said.name)
         if known is not None and known.uid != said.uid:
             # Its end was never seen: deleted and made anew between two watches.
@@ -190,6 +243,7 @@ class Observation:
         await outbox.flush()
         at = self._now()
         followed = [one for stage in self._stages for one in stage]
+        followed += [one for brought in self._brought.values() for one in brought.followed]
         message = Synced(
             cluster=self._cluster,
             epoch=f"{at.isoformat()}/{self._epochs}",
@@ -213,7 +267,6 @@ class _Followed:
     """One scope and how far it is."""
 
     def __init__(self, scope: Scope, kube: Kube, random: Random) -> None:
-        assert scope.kind in KNOWN.values()
         self.scope = scope
         self.reflector = Reflector(
             kube=kube,
@@ -228,3 +281,19 @@ class _Followed:
     def settle(self, *, served: bool) -> None:
         self.served = served
         self.settled.set()
+
+
+class _Brought:
+    """A kind that is watched because an Integration speaks of it."""
+
+    def __init__(
+        self, kind: Kind, followed: list[_Followed], tasks: list[asyncio.Task[None]]
+    ) -> None:
+        self.kind = kind
+        self.followed = followed
+        self._tasks = tasks
+
+    def stop(self) -> None:
+        """Watch it no longer: it is to be watched in another version."""
+        for task in self._tasks:
+            task.cancel()

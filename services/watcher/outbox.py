@@ -73,6 +73,11 @@ class Outbox:
         self._settled = asyncio.Condition()
         self._paused = False
 
+    def recall(self, sequences: Mapping[str, int], bodies: Mapping[str, str]) -> None:
+        """Know what was said of more objects, before anything is said of them."""
+        self._sequences.update(sequences)
+        self._bodies.update(bodies)
+
     @property
     def waiting(self) -> int:
         """How many objects have something to say that is not on the log."""

@@ -20,8 +20,11 @@ _LABELS: Final = {kinds.SECRET: MACHINE_SECRETS, kinds.CONFIG_MAP: HOST_CONFIG}
 """Kinds of which most objects are nobody's business here."""
 
 _JOBS: Final = tuple(integration.kind for integration in INTEGRATIONS)
+_FIRST: Final = (kinds.INTEGRATION, *CONFIGURATION_KINDS)
+"""Integrations come first: they say what else there is to watch."""
+
 _REST: Final = (kinds.CONFIG_MAP, *_JOBS, kinds.TASK_RUN, kinds.SECRET, kinds.NODE)
-_STAGES: Final = (CONFIGURATION_KINDS, (kinds.WORKLOAD,), _REST)
+_STAGES: Final = (_FIRST, (kinds.WORKLOAD,), _REST)
 """What decides about work comes before the work, and what was decided before who asks for it."""
 
 

@@ -15,6 +15,8 @@ __all__ = ["DOCUMENT_BYTES_MAX", "Lines", "parse", "read"]
 DOCUMENT_BYTES_MAX: Final = 256 * 1024
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+_NOT_SAID: Final = ("apiVersion", "kind", "status")
+
 Path = tuple[str | int, ...]
 
 
@@ -107,7 +109,8 @@ def read(obj: Object, lines: Lines) -> Document:
         problem = Problem(field="metadata.name", line=lines.of(("metadata",)), reason="is missing")
         raise IntegrationError("", (problem,))
     try:
-        return Document.model_validate({**obj, "status": None})
+        said = {key: value for key, value in obj.items() if key not in _NOT_SAID}
+        return Document.model_validate(said)
     except ValidationError as error:
         problems = tuple(
             Problem(

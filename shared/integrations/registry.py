@@ -72,6 +72,15 @@ class Integrations:
         """All kinds that can wait."""
         return tuple(integration.kind for integration in self)
 
+    def brought(self) -> tuple[Kind, ...]:
+        """The kinds of which Integration objects speak."""
+        found = (standing.in_force for standing in self._standings.values())
+        return tuple(integration.kind for integration in found if integration is not None)
+
+    def standings(self) -> tuple[Standing, ...]:
+        """What came of each Integration object, in the order in which they were first seen."""
+        return tuple(self._standings.values())
+
     def find(
         self, *, group: str, plural: str | None = None, kind: str | None = None
     ) -> Integration | None:

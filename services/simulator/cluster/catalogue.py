@@ -398,4 +398,21 @@ KUEUE: Final = (
     _kueue("Topology", "topologies", "topo", has_status=False),
 )
 
-BUILT_IN: Final = (*CORE, JOBS, *TEKTON, *REST, *KUEUE)
+INTEGRATIONS: Final = Kind(
+    group="sluicegate.dev",
+    versions=("v1alpha1",),
+    kind="Integration",
+    plural="integrations",
+    namespaced=False,
+    short_names=("integ",),
+    categories=("sluicegate",),
+    columns=(
+        Column(name="Kind", path=".spec.kind.kind"),
+        Column(name="Group", path=".spec.kind.group"),
+        Column(name="Active", path=_condition("Active")),
+        AGE,
+    ),
+    custom=True,
+)
+
+BUILT_IN: Final = (*CORE, JOBS, *TEKTON, *REST, *KUEUE, INTEGRATIONS)

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from services.simulator.cluster.kinds import Kind, KindRegistry, Obj
-from shared.contracts.apis.definitions import DEFINITIONS, crd
+from shared.contracts.apis.definitions import ALL_DEFINITIONS, crd
 
 __all__ = ["openapi_group_version", "openapi_index"]
 
@@ -73,7 +73,7 @@ def _schema(kind: Kind, version: str) -> Obj:
 
 
 def _shipped(kind: Kind, version: str) -> Obj | None:
-    for definition in DEFINITIONS:
+    for definition in ALL_DEFINITIONS:
         if (definition.kind.group, definition.kind.plural) == (kind.group, kind.plural):
             served = crd(definition, webhook=True)["spec"]["versions"]
             for one in served:

@@ -8,11 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shared.contracts import kinds
-from shared.contracts.apis import checks, flavors, quotas, v1beta1, workloads
+from shared.contracts.apis import checks, flavors, integrations, quotas, v1beta1, workloads
 from shared.contracts.apis.schema import ApiModel, Extra, Schema, structural
 from shared.contracts.kinds import Kind, Object
 
-__all__ = ["DEFINITIONS", "STORAGE", "V1BETA1", "Definition", "Renamed", "crd"]
+__all__ = [
+    "ALL_DEFINITIONS",
+    "DEFINITIONS",
+    "STORAGE",
+    "V1BETA1",
+    "Definition",
+    "Renamed",
+    "crd",
+]
 
 STORAGE: Final = "v1beta2"
 V1BETA1: Final = "v1beta1"
@@ -89,17 +97,12 @@ def crd(definition: Definition, *, webhook: bool) -> Object:
     server that only rewrites `apiVersion` would drop them silently.
     """
     kind = definition.kind
+    if kind.version != STORAGE:
+        return _single(definition)
     spec: Object = {
         "group": kind.group,
         "scope": "Namespaced" if kind.namespaced else "Cluster",
-        "names": {
-            "kind": kind.kind,
-            "listKind": f"{kind.kind}List",
-            "plural": kind.plural,
-            "singular": kind.kind.lower(),
-            "shortNames": list(definition.short_names),
-            "categories": ["kueue"],
-        },
+        "names": _names(definition, "kueue"),
         "conversion": _CONVERSION if webhook else {"strategy": "None"},
         "versions": [
             _version(definition, STORAGE, _schema(definition, STORAGE)),
@@ -113,6 +116,10 @@ def crd(definition: Definition, *, webhook: bool) -> Object:
     metadata: Object = {"name": definition.name}
     if webhook:
         metadata["annotations"] = {"cert-manager.io/inject-ca-from": "sluicegate/classifier"}
+    return _definition(metadata, spec)
+
+
+def _definition(metadata: Object, spec: Object) -> Object:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -121,8 +128,33 @@ def crd(definition: Definition, *, webhook: bool) -> Object:
     }
 
 
+def _names(definition: Definition, category: str) -> Object:
+    kind = definition.kind
+    return {
+        "kind": kind.kind,
+        "listKind": f"{kind.kind}List",
+        "plural": kind.plural,
+        "singular": kind.kind.lower(),
+        "shortNames": list(definition.short_names),
+        "categories": [category],
+    }
+
+
+def _single(definition: Definition) -> Object:
+    """A kind of our own, of which there is one version."""
+    kind = definition.kind
+    spec: Object = {
+        "group": kind.group,
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "names": _names(definition, "sluicegate"),
+        "conversion": {"strategy": "None"},
+        "versions": [_version(definition, kind.version, structural(definition.model))],
+    }
+    return _definition({"name": definition.name}, spec)
+
+
 def _version(definition: Definition, name: str, schema: Schema) -> Object:
-    storage = name == STORAGE
+    storage = name == definition.kind.version
     version: Object = {
         "name": name,
         "served": True,
@@ -358,4 +390,20 @@ DEFINITIONS: Final = (
         ),
     ),
 )
-"""All kinds, in the order in which they are applied."""
+"""Kueue's kinds, in the order in which they are applied."""
+
+ALL_DEFINITIONS: Final = (
+    *DEFINITIONS,
+    Definition(
+        kind=kinds.INTEGRATION,
+        model=integrations.Integration,
+        short_names=("integ",),
+        columns=(
+            _column("Kind", ".spec.kind.kind", "Of which it speaks"),
+            _column("Group", ".spec.kind.group", "Of that kind"),
+            _condition("Active", "Active", "Whether it is in force as it stands"),
+            _AGE,
+        ),
+    ),
+)
+"""All kinds, with our own."""

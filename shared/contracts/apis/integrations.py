@@ -237,8 +237,6 @@ class IntegrationStatus(ApiModel):
 class Integration(_Strict):
     """A kind that can wait, as data."""
 
-    api_version: Literal["sluicegate.dev/v1alpha1"] = "sluicegate.dev/v1alpha1"
-    kind: Literal["Integration"] = "Integration"
     metadata: Metadata
     spec: IntegrationSpec
     """All there is to know of the kind."""

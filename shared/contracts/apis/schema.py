@@ -91,8 +91,10 @@ def _inlined(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
     if "x-kubernetes-int-or-string" not in node and (choices := node.pop("anyOf", None)):
         (only,) = (choice for choice in choices if choice.get("type") != "null")
         return {**_inlined(only, definitions), **node}
+    if node.get("additionalProperties") is False:
+        del node["additionalProperties"]  # An API server prunes instead of refusing.
     if "const" in node:
-        node = {**node, "enum": [node.pop("const")]}
+        node = {"enum": [node.pop("const")], **node}
     if "properties" in node:
         node["properties"] = {
             name: _inlined(child, definitions) for name, child in node["properties"].items()

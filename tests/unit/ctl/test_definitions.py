@@ -13,7 +13,7 @@ from services.ctl.definitions import (
 )
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
-from shared.contracts.apis.definitions import DEFINITIONS, crd
+from shared.contracts.apis.definitions import ALL_DEFINITIONS, DEFINITIONS, crd
 from shared.contracts.kinds import Object
 from shared.kube.port import Kube
 
@@ -37,10 +37,10 @@ async def test_all_are_created_once_and_marked_as_ours(kube: Kube) -> None:
     first = await found(kube)
     await apply_definitions(kube, said.append)
 
-    assert set(first) == {definition.name for definition in DEFINITIONS}
+    assert set(first) == {definition.name for definition in ALL_DEFINITIONS}
     assert all(one["metadata"]["labels"] == MANAGED_BY for one in first.values())
     assert first[QUEUES]["spec"]["conversion"] == {"strategy": "None"}
-    assert said == [f"{len(DEFINITIONS)} definitions of kinds were missing: applied"]
+    assert said == [f"{len(ALL_DEFINITIONS)} definitions of kinds were missing: applied"]
     versions = {name: one["metadata"]["resourceVersion"] for name, one in first.items()}
     again = await found(kube)
     assert {name: one["metadata"]["resourceVersion"] for name, one in again.items()} == versions

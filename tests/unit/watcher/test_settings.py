@@ -5,13 +5,13 @@ from pydantic import ValidationError
 
 from services.watcher.scopes import MACHINE_SECRETS, stages
 from services.watcher.settings import WatcherSettings
-from shared.contracts.kinds import CONFIGURATION_KINDS, JOB, NODE, SECRET, WORKLOAD
+from shared.contracts.kinds import CONFIGURATION_KINDS, INTEGRATION, JOB, NODE, SECRET, WORKLOAD
 
 
 def test_by_default_everything_but_nodes_is_watched_everywhere() -> None:
     settings = WatcherSettings()
     first, second, rest = stages(settings.kinds, settings.namespaces)
-    assert tuple(scope.kind for scope in first) == CONFIGURATION_KINDS
+    assert tuple(scope.kind for scope in first) == (INTEGRATION, *CONFIGURATION_KINDS)
     assert [scope.kind for scope in second] == [WORKLOAD]
     assert JOB in [scope.kind for scope in rest]
     assert NODE not in [scope.kind for scope in rest]
