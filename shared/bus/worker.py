@@ -7,7 +7,7 @@ at once.
 
 import asyncio
 import base64
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -30,6 +30,10 @@ log = structlog.get_logger(__name__)
 
 ACK_WAIT_SECONDS: Final = 30.0
 """After this the server gives an unacknowledged entry to somebody else."""
+
+ACK_SECONDS: Final = 0.05
+"""Acknowledgements wait so long for one another: nobody waits for them, and each write costs more
+than what it says. What ends meanwhile without having said them is given out again, as ever."""
 
 HEARTBEATS_PER_WAIT: Final = 3
 IN_FLIGHT_MAX: Final = 256
@@ -95,8 +99,10 @@ class Worker:
         rng: Random,
         whole: Whole,
         ack_wait_seconds: float = ACK_WAIT_SECONDS,
+        ack_seconds: float = ACK_SECONDS,
     ) -> None:
         self._beat_seconds = ack_wait_seconds / HEARTBEATS_PER_WAIT
+        self._ack_seconds = ack_seconds
         self._service = service
         self._put_dead = put_dead
         self._now = now
@@ -108,6 +114,10 @@ class Worker:
         self._waiting: dict[tuple[str, str], _Waiting] = {}
         self._jobs: dict[_Job, asyncio.Task[None]] = {}
         self._heart: asyncio.Task[None] | None = None
+        self._done: deque[Msg] = deque()
+        """Handled, not acknowledged yet."""
+
+        self._acking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin to tell the server that long handlers are still at it."""
@@ -118,11 +128,11 @@ class Worker:
         if self._jobs:
             await asyncio.wait(list(self._jobs.values()), timeout=seconds)
         tasks = list(self._jobs.values())
-        if self._heart is not None:
-            tasks.append(self._heart)
+        tasks += [task for task in (self._heart, self._acking) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._acknowledge()
 
     async def take(self, registration: Registration, message: Msg) -> None:
         """Take one delivery; returns when there is room for the next, not when it is handled."""
@@ -177,16 +187,35 @@ class Worker:
         queue.users += 1
         try:
             async with queue.lock:
-                if self._superfluous(job):
-                    await job.message.ack()
-                    return
-                await job.registration.handler(await self._whole(job.entry))
-                self._remember(job)
-                await job.message.ack()
+                if not self._superfluous(job):
+                    await job.registration.handler(await self._whole(job.entry))
+                    self._remember(job)
+                self._end(job)
         finally:
             queue.users -= 1
             if queue.users == 0:
                 del self._queues[key]
+
+    def _end(self, job: _Job) -> None:
+        """It is done; say so soon."""
+        self._done.append(job.message)
+        if self._acking is None:
+            self._acking = asyncio.create_task(self._acknowledge_soon())
+
+    async def _acknowledge_soon(self) -> None:
+        while self._done:
+            await asyncio.sleep(self._ack_seconds)
+            await self._acknowledge()
+        self._acking = None
+
+    async def _acknowledge(self) -> None:
+        while self._done:
+            message = self._done.popleft()
+            try:
+                await message.ack()
+            except (NatsError, JetStreamError) as error:
+                # The answer did not reach the server: it gives the entry out again.
+                log.warning("unanswered", subject=message.subject, error=repr(error))
 
     def _superfluous(self, job: _Job) -> bool:
         track = (job.registration.durable, job.entry.subject)

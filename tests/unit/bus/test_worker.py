@@ -99,7 +99,7 @@ async def as_it_is(entry: Entry) -> Entry:
 class Bench:
     """A worker, one registration, and what its handler was given."""
 
-    def __init__(self, handler: Handler | None = None) -> None:
+    def __init__(self, handler: Handler | None = None, *, ack_seconds: float = 0.0) -> None:
         self.handled: list[int] = []
         self.open = asyncio.Event()
         self.open.set()
@@ -112,6 +112,7 @@ class Bench:
             rng=Random(1),
             whole=as_it_is,
             ack_wait_seconds=0.15,
+            ack_seconds=ack_seconds,
         )
         self.registration = Registration(
             stream="WORKLOADS", durable="d", handler=handler or self.handle
@@ -276,3 +277,26 @@ async def test_stop_gives_handlers_their_time_and_no_more() -> None:
     await bench.worker.stop(seconds=0.05)
 
     assert delivery.answers == [], "the server gives it to somebody else"
+
+
+async def test_what_is_done_is_acknowledged_together() -> None:
+    bench, deliveries = Bench(ack_seconds=0.1), [Delivery(1), Delivery(2)]
+
+    for delivery in deliveries:
+        await bench.take(delivery)
+        await bench.settle()
+        assert delivery.answers == []
+    await asyncio.sleep(0.2)
+
+    assert bench.handled == [1, 2]
+    assert [delivery.answers for delivery in deliveries] == [["ack"], ["ack"]]
+
+
+async def test_what_is_done_is_acknowledged_before_the_end() -> None:
+    bench, delivery = Bench(ack_seconds=30.0), Delivery(1)
+    await bench.take(delivery)
+    await bench.settle()
+
+    await bench.worker.stop(seconds=1)
+
+    assert delivery.answers == ["ack"]
