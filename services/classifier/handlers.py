@@ -88,17 +88,21 @@ class _Term:
 
     async def run(self) -> None:
         await self._recall()
-        self._group.create_task(self._follow_machines())
-        await self._machines_read.wait()
-        watched = (kind for kind in Projector.watched() if kind != INTEGRATION)
-        await KindFollower(
-            bus=self._bus,
-            cluster=None,
-            filters=[*map(observed_filter, watched), SYNCED_FILTER],
-            kinds=lambda: [k for p in self._projectors.values() for k in p.brought()],
-            take_integration=self._take_observed,
-            take=self._on_item,
-        ).run()
+        machines = self._group.create_task(self._follow_machines())
+        try:
+            await self._machines_read.wait()
+            watched = (kind for kind in Projector.watched() if kind != INTEGRATION)
+            await KindFollower(
+                bus=self._bus,
+                cluster=None,
+                filters=[*map(observed_filter, watched), SYNCED_FILTER],
+                kinds=lambda: [k for p in self._projectors.values() for k in p.brought()],
+                take_integration=self._take_observed,
+                take=self._on_item,
+            ).run()
+        finally:
+            # It ends with the term: whoever lost the lease would wait for it for ever.
+            machines.cancel()
 
     def _on_item(self, item: Entry | CaughtUp) -> None:
         if isinstance(item, CaughtUp):
