@@ -99,11 +99,14 @@ def quota_of(data: dict[str, str], *, flavor: str) -> tuple[list[dict[str, Any]]
         parse_host_config,
     )
 
-    config = parse_host_config(data, available=PROVIDERS)
+    from services.provisioner.providers.keys import RULES  # noqa: PLC0415
+    from shared.contracts.names import slot_resource  # noqa: PLC0415
+
+    config = parse_host_config(data, available=PROVIDERS, keys=RULES)
     slots: dict[str, int] = {}
     addresses = 0
     for name, platform in sorted(config.platforms.items()):
-        resource = name.replace("/", "-").replace("_", "-")
+        resource = slot_resource(name)
         slots[resource] = slots.get(resource, 0) + _places(platform)
         if (
             isinstance(platform, DynamicPlatform | PoolPlatform)
@@ -167,6 +170,7 @@ def platforms_of(
 ) -> list[Platform]:
     """From `PlatformState`s, `HostState`s and host configurations by cluster to what is shown."""
     from services.provisioner.host_config import parse_host_config  # noqa: PLC0415
+    from services.provisioner.providers.keys import RULES  # noqa: PLC0415
 
     found: dict[tuple[str, str], Platform] = {}
 
@@ -174,7 +178,7 @@ def platforms_of(
         return found.setdefault((cluster, name), Platform(cluster=cluster, name=name))
 
     for cluster, data in configs.items():
-        config = parse_host_config(data, available=PROVIDERS)
+        config = parse_host_config(data, available=PROVIDERS, keys=RULES)
         for name, platform in config.platforms.items():
             shown = of(cluster, name)
             shown.kind = _KINDS[type(platform).__name__]

@@ -69,6 +69,7 @@ class Session:
             cluster=settings.cluster,
             host_config=(settings.host_config_namespace, settings.host_config_name),
             providers=tools.registry.types,
+            keys=tools.registry.keys,
             last_good=last_good,
         )
         self._care = Care(

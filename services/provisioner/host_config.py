@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 from services.provisioner.instance_tags import check_instance_tag
 from services.provisioner.platforms import PlatformFormatError, check_platform, key_of
+from services.provisioner.providers.keys import NO_RULES, Keys
 from services.provisioner.systems import System, system_of
 
 __all__ = [
@@ -162,19 +163,29 @@ NO_CONFIG: Final = HostConfig(platforms={}, hosts={}, errors={})
 
 
 def parse_host_config(
-    data: Mapping[str, str], *, available: frozenset[str], last_good: HostConfig = NO_CONFIG
+    data: Mapping[str, str],
+    *,
+    available: frozenset[str],
+    keys: Mapping[str, Keys] | None = None,
+    last_good: HostConfig = NO_CONFIG,
 ) -> HostConfig:
     """Read the ConfigMap's `data`. Never raises: what is wrong is in `errors`.
 
-    `available` are the provider types that this installation has.
+    `available` are the provider types that this installation has; `keys`: by type, the rules for its
+    own keys.
     """
-    return _Parser(data, available, last_good).parse()
+    return _Parser(data, available, keys or {}, last_good).parse()
 
 
 class _Parser:
     def __init__(
-        self, data: Mapping[str, str], available: frozenset[str], last_good: HostConfig
+        self,
+        data: Mapping[str, str],
+        available: frozenset[str],
+        keys: Mapping[str, Keys],
+        last_good: HostConfig,
     ) -> None:
+        self._keys = keys
         self._data = data
         self._available = available
         self._last_good = last_good
@@ -264,6 +275,9 @@ class _Parser:
         ssh_secret = fields.get("ssh-secret", "")
         if provider != "fake":
             _check_ssh_secret(prefix, ssh_secret, platform=platform, provider=provider)
+        mistake = self._keys.get(provider, NO_RULES).mistake(fields)
+        if mistake is not None:
+            raise _BadValueError(f"{prefix}{mistake}")
         return MachineSpec(
             provider=provider,
             system=system_of(platform),

@@ -4,6 +4,7 @@ Messages go in; out come the platforms about which something has to be decided. 
 read again from the views, so losing it loses nothing.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,6 +19,7 @@ from services.provisioner.host_config import (
     parse_host_config,
 )
 from services.provisioner.platforms import PlatformFormatError, is_platform
+from services.provisioner.providers.keys import Keys
 from services.provisioner.reservations import Reservations
 from services.provisioner.task_runs import Request, has_ended, is_marked, to_request
 from shared.bus.port import Entry
@@ -60,11 +62,13 @@ class Knowledge:
         cluster: str,
         host_config: tuple[str, str],
         providers: frozenset[str],
+        keys: Mapping[str, Keys] | None = None,
         last_good: HostConfig = NO_CONFIG,
     ) -> None:
         self._cluster = cluster
         self._host_config = host_config
         self._providers = providers
+        self._keys = keys or {}
         self.config = last_good
         self.config_found = False
         self.synced = False
@@ -217,7 +221,9 @@ class Knowledge:
             log.warning("host configuration is gone; the last good one stays")
         else:
             data = observed.object.get("data") or {}
-            self.config = parse_host_config(data, available=self._providers, last_good=self.config)
+            self.config = parse_host_config(
+                data, available=self._providers, keys=self._keys, last_good=self.config
+            )
             for what, error in self.config.errors.items():
                 log.warning("host configuration", what=what, error=error)
         self.touch_all()

@@ -16,6 +16,7 @@ from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
+from services.provisioner.providers.keys import AWS
 from services.provisioner.providers.port import (
     Order,
     ProviderBusyError,
@@ -298,5 +299,5 @@ def _vm(instance: Mapping[str, Any]) -> Vm:
     )
 
 
-KIND: Final = ProviderKind(open=AwsProvider, ssh_user="ec2-user")
+KIND: Final = ProviderKind(open=AwsProvider, ssh_user="ec2-user", keys=AWS)
 """`type: aws`."""

@@ -12,6 +12,7 @@ from services.provisioner.providers.ibm import (
     required,
     time_of,
 )
+from services.provisioner.providers.keys import IBM_POWER
 from services.provisioner.providers.port import Order, ProviderRefusedError, Vm, VmState
 from services.provisioner.providers.registry import ProviderKind
 from services.provisioner.secrets import Secrets
@@ -144,5 +145,5 @@ def _vm(instance: Mapping[str, Any]) -> Vm:
     )
 
 
-KIND: Final = ProviderKind(open=PowerProvider, ssh_user="root")
+KIND: Final = ProviderKind(open=PowerProvider, ssh_user="root", keys=IBM_POWER)
 """`type: ibmp`."""

@@ -11,6 +11,7 @@ from services.provisioner.providers.ibm import (
     required,
     time_of,
 )
+from services.provisioner.providers.keys import IBM_VPC
 from services.provisioner.providers.port import Order, Vm, VmState
 from services.provisioner.providers.registry import ProviderKind
 from services.provisioner.secrets import Secrets
@@ -178,5 +179,5 @@ def _vm(instance: Mapping[str, Any], floating: str) -> Vm:
     )
 
 
-KIND: Final = ProviderKind(open=VpcProvider, ssh_user="root")
+KIND: Final = ProviderKind(open=VpcProvider, ssh_user="root", keys=IBM_VPC)
 """`type: ibmz`."""

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 
 import structlog
 
+from services.provisioner.providers.keys import NO_RULES, Keys
 from services.provisioner.providers.port import Provider
 from services.provisioner.secrets import Secrets
 
@@ -40,6 +41,9 @@ class ProviderKind:
     ssh_user: str = "root"
     """Who we are on its machines."""
 
+    keys: Keys = NO_RULES
+    """What its own keys of the host configuration must say."""
+
 
 class Registry:
     """Providers by account."""
@@ -61,6 +65,11 @@ class Registry:
     def types(self) -> frozenset[str]:
         """What the host configuration may name."""
         return self._types
+
+    @property
+    def keys(self) -> dict[str, Keys]:
+        """By type, what its own keys must say."""
+        return {type_: kind.keys for type_, kind in self._kinds.items()}
 
     def get(self, account: str) -> Provider:
         """The provider of an account. Raises `UnknownProviderError`."""

@@ -13,6 +13,7 @@ from services.provisioner.host_config import (
     parse_host_config,
 )
 from services.provisioner.instance_tags import check_instance_tag
+from services.provisioner.providers.keys import RULES
 
 GOOD = {
     "local-platforms": "linux/x86_64, local ,localhost,",
@@ -220,6 +221,77 @@ def test_where_there_was_a_good_version_it_stays(case: Bad) -> None:
     assert listed <= after.platforms.keys()
     if case.what in listed:
         assert after.platforms[case.what] == before.platforms[case.what]
+
+
+OF_CLOUDS = {
+    "aws": {
+        "region": "us-east-1", "ami": "ami-1", "instance-type": "m6g.large", "aws-secret": "aws",
+        "disk": "40", "iops": "3000", "throughput": "125", "strict-public-address": "true",
+    },
+    "ibmz": {
+        "vpc": "v", "key": "k", "subnet": "s", "image-id": "i", "region": "us-east", "url": "https://v",
+        "profile": "bz2-2x8", "secret": "ibm", "private-ip": "false", "disk": "100",
+    },
+    "ibmp": {
+        "crn": "crn:v1", "network": "n", "system": "s922", "image": "i", "key": "k", "url": "https://p",
+        "secret": "ibm", "cores": "0.25", "memory": "2", "disk": "100",
+    },
+}  # fmt: skip
+MISTAKES = [
+    *((type_, key, "", "required") for type_, key in (
+        ("aws", "region"), ("aws", "ami"), ("aws", "instance-type"), ("aws", "aws-secret"),
+        ("ibmz", "vpc"), ("ibmz", "key"), ("ibmz", "subnet"), ("ibmz", "image-id"), ("ibmz", "region"),
+        ("ibmz", "url"), ("ibmz", "profile"), ("ibmz", "secret"),
+        ("ibmp", "crn"), ("ibmp", "network"), ("ibmp", "system"), ("ibmp", "image"), ("ibmp", "key"),
+        ("ibmp", "url"), ("ibmp", "secret"),
+    )),
+    *((type_, key, value, f"invalid value '{value}': must be {rule}") for type_, key, value, rule in (
+        ("aws", "disk", "big", "a whole number, at least 1"),
+        ("aws", "disk", "0", "a whole number, at least 1"),
+        ("aws", "iops", "-1", "a whole number, at least 1"),
+        ("aws", "throughput", "1.5", "a whole number, at least 1"),
+        ("aws", "strict-public-address", "yes", "true or false"),
+        ("aws", "spot", "1", "true or false"),
+        ("ibmz", "disk", "1e3", "a whole number, at least 1"),
+        ("ibmz", "private-ip", "no", "true or false"),
+        ("ibmp", "cores", "0.1", "a number, at least 0.25"),
+        ("ibmp", "cores", "many", "a number, at least 0.25"),
+        ("ibmp", "memory", "1", "a number, at least 2"),
+        ("ibmp", "disk", "99", "a whole number, at least 100"),
+    )),
+    ("aws", "tenancy", "host", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("type_", "key", "value", "rule"), MISTAKES)
+def test_a_key_of_a_cloud_that_says_what_it_must_not_is_told_when_it_is_read(
+    type_: str, key: str, value: str, rule: str | None
+) -> None:
+    platform = "linux/ppc64le" if type_ == "ibmp" else "linux/s390x"
+    prefix = f"dynamic.{platform.replace('/', '-')}."
+    mine = {
+        "type": type_,
+        "max-instances": "1",
+        "ssh-secret": f"key-{platform[6:]}",
+        **OF_CLOUDS[type_],
+    }
+
+    def read(fields: dict[str, str]) -> HostConfig:
+        data = {
+            **{key: value for key, value in GOOD.items() if "s390x" not in key},
+            "dynamic-pool-platforms": "",
+            "dynamic-platforms": f"linux/arm64,{platform}",
+            **{prefix + key: value for key, value in fields.items()},
+        }
+        return parse_host_config(data, available=TYPES, keys=RULES)
+
+    good, bad = read(mine), read({**mine, key: value})
+    assert good.errors == {}
+    if rule is None:
+        rule = "required with tenancy"
+        key = "host-resource-group-arn"
+    assert bad.errors == {platform: f"{prefix}{key}: {rule}"}
+    assert "linux/arm64" in bad.platforms
 
 
 def test_a_platform_that_left_the_lists_is_gone_though_it_was_good() -> None:
