@@ -25,6 +25,8 @@ def check_and_count(annotations: dict[str, str], spec: Mapping[str, Any], *, is_
 
     `annotations` are changed; done twice is done once. Raises `CoscheduleError`.
     """
+    for key in coscheduling.leads(annotations):
+        del annotations[key]  # A copy of another run must not follow that one's anchors.
     asked = annotations.get(names.COSCHEDULE)
     if asked is None:
         return

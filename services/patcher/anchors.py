@@ -31,8 +31,6 @@ from shared.bus.port import LaterError
 from shared.contracts import coscheduling, kinds, names
 from shared.contracts.admissions import Admission
 from shared.contracts.coscheduling import (
-    AFFINITY_ANNOTATION,
-    ANCHORED_ANNOTATION,
     COSCHEDULED_RUN_LABEL,
     NODE_SLOTS,
     RUN_LABEL,
@@ -96,7 +94,8 @@ class Anchors:
         """
         annotations = run["metadata"].get("annotations") or {}
         marked = (workload["metadata"].get("annotations") or {}).get(table.MARK)
-        if not is_run(run) or (names.COSCHEDULE not in annotations and marked is None):
+        stale = coscheduling.leads(annotations) if marked is None else ()
+        if not is_run(run) or not (names.COSCHEDULE in annotations or marked or stale):
             return
         if (run.get("spec") or {}).get("status") != table.PENDING:
             return  # It was started: nothing leads its pods any more.
@@ -104,6 +103,8 @@ class Anchors:
         if marked not in {None, mode}:
             # Its user thought better of it: what was begun in another mode goes first.
             workload = await self.withdraw(run, workload)
+        for key in stale:
+            run = await self._lead(run, key, None)  # Copied from another run, with its anchors.
         if mode is None:
             return
         seen = await self._look(run, mode, workload)
@@ -223,7 +224,7 @@ class Anchors:
             return workload  # What it owned goes with it.
         if (current.get("spec") or {}).get("status") != table.PENDING:
             return workload
-        for key in (AFFINITY_ANNOTATION, ANCHORED_ANNOTATION):
+        for key in coscheduling.leads(current["metadata"].get("annotations") or {}):
             current = await self._lead(current, key, None)
         await self._clear(namespace, run["metadata"]["uid"], keep=False)
 

@@ -39,6 +39,7 @@ __all__ = [
     "anchors_of",
     "claims_of",
     "lead_of",
+    "leads",
     "mode_of",
     "served_by",
 ]
@@ -79,6 +80,7 @@ SEVERAL_CLAIMS: Final = "more than one PersistentVolumeClaim is bound"
 TEKTON_DEFAULT: Final[Mode] = "workspaces"
 """What Tekton does where its ConfigMap `feature-flags` says nothing."""
 
+ANCHOR_PREFIX: Final = "sluicegate-anchor-"
 DIGEST_LENGTH: Final = 10
 
 Server = Literal["nobody", "tekton", "anchors"]
@@ -141,7 +143,17 @@ def anchor_name(run_uid: str, claim: str = "") -> str:
 
     A pure function, so that whoever comes after a crash finds what was made before it.
     """
-    return f"sluicegate-anchor-{_digest(f'{run_uid}/{claim}')}"
+    return ANCHOR_PREFIX + _digest(f"{run_uid}/{claim}")
+
+
+def leads(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """The annotations among these that lead to anchors of ours: on a copy, to those of another run."""
+    return tuple(
+        key
+        for key in (AFFINITY_ANNOTATION, ANCHORED_ANNOTATION)
+        if key in annotations
+        and (key == ANCHORED_ANNOTATION or annotations[key].startswith(ANCHOR_PREFIX))
+    )
 
 
 def anchors_of(run: Object, mode: Mode) -> tuple[Anchor, ...]:
