@@ -98,7 +98,6 @@ def quota_of(data: dict[str, str], *, flavor: str) -> tuple[list[dict[str, Any]]
         PoolPlatform,
         parse_host_config,
     )
-
     from services.provisioner.providers.keys import RULES  # noqa: PLC0415
     from shared.contracts.names import slot_resource  # noqa: PLC0415
 

@@ -23,6 +23,10 @@ def test_quota_is_as_many_places_as_there_are() -> None:
             "dynamic.linux-big-arm64.type": "aws",
             "dynamic.linux-big-arm64.ssh-secret": "aws-ssh",
             "dynamic.linux-big-arm64.max-instances": "7",
+            "dynamic.linux-big-arm64.region": "us-east-1",
+            "dynamic.linux-big-arm64.ami": "ami-1",
+            "dynamic.linux-big-arm64.instance-type": "m6g.large",
+            "dynamic.linux-big-arm64.aws-secret": "aws-account",
         },
         flavor="machines",
     )
