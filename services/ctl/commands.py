@@ -104,6 +104,9 @@ def explain(
         str, typer.Argument(metavar="NAMESPACE/NAME", help="Of the job or of its Workload.")
     ],
     output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+    forecast: Annotated[
+        bool, typer.Option(help="Say when it starts, by playing what may come from what was.")
+    ] = True,
     cluster: Cluster = None,
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
@@ -116,7 +119,15 @@ def explain(
     namespace, name = _named(workload)
     output = _one_of(output, "text", "json")
     asyncio.run(
-        ask(namespace, name, cluster=cluster, output=output, url=nats_url, directory=directory)
+        ask(
+            namespace,
+            name,
+            cluster=cluster,
+            output=output,
+            forecast=forecast,
+            url=nats_url,
+            directory=directory,
+        )
     )
 
 
@@ -256,6 +267,117 @@ def _steer(
         )
     )
     print(sentence)
+
+
+Changed = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--filename", "-f", help="Manifests to apply: queues, flavors, jobs. May be repeated."
+    ),
+]
+Removed = Annotated[
+    list[str] | None,
+    typer.Option("--remove", metavar="KIND/NAME", help="Take an object away. May be repeated."),
+]
+State = Annotated[
+    Path | None,
+    typer.Option(
+        help="What to start from: a file that --save wrote, or a folder of manifests. Default: the "
+        "live state."
+    ),
+]
+NewRules = Annotated[
+    Path | None,
+    typer.Option("--rules", help="Folder with the config.yaml that new jobs go through."),
+]
+
+
+@app.command()
+def simulate(
+    filename: Changed = None,
+    remove: Removed = None,
+    lost_spoke: Annotated[
+        str | None, typer.Option(help="What runs on this spoke has to start again.")
+    ] = None,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Play again what was submitted in the last 30m, 24h or 7d, with the run times that "
+            "it had. Default: what waits and runs now.",
+        ),
+    ] = None,
+    state: State = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write what was read to this file, for --state.")
+    ] = None,
+    rules: NewRules = None,
+    cluster: Annotated[str, typer.Option(help="Where changes apply.")] = "hub",
+    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+    nats_url: NatsUrl = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Say what a change would do to the queues: admissions, preemptions, waits, before and after.
+
+    Nothing is written. How long workloads run is learned from those that ended in the last day.
+    """
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.whatif.command import WhatIf, span_of  # noqa: PLC0415
+    from services.ctl.whatif.command import simulate as play  # noqa: PLC0415
+
+    what = WhatIf(
+        manifests=tuple(filename or ()),
+        remove=tuple(remove or ()),
+        lost_spoke=lost_spoke,
+        state=state,
+        log=None if log is None else span_of(log),
+        rules=rules,
+        cluster=cluster,
+        url=nats_url,
+        directory=directory,
+    )
+    asyncio.run(play(what, output=_one_of(output, "text", "json"), save_to=save))
+
+
+@app.command(
+    epilog="Exit status: 0 nothing changes, 1 something does, 255 it cannot be said.",
+)
+def plan(
+    filename: Changed = None,
+    remove: Removed = None,
+    state: State = None,
+    rules: NewRules = None,
+    cluster: Annotated[str, typer.Option(help="Where changes apply.")] = "hub",
+    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+    nats_url: NatsUrl = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Say who would be admitted, preempted or evicted at once if these manifests were applied."""
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.errors import Exit  # noqa: PLC0415
+    from services.ctl.whatif.command import WhatIf  # noqa: PLC0415
+    from services.ctl.whatif.command import plan as compare  # noqa: PLC0415
+
+    try:
+        what = WhatIf(
+            manifests=tuple(filename or ()),
+            remove=tuple(remove or ()),
+            state=state,
+            rules=rules,
+            cluster=cluster,
+            url=nats_url,
+            directory=directory,
+        )
+        status = asyncio.run(compare(what, output=_one_of(output, "text", "json")))
+    except CommandError as error:
+        error.status = Exit.NO_PLAN
+        raise
+    except Exception as error:
+        # Exit status 1, with which Python ends, would say that something changes.
+        raise CommandError("sluice plan", repr(error), status=Exit.NO_PLAN) from error
+    raise typer.Exit(status)
 
 
 @app.command()

@@ -19,6 +19,8 @@ class Exit(IntEnum):
     """NATS or the cluster does not answer. Trying again may help."""
 
     INTERRUPTED = 130
+    NO_PLAN = 255
+    """`sluice plan` could not say: there 1 means that something would change."""
 
 
 class CommandError(Exception):

@@ -29,6 +29,7 @@ async def explain(
     *,
     cluster: str | None,
     output: str,
+    forecast: bool,
     url: str | None,
     directory: Path,
 ) -> None:
@@ -45,7 +46,12 @@ async def explain(
             raise CommandError(
                 "the quota service", str(error), hint=QUOTA_AWAY, status=Exit.UNREACHABLE
             ) from error
-    answer: Json = json.loads(data)
+        answer: Json = json.loads(data)
+        waiting = [item for item in answer.get("items", []) if item["reason"] not in _DONE]
+        if waiting and forecast:
+            from services.ctl.whatif.expected import expect  # noqa: PLC0415
+
+            await expect(look, waiting, current())
     if not answer.get("items"):
         raise CommandError(
             f"{namespace}/{name}",
@@ -146,5 +152,12 @@ def _expected(item: Json, now: datetime) -> str:
     if at is None:
         because = item.get("expected_start_unknown_because")
         return f"unknown because {because}" if because else "as soon as its checks are ready"
-    seconds = (at - now).total_seconds()
-    return f"{item['expected_start']} (in {duration(max(0.0, seconds))})"
+    earliest, latest = (instant(item.get(f"expected_{end}")) for end in ("earliest", "latest"))
+    begin = "" if earliest is None else _from_now(earliest, now)
+    end = "any time" if latest is None else _from_now(latest, now)
+    runs = item.get("expected_from_runs")
+    return f"in {_from_now(at, now)} (80 %: {begin} to {end}; from {runs} runs of its kind)"
+
+
+def _from_now(at: datetime, now: datetime) -> str:
+    return duration(max(0.0, (at - now).total_seconds()))

@@ -37,7 +37,7 @@ NAMES_MAX: Final = 10
 """How many workloads an answer names in one list."""
 
 RETRY_SECONDS: Final = 1.0
-NO_DURATIONS: Final = "how long past workloads ran is not kept yet"
+NO_DURATIONS: Final = "whoever decides does not foresee; `sluice explain` plays it from the log"
 
 Answer = Callable[[bytes], Awaitable[bytes]]
 

@@ -148,23 +148,27 @@ class Look:
         """The latest of each subject of `log` at this moment, from its view."""
         return await self._all(log + SUFFIX, filters)
 
-    async def replay(self, log: str, *filters: str) -> list[Seen]:
-        """Everything that `log` holds at this moment, oldest first."""
-        return await self._all(log, filters)
+    async def replay(self, log: str, *filters: str, since: datetime | None = None) -> list[Seen]:
+        """Everything that `log` holds at this moment, oldest first; only what it took from `since` on."""
+        return await self._all(log, filters, since)
 
-    async def _all(self, stream: str, filters: tuple[str, ...]) -> list[Seen]:
+    async def _all(
+        self, stream: str, filters: tuple[str, ...], since: datetime | None = None
+    ) -> list[Seen]:
         found: list[Seen] = []
-        async for seen in self.follow(stream, *filters):
+        async for seen in self.follow(stream, *filters, since=since):
             if seen is None:
                 break
             found.append(seen)
         return found
 
-    async def follow(self, stream: str, *filters: str) -> AsyncGenerator[Seen | None]:
+    async def follow(
+        self, stream: str, *filters: str, since: datetime | None = None
+    ) -> AsyncGenerator[Seen | None]:
         """What `stream` holds, None, and what comes. Raises `SilentError` once the server is gone."""
         consumer = _Consumer(self, self._nc, stream)
         try:
-            left = await consumer.make(filters)
+            left = await consumer.make(filters, since)
             if left == 0:
                 yield None
             async for seen, pending in consumer.read():
@@ -188,7 +192,7 @@ class _Consumer:
         self._inbox = nc.new_inbox()
         self._made = False
 
-    async def make(self, filters: tuple[str, ...]) -> int:
+    async def make(self, filters: tuple[str, ...], since: datetime | None) -> int:
         """Make it; return how many messages wait."""
         config: Json = {
             "name": self._name,
@@ -199,6 +203,8 @@ class _Consumer:
             "num_replicas": 1,
             "inactive_threshold": int(INACTIVE_SECONDS * 1e9),
         }
+        if since is not None:
+            config |= {"deliver_policy": "by_start_time", "opt_start_time": since.isoformat()}
         if filters:
             config["filter_subjects"] = list(filters)
         body = {"stream_name": self._stream, "config": config, "action": "create"}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from services.quota.forecast import Arrival, Course, Past, Picture, Run
 from services.quota.translate import nanoseconds
@@ -40,7 +40,7 @@ def observed(
     )
 
 
-def queue(nominal: str, name: str = "main", **spec: object) -> Observed:
+def queue(nominal: str, name: str = "main", **spec: Any) -> Observed:
     """A ClusterQueue with CPUs of one flavor."""
     resources = [{"name": "cpu", "nominalQuota": nominal}]
     groups = [
@@ -51,7 +51,7 @@ def queue(nominal: str, name: str = "main", **spec: object) -> Observed:
     )
 
 
-def set_up(nominal: str = "14", **spec: object) -> list[Observed]:
+def set_up(nominal: str = "14", **spec: Any) -> list[Observed]:
     """One ClusterQueue `main`, reached from `team`'s LocalQueue `queue`."""
     return [
         observed(kinds.NAMESPACE, "team", {}),

@@ -1,0 +1,1 @@
+"""`sluice simulate` and `sluice plan`: what would happen. They read, and write nothing anywhere."""

@@ -1,0 +1,172 @@
+"""What is known before something is changed: from the streams, from a saved file, from manifests."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from services.ctl.errors import CommandError
+from services.ctl.get.picture import observed
+from services.ctl.manifests import load_manifests
+from services.ctl.whatif.changes import Changes
+from services.quota.forecast import Past, Picture
+from services.quota.forecast.picture import SET_UP, Reading, runs_of
+from services.quota.translate import TranslateError, observed_facts
+from shared.bus.look import Look, Seen
+from shared.contracts import kinds
+from shared.contracts.admissions import Admission
+from shared.contracts.workloads import WorkloadState
+
+__all__ = ["Known", "from_manifests", "load", "read", "save"]
+
+CLASSES: Final = (
+    kinds.WORKLOAD_PRIORITY_CLASS,
+    kinds.PRIORITY_CLASS,
+    kinds.LIMIT_RANGE,
+    kinds.RUNTIME_CLASS,
+)
+"""What a new job's meaning depends on besides the queues."""
+
+RUNS_OF: Final = timedelta(hours=24)
+"""How far back run times are learned, where nothing else is said."""
+
+LOCAL: Final = "local"
+"""The cluster of what was read from manifests."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Known:
+    """The present and the past."""
+
+    picture: Picture
+    past: Past = field(default_factory=Past)
+    submissions: dict[tuple[str, str, str], WorkloadState] = field(default_factory=dict)
+    """(cluster, key, uid) to the last state of each life in the time that was asked for."""
+
+    seconds: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    """How long each of them ran, where it ended."""
+
+    messages: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    """Subject and body, in the order in which they were read; for `save`."""
+
+    def recent(self, span: timedelta) -> list[WorkloadState]:
+        """What was submitted in the last `span`."""
+        begin = self.picture.at - span
+        return [s for s in self.submissions.values() if begin <= s.created_at < self.picture.at]
+
+
+async def read(look: Look, *, at: datetime, since: datetime | None = None) -> Known:
+    """The present from the views, and what happened after `since` from the logs."""
+    begin = since if since is not None else at - RUNS_OF
+    filters = [observed(kind) for kind in (*SET_UP, *CLASSES)]
+    present = [
+        *await look.now("OBSERVED", *filters),
+        *await look.now("WORKLOADS"),
+        *await look.now("ADMISSIONS"),
+    ]
+    past = [
+        *await look.replay("ADMISSIONS", since=begin),
+        *await look.replay("WORKLOADS", since=begin),
+    ]
+    return _known(at, map(_pair, present), map(_pair, past))
+
+
+def _pair(seen: Seen) -> tuple[str, dict[str, Any]]:
+    return seen.subject, seen.body
+
+
+def _known(
+    at: datetime,
+    present: Iterable[tuple[str, dict[str, Any]]],
+    past: Iterable[tuple[str, dict[str, Any]]],
+) -> Known:
+    reading = Reading(at)
+    known = Known(picture=reading.picture)
+    for subject, body in present:
+        known.messages.append((subject, body))
+        _take(reading, subject, body)
+    admissions: list[Admission] = []
+    states: list[WorkloadState] = []
+    for subject, body in past:
+        known.messages.append((f"log.{subject}", body))
+        if ".admission." in f".{subject}":
+            admissions.append(Admission.model_validate(body))
+        elif ".workload." in f".{subject}":
+            states.append(WorkloadState.model_validate(body))
+    _learn(known, admissions, states)
+    return known
+
+
+def _take(reading: Reading, subject: str, body: dict[str, Any]) -> None:
+    try:
+        reading.take(subject, body)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field_ = ".".join(str(part) for part in first["loc"])
+        raise CommandError(subject, f"{field_}: {first['msg']}") from error
+
+
+def _learn(known: Known, admissions: list[Admission], states: list[WorkloadState]) -> None:
+    for run in runs_of(admissions, states):
+        known.past.learn(run)
+        known.seconds[_life(run.state)] = run.seconds
+    for state in states:
+        if state.phase != "gone":
+            known.submissions[_life(state)] = state
+
+
+def _life(state: WorkloadState) -> tuple[str, str, str]:
+    return state.cluster, f"{state.namespace}/{state.name}", state.uid
+
+
+# Files -----------------------------------------------------------------------------------------
+
+
+def save(known: Known, file: Path) -> None:
+    """Write what was read, one message a line, so that it can be looked at again."""
+    with file.open("w", encoding="utf-8") as out:
+        out.write(json.dumps({"at": known.picture.at.isoformat()}) + "\n")
+        for subject, body in known.messages:
+            out.write(json.dumps({"subject": subject, "body": body}) + "\n")
+
+
+def load(file: Path) -> Known:
+    """Read what `save` wrote. Raises `CommandError` naming the line."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+        at = datetime.fromisoformat(json.loads(lines[0])["at"])
+    except (OSError, UnicodeDecodeError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise CommandError(
+            str(file),
+            "is not what `sluice simulate --save` writes",
+            hint="give such a file, or a folder of manifests",
+        ) from error
+    pairs = list(_pairs(file, lines[1:]))
+    present = [pair for pair in pairs if not pair[0].startswith("log.")]
+    past = [(subject[4:], body) for subject, body in pairs if subject.startswith("log.")]
+    return _known(at, present, past)
+
+
+def _pairs(file: Path, lines: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in enumerate(lines, start=2):
+        try:
+            document = json.loads(line)
+            yield str(document["subject"]), dict(document["body"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CommandError(f"{file}:{number}", f"is no message: {line[:60]!r}") from error
+
+
+def from_manifests(folder: Path, *, at: datetime, changes: Changes) -> Known:
+    """The queues and jobs of a folder, as if nothing else were there."""
+    picture = Picture(at=at)
+    changes.apply(picture, load_manifests([folder]), cluster=LOCAL)
+    for each in picture.observed.values():
+        try:
+            observed_facts(each)
+        except TranslateError as error:
+            raise CommandError(str(folder), str(error)) from error
+    return Known(picture=picture)

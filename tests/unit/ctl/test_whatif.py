@@ -1,0 +1,268 @@
+"""`sluice simulate` and `sluice plan` on folders of manifests and on saved states."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from services.ctl.main import main
+from services.ctl.whatif.command import span_of
+from services.ctl.whatif.expected import _expect
+from services.ctl.whatif.reading import Known, load
+from services.quota.forecast import Past, Picture, Run
+from shared.contracts.observed import Observed
+from shared.contracts.workloads import Finish, WorkloadState
+from tests.simulation.futures import admission, queue, set_up, workload
+
+NOW = datetime(2026, 1, 5, tzinfo=UTC)
+Sluice = Callable[..., tuple[int, str, str]]
+
+
+def cluster_queue(cpu: int, **spec: Any) -> dict[str, Any]:
+    resources = [{"name": "cpu", "nominalQuota": cpu}]
+    groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": resources}]}]
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ClusterQueue",
+        "metadata": {"name": "cq"},
+        "spec": {"namespaceSelector": {}, "resourceGroups": groups, **spec},
+    }
+
+
+def job(name: str, cpu: int, priority: str = "") -> dict[str, Any]:
+    labels = {"kueue.x-k8s.io/queue-name": "q"}
+    if priority:
+        labels["kueue.x-k8s.io/priority-class"] = priority
+    container = {"name": "a", "image": "x", "resources": {"requests": {"cpu": str(cpu)}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "team", "labels": labels},
+        "spec": {
+            "suspend": True,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        },
+    }
+
+
+SET_UP = [
+    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}},
+    {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ResourceFlavor",
+        "metadata": {"name": "f"},
+    },
+    {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "LocalQueue",
+        "metadata": {"name": "q", "namespace": "team"},
+        "spec": {"clusterQueue": "cq"},
+    },
+]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[..., Path]:
+    def write(name: str, *objects: dict[str, Any]) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump_all(objects))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def sluice(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Sluice:
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["sluice", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capsys.readouterr()
+        return int(end.value.code or 0), out, err
+
+    return run
+
+
+def test_two_jobs_of_which_one_fits_are_told_one_by_one(file: Any, sluice: Sluice) -> None:
+    state = file("state/q.yaml", *SET_UP, cluster_queue(4)).parent
+    jobs = file("jobs.yaml", job("one", 3), job("two", 3))
+
+    status, out, _ = sluice("simulate", "--state", state, "-f", jobs)
+
+    assert status == 0
+    assert "submitted Job team/one" in out
+    assert "starts at once in ClusterQueue cq" in out
+    assert "starts after 5m in ClusterQueue cq" in out
+    assert "the last workload ends after 0s -> 10m" in out
+
+
+def test_a_job_that_never_fits_is_told_with_its_reason(file: Any, sluice: Sluice) -> None:
+    state = file("state/q.yaml", *SET_UP, cluster_queue(4)).parent
+
+    _, out, _ = sluice("simulate", "--state", state, "-f", file("jobs.yaml", job("big", 5)))
+
+    assert "does not start: " in out
+    assert out.splitlines()[-2].split()[-1] == "1", "told under NEVER"
+
+
+def test_more_quota_is_shown_before_and_after(file: Any, sluice: Sluice) -> None:
+    state = file("state/q.yaml", *SET_UP, cluster_queue(4), job("one", 3), job("two", 3)).parent
+
+    _, out, _ = sluice(
+        "simulate", "--state", state, "-f", file("cq.yaml", cluster_queue(6)), "-ojson"
+    )
+    answer = json.loads(out)
+
+    queue = "local/team/q"
+    assert answer["changes"] == ["changed ClusterQueue cq"]
+    assert answer["before"]["queues"][queue]["waitP95Seconds"] == 300
+    assert answer["after"]["queues"][queue]["waitP95Seconds"] == 0
+    assert (answer["before"]["makespanSeconds"], answer["after"]["makespanSeconds"]) == (600, 300)
+
+
+PLANS: dict[str, tuple[dict[str, Any], int, str]] = {
+    "the same again changes nothing": (cluster_queue(4), 0, "plan: nothing changes at once"),
+    "more quota admits who waits": (cluster_queue(6), 1, "+ admit"),
+    "less quota admits nobody": (cluster_queue(2), 1, "- admit"),
+    "a stopped queue admits nobody": (cluster_queue(4, stopPolicy="Hold"), 1, "- admit"),
+    "nonsense is refused": (cluster_queue(4, queueingStrategy="Fast"), 255, "queueingStrategy"),
+}
+
+
+@pytest.mark.parametrize(("change", "status", "says"), PLANS.values(), ids=list(PLANS))
+def test_a_plan_says_by_its_exit_status_whether(
+    file: Any, sluice: Sluice, change: dict[str, Any], status: int, says: str
+) -> None:
+    state = file("state/q.yaml", *SET_UP, cluster_queue(4), job("one", 3), job("two", 3)).parent
+
+    code, out, err = sluice("plan", "--state", state, "-f", file("cq.yaml", change))
+
+    assert (code, says in out + err) == (status, True), out + err
+
+
+def test_a_removed_queue_leaves_its_jobs_waiting(file: Any, sluice: Sluice) -> None:
+    state = file("state/q.yaml", *SET_UP, cluster_queue(4), job("one", 3)).parent
+
+    status, out, _ = sluice("plan", "--state", state, "--remove", "clusterqueue/cq")
+
+    assert status == 1
+    assert "- admit" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--state", "nowhere"), "is not what `sluice simulate --save` writes"),
+        (("--remove", "pod/x"), "is no KIND/NAME"),
+        (("--remove", "clusterqueue/other"), "there is no such object"),
+    ],
+)
+def test_what_cannot_be_planned_is_an_error_and_no_difference(
+    file: Any, sluice: Sluice, arguments: tuple[str, ...], says: str
+) -> None:
+    state = file("state/q.yaml", *SET_UP, cluster_queue(4)).parent
+    status, _, err = sluice("plan", "--state", state, *arguments)
+    assert (status, says in err) == (255, True), err
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("24h", 86400)])
+def test_a_span_is_read(text: str, seconds: int) -> None:
+    assert span_of(text) == timedelta(seconds=seconds)
+
+
+# From what the streams say -----------------------------------------------------------------------
+
+
+def saved(path: Path, at: datetime, messages: list[tuple[str, Any]]) -> Path:
+    """A file as `--save` writes it."""
+    lines = [json.dumps({"at": at.isoformat()})]
+    lines += [
+        json.dumps({"subject": prefix + m.subject, "body": m.model_dump(mode="json")})
+        for prefix, m in messages
+    ]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def ended(state: WorkloadState, at: datetime) -> WorkloadState:
+    return state.model_copy(update={"phase": "finished", "finish": Finish(success=True, at=at)})
+
+
+def yesterday(path: Path, *, count: int, objects: list[Observed]) -> Path:
+    """A log of jobs that came once a minute, asked for a quarter of the quota, and ran 5 minutes."""
+    messages: list[tuple[str, Any]] = [("", each) for each in objects]
+    for number in range(count):
+        created = NOW - timedelta(minutes=count - number)
+        state = workload(f"job-{number:05d}", created, cpu=4)
+        end = created + timedelta(minutes=5)
+        messages += [
+            ("log.", admission(state, created)),
+            ("log.", ended(state, end)),
+        ]
+    return saved(path, NOW, messages)
+
+
+def test_yesterday_is_played_against_the_quota_of_tomorrow(tmp_path: Path, sluice: Sluice) -> None:
+    state = yesterday(tmp_path / "state", count=60, objects=set_up("20"))
+    change = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "ClusterQueue",
+        "metadata": {"name": "main"},
+        "spec": (queue("8").object or {})["spec"],
+    }
+    file = tmp_path / "less.yaml"
+    file.write_text(json.dumps(change))
+
+    _, out, err = sluice("simulate", "--state", state, "--log", "2h", "-f", file, "-ojson")
+    answer = json.loads(out), err
+
+    before, after = (answer[0][side]["queues"]["hub/team/queue"] for side in ("before", "after"))
+    assert before == {
+        "workloads": 60,
+        "admitted": 60,
+        "preemptions": 0,
+        "waitP50Seconds": 0,
+        "waitP95Seconds": 0,
+        "never": 0,
+    }
+    # Two at a time instead of five: a job every 150 s is started, and one a minute comes.
+    assert after["waitP95Seconds"] == pytest.approx(57 * 90, rel=0.05)
+
+
+def test_what_was_saved_says_the_same_again(tmp_path: Path) -> None:
+    known = load(yesterday(tmp_path / "state", count=10, objects=set_up("20")))
+    assert len(known.recent(timedelta(hours=1))) == 10
+    assert set(known.seconds.values()) == {300.0}
+
+
+def test_an_explanation_is_given_the_start_that_is_expected() -> None:
+    running, waiting = workload("one", NOW, cpu=10), workload("two", NOW, cpu=10)
+    past = Past()
+    for _ in range(20):
+        past.learn(Run(state=running, seconds=600.0))
+    picture = Picture(at=NOW + timedelta(minutes=4), observed={o.subject: o for o in set_up("14")})
+    for state in (running, waiting):
+        picture.workloads["hub", f"team/{state.name}"] = state
+    picture.admissions["hub", f"team/{running.name}"] = admission(running, NOW)
+    item = {"cluster": "hub", "namespace": "team", "name": waiting.name}
+
+    _expect(Known(picture=picture, past=past), item)
+
+    assert item["expected_start"] == (NOW + timedelta(minutes=10)).isoformat()
+    assert item["expected_earliest"] == item["expected_latest"] == item["expected_start"]
+
+
+def test_without_a_past_nobody_can_say() -> None:
+    picture = Picture(at=NOW, observed={o.subject: o for o in set_up("14")})
+    state = workload("one", NOW)
+    picture.workloads["hub", f"team/{state.name}"] = state
+    item = {"cluster": "hub", "namespace": "team", "name": state.name}
+
+    _expect(Known(picture=picture), item)
+
+    assert item["expected_start_unknown_because"] == "no workload has ended in the last day"
