@@ -10,6 +10,7 @@ import structlog
 
 from services.dispatcher.handlers import Session
 from services.dispatcher.settings import DispatcherSettings
+from services.dispatcher.windows import WindowChecks
 from shared.bus.port import Bus, BusError, Lease
 from shared.runtime.host import Parts, run_service
 
@@ -22,7 +23,7 @@ PAUSE_SECONDS: Final = 1.0
 
 
 class Dispatcher:
-    """Sends workloads to spokes whenever the lease is its own."""
+    """Sends workloads to spokes, and lets them in by the clock, whenever the lease is its own."""
 
     def __init__(
         self,
@@ -54,8 +55,16 @@ class Dispatcher:
         return self._session.not_ready() if self._session is not None else None
 
     async def _serve(self, lease: Lease) -> None:
-        self._session = Session(settings=self._settings, bus=self._bus, now=self._now)
-        working = asyncio.create_task(self._session.run())
+        session = Session(settings=self._settings, bus=self._bus, now=self._now)
+        windows = WindowChecks(cluster=self._settings.cluster, bus=self._bus, now=self._now)
+        self._session = session
+
+        async def work() -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(session.run())
+                group.create_task(windows.run())
+
+        working = asyncio.create_task(work())
         losing = asyncio.create_task(lease.lost())
         try:
             await asyncio.wait({working, losing}, return_when=asyncio.FIRST_COMPLETED)
