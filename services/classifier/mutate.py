@@ -23,11 +23,12 @@ from services.classifier.coschedule import check_and_count, lead_to_anchor
 from services.classifier.pipeline_validation import validate
 from services.classifier.rules import Rules
 from services.classifier.tekton import InvalidPipelineRunError, decode
-from shared.contracts import kinds, names
+from shared.contracts import names
 from shared.contracts.coscheduling import AFFINITY_ANNOTATION, CoscheduleError
 from shared.contracts.kinds import Object
 from shared.contracts.names import REQUESTS_APPLIED
-from shared.integrations import Integration, integration_for, is_nested, queue_of
+from shared.integrations import SHIPPED, Integration, Integrations, ObjectError, queue_of
+from shared.integrations.pointers import tokens, written
 
 __all__ = [
     "ANYWHERE",
@@ -92,6 +93,9 @@ class Place:
     default_class: Callable[[str], str] = _no_class
     """Of a LocalQueue: the WorkloadPriorityClass of jobs that name none; empty: there is none."""
 
+    integrations: Integrations = SHIPPED
+    """What is known of the kinds that can wait."""
+
 
 ANYWHERE: Final = Place()
 
@@ -116,31 +120,31 @@ def mutate(
     wait, Jobs without a queue (unless `place` says otherwise) and what another waiting object owns
     are left alone. Raises `RefusedError`.
     """
-    integration = _integration(given)
+    integration = _integration(given, place.integrations)
     if integration is None:
         return _led(given)
-    if _is_nested(given) or not place.managed:
+    if not place.managed or not _waits(given, integration, place.integrations):
         return Mutated(object=given, patch=())
-    is_run = integration.kind == kinds.PIPELINE_RUN
+    classify = integration.classify
     labels = _labels(given)
     # A run may opt out of its default by an empty label; a job's empty label is as good as none.
-    named = names.QUEUE in labels if is_run else bool(queue_of(given))
-    default = rules.queue_name if is_run else place.default_queue
-    if not is_run and not (named or default or place.holds_without_queue):
+    named = names.QUEUE in labels if classify else bool(queue_of(given))
+    default = rules.queue_name if classify else integration.default_queue or place.default_queue
+    if not classify and not (named or default or place.holds_without_queue):
         return Mutated(object=given, patch=())
     draft = _Draft(given)
-    draft.remember_pause(integration, is_run=is_run)
+    draft.remember_pause(integration)
     draft.hold(integration)
     if not named and default:
         draft.labels[names.QUEUE] = default
-    if is_run:
+    if classify:
         if rules.multi_kueue_override:
             draft.spec["managedBy"] = MULTI_KUEUE
         if len(rules.programs):
             draft.undo_requests()
             draft.apply(_asked(draft, rules, namespace))
     try:
-        check_and_count(draft.annotations, draft.spec, is_run=is_run)
+        check_and_count(draft.annotations, draft.spec, is_run=classify)
     except CoscheduleError as error:
         raise RefusedError(BAD_REQUEST, str(error)) from error
     if names.PRIORITY_CLASS_LABEL not in draft.labels:
@@ -169,11 +173,11 @@ def _led(given: Object) -> Mutated:
     )
 
 
-def _integration(given: Object) -> Integration | None:
+def _integration(given: Object, integrations: Integrations) -> Integration | None:
     api_version, kind = given.get("apiVersion"), given.get("kind")
     if not isinstance(api_version, str) or not isinstance(kind, str):
         raise RefusedError(BAD_REQUEST, "apiVersion and kind: must be strings")
-    integration = integration_for(group=api_version.rpartition("/")[0], kind=kind)
+    integration = integrations.find(group=api_version.rpartition("/")[0], kind=kind)
     if integration is not None and api_version != integration.kind.api_version:
         raise RefusedError(
             BAD_REQUEST,
@@ -183,13 +187,14 @@ def _integration(given: Object) -> Integration | None:
     return integration
 
 
-def _is_nested(given: Object) -> bool:
+def _waits(given: Object, integration: Integration, integrations: Integrations) -> bool:
+    """It is one that the integration means, and nothing else waits for it."""
     owners = _object(given, "metadata").get("ownerReferences")
     if owners is None:
-        return False
+        return integration.matches(given)
     if not isinstance(owners, list) or not all(isinstance(owner, dict) for owner in owners):
         raise RefusedError(BAD_REQUEST, "metadata.ownerReferences: must be a list of objects")
-    return is_nested(given)
+    return not integrations.is_nested(given) and integration.matches(given)
 
 
 def _labels(given: Object) -> dict[str, str]:
@@ -232,17 +237,23 @@ class _Draft:
         self.annotations = _texts(metadata, "annotations")
         self.spec = dict(_object(given, "spec"))
 
-    def remember_pause(self, integration: Integration, *, is_run: bool) -> None:
+    def remember_pause(self, integration: Integration) -> None:
         """Note whether the author wants the run paused. Only the first call can tell."""
-        if is_run and names.USER_PENDING not in self.annotations:
+        if integration.remember_pause and names.USER_PENDING not in self.annotations:
             paused = integration.held({"spec": self.spec})
             self.annotations[names.USER_PENDING] = "true" if paused else "false"
 
     def hold(self, integration: Integration) -> None:
         """Make it wait, with the integration's own patch less its tests."""
-        for operation in integration.hold({"metadata": {"uid": ""}}):
+        metadata = {**_object(self._given, "metadata"), "uid": ""}
+        try:
+            operations = integration.hold({**self._given, "metadata": metadata})
+        except ObjectError as error:
+            raise RefusedError(INTERNAL_ERROR, str(error)) from error
+        for operation in operations:
             if operation["op"] != "test":
-                self.spec[operation["path"].removeprefix("/spec/")] = operation["value"]
+                path = tokens(operation["path"])
+                self.spec = written({"spec": self.spec}, path, operation["value"])["spec"]
 
     def shown(self) -> Object:
         """The object as expressions may see it."""

@@ -14,16 +14,23 @@ from services.classifier.mutate import Place
 from services.classifier.policy import DEFAULT_POLICY, Policy
 from services.classifier.surroundings import Surroundings
 from shared.bus.port import Bus, CaughtUp
-from shared.contracts.kinds import LOCAL_QUEUE, NAMESPACE, WORKLOAD_PRIORITY_CLASS, Kind
+from shared.contracts.kinds import (
+    INTEGRATION,
+    LOCAL_QUEUE,
+    NAMESPACE,
+    WORKLOAD_PRIORITY_CLASS,
+    Kind,
+)
 from shared.contracts.messages import UndecodableError
 from shared.contracts.names import DEFAULT_PRIORITY, DEFAULT_PRIORITY_CLASS, DEFAULT_QUEUE
 from shared.contracts.observed import Observed, observed_filter
+from shared.integrations import Integrations
 
 __all__ = ["Vicinity"]
 
 log = structlog.get_logger(__name__)
 
-_KINDS: Final = (NAMESPACE, LOCAL_QUEUE, WORKLOAD_PRIORITY_CLASS)
+_KINDS: Final = (INTEGRATION, NAMESPACE, LOCAL_QUEUE, WORKLOAD_PRIORITY_CLASS)
 
 
 class Vicinity:
@@ -37,6 +44,7 @@ class Vicinity:
         self._policy = policy
         self._job_default_queue = job_default_queue
         self._around = Surroundings()
+        self._integrations = Integrations()
 
     @staticmethod
     def watched() -> tuple[Kind, ...]:
@@ -45,7 +53,10 @@ class Vicinity:
 
     def take(self, observed: Observed) -> None:
         """Take in an object of the cluster."""
-        self._around.take(observed)
+        if observed.plural == INTEGRATION.plural and observed.group == INTEGRATION.group:
+            self._integrations.take(observed)
+        else:
+            self._around.take(observed)
 
     def place(self, namespace: str) -> Place:
         """What holds for a job that is created in `namespace`."""
@@ -56,6 +67,7 @@ class Vicinity:
             default_queue=DEFAULT_QUEUE if there else self._job_default_queue,
             holds_without_queue=self._policy.manage_without_queue,
             default_class=self._default_class(namespace),
+            integrations=self._integrations,
         )
 
     def _default_class(self, namespace: str) -> Callable[[str], str]:
