@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -126,3 +127,35 @@ def test_what_a_pod_mounts_or_runs_as_is_there(rendered: list[Json]) -> None:
                 assert volume["secret"]["secretName"] in secrets, name
         if account := pod.get("serviceAccountName"):
             assert ("ServiceAccount", account) in names, name
+
+
+def test_the_hub_gives_keys_out_once_and_reads_the_secrets_of_machines() -> None:
+    """What the provisioner listens on, is reached at, and proves by its certificate is one name."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not on the PATH: the overlays are not rendered")
+    hub = ROOT / "deploy/kubernetes/overlays/hub"
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(hub)], capture_output=True, text=True, check=True
+    )
+    documents = [document for document in yaml.safe_load_all(done.stdout) if document]
+    by_name = {(d["kind"], d["metadata"]["name"]): d for d in documents}
+    [container] = by_name["Deployment", "provisioner"]["spec"]["template"]["spec"]["containers"]
+    env = {one["name"]: one.get("value", "") for one in container["env"]}
+    url = urlsplit(env["SLUICE_OTP_URL"])
+    assert url.hostname is not None
+    service, namespace, *_ = url.hostname.split(".")
+    port = by_name["Service", service]["spec"]["ports"][0]
+    listens = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert by_name["Service", service]["metadata"]["namespace"] == namespace
+    assert (port["port"], listens[port["targetPort"]]) == (443, int(env["SLUICE_OTP_PORT"]))
+    certificate = by_name["Certificate", "multi-platform-otp"]["spec"]
+    assert url.hostname in certificate["dnsNames"]
+    mounted = {one["mountPath"] for one in container["volumeMounts"]}
+    assert {env["SLUICE_SECRETS_PATH"], env["SLUICE_OTP_PATH"]} <= mounted
+    pod = by_name["Deployment", "provisioner"]["spec"]["template"]["spec"]
+    [machines] = [v for v in pod["volumes"] if v["name"] == "machines"]
+    for source in machines["projected"]["sources"]:
+        secret = source["secret"]
+        assert secret["optional"], "a platform that nobody uses here needs no Secret"
+        for item in secret["items"]:
+            assert item["path"] == f"{secret['name']}/{item['key']}"
