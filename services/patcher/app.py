@@ -9,9 +9,11 @@ from services.patcher.anchors import Anchors
 from services.patcher.elsewhere import Elsewhere
 from services.patcher.events import Events
 from services.patcher.handlers import Handlers
+from services.patcher.integrations import IntegrationKeeper
 from services.patcher.jobs import Jobs
 from services.patcher.machines import Machines
 from services.patcher.mirror import Mirror
+from services.patcher.pace import Load
 from services.patcher.queues import Queues
 from services.patcher.reasons import Reasons
 from services.patcher.reconcile import Reconciler
@@ -41,7 +43,9 @@ class Patcher:
         anchors: Anchors,
         keeper: SealKeeper,
         elsewhere: Elsewhere,
+        integrations: IntegrationKeeper,
     ) -> None:
+        self._integrations = integrations
         self._elsewhere = elsewhere
         self._mirror = mirror
         self._reconciler = reconciler
@@ -65,6 +69,7 @@ class Patcher:
             group.create_task(self._events.run())
             group.create_task(self._anchors.run())
             group.create_task(self._keeper.run())
+            group.create_task(self._integrations.run())
             group.create_task(self._elsewhere.beat())
 
     async def guard(self) -> None:
@@ -87,12 +92,14 @@ def assemble(
 ) -> Patcher:
     """Wire the parts and register the handlers. Opens nothing."""
     mirror = Mirror(bus=bus, cluster=settings.cluster)
-    writer = Writer(kube=kube, mirror=mirror)
+    load = Load()
+    writer = Writer(kube=kube, mirror=mirror, load=load)
     events = Events(kube=kube, now=now, per_second=settings.events_per_second)
     reasons = Reasons(
         mirror=mirror,
         per_second=settings.reasons_per_second,
         foreign_per_second=settings.foreign_reasons_per_second,
+        load=load,
     )
     anchors = Anchors(
         kube=kube,
@@ -135,6 +142,7 @@ def assemble(
         cluster=settings.cluster,
         now=now,
         per_second=settings.queue_statuses_per_second,
+        load=load,
     )
     keeper = SealKeeper(
         cluster=settings.cluster,
@@ -161,6 +169,7 @@ def assemble(
         anchors=anchors,
         keeper=keeper,
         elsewhere=elsewhere,
+        integrations=IntegrationKeeper(kube=kube, mirror=mirror, now=now),
     )
 
 

@@ -19,7 +19,7 @@ from shared.contracts.admissions import Admission
 from shared.contracts.effects import Outcome
 from shared.contracts.kinds import WORKLOAD, Object
 from shared.contracts.workloads import OwnerReference, WorkloadState
-from shared.integrations import Integration, PodSetInfo, integration_for
+from shared.integrations import Integration, ObjectError, PodSetInfo
 from shared.kube.port import NotFoundError, Patch, RefusedError
 from shared.telemetry.tracing import Tracing
 
@@ -28,6 +28,9 @@ __all__ = ["Jobs"]
 log = structlog.get_logger(__name__)
 
 RELEASE_REFUSED: Final = "ReleaseRefused"
+UNKNOWN_KIND_SECONDS: Final = 5.0
+"""How long until a job is tried again whose Integration is not known, or was deleted too early."""
+
 STOP_REFUSED: Final = "StopRefused"
 DEACTIVATED: Final = "Deactivated"
 """Reasons of an eviction begin with it after which the job is not to run again."""
@@ -64,8 +67,10 @@ class Jobs:
         """The job of that life, and how its kind is treated; None if it is gone."""
         assert state.owner is not None
         group = state.owner.api_version.rpartition("/")[0]
-        integration = integration_for(group=group, plural=state.owner.plural)
-        assert integration is not None, f"no integration for {state.owner}"
+        integration = self._mirror.integrations.find(group=group, plural=state.owner.plural)
+        if integration is None:
+            text = f"no Integration for {state.owner.plural}.{group} was observed yet"
+            raise LaterError(text, delay_seconds=UNKNOWN_KIND_SECONDS)
         job = self._mirror.object(integration.kind, state.namespace, state.owner.name)
         if job is None or job["metadata"]["uid"] != state.owner.uid:
             job = await self._writer.get(integration.kind, state.namespace, state.owner.name)
@@ -89,8 +94,8 @@ class Jobs:
             selector = {key: value for info in infos for key, value in info.node_selector.items()}
             await self._anchors.prepare(job, workload, admission, selector)
             after = await self._writer.patch(integration.kind, job, patch)
-        except RefusedError as error:
-            if may_pass(error):
+        except (RefusedError, ObjectError) as error:
+            if isinstance(error, RefusedError) and may_pass(error):
                 raise
             log.warning("the cluster refuses a release", workload=state.name, error=str(error))
             for kind, obj in ((integration.kind, job), (WORKLOAD, workload)):
@@ -178,13 +183,12 @@ class Jobs:
         before QuotaReserved=False: from then on the job itself says what it asks.
         """
         job, integration = await self.find(state)
-        if job is None or integration.restore is None:
+        if job is None:
             return
         original = (workload.get("spec") or {}).get("podSets") or []
-        restore = integration.restore
 
         def patch(current: Object) -> Patch | None:
-            return restore(current, original) if integration.held(current) else None
+            return integration.restore(current, original) if integration.held(current) else None
 
         if patch(job) is None:
             return

@@ -1,11 +1,13 @@
 """What the patcher knows of its cluster without asking it: a copy of what was observed and decided."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from typing import Final
 
 import structlog
 
+from shared.bus.kinds import KindFollower
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts import kinds, names, subjects
 from shared.contracts.admissions import Admission
@@ -13,7 +15,7 @@ from shared.contracts.kinds import Object
 from shared.contracts.messages import UndecodableError
 from shared.contracts.observed import Observed, observed_filter
 from shared.contracts.workloads import WorkloadState
-from shared.integrations import INTEGRATIONS, is_nested, queue_of
+from shared.integrations import INTEGRATIONS, Integrations, queue_of
 
 __all__ = ["Mirror", "version_of"]
 
@@ -23,7 +25,6 @@ _ObjectKey = tuple[str, str | None, str]
 """`<plural>_<group>`, namespace, name."""
 
 
-_INTEGRATIONS: Final = {integration.kind.detail: integration for integration in INTEGRATIONS}
 _ENDED: Final = frozenset({"finished", "gone"})
 
 
@@ -46,6 +47,10 @@ class Mirror:
         """By subject, with its place in the log. So are the decisions."""
 
         self._admissions: dict[str, tuple[int, Admission]] = {}
+        self.integrations = Integrations()
+        """What is known of the kinds that can wait in this cluster."""
+
+        self.integrations_changed = asyncio.Event()
         self._missing = {"OBSERVED", "WORKLOADS", "ADMISSIONS"}
 
     def not_synced(self) -> str | None:
@@ -126,7 +131,18 @@ class Mirror:
             *(i.kind for i in INTEGRATIONS),
         )
         filters = [observed_filter(kind, self._cluster) for kind in followed]
-        await self._follow("OBSERVED", filters, self._take_observed)
+        await KindFollower(
+            bus=self._bus,
+            cluster=self._cluster,
+            filters=filters,
+            kinds=self.integrations.brought,
+            take_integration=self._take_integration,
+            take=lambda item: self._on_item("OBSERVED", item, self._take_observed),
+        ).run()
+
+    def _take_integration(self, observed: Observed) -> None:
+        self.integrations.take(observed)
+        self.integrations_changed.set()
 
     async def run_workloads(self) -> None:
         """Follow the workloads, until cancelled."""
@@ -144,14 +160,17 @@ class Mirror:
     async def _follow(self, stream: str, filters: list[str], take: Callable[[Entry], None]) -> None:
         async with aclosing(self._bus.watch(stream, *filters)) as items:
             async for item in items:
-                if isinstance(item, CaughtUp):
-                    self._missing.discard(stream)
-                    continue
-                try:
-                    take(item)
-                except UndecodableError as error:
-                    # The durable consumer gives it to the dead letters; here it only cannot be seen.
-                    log.warning("cannot read", subject=item.subject, error=str(error))
+                self._on_item(stream, item, take)
+
+    def _on_item(self, stream: str, item: Entry | CaughtUp, take: Callable[[Entry], None]) -> None:
+        if isinstance(item, CaughtUp):
+            self._missing.discard(stream)
+            return
+        try:
+            take(item)
+        except UndecodableError as error:
+            # The durable consumer gives it to the dead letters; here it only cannot be seen.
+            log.warning("cannot read", subject=item.subject, error=str(error))
 
     def _take_observed(self, entry: Entry) -> None:
         observed = Observed.decode(entry.data)
@@ -166,12 +185,15 @@ class Mirror:
 
     def _keep(self, key: _ObjectKey, obj: Object) -> None:
         """Remember it while there may be something to do about it; the rest can be asked for."""
-        integration = _INTEGRATIONS.get(key[0])
+        plural, _, group = key[0].partition("_")
+        integration = self.integrations.find(group=group.replace("_", "."), plural=plural)
         if key[0] == kinds.WORKLOAD.detail:
             over = _is_over(obj)
         else:
             over = integration is not None and (
-                not queue_of(obj) or is_nested(obj) or integration.finish(obj) is not None
+                not queue_of(obj)
+                or self.integrations.is_nested(obj)
+                or integration.finish(obj) is not None
             )
         if over:
             self._objects.pop(key, None)
