@@ -1,4 +1,4 @@
-"""Writes `docs/reference` from the code: one AsyncAPI page per service, and every setting.
+"""Writes `docs/reference` from the code: one AsyncAPI page per service, every setting, a workload's life.
 
 Run by `make contracts`, which fails where the result differs from what is committed.
 """
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from services.classifier.projector import Projector
 from services.classifier.settings import ClassifierSettings
+from services.ctl.lifecycle_page import lifecycle_page
 from services.dispatcher.settings import DispatcherSettings
 from services.patcher.handlers import Handlers as PatcherHandlers
 from services.patcher.settings import PatcherSettings
@@ -206,7 +207,7 @@ def _docstrings(settings: type[ServiceSettings]) -> dict[str, str]:
 def main() -> int:
     """Write all pages; say which."""
     REFERENCE.mkdir(parents=True, exist_ok=True)
-    written = {"settings.md": settings_page()}
+    written = {"settings.md": settings_page(), "lifecycle.md": lifecycle_page(GENERATED)}
     for page in pages():
         document = asyncapi(
             page.name,

@@ -45,18 +45,32 @@ class Event(StrEnum):
     """What happens to a workload."""
 
     RESERVED = "quota reserved"
+    """Quota was found; its admission checks are not ready yet."""
+
     ADMITTED = "admitted"
     """Quota reserved and no check open; or the last check became ready; or it runs unasked."""
 
     PODS_READY = "pods ready"
+    """All of its pods are ready or have succeeded."""
+
     POD_LOST = "pod lost"
     """It was ready, and is not any more."""
 
     NOT_READY_IN_TIME = "not ready in time"
+    """The timeout, or the recovery timeout, of `waitForPodsReady` ran out."""
+
     RETRIES_EXHAUSTED = "not ready in time, once too often"
+    """The same, and it was requeued `backoffLimitCount` times before."""
+
     TIME_IS_UP = "execution time is up"
+    """It was admitted for `maximumExecutionTimeSeconds`, all its admissions together."""
+
     CHECK_RETRY = "a check asks for another try"
+    """An admission check says `Retry`."""
+
     CHECK_REJECTED = "a check rejected it"
+    """An admission check says `Rejected`."""
+
     EVICTED = "evicted"
     """Preempted, its queue was stopped, its release refused."""
 
@@ -64,11 +78,16 @@ class Event(StrEnum):
     """Its pods are gone, or it had none: its quota is free."""
 
     BACKOFF_FINISHED = "back-off finished"
+    """`requeueAt` has come, or it had not to wait."""
+
     DEACTIVATED = "deactivated"
     """A user set `spec.active` to false."""
 
     REACTIVATED = "reactivated"
+    """A user set `spec.active` to true."""
+
     FINISHED = "finished"
+    """Its job has ended, well or not."""
 
 
 class Effect(StrEnum):
@@ -79,9 +98,9 @@ class Effect(StrEnum):
     START_RECOVERY = "`PodsReady=False (WaitForRecovery)`; the recovery timeout counts from now"
     COUNT_REQUEUE = "`requeueState.count` grows by one"
     BACK_OFF = "`requeueState.requeueAt` is set"
-    LOSE_PLACE = "it queues by the time of its eviction"
-    PLACE_AS_CONFIGURED = "it queues by the time of its eviction, or by its creation, as configured"
-    KEEP_PLACE = "it queues by its creation"
+    LOSE_PLACE = "its place in the queue is that of its eviction"
+    PLACE_AS_CONFIGURED = "its place is that of its eviction, or of its creation, as configured"
+    KEEP_PLACE = "its place in the queue is that of its creation again"
     STOP_CLOCKS = "its execution time is added up; `PodsReady=False (WaitForStart)`"
     END_BACKOFF = "`requeueState.requeueAt` is cleared"
     FORGET_REQUEUES = "`requeueState` is cleared"
@@ -103,29 +122,25 @@ def _to(state: State, *effects: Effect) -> Transition:
 
 _RESERVED: Final = _to(State.QUOTA_RESERVED, Effect.END_BACKOFF, Effect.KEEP_PLACE)
 _ADMITTED: Final = _to(State.ADMITTED, Effect.END_BACKOFF, Effect.KEEP_PLACE, Effect.START_CLOCKS)
-_OUT: Final = _to(State.DEACTIVATED, Effect.END_BACKOFF, Effect.FORGET_REQUEUES)
-_STOPPED: Final = _to(State.EVICTED, Effect.KEEP_PLACE)
-_STOPPED_FOR_GOOD: Final = _to(State.EVICTED, Effect.KEEP_PLACE, Effect.FORGET_REQUEUES)
-_PUT_OUT: Final = _to(State.EVICTED, Effect.KEEP_PLACE, Effect.FORGET_REQUEUES, Effect.SET_INACTIVE)
+_OUT: Final = _to(State.DEACTIVATED, Effect.FORGET_REQUEUES, Effect.KEEP_PLACE)
+_STOPPED: Final = _to(State.EVICTED)
+_STOPPED_FOR_GOOD: Final = _to(State.EVICTED, Effect.FORGET_REQUEUES)
+_PUT_OUT: Final = _to(State.EVICTED, Effect.FORGET_REQUEUES, Effect.SET_INACTIVE)
 _LATER: Final = _to(
     State.EVICTED, Effect.COUNT_REQUEUE, Effect.BACK_OFF, Effect.PLACE_AS_CONFIGURED
 )
 _RETRY: Final = _to(State.EVICTED, Effect.BACK_OFF, Effect.LOSE_PLACE)
 _UP: Final = _to(
-    State.EVICTED,
-    Effect.KEEP_PLACE,
-    Effect.FORGET_REQUEUES,
-    Effect.FORGET_EXECUTION,
-    Effect.SET_INACTIVE,
+    State.EVICTED, Effect.FORGET_REQUEUES, Effect.FORGET_EXECUTION, Effect.SET_INACTIVE
 )
 _END: Final = _to(State.FINISHED)
 
 TRANSITIONS: Final[Mapping[tuple[State, Event], Transition]] = {
-    (State.PENDING, Event.RESERVED): _RESERVED,
-    (State.PENDING, Event.ADMITTED): _ADMITTED,
+    (State.PENDING, Event.RESERVED): _to(State.QUOTA_RESERVED, Effect.KEEP_PLACE),
+    (State.PENDING, Event.ADMITTED): _to(State.ADMITTED, Effect.KEEP_PLACE, Effect.START_CLOCKS),
     (State.PENDING, Event.DEACTIVATED): _OUT,
     (State.PENDING, Event.FINISHED): _END,
-    (State.QUOTA_RESERVED, Event.ADMITTED): _ADMITTED,
+    (State.QUOTA_RESERVED, Event.ADMITTED): _to(State.ADMITTED, Effect.START_CLOCKS),
     (State.QUOTA_RESERVED, Event.CHECK_RETRY): _RETRY,
     (State.QUOTA_RESERVED, Event.CHECK_REJECTED): _PUT_OUT,
     (State.QUOTA_RESERVED, Event.EVICTED): _STOPPED,
@@ -161,7 +176,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Transition]] = {
     (State.REQUEUED, Event.FINISHED): _END,
     (State.DEACTIVATED, Event.REACTIVATED): _to(State.PENDING, Effect.FORGET_REQUEUES),
     # It was started past us.
-    (State.DEACTIVATED, Event.ADMITTED): _ADMITTED,
+    (State.DEACTIVATED, Event.ADMITTED): _to(State.ADMITTED, Effect.START_CLOCKS),
     (State.DEACTIVATED, Event.FINISHED): _END,
 }
 

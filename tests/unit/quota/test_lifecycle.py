@@ -1,0 +1,326 @@
+"""The life of a workload: the table is whole, and nothing late or repeated moves it backwards."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.quota.life import Life, Rules, backoff_seconds
+from services.quota.lifecycle import LATE, TRANSITIONS, Effect, Event, State, follow
+from shared.contracts.admissions import Admission, AdmissionState
+from shared.contracts.workloads import WorkloadState
+from shared.settings.configuration import RequeuingStrategy, WaitForPodsReady
+
+NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
+WAIT: Final = WaitForPodsReady(
+    timeout="300s",
+    recovery_timeout="100s",
+    requeuing_strategy=RequeuingStrategy(backoff_limit_count=2),
+)
+RULES: Final = Rules(pods_ready=WAIT)
+HOLDING: Final = {State.QUOTA_RESERVED, State.ADMITTED, State.READY, State.EVICTED}
+STATES: Final[dict[State, AdmissionState]] = {
+    State.PENDING: "waiting",
+    State.REQUEUED: "waiting",
+    State.DEACTIVATED: "waiting",
+    State.QUOTA_RESERVED: "reserved",
+    State.ADMITTED: "admitted",
+    State.READY: "admitted",
+    State.EVICTED: "evicted",
+}
+
+
+def after(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def workload(**more: object) -> WorkloadState:
+    fields = {"phase": "running", "held": False, "pods_ready": False, **more}
+    return WorkloadState.model_validate(
+        {"cluster": "c", "namespace": "n", "name": "w", "uid": "u", "created_at": NOON, **fields}
+    )
+
+
+def lived(*events: Event, uid: str = "u", rules: Rules = RULES) -> Life:
+    """A life in which these happened, ten seconds apart."""
+    life = Life(uid=uid)
+    for number, event in enumerate(events):
+        now = after(10 * number)
+        life = life.take(event, rules, now, requeue_at=now + timedelta(seconds=60))
+    return life
+
+
+# The table -----------------------------------------------------------------------------------------
+
+
+def test_every_pair_of_state_and_event_is_a_transition_or_late() -> None:
+    assert TRANSITIONS.keys() | LATE == set(product(State, Event))
+    assert not TRANSITIONS.keys() & LATE
+
+
+def test_every_state_can_be_reached_and_all_but_the_end_can_be_left() -> None:
+    assert {t.state for t in TRANSITIONS.values()} == set(State)
+    assert {state for state, _ in TRANSITIONS} == set(State) - {State.FINISHED}
+
+
+def test_every_event_and_every_effect_occurs() -> None:
+    assert {event for _, event in TRANSITIONS} == set(Event)
+    assert {e for t in TRANSITIONS.values() for e in t.effects} == set(Effect)
+
+
+@pytest.mark.parametrize(("state", "event"), sorted(TRANSITIONS), ids=str)
+def test_a_repeated_event_changes_nothing(state: State, event: Event) -> None:
+    transition = follow(state, event)
+    assert transition is not None
+    assert follow(transition.state, event) is None
+
+
+@pytest.mark.parametrize(("state", "event"), sorted(TRANSITIONS), ids=str)
+def test_quota_is_given_back_only_when_it_is_drained_or_has_ended(
+    state: State, event: Event
+) -> None:
+    transition = follow(state, event)
+    assert transition is not None
+    if state in HOLDING and transition.state not in HOLDING:
+        assert event in {Event.DRAINED, Event.FINISHED}
+
+
+def test_after_its_end_nothing_happens() -> None:
+    assert all(follow(State.FINISHED, event) is None for event in Event)
+
+
+# Lives ---------------------------------------------------------------------------------------------
+
+Step = tuple[int, Event]
+"""Which of the possible events happens, and which late one is delivered after it."""
+
+steps = st.lists(
+    st.tuples(st.integers(0, 99), st.sampled_from(list(Event))), min_size=15, max_size=40
+)
+
+
+def walked(choices: Sequence[Step]) -> Iterator[tuple[Life, Life, Event, Event, datetime]]:
+    """A life that goes on and on: before and after each event, the event, a late one, and the time."""
+    life = Life(uid="u")
+    for number, (choice, late) in enumerate(choices):
+        possible = [e for e in Event if e is not Event.FINISHED and follow(life.state, e)]
+        event, now = possible[choice % len(possible)], after(10 * number)
+        before = life
+        life = life.take(event, RULES, now, requeue_at=now + timedelta(seconds=60))
+        yield before, life, event, late, now
+
+
+@given(steps)
+def test_what_comes_late_or_again_changes_nothing(choices: Sequence[Step]) -> None:
+    for _, life, event, late, now in walked(choices):
+        later = {"now": now + timedelta(seconds=5), "requeue_at": now + timedelta(seconds=999)}
+        assert life.take(event, RULES, **later) == life
+        if (life.state, late) in LATE:
+            assert life.take(late, RULES, **later) == life
+
+
+@given(steps)
+def test_whatever_comes_the_record_is_sound(choices: Sequence[Step]) -> None:
+    for before, life, event, _, _ in walked(choices):
+        assert (life.admitted_at is not None) <= (life.state in HOLDING)
+        assert (life.requeue_at is not None) <= (life.state in {State.EVICTED, State.REQUEUED})
+        assert (life.state is State.READY) <= (life.readiness in {"Started", "Recovered"})
+        assert (life.readiness in {"Started", "Recovered"}) <= (life.state in HOLDING)
+        assert (event is Event.NOT_READY_IN_TIME) == (life.count == before.count + 1)
+        assert life.count in {before.count, before.count + 1, 0}
+        assert life.executed_seconds >= before.executed_seconds or event is Event.TIME_IS_UP
+
+
+@given(steps)
+def test_a_restart_after_each_event_makes_no_difference(choices: Sequence[Step]) -> None:
+    for before, life, event, _, now in walked(choices):
+        restarted = Life.recalled(on_log(before))
+        if before.state is State.REQUEUED and before.requeue_at is None:
+            # To everybody it is PENDING, and the next look makes it so.
+            before = before.take(Event.BACKOFF_FINISHED, RULES, now)  # noqa: PLW2901 - as said
+        assert restarted == before
+        requeue_at = now + timedelta(seconds=60)
+        if event is not Event.BACKOFF_FINISHED:
+            assert restarted.take(event, RULES, now, requeue_at=requeue_at) == life
+
+
+@given(steps)
+def test_each_event_leaves_behind_what_the_next_ones_need(choices: Sequence[Step]) -> None:
+    for before, life, event, _, now in walked(choices):
+        match event:
+            case Event.RESERVED:
+                assert (life.requeue_at, life.queued_at) == (None, None)
+            case Event.NOT_READY_IN_TIME | Event.CHECK_RETRY:
+                assert (life.requeue_at, life.queued_at) == (now + timedelta(seconds=60), now)
+            case Event.RETRIES_EXHAUSTED | Event.CHECK_REJECTED:
+                assert (life.deactivate, life.count, life.requeue_at) == (True, 0, None)
+            case Event.TIME_IS_UP:
+                assert (life.deactivate, life.count, life.executed_seconds) == (True, 0, 0)
+                assert life.admitted_at is None, (
+                    "what it still runs is not counted for the next time"
+                )
+            case Event.DEACTIVATED:
+                assert (life.count, life.requeue_at) == (0, None)
+            case Event.DRAINED:
+                counted = before.admitted_at is not None
+                assert (life.executed_seconds > before.executed_seconds) == counted
+            case _:
+                pass
+
+
+def test_what_only_the_cluster_remembers_is_forgotten_by_re_activation_too() -> None:
+    out = Life(uid="u", state=State.DEACTIVATED, count=3)
+    assert out.take(Event.REACTIVATED, RULES, NOON).count == 0
+
+
+@given(steps)
+def test_each_admission_begins_anew_but_for_what_is_counted(choices: Sequence[Step]) -> None:
+    for before, life, event, _, now in walked(choices):
+        if event is Event.ADMITTED:
+            assert (life.admitted_at, life.readiness) == (now, "WaitForStart")
+            assert (life.requeue_at, life.queued_at) == (None, None)
+            assert life.count == before.count
+
+
+def on_log(life: Life) -> Admission:
+    """The message by which a life is remembered, as it comes back from the log."""
+    admission = Admission(
+        cluster="c", namespace="n", name="w", uid=life.uid, state=STATES[life.state], term=1,
+        number=1, decided_at=NOON,
+        reason="Deactivated" if life.state is State.DEACTIVATED else "",
+    ).model_copy(update=life.on_wire())  # fmt: skip
+    return Admission.decode(admission.encode())
+
+
+def test_execution_time_is_added_up_over_admissions() -> None:
+    life = lived(Event.ADMITTED, Event.EVICTED, Event.DRAINED, Event.ADMITTED)
+    assert (life.executed_seconds, life.admitted_at) == (20, after(30))
+    clock = life.clock(RULES, workload(pods_ready=True, max_execution_seconds=25))
+    assert clock == (after(35), Event.TIME_IS_UP)
+
+
+def test_the_timeout_counts_from_the_admission_and_the_recovery_from_the_loss() -> None:
+    assert lived(Event.ADMITTED).clock(RULES, workload()) == (after(300), Event.NOT_READY_IN_TIME)
+    ready = lived(Event.ADMITTED, Event.PODS_READY)
+    assert ready.clock(RULES, workload(pods_ready=True)) is None
+    lost = lived(Event.ADMITTED, Event.PODS_READY, Event.POD_LOST)
+    assert lost.clock(RULES, workload()) == (after(120), Event.NOT_READY_IN_TIME)
+    assert lost.readiness == "WaitForRecovery"
+    back = lived(Event.ADMITTED, Event.PODS_READY, Event.POD_LOST, Event.PODS_READY)
+    assert back.readiness == "Recovered"
+
+
+def test_without_a_recovery_timeout_what_was_ready_once_may_wait_for_ever() -> None:
+    rules = Rules(pods_ready=WAIT.model_copy(update={"recovery_timeout": 0.0}))
+    lost = lived(Event.ADMITTED, Event.PODS_READY, Event.POD_LOST, rules=rules)
+    assert lost.clock(rules, workload()) is None
+
+
+NO_CLOCK = {
+    "a kind that cannot tell whether its pods are ready": (RULES, {"pods_ready": None}),
+    "nobody waits for pods": (Rules(), {}),
+}
+
+
+@pytest.mark.parametrize(("rules", "more"), NO_CLOCK.values(), ids=NO_CLOCK.keys())
+def test_no_clock_runs_for(rules: Rules, more: dict[str, object]) -> None:
+    assert lived(Event.ADMITTED, rules=rules).clock(rules, workload(**more)) is None
+
+
+def test_what_runs_on_a_spoke_is_not_timed_by_what_its_job_shows_here() -> None:
+    admission = on_log(lived(Event.ADMITTED)).model_copy(update={"spoke": "west"})
+    assert Life.recalled(admission).clock(RULES, workload(held=True)) is None
+
+
+def test_readiness_of_a_held_job_is_of_an_earlier_admission() -> None:
+    life = lived(Event.ADMITTED)
+    assert life.sees_ready(workload(held=True, pods_ready=True)) is False
+    assert life.sees_ready(workload(pods_ready=True)) is True
+
+
+def test_past_the_limit_the_next_timeout_puts_it_out() -> None:
+    once = (Event.ADMITTED, Event.NOT_READY_IN_TIME, Event.DRAINED, Event.BACKOFF_FINISHED)
+    life = lived(*once, *once, Event.ADMITTED)
+    assert life.count == 2
+    clock = life.clock(RULES, workload())
+    assert clock is not None
+    assert clock[1] is Event.RETRIES_EXHAUSTED
+    out = life.take(Event.RETRIES_EXHAUSTED, RULES, after(500))
+    assert (out.deactivate, out.count, out.requeue_at) == (True, 0, None)
+
+
+def test_a_limit_of_none_never_puts_it_out() -> None:
+    rules = Rules(pods_ready=WaitForPodsReady(timeout="300s"))
+    once = (Event.ADMITTED, Event.NOT_READY_IN_TIME, Event.DRAINED, Event.BACKOFF_FINISHED)
+    clock = lived(*once * 50, Event.ADMITTED, rules=rules).clock(rules, workload())
+    assert clock is not None
+    assert clock[1] is Event.NOT_READY_IN_TIME
+
+
+def test_a_timeout_costs_the_place_or_not_as_configured() -> None:
+    assert lived(Event.ADMITTED, Event.NOT_READY_IN_TIME).queued_at == after(10)
+    strategy = RequeuingStrategy(timestamp="Creation")
+    rules = Rules(pods_ready=WaitForPodsReady(timeout="300s", requeuing_strategy=strategy))
+    assert lived(Event.ADMITTED, Event.NOT_READY_IN_TIME, rules=rules).queued_at is None
+
+
+def test_a_place_that_was_lost_is_had_again_after_the_next_admission() -> None:
+    timed_out = (Event.ADMITTED, Event.NOT_READY_IN_TIME, Event.DRAINED, Event.BACKOFF_FINISHED)
+    preempted = lived(*timed_out, Event.ADMITTED, Event.EVICTED, Event.DRAINED)
+    assert preempted.queued_at is None
+
+
+def test_a_back_off_is_never_moved_to_an_earlier_moment() -> None:
+    life = Life(uid="u", state=State.ADMITTED, requeue_at=after(500))
+    assert life.take(Event.CHECK_RETRY, RULES, NOON, requeue_at=after(60)).requeue_at == after(500)
+
+
+def test_re_activation_forgets_how_often_it_was_requeued() -> None:
+    once = (Event.ADMITTED, Event.NOT_READY_IN_TIME, Event.DRAINED)
+    life = lived(*once, Event.DEACTIVATED, Event.REACTIVATED)
+    assert (life.state, life.count, life.requeue_at) == (State.PENDING, 0, None)
+
+
+CONFIRMED = {
+    "until spec.active was seen to be false it stays put out": ({}, True),
+    "while the mark is on the object it does, too": (
+        {"evicted_reason": "DeactivatedDueToRequeuingLimitExceeded", "deactivating": True}, True,
+    ),
+    "then nothing more is to be written": ({"active": False}, False),
+    "a user who sets it back at once is heard, though false was never seen": (
+        {"evicted_reason": "DeactivatedDueToRequeuingLimitExceeded"}, False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "still"), CONFIRMED.values(), ids=CONFIRMED.keys())
+def test_a_deactivation_of_ours(more: dict[str, object], still: bool) -> None:
+    life = lived(Event.ADMITTED, Event.TIME_IS_UP)
+    assert life.confirmed(workload(**more)).deactivate is still
+
+
+# Delays --------------------------------------------------------------------------------------------
+
+
+def test_delays_double_up_to_the_maximum() -> None:
+    strategy = RequeuingStrategy()
+    delays = [round(backoff_seconds(strategy, "u", count)) for count in range(1, 10)]
+    assert delays == [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
+
+
+@given(st.text(min_size=1), st.integers(min_value=1, max_value=10**9))
+def test_the_jitter_is_small_and_the_same_after_a_restart(uid: str, count: int) -> None:
+    strategy = RequeuingStrategy()
+    exact = min(60.0 * 2 ** min(count - 1, 20), 3600.0)
+    delay = backoff_seconds(strategy, uid, count)
+    assert exact <= delay <= min(exact * 1.0001, 3600.0)
+    assert delay == backoff_seconds(strategy, uid, count)
+
+
+def test_two_that_time_out_together_do_not_come_back_at_the_same_instant() -> None:
+    delays = {backoff_seconds(RequeuingStrategy(), f"u-{n}", 1) for n in range(100)}
+    assert len(delays) == 100
