@@ -154,10 +154,13 @@ class Decider:
 
     # --- out ---------------------------------------------------------------------------------------
 
-    def decide(self, now: datetime) -> Iterator[Admission]:
-        """Decide what can be decided; yield what must be published, in order."""
+    def decide(self, now: datetime, *, admit: bool = True) -> Iterator[Admission]:
+        """Decide what can be decided; yield what must be published, in order.
+
+        Without `admit` nobody is given quota, and only those are told why who lost theirs.
+        """
         retold = [*self._follow(now)]
-        decisions = self._engine.decide(translate.nanoseconds(now))
+        decisions = self._engine.decide(translate.nanoseconds(now), admit=admit)
         if (decisions or self._taken) and self._tell_at is None:
             self._tell_at = now + timedelta(seconds=STATUS_SECONDS)
         self._taken = False
@@ -175,7 +178,7 @@ class Decider:
                 yield admission
         for ident in retold:
             yield from self._again(ident, now)
-        yield from self._due_reasons(now)
+        yield from self._due_reasons(now, everybody=admit)
 
     def _follow(self, now: datetime) -> Iterator[_Id]:
         """Ask the engine for what time demands; yield whose life may have changed by itself."""
@@ -417,13 +420,20 @@ class Decider:
             due = now + timedelta(seconds=self._settings.reason_delay_seconds)
         self._waits[ident] = (due, wait)
 
-    def _due_reasons(self, now: datetime) -> Iterator[Admission]:
+    def _due_reasons(self, now: datetime, *, everybody: bool) -> Iterator[Admission]:
         """Tell those why, who have waited long enough to be told; nobody twice the same."""
         for ident in [ident for ident, (due, _) in self._waits.items() if due <= now]:
+            if not everybody and not self._holds(ident):
+                continue
             _, wait = self._waits.pop(ident)
             admission = self._message(ident, messages.to_admission(wait, now))
             if admission is not None:
                 yield admission
+
+    def _holds(self, ident: _Id) -> bool:
+        """By what was said last it has quota, which a reason to wait takes back."""
+        last = self._admissions.get(ident)
+        return last is not None and last.state in HOLDING
 
     def _message(self, ident: _Id, admission: Admission) -> Admission | None:
         """Complete a decision with what the engine does not weigh; None if it was said already."""

@@ -42,10 +42,17 @@ REST_SECONDS_MAX: Final = 0.05
 CONTRADICTIONS_MAX: Final = 1
 """Once a fresh state from the log may cure it; twice it is the log, or the engine."""
 
+ROOM_SECONDS: Final = 5.0
+"""Between two looks at how full the log of decisions is."""
+
+FULL: Final = 0.8
+"""From here on nobody is admitted: what is left is for those who end."""
+
 PROBLEMS_MAX: Final = 20
 HALTED: Final = "admission is stopped"
 
 AUDITS = Counter("sluicegate_quota_audits", "Audits of the engine against the log.", ["result"])
+FULLNESS = Gauge("sluicegate_quota_log_fullness", "How much room of the log of decisions is used.")
 HALTED_GAUGE = Gauge("sluicegate_quota_halted", "1 while an audit's result stops admission.")
 
 
@@ -130,8 +137,14 @@ class Quota:
         async with asyncio.TaskGroup() as group:
             await term.begin(group)
             group.create_task(Answers(bus=self._bus, decider=decider).serve())
+            group.create_task(term.watch_room(self._on_room))
             self._state = "deciding"
             await term.decide_for_ever()
+
+    def _on_room(self, full: float | None) -> None:
+        self._state = (
+            "deciding" if full is None else f"admitting nobody: the log is {full:.0%} full"
+        )
 
 
 class _Leadership:
@@ -174,6 +187,7 @@ class _Leadership:
         self._all_read = asyncio.Event()
         self._inputs: dict[str, int] = {}
         self._failed: BaseException | None = None
+        self._admit = True
 
     async def begin(self, group: asyncio.TaskGroup) -> None:
         """Read everything, then put our term on the log: from there on only we can write."""
@@ -203,7 +217,7 @@ class _Leadership:
             self._take_in()
             self._raise_failure()
             now = self._now()
-            for message in self._decider.decide(now):
+            for message in self._decider.decide(now, admit=self._admit):
                 self._send(message)
             for status in self._decider.queue_statuses(now):
                 self._tell(status)
@@ -215,6 +229,26 @@ class _Leadership:
                 await asyncio.sleep(0)
                 continue
             await self._wait(self._decider.seconds_to_next(now))
+
+    async def watch_room(self, tell: Callable[[float | None], None]) -> None:
+        """Stop admitting while the log is nearly full: every admission needs room for its end, too.
+
+        A log that refuses the release of quota that is free would hold everybody up.
+        """
+        while True:
+            try:
+                full = await self._bus.fullness("ADMISSIONS")
+            except BusError as error:
+                log.debug("the room is not known now", error=str(error))
+            else:
+                FULLNESS.set(full)
+                admit = full < FULL
+                if admit != self._admit:
+                    log.error("the log of decisions", fullness=full, admitting=admit)
+                    self._admit = admit
+                    tell(None if admit else full)
+                    self._arrived.set()
+            await asyncio.sleep(ROOM_SECONDS)
 
     def _audit(self, now: datetime) -> None:
         """Now and then, when all that was decided was read back, ask whether the engine believes it."""

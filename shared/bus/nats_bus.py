@@ -235,6 +235,12 @@ class NatsBus:
         info = await call(self._connection.nc, f"STREAM.INFO.{stream}")
         return int(info["state"]["last_seq"])
 
+    async def fullness(self, stream: str) -> float:
+        """Return how much of the log's room is used; see the port."""
+        info = await call(self._connection.nc, f"STREAM.INFO.{stream}")
+        most = int(info["config"]["max_bytes"])
+        return int(info["state"]["bytes"]) / most if most > 0 else 0.0
+
     async def latest(self, stream: str, subject: str) -> Entry | None:
         """Return the last message of one subject in the log."""
         stored = await self._get(stream, {"last_by_subj": subject})

@@ -163,6 +163,9 @@ class Bus(Protocol):
     async def last_sequence(self, stream: str) -> int:
         """Return the log's last sequence, 0 if it is empty."""
 
+    async def fullness(self, stream: str) -> float:
+        """Return how much of the bytes that the log may hold is used: 1.0 is full, 0.0 no limit."""
+
     async def latest(self, stream: str, subject: str) -> Entry | None:
         """Return the last message of one subject in the log."""
 

@@ -132,9 +132,10 @@ class QuotaEngine:
             self._speak(shard)
         return self._flush()
 
-    def decide(self, now: int) -> list[Decision]:
+    def decide(self, now: int, *, admit: bool = True) -> list[Decision]:
         """Rounds, in every tree that something touched, until nothing changes any more.
 
+        Without `admit` there are none: what ends, ends, and who waits is looked at another time.
         Whoever preempted others takes its place once they are gone, before anybody whom it outranks.
         """
         self._now = now
@@ -143,11 +144,12 @@ class QuotaEngine:
             self._prepare(shard, now)
             if not shard.dirty and not shard.touched:
                 continue
-            for key in list(shard.dirty):
+            for key in list(shard.dirty) if admit else ():
                 tree = shard.trees.get(key)
                 while tree is not None and self._round(shard, tree, now):
                     pass
-            shard.dirty.clear()
+            if admit:
+                shard.dirty.clear()
             self._speak(shard)
         return self._flush()
 

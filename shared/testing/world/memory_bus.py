@@ -225,6 +225,10 @@ class MemoryBus:
         """The log's last sequence."""
         return await self.ask(lambda server: server.stream(stream).last)
 
+    async def fullness(self, stream: str) -> float:
+        """How much of the log's room is used."""
+        return await self.ask(lambda server: server.stream(stream).fullness)
+
     async def latest(self, stream: str, subject: str) -> Entry | None:
         """The last message of one subject in the log."""
         entry = await self.ask(lambda server: server.latest(stream, subject))

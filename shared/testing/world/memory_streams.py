@@ -103,6 +103,13 @@ class Stream:
         self._single = config.get("max_msgs_per_subject", -1) == 1
         self._discard_new = config.get("discard") == "new"
 
+    @property
+    def fullness(self) -> float:
+        """How much of the bytes that it may hold is used."""
+        if self.full:
+            return 1.0
+        return self.bytes / self._bytes_max if self._bytes_max > 0 else 0.0
+
     def append(
         self,
         *,

@@ -223,3 +223,16 @@ async def test_the_latest_of_a_subject_can_be_asked_for(bus_factory: Stage) -> N
     assert (step_of(latest), latest.sequence) == (("a", 2), 2)
     assert await bus.latest("WORKLOADS", workload("c").subject) is None
     assert await bus.last_sequence("OUTCOMES") == 0
+
+
+async def test_it_can_be_known_how_full_a_log_is(bus_factory: Stage) -> None:
+    bus = bus_factory.bus()
+    await bus.start()
+    assert await bus.fullness("WORKLOADS") == 0.0
+    for step in range(100):
+        bus.publish(workload(step=step))
+    await bus.flush()
+    before = await bus.fullness("WORKLOADS")
+    assert 0.0 < before < 0.01
+    await bus_factory.fill_up("WORKLOADS")
+    assert await bus.fullness("WORKLOADS") >= 1.0

@@ -269,6 +269,30 @@ async def test_a_job_that_grows_while_it_runs_is_stopped_and_waits_again(setup: 
     assert await setup.states("x") == ["admitted", "evicted", "waiting", "admitted"]
 
 
+async def test_a_log_that_is_nearly_full_takes_ends_but_no_beginnings(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.quota.handlers.ROOM_SECONDS", 0.02)
+    await setup.cluster(cpus=30)
+    await setup.start_quota()
+    for number in range(29):
+        await setup.workload(f"w{number}")
+    await setup.workload("x")
+    await became(setup, "x", "admitted")
+    stream = setup.server.stream("ADMISSIONS")
+    stream._bytes_max = int(stream.bytes / 0.85)
+    await asyncio.sleep(0.2)
+
+    await setup.workload("y")
+    await setup.workload("x", phase="finished", finish=Finish(success=True))
+    await became(setup, "x", "released")
+    await asyncio.sleep(0.2)
+    assert await setup.states("y") == []
+
+    stream._bytes_max = stream.bytes * 10
+    await became(setup, "y", "admitted")
+
+
 async def test_what_runs_unasked_holds_quota_unplanned(setup: Setup) -> None:
     await setup.cluster(cpus=1)
     await setup.start_quota()
