@@ -10,6 +10,7 @@ import typer
 from services.ctl.commands import app as commands
 from services.ctl.errors import CommandError, Exit
 from services.ctl.hosts import app as hosts_app
+from services.ctl.integration import app as integration_app
 from services.ctl.run import Program
 
 __all__ = ["app", "main"]
@@ -30,6 +31,7 @@ app = typer.Typer(
 bus_app = typer.Typer(help="The streams of the bus.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(bus_app, name="bus")
 app.add_typer(hosts_app, name="hosts")
+app.add_typer(integration_app, name="integration")
 app.add_typer(commands)
 
 NatsUrl = Annotated[
