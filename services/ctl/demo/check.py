@@ -8,9 +8,10 @@ from statistics import fmean, variance
 from typing import Final
 
 from services.ctl.demo.story import Case, Story
+from services.ctl.demo.summary import left_behind
 from services.simulator.judge import checks
 
-__all__ = ["Verdict", "judge", "queues_formed", "waits_fall_with_priority"]
+__all__ = ["Verdict", "judge", "machines_settled", "queues_formed", "waits_fall_with_priority"]
 
 MEMBERS_MIN: Final = 12
 """Workloads of one shape and priority, for their mean to say anything."""
@@ -70,6 +71,9 @@ def judge(story: Story, *, load: bool = True, queues: bool = True) -> list[Verdi
             *checks.none_runs_without_leave(evidence),
             *checks.quota_given_back(evidence),
         ],
+        "every build got a machine or was told why, and none is left behind": machines_settled(
+            story
+        ),
         "no priority inversion: nobody more important waited who would have fitted": (
             checks.priorities_respected(evidence)
         ),
@@ -80,6 +84,24 @@ def judge(story: Story, *, load: bool = True, queues: bool = True) -> list[Verdi
             waits_fall_with_priority(story.cases)
         )
     return [Verdict(name=name, wrong=tuple(wrong)) for name, wrong in found.items()]
+
+
+def machines_settled(story: Story) -> list[str]:
+    """Each TaskRun that asked was told one thing or the other; nothing is held for one that ended."""
+    told: dict[str, set[str]] = {}
+    names: dict[str, str] = {}
+    for state in story.hosts:
+        told.setdefault(state.uid, set()).add(state.state)
+        names[state.uid] = f"{state.namespace}/{state.name}"
+    silent = [names[uid] for uid, states in told.items() if not states & {"ready", "failed"}]
+    return [
+        *(f"{name} asked for a machine and was never answered" for name in silent),
+        *(
+            f"{record.platform}: {left_behind(record)} places or machines of builds that are over"
+            for record in story.platforms
+            if left_behind(record)
+        ),
+    ]
 
 
 def _failures(cases: Iterable[Case]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """What the logs say about the demo's load, put together once for summary and checks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -8,10 +8,10 @@ from services.ctl.demo.create import Submitted
 from services.simulator.judge.evidence import LOGS, Evidence, gather
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.admissions import Admission
-from shared.contracts.effects import HostState
+from shared.contracts.effects import HostState, PlatformState
 from shared.contracts.workloads import WorkloadState
 
-__all__ = ["Case", "Story", "tell"]
+__all__ = ["Case", "Story", "records", "records_in", "tell"]
 
 ADMITTED: Final = "admitted"
 
@@ -63,7 +63,10 @@ class Story:
     cases: tuple[Case, ...]
     refused: tuple[Submitted, ...] = ()
     hosts: tuple[HostState, ...] = ()
-    """Every state of every machine, in the order of the log."""
+    """Everything that TaskRuns were told about their machines, in the order of the log."""
+
+    platforms: tuple[PlatformState, ...] = ()
+    """The last record of each platform: who still has a place, and which machines there are."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     """uid to ``<namespace>/<name>`` of all that was submitted."""
@@ -75,9 +78,10 @@ async def tell(
     """Read the logs from their beginning to their present end."""
     entries = [entry for log in LOGS for entry in await _read(bus, log)]
     evidence = gather(entries)
+    said = await _read(bus, "HOSTS")
     hosts = [
         HostState.decode(entry.data)
-        for entry in await _read(bus, "HOSTS")
+        for entry in said
         if entry.headers.get("ce-type") == HostState.type
     ]
     states = {record.message.uid: record.message for record in evidence.workloads}
@@ -100,8 +104,24 @@ async def tell(
         ),
         refused=refused,
         hosts=tuple(hosts),
+        platforms=tuple(records_in(said)),
         names={uid: each.name for uid, each in submitted.items()},
     )
+
+
+async def records(bus: Bus) -> list[PlatformState]:
+    """The last record of each platform."""
+    return records_in(await _read(bus, "HOSTS"))
+
+
+def records_in(entries: Iterable[Entry]) -> list[PlatformState]:
+    """The last record of each platform among `entries`."""
+    found = {
+        entry.subject: PlatformState.decode(entry.data)
+        for entry in entries
+        if entry.headers.get("ce-type") == PlatformState.type
+    }
+    return [found[subject] for subject in sorted(found)]
 
 
 async def _read(bus: Bus, log: str) -> list[Entry]:

@@ -1,8 +1,10 @@
 """The demo's summary: waits by tier, peak use against quota, machines. Computed from the logs."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from statistics import fmean
 from typing import Final
 
 from rich.console import Console
@@ -12,9 +14,20 @@ from services.ctl.demo.load import TIERS
 from services.ctl.demo.story import Case, Story
 from shared.contracts import kinds
 from shared.contracts.admissions import HOLDING, Admission
+from shared.contracts.effects import Machine, PlatformState
 from shared.contracts.quantities import format_quantity, parse_quantity
+from shared.contracts.workloads import PodSet
 
-__all__ = ["Machines", "Peak", "TierRow", "machines", "peaks", "print_summary", "tier_rows"]
+__all__ = [
+    "Machines",
+    "Peak",
+    "TierRow",
+    "left_behind",
+    "machines",
+    "peaks",
+    "print_summary",
+    "tier_rows",
+]
 
 _P95: Final = 0.95
 
@@ -55,6 +68,15 @@ class Machines:
     provider: str
     builds: int
     launched: int
+    mean_wait_seconds: float
+    most_wait_seconds: float
+    """From asking for a machine to having it."""
+
+    kept: int = 0
+    """Machines that are shared, young, and wait for the next build."""
+
+    left: int = 0
+    """Places and machines of builds that are over: there must be none."""
 
     @property
     def reused(self) -> int:
@@ -118,7 +140,7 @@ def _most(story: Story) -> dict[tuple[str, Cell], int]:
     """Walk the decisions, each with what its decider knew of pods that had finished."""
     held: dict[str, Admission] = {}
     using: dict[str, dict[tuple[str, Cell], int]] = {}
-    done: dict[str, dict[str, int]] = {}
+    done: dict[str, list[PodSet]] = {}
     now: dict[tuple[str, Cell], int] = {}
     most: dict[tuple[str, Cell], int] = {}
     coming = iter(story.evidence.workloads)
@@ -128,15 +150,14 @@ def _most(story: Story) -> dict[tuple[str, Cell], int]:
         for key, amount in using.pop(uid, {}).items():
             now[key] -= amount
         if uid in held:
-            using[uid] = _usage(held[uid], done.get(uid, {}))
+            using[uid] = _usage(held[uid], done.get(uid, []))
             for key, amount in using[uid].items():
                 now[key] = now.get(key, 0) + amount
 
     for record in story.evidence.admissions:
         while state is not None and state.sequence <= record.message.inputs.get("WORKLOADS", 0):
-            reclaimable = {p.name: p.reclaimable for p in state.message.pod_sets if p.reclaimable}
-            if reclaimable:
-                done[state.message.uid] = reclaimable
+            if any(p.reclaimable or p.returned for p in state.message.pod_sets):
+                done[state.message.uid] = state.message.pod_sets
                 account(state.message.uid)
             state = next(coming, None)
         one = record.message
@@ -149,13 +170,18 @@ def _most(story: Story) -> dict[tuple[str, Cell], int]:
     return most
 
 
-def _usage(admission: Admission, done: Mapping[str, int]) -> dict[tuple[str, Cell], int]:
+def _usage(admission: Admission, done: Iterable[PodSet]) -> dict[tuple[str, Cell], int]:
+    """What is held, less the pods that finished and the machines that are gone."""
     usage: dict[tuple[str, Cell], int] = {}
+    over = {one.name: one for one in done}
     for pod_set in admission.pod_sets:
-        left = pod_set.count - done.get(pod_set.name, 0)
+        known = over.get(pod_set.name)
+        left = pod_set.count - (known.reclaimable if known else 0)
+        returned = known.returned if known else {}
         for resource, quantity in pod_set.usage.items():
             key = (admission.cluster_queue, (pod_set.flavors.get(resource, ""), resource))
             share = parse_quantity(quantity) * left // max(1, pod_set.count)
+            share = max(0, share - parse_quantity(returned.get(resource, "0")))
             usage[key] = usage.get(key, 0) + share
     return usage
 
@@ -175,25 +201,44 @@ def _quotas(story: Story) -> dict[tuple[str, Cell], int]:
 
 
 def machines(story: Story) -> list[Machines]:
-    """Builds and launches by platform; local platforms launch nothing."""
-    builds: dict[tuple[str, str], set[str]] = {}
+    """Builds, launches and waits by platform; local platforms launch nothing."""
+    waits: dict[tuple[str, str], dict[str, float]] = {}
     hosts: dict[tuple[str, str], set[str]] = {}
+    asked: dict[str, datetime] = {}
     for state in story.hosts:
+        asked.setdefault(state.uid, state.at)
         if state.state != "ready":
             continue
         key = (state.platform, state.provider)
-        builds.setdefault(key, set()).add(state.uid)
+        seconds = (state.at - asked[state.uid]).total_seconds()
+        waits.setdefault(key, {}).setdefault(state.uid, seconds)
         if state.provider:
             hosts.setdefault(key, set()).add(state.host)
+    records = {record.platform: record for record in story.platforms}
     return [
         Machines(
             platform=platform,
             provider=provider or "local",
-            builds=len(builds[platform, provider]),
+            builds=len(waits[platform, provider]),
             launched=len(hosts.get((platform, provider), ())),
+            mean_wait_seconds=fmean(waits[platform, provider].values()),
+            most_wait_seconds=max(waits[platform, provider].values()),
+            kept=sum(machine.shared for machine in _machines_of(records.get(platform))),
+            left=left_behind(records.get(platform)),
         )
-        for platform, provider in sorted(builds)
+        for platform, provider in sorted(waits)
     ]
+
+
+def _machines_of(record: PlatformState | None) -> list[Machine]:
+    return record.machines if record is not None else []
+
+
+def left_behind(record: PlatformState | None) -> int:
+    """What a platform has though all builds are over: places, and machines that nobody shares."""
+    if record is None:
+        return 0
+    return len(record.seats) + sum(not machine.shared for machine in record.machines)
 
 
 def print_summary(story: Story, console: Console) -> None:
@@ -213,10 +258,13 @@ def print_summary(story: Story, console: Console) -> None:
     served = machines(story)
     if served:
         title = "Machines (type fake: they exist in memory only)"
-        table = _table(title, "platform", "provider", "builds", "launched", "reused", text=2)
+        columns = ("builds", "launched", "reused", "mean wait", "longest", "kept", "left behind")
+        table = _table(title, "platform", "provider", *columns)
         for each in served:
-            numbers = (each.builds, each.launched, each.reused if each.launched else 0)
-            table.add_row(each.platform, each.provider, *map(str, numbers))
+            waits = (f"{each.mean_wait_seconds:.1f} s", f"{each.most_wait_seconds:.1f} s")
+            counts = (each.builds, each.launched, each.reused if each.launched else 0)
+            ends = (each.kept, each.left)
+            table.add_row(each.platform, each.provider, *map(str, counts), *waits, *map(str, ends))
         console.print(table)
 
 

@@ -58,6 +58,9 @@ class Books:
         self._done: dict[str, dict[str, int]] = {}
         """uid to the number of pods of each pod set that will not run again."""
 
+        self._back: dict[str, dict[str, dict[str, str]]] = {}
+        """uid to what each pod set gave back before its pods had finished."""
+
     # What is observed
 
     def observe(self, observed: Observed) -> None:
@@ -87,26 +90,29 @@ class Books:
     # Who holds what
 
     def reclaim(self, state: WorkloadState) -> None:
-        """Take in what a workload needs no more: pods that finished give their share back."""
+        """Take in what a workload needs no more: pods that finished, and machines that are gone."""
         done = {one.name: one.reclaimable for one in state.pod_sets if one.reclaimable}
-        if done == self._done.get(state.uid, {}):
+        back = {one.name: one.returned for one in state.pod_sets if one.returned}
+        if (done, back) == (self._done.get(state.uid, {}), self._back.get(state.uid, {})):
             return
         holder = self.held.get(state.uid)
         if holder is not None:
             self._add(holder, -1)
-        self._done[state.uid] = done
+        self._done[state.uid], self._back[state.uid] = done, back
         if holder is not None:
             self._add(holder, 1)
 
     def usage(self, admission: Admission) -> dict[Cell, int]:
         """Flavor and resource to the amount held, in billionths."""
-        done = self._done.get(admission.uid, {})
+        done, back = self._done.get(admission.uid, {}), self._back.get(admission.uid, {})
         usage: dict[Cell, int] = {}
         for pod_set in admission.pod_sets:
             left = max(0, pod_set.count - done.get(pod_set.name, 0))
+            returned = back.get(pod_set.name, {})
             for resource, quantity in pod_set.usage.items():
                 cell = (pod_set.flavors.get(resource, ""), resource)
                 share = parse_quantity(quantity) * left // max(1, pod_set.count)
+                share = max(0, share - parse_quantity(returned.get(resource, "0")))
                 usage[cell] = usage.get(cell, 0) + share
         return usage
 

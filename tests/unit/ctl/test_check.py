@@ -4,13 +4,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.ctl.demo.check import MEMBERS_MIN, queues_formed, waits_fall_with_priority
+from services.ctl.demo.check import (
+    MEMBERS_MIN,
+    machines_settled,
+    queues_formed,
+    waits_fall_with_priority,
+)
 from services.ctl.demo.create import Submitted
 from services.ctl.demo.load import Arrival
-from services.ctl.demo.story import Case
-from services.ctl.demo.summary import tier_rows
+from services.ctl.demo.story import Case, Story
+from services.ctl.demo.summary import machines, tier_rows
+from services.simulator.judge.evidence import gather
 from shared.contracts import kinds
 from shared.contracts.admissions import Admission
+from shared.contracts.effects import HostState, Machine, PlatformState, Seat
 from shared.contracts.workloads import PodSet, WorkloadState
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -102,3 +109,65 @@ def test_the_95th_percentile_is_a_wait_that_was_there() -> None:
     assert (row.submitted, row.admitted, row.finished) == (20, 20, 20)
     assert row.mean_wait_seconds == pytest.approx(9.5)
     assert row.p95_wait_seconds == 18
+
+
+def said(uid: str, state: str, seconds: float, host: str = "") -> HostState:
+    return HostState.model_validate(
+        {
+            "cluster": "hub", "namespace": "team", "name": f"build-{uid}", "uid": uid,
+            "platform": "linux/arm64", "provider": "fake", "state": state, "host": host,
+            "at": BEGAN + timedelta(seconds=seconds),
+        }
+    )  # fmt: skip
+
+
+def machine(*, shared: bool) -> Machine:
+    return Machine(
+        name="m", provider="fake", state="running", shared=shared, holder="a", task_run="team:build-a",
+        launched_at=BEGAN, deadline=BEGAN,
+    )  # fmt: skip
+
+
+def story(*hosts: HostState, record: PlatformState | None = None) -> Story:
+    platforms = (record,) if record is not None else ()
+    return Story(evidence=gather([]), cases=(), hosts=hosts, platforms=platforms)
+
+
+def test_machines_are_counted_with_reuse_and_waits() -> None:
+    [row] = machines(
+        story(
+            *(
+                said("a", "launching", 0),
+                said("a", "ready", 4, "m-1"),
+                said("a", "ready", 9, "m-1"),
+            ),
+            *(said("b", "waiting", 2), said("b", "ready", 4, "m-1"), said("b", "released", 5)),
+        )
+    )
+    assert (row.builds, row.launched, row.reused) == (2, 1, 1)
+    assert (row.mean_wait_seconds, row.most_wait_seconds) == (3.0, 4.0)
+
+
+def test_a_shared_machine_that_waits_for_the_next_build_is_not_left_behind() -> None:
+    record = PlatformState(
+        cluster="hub", platform="linux/arm64", machines=[machine(shared=True)], at=BEGAN
+    )
+    [row] = machines(story(said("a", "ready", 0, "m"), record=record))
+    assert (row.kept, row.left) == (1, 0)
+    assert machines_settled(story(said("a", "ready", 0, "m"), record=record)) == []
+
+
+def test_what_is_left_behind_or_never_answered_is_told() -> None:
+    seat = Seat(uid="a", namespace="team", name="build-a", host="m", address="10.0.0.1")
+    record = PlatformState(
+        cluster="hub",
+        platform="linux/arm64",
+        seats=[seat],
+        machines=[machine(shared=False)],
+        at=BEGAN,
+    )
+    told = machines_settled(story(said("a", "ready", 0), said("b", "waiting", 0), record=record))
+    assert told == [
+        "team/build-b asked for a machine and was never answered",
+        "linux/arm64: 2 places or machines of builds that are over",
+    ]
