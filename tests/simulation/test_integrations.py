@@ -1,0 +1,175 @@
+"""A kind that nobody wrote code for, from its document to the end of its objects, in a whole world."""
+
+from typing import Any
+
+import yaml
+
+from shared.contracts.kinds import Kind, Object
+from tests.conformance.seeds.stage import Stage, pool, story
+
+CRD = yaml.safe_load("""
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gadgets.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Gadget, plural: gadgets, singular: gadget, listKind: GadgetList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+""")
+
+INTEGRATION = """
+apiVersion: sluicegate.dev/v1alpha1
+kind: Integration
+metadata:
+  name: gadgets.example.com
+spec:
+  kind: {group: example.com, version: v1, kind: Gadget, plural: gadgets}
+  podSets:
+  - template: spec.template
+    count: spec.replicas
+"""
+
+GADGET = Kind(group="example.com", version="v1", plural="gadgets", kind="Gadget")
+INTEGRATIONS = Kind(
+    group="sluicegate.dev",
+    version="v1alpha1",
+    plural="integrations",
+    kind="Integration",
+    namespaced=False,
+)
+DEFINITIONS = Kind(
+    group="apiextensions.k8s.io",
+    version="v1",
+    plural="customresourcedefinitions",
+    kind="CustomResourceDefinition",
+    namespaced=False,
+)
+
+
+def integration(**spec: Any) -> Object:
+    document: Object = yaml.safe_load(INTEGRATION)
+    document["spec"] |= spec
+    return document
+
+
+def gadget(name: str, *, cpu: str = "1", replicas: int = 2, **metadata: Any) -> Object:
+    container = {"name": "work", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "apiVersion": "example.com/v1",
+        "kind": "Gadget",
+        "metadata": {
+            "name": name,
+            "namespace": "team-a",
+            "labels": {"kueue.x-k8s.io/queue-name": "queue"},
+            **metadata,
+        },
+        "spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}},
+    }
+
+
+def condition(type_: str, status: str = "True") -> Object:
+    return {"status": {"conditions": [{"type": type_, "status": status, "message": "so it is"}]}}
+
+
+async def set_up(stage: Stage, document: Object) -> None:
+    await stage.create(*pool("queue", {"cpu": 3}))
+    await stage.kube.create(DEFINITIONS, CRD)
+    await stage.kube.create(INTEGRATIONS, document)
+    await stage.settle(40)  # A kind that was not served is looked for again now and then.
+
+
+@story()
+async def test_ten_lines_are_enough_for_a_kind_to_wait_run_and_end(stage: Stage) -> None:
+    assert len(INTEGRATION.strip().splitlines()) <= 10
+    await set_up(stage, integration())
+    first = await stage.kube.create(GADGET, gadget("first"))
+    assert first["spec"]["suspend"] is True, "the webhook holds it"
+    await stage.until_admitted(first)
+    assert await stage.runs(first)
+    second = await stage.kube.create(GADGET, gadget("second"))
+    await stage.until_waits(second, "insufficient unused quota for cpu")
+    assert not await stage.runs(second)
+    await stage.patch(first, condition("Complete"), subresource="status")
+    await stage.until_finished(first)
+    await stage.until_admitted(second)
+    assert await stage.runs(second)
+
+
+@story()
+async def test_a_document_that_goes_bad_leaves_the_good_one_in_force_and_says_why(
+    stage: Stage,
+) -> None:
+    await set_up(stage, integration())
+    document = await stage.kube.get(INTEGRATIONS, None, "gadgets.example.com")
+    assert active(document)["status"] == "True"
+    assert document["status"]["accepted"] == document["spec"]
+    bad = {"podSets": [{"template": "spec.template", "count": "spec.replicas +\n 'two' * 2"}]}
+    await stage.patch(document, {"spec": bad})
+    await stage.settle()
+    document = await stage.kube.get(INTEGRATIONS, None, "gadgets.example.com")
+    said = active(document)
+    assert said["status"] == "False"
+    assert "spec.podSets[0].count: line 2, column 8: found no matching overload" in said["message"]
+    assert said["message"].endswith("the one before is in force")
+    first = await stage.kube.create(GADGET, gadget("first"))
+    await stage.until_admitted(first)
+    await stage.patch(document, {"spec": integration()["spec"]})
+    await stage.settle()
+    document = await stage.kube.get(INTEGRATIONS, None, "gadgets.example.com")
+    assert active(document)["status"] == "True"
+
+
+@story()
+async def test_a_changed_document_is_obeyed_without_a_restart(stage: Stage) -> None:
+    await set_up(stage, integration())
+    first = await stage.kube.create(GADGET, gadget("first"))
+    await stage.until_admitted(first)
+    second = await stage.kube.create(GADGET, gadget("second"))
+    await stage.until_waits(second, "insufficient")
+    document = await stage.kube.get(INTEGRATIONS, None, "gadgets.example.com")
+    one = {"podSets": [{"template": "spec.template", "count": "1"}]}
+    await stage.patch(document, {"spec": one})
+    await stage.until_admitted(second)
+
+
+@story()
+async def test_what_an_expression_fails_on_waits_with_the_reason(stage: Stage) -> None:
+    await set_up(stage, integration())
+    odd = gadget("odd")
+    odd["spec"]["replicas"] = "two"
+    made = await stage.kube.create(GADGET, odd)
+    await stage.settle()
+    (why,) = await stage.events(made, "ErrWorkloadCompose")
+    assert "spec.podSets[0].count: must return int, but returned 'two'" in why
+    assert not await stage.runs(made)
+    await stage.patch(made, {"spec": {"replicas": 1}})
+    await stage.until_admitted(made)
+
+
+@story()
+async def test_what_another_waiting_object_controls_does_not_wait(stage: Stage) -> None:
+    await set_up(stage, integration())
+    parent = await stage.kube.create(GADGET, gadget("parent"))
+    owner = {
+        "apiVersion": "example.com/v1",
+        "kind": "Gadget",
+        "name": "parent",
+        "uid": parent["metadata"]["uid"],
+        "controller": True,
+    }
+    child = await stage.kube.create(GADGET, gadget("child", ownerReferences=[owner]))
+    assert "suspend" not in child["spec"]
+    await stage.until_admitted(parent)
+    await stage.settle()
+    assert await stage.workload(child) == {}
+
+
+def active(document: Object) -> Object:
+    conditions: list[Object] = (document.get("status") or {}).get("conditions") or []
+    return next(c for c in conditions if c["type"] == "Active")
