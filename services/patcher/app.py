@@ -13,6 +13,7 @@ from services.patcher.integrations import IntegrationKeeper
 from services.patcher.jobs import Jobs
 from services.patcher.machines import Machines
 from services.patcher.mirror import Mirror
+from services.patcher.onlookers import Onlookers
 from services.patcher.pace import Load
 from services.patcher.queues import Queues
 from services.patcher.reasons import Reasons
@@ -40,6 +41,7 @@ class Patcher:
         reasons: Reasons,
         queues: Queues,
         events: Events,
+        onlookers: Onlookers,
         anchors: Anchors,
         keeper: SealKeeper,
         elsewhere: Elsewhere,
@@ -47,6 +49,7 @@ class Patcher:
     ) -> None:
         self._integrations = integrations
         self._elsewhere = elsewhere
+        self._onlookers = onlookers
         self._mirror = mirror
         self._reconciler = reconciler
         self._reasons = reasons
@@ -67,6 +70,7 @@ class Patcher:
             group.create_task(self._reasons.run(self._reconciler.give_reason))
             group.create_task(self._queues.run())
             group.create_task(self._events.run())
+            group.create_task(self._onlookers.run())
             group.create_task(self._anchors.run())
             group.create_task(self._keeper.run())
             group.create_task(self._integrations.run())
@@ -125,12 +129,16 @@ def assemble(
         tracing=tracing,
         not_seen_seconds=settings.not_seen_seconds,
     )
+    onlookers = Onlookers(
+        kube=kube, mirror=mirror, events=events, annotated=settings.annotated_creators
+    )
     reconciler = Reconciler(
         mirror=mirror,
         writer=writer,
         jobs=jobs,
         events=events,
         reasons=reasons,
+        onlookers=onlookers,
         now=now,
         foreign_events=settings.foreign_events,
         not_seen_seconds=settings.not_seen_seconds,
@@ -166,6 +174,7 @@ def assemble(
         reasons=reasons,
         queues=queues,
         events=events,
+        onlookers=onlookers,
         anchors=anchors,
         keeper=keeper,
         elsewhere=elsewhere,

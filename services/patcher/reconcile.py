@@ -14,6 +14,7 @@ from services.patcher import news, objects, status
 from services.patcher.events import Events
 from services.patcher.jobs import Jobs
 from services.patcher.mirror import Mirror
+from services.patcher.onlookers import Onlookers
 from services.patcher.reasons import Reasons
 from services.patcher.writer import Writer, may_pass, status_patch
 from shared.bus.port import LaterError, NeverError
@@ -49,6 +50,7 @@ class Reconciler:
         jobs: Jobs,
         events: Events,
         reasons: Reasons,
+        onlookers: Onlookers,
         now: Callable[[], datetime],
         foreign_events: bool,
         not_seen_seconds: float,
@@ -58,6 +60,7 @@ class Reconciler:
         self._jobs = jobs
         self._events = events
         self._reasons = reasons
+        self._onlookers = onlookers
         self._now = now
         self._foreign_events = foreign_events
         self._not_seen_seconds = not_seen_seconds
@@ -253,6 +256,8 @@ class Reconciler:
         if after is not before and (state.owner is not None or self._foreign_events):
             for one in news.of_status(before, after, admission):
                 self._events.say(WORKLOAD, after, one.reason, one.message, type_=one.type_)
+        if after is not before:
+            self._onlookers.hear(state, admission)
         if status.is_being_put_out(after):
             # The mark comes before and goes after, so that this is done once, whoever dies between.
             after = await self._writer.patch(WORKLOAD, after, objects.inactive_patch)
@@ -271,6 +276,7 @@ class Reconciler:
         finish = state.finish
         assert finish is not None
         self._reasons.discard(state.namespace, state.name)
+        self._onlookers.forget(state)
         if state.owner is not None:
             obj = self._mirror.object(WORKLOAD, state.namespace, state.name)
             if obj is None:

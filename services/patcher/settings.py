@@ -19,6 +19,10 @@ class PatcherSettings(KubeSettings):
     foreign_events: bool = False
     """Whether Workloads that somebody else created get events too: a write more for each decision."""
 
+    annotated_creators: tuple[str, ...] = ()
+    """Kinds, as `tasks.kelos.dev`, whose objects create jobs and are annotated with
+    `sluicegate.dev/queued` while those wait. It needs the right to patch them."""
+
     reasons_per_second: Annotated[float, Field(gt=0)] = 50.0
     """How fast workloads that wait are told why, at most. Admissions never wait for it."""
 

@@ -14,6 +14,7 @@ __all__ = [
     "ON_PREEMPTION",
     "PRIORITY_CLASS_LABEL",
     "QUEUE",
+    "QUEUED",
     "RECREATED_AS",
     "RECREATED_FIRST",
     "RECREATED_FROM",
@@ -44,6 +45,9 @@ MAX_EXECUTION: Final = "kueue.x-k8s.io/max-exec-time-seconds"
 MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
 RESOURCE_IN_USE: Final = "kueue.x-k8s.io/resource-in-use"
 """Finalizer of Workloads that hold quota."""
+
+QUEUED: Final = "sluicegate.dev/queued"
+"""Annotation of whoever created a job that waits: its LocalQueue, and why."""
 
 ON_PREEMPTION: Final = "sluicegate.dev/on-preemption"
 """Annotation of a LocalQueue, else of its ClusterQueue: what becomes of running jobs of a kind that

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
-from services.classifier.validation import flavors, jobs, queues, workloads
+from services.classifier.validation import extensions, flavors, jobs, queues, workloads
 from services.classifier.validation.problems import Problem
 from services.classifier.validation.reading import at
 from services.classifier.validation.shape import shape
@@ -37,15 +38,20 @@ class Rules:
 
 RULES: Final[Mapping[tuple[str, str], Rules]] = {
     ("kueue.x-k8s.io", "ClusterQueue"): Rules(
-        alone=queues.cluster_queue, changed=queues.cluster_queue_update
+        alone=lambda obj: chain(queues.cluster_queue(obj), extensions.on_preemption(obj)),
+        changed=queues.cluster_queue_update,
     ),
     ("kueue.x-k8s.io", "Cohort"): Rules(alone=queues.cohort),
-    ("kueue.x-k8s.io", "LocalQueue"): Rules(changed=queues.local_queue_update),
+    ("kueue.x-k8s.io", "LocalQueue"): Rules(
+        alone=extensions.local_queue, changed=queues.local_queue_update
+    ),
     ("kueue.x-k8s.io", "ResourceFlavor"): Rules(
         alone=flavors.resource_flavor, changed=flavors.resource_flavor_update
     ),
     ("kueue.x-k8s.io", "Topology"): Rules(alone=flavors.topology, changed=flavors.topology_update),
-    ("kueue.x-k8s.io", "AdmissionCheck"): Rules(changed=flavors.admission_check_update),
+    ("kueue.x-k8s.io", "AdmissionCheck"): Rules(
+        alone=extensions.admission_check, changed=flavors.admission_check_update
+    ),
     ("kueue.x-k8s.io", "MultiKueueConfig"): Rules(alone=flavors.multikueue_config),
     ("kueue.x-k8s.io", "MultiKueueCluster"): Rules(alone=flavors.multikueue_cluster),
     ("kueue.x-k8s.io", "ProvisioningRequestConfig"): Rules(),

@@ -72,11 +72,13 @@ class Stage:
                 await asyncio.sleep(1.0)
         return made
 
-    @staticmethod
-    def kind(obj: Object) -> Kind:
+    def kind(self, obj: Object) -> Kind:
         """The kind of a manifest, in the version that it is written in."""
         group, _, version = str(obj["apiVersion"]).rpartition("/")
-        known = KINDS[group, obj["kind"]]
+        served = (
+            one for one in self.town.api.kinds if (one.group, one.kind) == (group, obj["kind"])
+        )
+        known = KINDS.get((group, obj["kind"])) or next(served)
         return Kind(
             group=group,
             version=version,

@@ -2,10 +2,13 @@
 
 from datetime import datetime
 
-from shared.contracts.kinds import Object
+import pytest
+
+from shared.contracts.kinds import NODE, POD, Object
+from shared.kube.port import NotFoundError
 from shared.testing.world.world import EPOCH
 from tests.conformance.seeds.says import says
-from tests.conformance.seeds.stage import Stage, job, pool, story
+from tests.conformance.seeds.stage import Stage, job, pool, priority, story
 
 WAIT = {"timeout": "5m", "requeuingStrategy": {"backoffLimitCount": 3}}
 NOWHERE = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}
@@ -119,3 +122,168 @@ async def test_past_the_limit_it_is_deactivated_and_re_activation_counts_anew(
         return (await requeue_state(stage, one)).get("count") == 1
 
     await stage.until(counted)
+
+
+@says("004:75-77", "004:79-84", "004:86")
+@story()
+async def test_pods_that_are_done_give_their_quota_back_early_and_it_only_grows(
+    stage: Stage,
+) -> None:
+    await stage.create(*pool("q", {"cpu": 2}))
+    two = await stage.create(job("two", "q", {"cpu": 1}, parallelism=2))
+    await stage.until_admitted(two)
+    next_ = await stage.create(job("next", "q", {"cpu": 1}))
+    await stage.until_waits(next_)
+
+    pods = (await stage.kube.list(POD, namespace="team-a")).items
+    done = {"status": {"phase": "Succeeded"}}
+    await stage.kube.patch(POD, "team-a", pods[0]["metadata"]["name"], done, subresource="status")
+    await stage.until_admitted(next_)
+    status = (await stage.workload(two))["status"]
+    assert status["reclaimablePods"] == [{"name": "main", "count": 1}]
+
+    # A job that counts fewer than before does not take back what others were given.
+    fewer = {"status": {"succeeded": None}}
+    await stage.patch(two, fewer, subresource="status")
+    await stage.settle()
+    assert await stage.is_admitted(two, next_)
+    status = (await stage.workload(two))["status"]
+    assert status["reclaimablePods"] == [{"name": "main", "count": 1}]
+
+
+@story(configuration={"waitForPodsReady": {"timeout": "5m", "recoveryTimeout": "1m"}})
+async def test_who_was_ready_and_loses_a_pod_has_the_recovery_timeout(stage: Stage) -> None:
+    node: Object = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "only", "labels": {"team": "one"}},
+        "status": {"allocatable": {"cpu": "4", "memory": "4Gi", "pods": "10"}},
+    }
+    await stage.create(*pool("q", {"cpu": 1}), node)
+    here = {"nodeSelector": {"kubernetes.io/hostname": "only"}}
+    await stage.kube.patch(
+        NODE, None, "only", {"metadata": {"labels": {"kubernetes.io/hostname": "only"}}}
+    )
+    one = await stage.create(job("one", "q", {"cpu": 1}, pod=here))
+
+    async def is_ready(status: str, reason: str) -> bool:
+        ready = await stage.condition(one, "PodsReady")
+        return (ready.get("status"), ready.get("reason")) == (status, reason)
+
+    await stage.until(lambda: is_ready("True", "Started"))
+    await stage.settle(600)
+    assert await stage.is_admitted(one)
+
+    await stage.kube.patch(NODE, None, "only", {"spec": {"unschedulable": True}})
+    [pod] = (await stage.kube.list(POD, namespace="team-a")).items
+    await stage.kube.delete(POD, "team-a", pod["metadata"]["name"])
+    await stage.until(lambda: is_ready("False", "WaitForRecovery"))
+    lost = at((await stage.condition(one, "PodsReady"))["lastTransitionTime"])
+    await stage.until(lambda: is_evicted(stage, one, "PodsReadyTimeout"))
+    evicted = at((await stage.condition(one, "Evicted"))["lastTransitionTime"])
+    assert 60 <= evicted - lost <= 62
+
+
+@story(configuration={"waitForPodsReady": {"timeout": "5m", "blockAdmission": True}})
+async def test_while_somebody_is_not_ready_nobody_else_is_admitted_in_any_queue(
+    stage: Stage,
+) -> None:
+    await stage.create(*pool("q", {"cpu": 5}), *pool("other", {"cpu": 5}))
+    slow = await stage.create(job("slow", "q", {"cpu": 1}, pod=NOWHERE))
+    await stage.until_admitted(slow)
+    same = await stage.create(job("same", "q", {"cpu": 1}, pod=NOWHERE))
+    elsewhere = await stage.create(job("elsewhere", "other", {"cpu": 1}))
+    text = "waiting for all admitted workloads to be in PodsReady condition"
+    for waiting in (same, elsewhere):
+        assert await stage.until_waits(waiting) == text
+        reserved = await stage.condition(waiting, "QuotaReserved")
+        assert reserved["reason"] == "WaitingForPodsReady"
+
+    # It loses its quota after five minutes; then it is the turn of the next, one after the other.
+    await stage.until_admitted(same, seconds=320)
+    assert not await stage.is_admitted(elsewhere)
+    await stage.delete(same)
+    await stage.until_admitted(elsewhere)
+
+
+@story()
+async def test_the_execution_time_of_all_admissions_together_is_limited(stage: Stage) -> None:
+    await stage.create(
+        *pool("q", {"cpu": 1}, preemption={"withinClusterQueue": "LowerPriority"}),
+        priority("urgent", 100),
+    )
+    limit = {"kueue.x-k8s.io/max-exec-time-seconds": "100"}
+    one = await stage.create(job("one", "q", {"cpu": 1}, labels=limit))
+    await stage.until_admitted(one)
+    assert (await stage.workload(one))["spec"]["maximumExecutionTimeSeconds"] == 100
+    await stage.settle(40)
+    urgent = await stage.create(job("urgent", "q", {"cpu": 1}, seconds=30, priority_class="urgent"))
+    await stage.until_finished(urgent)
+    await stage.until_admitted(one)
+    past = (await stage.workload(one))["status"]["accumulatedPastExecutionTimeSeconds"]
+    assert 40 <= past <= 50
+    admitted = at((await stage.condition(one, "Admitted"))["lastTransitionTime"])
+
+    reason = "DeactivatedDueToMaximumExecutionTimeExceeded"
+    await stage.until(lambda: is_evicted(stage, one, reason))
+    evicted = at((await stage.condition(one, "Evicted"))["lastTransitionTime"])
+    assert abs(evicted - admitted - (100 - past)) <= 2
+    await stage.settle()
+    workload = await stage.workload(one)
+    assert workload["spec"]["active"] is False
+    assert "accumulatedPastExecutionTimeSeconds" not in workload["status"]
+    assert not await stage.runs(one)
+
+
+@story()
+async def test_a_workload_that_is_deactivated_while_it_is_being_admitted_does_not_run(
+    stage: Stage,
+) -> None:
+    await stage.create(*pool("q", {"cpu": 1}))
+    first = await stage.create(job("first", "q", {"cpu": 1}, seconds=60))
+    await stage.until_admitted(first)
+    jobs = [await stage.create(job(f"next-{n}", "q", {"cpu": 1})) for n in range(2)]
+    for waiting in jobs:
+        await stage.until_waits(waiting)
+    # At the very moment at which its quota becomes free, and again and again around it.
+    await stage.delete(first)
+    for _ in range(8):
+        await set_active(stage, jobs[0], active=False)
+        await stage.settle(0.03)
+        await set_active(stage, jobs[0], active=True)
+        await stage.settle(0.05)
+    await set_active(stage, jobs[0], active=False)
+    await stage.until_admitted(jobs[1])
+    await stage.settle(30)
+    assert not await stage.is_admitted(jobs[0])
+    assert not await stage.runs(jobs[0])
+    assert await stage.runs(jobs[1])
+
+
+@story(
+    configuration={
+        "objectRetentionPolicies": {
+            "workloads": {"afterFinished": "1h", "afterDeactivatedByKueue": "10m"}
+        }
+    }
+)
+async def test_what_has_ended_is_kept_as_long_as_it_is_configured(stage: Stage) -> None:
+    await stage.create(*pool("q", {"cpu": 5}))
+    done = await stage.create(job("done", "q", {"cpu": 1}, seconds=10))
+    limit = {"kueue.x-k8s.io/max-exec-time-seconds": "30"}
+    long = await stage.create(job("long", "q", {"cpu": 1}, labels=limit))
+    stopped = await stage.create(job("stopped", "q", {"cpu": 1}))
+    await stage.until_admitted(stopped)
+    await set_active(stage, stopped, active=False)
+    await stage.until_finished(done)
+
+    await stage.settle(500)
+    assert await stage.workload(done)
+    assert await stage.workload(long)
+    await stage.settle(300)
+    with pytest.raises(NotFoundError):
+        await stage.fresh(long)
+    await stage.settle(3600)
+    assert await stage.workload(done) == {}
+    assert await stage.fresh(done), "the job itself is its user's"
+    assert await stage.workload(stopped), "what a user deactivated is kept"

@@ -1,0 +1,48 @@
+"""Annotations of Kueue's kinds that are ours: what they may say."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from services.classifier.validation.problems import Problem, invalid, unsupported
+from services.classifier.validation.reading import at, mapping
+from shared.contracts.kinds import Object
+from shared.contracts.names import DEFAULT_PRIORITY, NEVER, ON_PREEMPTION, STOP_AND_RECREATE
+from shared.contracts.windows import CONTROLLER, WINDOWS, WindowsError, read_windows
+
+__all__ = ["admission_check", "local_queue", "on_preemption"]
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
+_INT32: Final = 2**31
+
+
+def local_queue(obj: Object) -> Iterator[Problem]:
+    """A priority for jobs that name none, and what becomes of running ones that are preempted."""
+    value = at(obj, "metadata", "annotations", DEFAULT_PRIORITY)
+    if value is not None:
+        text = str(value)
+        if not _INTEGER.fullmatch(text) or not -_INT32 <= int(text) < _INT32:
+            yield invalid(_of(DEFAULT_PRIORITY), value, "must be a 32-bit integer")
+    yield from on_preemption(obj)
+
+
+def on_preemption(obj: Object) -> Iterator[Problem]:
+    """What becomes of running jobs of a kind that cannot be suspended."""
+    value = at(obj, "metadata", "annotations", ON_PREEMPTION)
+    if value is not None and value not in {NEVER, STOP_AND_RECREATE}:
+        yield unsupported(_of(ON_PREEMPTION), value, (NEVER, STOP_AND_RECREATE))
+
+
+def admission_check(obj: Object) -> Iterator[Problem]:
+    """The windows of a check that is answered by the clock."""
+    if at(obj, "spec", "controllerName") != CONTROLLER:
+        return
+    annotations = {k: str(v) for k, v in mapping(obj, "metadata", "annotations").items()}
+    try:
+        read_windows(annotations)
+    except WindowsError as error:
+        yield invalid("metadata.annotations", annotations.get(WINDOWS, ""), str(error))
+
+
+def _of(annotation: str) -> str:
+    return f"metadata.annotations[{annotation}]"
