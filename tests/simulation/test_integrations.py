@@ -173,3 +173,73 @@ async def test_what_another_waiting_object_controls_does_not_wait(stage: Stage) 
 def active(document: Object) -> Object:
     conditions: list[Object] = (document.get("status") or {}).get("conditions") or []
     return next(c for c in conditions if c["type"] == "Active")
+
+
+# JobSet ----------------------------------------------------------------------------------------------
+
+JOB_SETS = Kind(group="jobset.x-k8s.io", version="v1alpha2", plural="jobsets", kind="JobSet")
+
+
+def job_set(name: str, **replicas: int) -> Object:
+    """A replicated job for each argument, two pods in each of its Jobs."""
+    container = {"name": "work", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+    annotations = {"simulator.sluicegate.dev/duration": "60s"}
+    pod = {
+        "metadata": {"annotations": annotations},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+    job = {"spec": {"parallelism": 2, "completions": 2, "template": pod}}
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {
+            "name": name,
+            "namespace": "team-a",
+            "labels": {"kueue.x-k8s.io/queue-name": "queue"},
+        },
+        "spec": {
+            "replicatedJobs": [
+                {"name": part, "replicas": count, "template": job}
+                for part, count in replicas.items()
+            ]
+        },
+    }
+
+
+@story()
+async def test_a_job_set_waits_as_one_runs_on_its_flavors_nodes_and_ends(stage: Stage) -> None:
+    await stage.create(*pool("queue", {"cpu": 7}))
+    labels = {"spec": {"nodeLabels": {"pool": "spot"}}}
+    flavor = Kind(
+        group="kueue.x-k8s.io",
+        version="v1beta2",
+        plural="resourceflavors",
+        kind="ResourceFlavor",
+        namespaced=False,
+    )
+    await stage.kube.patch(flavor, None, "default-flavor", labels)
+    node = {"metadata": {"name": "spot-1", "labels": {"pool": "spot"}}}
+    await stage.create({"apiVersion": "v1", "kind": "Node", **node})
+    first = await stage.kube.create(JOB_SETS, job_set("first", driver=1, workers=2))
+    second = await stage.kube.create(JOB_SETS, job_set("second", workers=2))
+    assert first["spec"]["suspend"] is True
+    await stage.until_admitted(first)
+    workload = await stage.workload(first)
+    assert [(p["name"], p["count"]) for p in workload["spec"]["podSets"]] == [
+        ("driver", 2),
+        ("workers", 4),
+    ]
+    running = await stage.fresh(first)
+    for replicated in running["spec"]["replicatedJobs"]:
+        assert replicated["template"]["spec"]["template"]["spec"]["nodeSelector"] == {
+            "pool": "spot"
+        }
+    await stage.until_waits(second, "insufficient")
+    await stage.until_finished(first)
+    await stage.until_finished(second)
+    # The Jobs of a set inherit nothing that waits: only the sets have Workloads.
+    workloads = await stage.kube.list(
+        Kind(group="kueue.x-k8s.io", version="v1beta2", plural="workloads", kind="Workload"),
+        namespace="team-a",
+    )
+    assert len(workloads.items) == 2

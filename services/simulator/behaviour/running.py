@@ -5,6 +5,7 @@ from random import Random
 from services.simulator.behaviour.clock import Clock
 from services.simulator.behaviour.controller import Controller
 from services.simulator.behaviour.jobs import JobController
+from services.simulator.behaviour.jobsets import JobSetController
 from services.simulator.behaviour.namespaces import NamespaceController
 from services.simulator.behaviour.nodes import PodController
 from services.simulator.behaviour.pipelineruns import PipelineRunController
@@ -33,6 +34,7 @@ class Behaviour:
             PipelineRunController,
             StatefulSetController,
             ClaimController,
+            JobSetController,
         )
         # Each has its own chance: what one draws does not move the others.
         self._controllers: list[Controller] = [

@@ -9,6 +9,7 @@ __all__ = [
     "CLAIMS",
     "CONFIG_MAPS",
     "JOBS",
+    "JOB_SETS",
     "NAMESPACES",
     "NODES",
     "PIPELINERUNS",
@@ -415,4 +416,17 @@ INTEGRATIONS: Final = Kind(
     custom=True,
 )
 
-BUILT_IN: Final = (*CORE, JOBS, *TEKTON, *REST, *KUEUE, INTEGRATIONS)
+JOB_SETS: Final = Kind(
+    group="jobset.x-k8s.io",
+    versions=("v1alpha2",),
+    kind="JobSet",
+    plural="jobsets",
+    columns=(
+        Column(name="TerminalState", path=_condition("Completed")),
+        Column(name="Suspended", path=".spec.suspend", type="boolean"),
+        AGE,
+    ),
+    custom=True,
+)
+
+BUILT_IN: Final = (*CORE, JOBS, JOB_SETS, *TEKTON, *REST, *KUEUE, INTEGRATIONS)
