@@ -54,30 +54,21 @@ def project_job(
     queue = queue_of(job) or str(spec.get("queueName") or "")
     priority = job_priority(job, raw, queue=queue, workload=workload, around=around)
     known = last.pod_sets if last is not None and last.uid == metadata["uid"] else []
-    before = {p.name: p for p in known}
     pod_sets = machines.with_returned((namespace, name), pod_sets, known)
-    reclaimable = _collect(problems, lambda: integration.reclaimable(job), {})
+    reclaimed = _collect(problems, lambda: integration.reclaimable(job), {})
+    holder = workload if reserves(workload) else None
     finish = integration.finish(job)
     active = integration.active(job)
     if finish is None and not active:  # What runs has been let in: its TaskRuns are told instead.
         problems += machines.refusals(job, pod_sets)
     held = integration.held(job)
-    # What it was admitted with counts until it waits again (`research/kueue.md` 1.11).
-    limit = spec.get("maximumExecutionTimeSeconds")
-    if not reserves(workload):
-        limit = _collect(problems, lambda: _max_execution(metadata), None)
+    limit = _collect(problems, lambda: _max_execution(metadata, holder), None)
     return WorkloadState(
         cluster=cluster,
         namespace=namespace,
         name=name,
         uid=metadata["uid"],
-        owner=OwnerReference(
-            api_version=integration.kind.api_version,
-            kind=integration.kind.kind,
-            plural=integration.kind.plural,
-            name=metadata["name"],
-            uid=metadata["uid"],
-        ),
+        owner=_owner(job, integration),
         version=str(metadata.get("resourceVersion", "")),
         phase=_phase(finish=finish, active=active),
         active=bool(spec.get("active", True)),
@@ -86,15 +77,7 @@ def project_job(
         priority_class=priority.name,
         priority_class_source=priority.source,
         created_at=_time(metadata["creationTimestamp"]),
-        pod_sets=[
-            with_reclaimed(
-                p,
-                reclaimable.get(p.name, 0),
-                workload if reserves(workload) else None,
-                before.get(p.name),
-            )
-            for p in pod_sets
-        ],
+        pod_sets=with_reclaimed(pod_sets, reclaimed, holder, known),
         inadmissible="; ".join(problems) or None,
         unresolved=priority.missing,
         outgrown=None if held else _outgrown(asked_now, workload),
@@ -127,7 +110,6 @@ def project_foreign(
     pod_sets = _asked(problems, raw, namespace=namespace, around=around, policy=policy)
     priority = foreign_priority(workload, around)
     known = last.pod_sets if last is not None and last.uid == metadata["uid"] else []
-    before = {p.name: p for p in known}
     finished = condition(workload, "Finished")
     finish = None
     if finished is not None and finished.get("status") == "True":
@@ -151,7 +133,7 @@ def project_foreign(
         priority_class=priority.name,
         priority_class_source=priority.source,
         created_at=_time(metadata["creationTimestamp"]),
-        pod_sets=[with_reclaimed(p, 0, workload, before.get(p.name)) for p in pod_sets],
+        pod_sets=with_reclaimed(pod_sets, {}, workload, known),
         inadmissible="; ".join(problems) or None,
         unresolved=priority.missing,
         # It is held for as long as it has no quota: its own controller waits for the condition.
@@ -257,7 +239,21 @@ def _on_hold(metadata: Object) -> str | None:
     return f"its user created it paused (annotation {names.USER_PENDING})" if paused else None
 
 
-def _max_execution(metadata: Object) -> int | None:
+def _owner(job: Object, integration: Integration) -> OwnerReference:
+    return OwnerReference(
+        api_version=integration.kind.api_version,
+        kind=integration.kind.kind,
+        plural=integration.kind.plural,
+        name=job["metadata"]["name"],
+        uid=job["metadata"]["uid"],
+    )
+
+
+def _max_execution(metadata: Object, holder: Object | None) -> int | None:
+    """What it was admitted with counts until it waits again (`research/kueue.md` 1.11)."""
+    if holder is not None:
+        spec = holder.get("spec") or {}
+        return spec.get("maximumExecutionTimeSeconds")
     value = (metadata.get("labels") or {}).get(names.MAX_EXECUTION)
     if value is None:
         return None

@@ -1,5 +1,6 @@
 """What a Workload object's status says of its life: the memory of last resort, if the log is lost. Pure."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -61,17 +62,25 @@ def pods_ready(workload: Object) -> bool:
 
 
 def with_reclaimed(
-    pod_set: PodSet, by_job: int, workload: Object | None, last: PodSet | None
-) -> PodSet:
-    """What job and Workload say of finished pods: never past the count.
+    pod_sets: list[PodSet],
+    by_job: Mapping[str, int],
+    workload: Object | None,
+    last: list[PodSet],
+) -> list[PodSet]:
+    """What job and Workload say of finished pods, by pod set: never past the count.
 
     While the workload has quota it only grows, whatever they say later (`kueue.md` 1.11).
     """
     status = (workload or {}).get("status") or {}
     said = {r["name"]: int(r.get("count", 0)) for r in status.get("reclaimablePods") or []}
-    before = last.reclaimable if last is not None and reserves(workload) else 0
-    reclaimable = min(max(by_job, said.get(pod_set.name, 0), before), pod_set.count)
-    return pod_set.model_copy(update={"reclaimable": reclaimable}) if reclaimable else pod_set
+    before = {p.name: p.reclaimable for p in last} if reserves(workload) else {}
+    reclaimed = []
+    for pod_set in pod_sets:
+        counts = (counted.get(pod_set.name, 0) for counted in (by_job, said, before))
+        reclaimable = min(max(counts), pod_set.count)
+        update = {"reclaimable": reclaimable}
+        reclaimed.append(pod_set.model_copy(update=update) if reclaimable else pod_set)
+    return reclaimed
 
 
 def _since(found: Object) -> datetime | None:

@@ -18,6 +18,7 @@ from services.patcher.pace import Load
 from services.patcher.queues import Queues
 from services.patcher.reasons import Reasons
 from services.patcher.reconcile import Reconciler
+from services.patcher.retention import Retention
 from services.patcher.seal_key import SealKeeper
 from services.patcher.settings import PatcherSettings
 from services.patcher.writer import Writer
@@ -25,6 +26,7 @@ from shared.bus.port import Bus
 from shared.contracts.seal import Entropy
 from shared.kube.port import Kube
 from shared.runtime.host import Parts, run_service
+from shared.settings.configuration import Configuration, read_configuration
 from shared.telemetry.tracing import NO_TRACING, Tracing
 
 __all__ = ["Patcher", "assemble", "main"]
@@ -46,7 +48,9 @@ class Patcher:
         keeper: SealKeeper,
         elsewhere: Elsewhere,
         integrations: IntegrationKeeper,
+        retention: Retention,
     ) -> None:
+        self._retention = retention
         self._integrations = integrations
         self._elsewhere = elsewhere
         self._onlookers = onlookers
@@ -74,6 +78,7 @@ class Patcher:
             group.create_task(self._anchors.run())
             group.create_task(self._keeper.run())
             group.create_task(self._integrations.run())
+            group.create_task(self._retention.run())
             group.create_task(self._elsewhere.beat())
 
     async def guard(self) -> None:
@@ -91,6 +96,7 @@ def assemble(
     bus: Bus,
     kube: Kube,
     now: Callable[[], datetime],
+    configuration: Configuration | None = None,
     tracing: Tracing = NO_TRACING,
     entropy: Entropy = token_bytes,
 ) -> Patcher:
@@ -179,12 +185,21 @@ def assemble(
         keeper=keeper,
         elsewhere=elsewhere,
         integrations=IntegrationKeeper(kube=kube, mirror=mirror, now=now),
+        retention=Retention(
+            bus=bus,
+            kube=kube,
+            events=events,
+            cluster=settings.cluster,
+            now=now,
+            policy=(configuration or Configuration()).object_retention_policies.workloads,
+        ),
     )
 
 
 def main() -> int:
     """Entry point of `sluice run patcher`."""
     settings = PatcherSettings()
+    configuration = read_configuration(settings.configuration)
 
     def now() -> datetime:
         return datetime.now(UTC)
@@ -196,7 +211,12 @@ def main() -> int:
         kube = HttpKube.from_kubeconfig(settings.kubeconfig, context=settings.kube_context)
         parts.on_stop(kube.close)
         patcher = assemble(
-            settings=settings, bus=parts.bus, kube=kube, now=now, tracing=parts.tracing
+            settings=settings,
+            bus=parts.bus,
+            kube=kube,
+            now=now,
+            configuration=configuration,
+            tracing=parts.tracing,
         )
         parts.beside(patcher.guard)
         return patcher

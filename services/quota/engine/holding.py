@@ -14,10 +14,10 @@ from services.quota.engine.facts import (
     Reserve,
 )
 from services.quota.engine.plans import matches
-from services.quota.engine.queues import enqueue, leave
+from services.quota.engine.queues import enqueue, head, leave
 from services.quota.engine.state import PODS, ClusterQueue, Place, Shard, Workload
 from services.quota.engine.topology import attach, detach, tree_of
-from services.quota.engine.tree import FlavorResource
+from services.quota.engine.tree import FlavorResource, Tree
 
 __all__ = [
     "adopt",
@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 SECOND = 1_000_000_000
+_LAST = (1 << 63, 0, "")
 REJECTED = "DeactivatedDueToAdmissionCheck"
 """Reason of an eviction after which `spec.active` must become False."""
 
@@ -85,9 +86,22 @@ def note_readiness(shard: Shard, w: Workload) -> None:
         shard.unready[w.key] = None
     elif w.key in shard.unready:
         del shard.unready[w.key]
-        if not shard.unready:
-            # Who waited for it waits at the head of its queue, wherever that is.
-            shard.dirty.update(dict.fromkeys(shard.trees))
+        if shard.unready:
+            return
+        if shard.stale:
+            shard.to_wake.update(dict.fromkeys(shard.queues))
+        else:
+            # Who waited for it waits at the head of its queue, wherever that is: of all the heads
+            # in the cluster the first goes first, and may block the others again.
+            shard.dirty = dict.fromkeys(sorted(shard.trees, key=lambda k: _rank(shard.trees[k])))
+
+
+def _rank(tree: Tree) -> tuple[int, int, str]:
+    """Where the first head of a tree stands among those of all trees; last where nobody waits."""
+    queues = [node.queue for node in tree.queues if node.queue is not None]
+    heads = [w for cq in queues if cq.waiting and (w := head(cq)) is not None]
+    ranks = [(-w.priority, w.queued_at, w.uid) for w in heads]
+    return min(ranks, default=_LAST)
 
 
 def _count(shard: Shard, w: Workload) -> None:

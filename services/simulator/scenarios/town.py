@@ -212,6 +212,7 @@ def _patcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
         bus=bus,
         kube=town.cluster_for(context),
         now=context.now,
+        configuration=town.configuration,
         entropy=context.random.randbytes,
     )
 
