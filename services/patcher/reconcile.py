@@ -123,6 +123,9 @@ class Reconciler:
         if obj is None:
             return
         if admission is None:
+            if self._mirror.not_synced() is not None:
+                # Admitted long ago, perhaps: what runs by that must not be held back.
+                raise self._not_seen(f"a decision about {namespace}/{name}")
             await self._jobs.hold(state, None)
         else:
             await self._carry_out(state, admission, obj)
