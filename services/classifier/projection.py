@@ -18,6 +18,7 @@ from services.classifier.requests import RequestsError, pod_sets_asked
 from services.classifier.surroundings import Surroundings
 from shared.contracts import names
 from shared.contracts.kinds import Object
+from shared.contracts.spokes import is_managed_elsewhere
 from shared.contracts.workloads import Finish, OwnerReference, Phase, PodSet, WorkloadState
 from shared.integrations import Integration, queue_of
 
@@ -61,7 +62,8 @@ def project_job(
     active = integration.active(job)
     if finish is None and not active:  # What runs has been let in: its TaskRuns are told instead.
         problems += machines.refusals(job, pod_sets)
-    held = integration.held(job)
+    # Nobody starts here what another program runs elsewhere, whatever its user writes into it.
+    held = integration.held(job) or is_managed_elsewhere(job)
     limit = _collect(problems, lambda: _max_execution(metadata, holder), None)
     return WorkloadState(
         cluster=cluster,

@@ -21,6 +21,7 @@ from services.dispatcher.telling import Telling
 from services.dispatcher.weighing import Weighing
 from shared.bus.port import Bus, CaughtUp, Entry, UnavailableError
 from shared.contracts import subjects
+from shared.contracts.admissions import Admission
 from shared.contracts.kinds import (
     ADMISSION_CHECK,
     CLUSTER_QUEUE,
@@ -216,14 +217,20 @@ class Session:
         if situation is None:
             return  # Looked at again when the spokes are read.
         todo = plan(situation)
+        admission = self._knowledge.admissions.get(key)
         job: HubJob | None = None
-        if Event.NOMINATED in todo.events.values():
-            job = self._knowledge.hub.job(key, self._knowledge.admissions[key].uid)
+        if Event.NOMINATED in todo.events.values() and admission is not None:
+            job = self._knowledge.hub.job(key, admission.uid)
             if job is None:
-                await self._without_job(key)
+                await self._without_job(key, admission)
                 return
-        if todo.answer is not None:
-            await self._telling.answer(key, todo.answer)
+        if todo.answer is not None and admission is not None:
+            await self._telling.answer(admission, todo.answer)
+            if self._knowledge.admissions.get(key) is not admission:
+                # While that was written, quota decided otherwise: the orders are to be others.
+                self._knowledge.touch(key)
+                self._wake.set()
+                return
         orders = {spoke: order.state for spoke, order in situation.orders.items()}
         if todo.events:
             await self._telling.tell(key, todo, orders, job)
@@ -260,7 +267,7 @@ class Session:
         same = self._knowledge.presence.beat(spoke) == beat
         return same and self._knowledge.presence.life(spoke) is Life.LOST
 
-    async def _without_job(self, key: Key) -> None:
+    async def _without_job(self, key: Key, admission: Admission) -> None:
         """It was not observed yet; or there is none that could be carried."""
         entry = None
         async with aclosing(
@@ -270,10 +277,11 @@ class Session:
                 if isinstance(one, CaughtUp):
                     break
                 entry = one
-        uid = self._knowledge.admissions[key].uid
-        problem = None if entry is None else self._knowledge.cannot_be_carried(entry, uid)
+        problem = None
+        if entry is not None:
+            problem = self._knowledge.cannot_be_carried(entry, admission.uid)
         if problem is not None:
-            await self._telling.reject(key, problem)
+            await self._telling.reject(admission, problem)
         else:
             self._look_again(key, self._settings.not_seen_seconds)
 

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from services.dispatcher.configuration import CONTROLLER
 from shared.contracts.kinds import WORKLOAD, Object
 from shared.contracts.names import workload_name
 from shared.contracts.observed import Observed
+from shared.contracts.spokes import is_managed_elsewhere
 from shared.contracts.workloads import OwnerReference
 from shared.integrations import Integration, integration_for, is_nested, queue_of
 
@@ -25,7 +25,7 @@ class HubJob:
     @property
     def managed(self) -> bool:
         """Its own controller leaves it alone, its status too: another program runs it elsewhere."""
-        return (self.obj.get("spec") or {}).get("managedBy") == CONTROLLER
+        return is_managed_elsewhere(self.obj)
 
     @property
     def reference(self) -> OwnerReference:

@@ -20,6 +20,7 @@ from services.dispatcher.lifecycle import Event, OrderState, follow
 from services.dispatcher.planning import Answer, Plan
 from services.dispatcher.settings import DispatcherSettings
 from shared.bus.port import Bus, Entry, FencedError
+from shared.contracts.admissions import Admission
 from shared.contracts.effects import CheckState, Dispatch
 from shared.contracts.kinds import Object
 from shared.contracts.spokes import Homecoming
@@ -71,31 +72,31 @@ class Telling:
         elif self._knowledge.is_news(entry):
             raise FencedError(f"{entry.subject}: somebody else gives orders")
 
-    async def answer(self, key: Key, answer: Answer) -> None:
+    async def answer(self, admission: Admission, answer: Answer) -> None:
         """Say what the check says, unless it was said of this reservation."""
         requeue = 0.0 if answer.at_once else self._settings.no_cluster_retry_seconds
         await self._say(
-            key,
+            admission,
             answer.state,
             answer.message,
             spoke=answer.spoke,
             requeue=requeue if answer.state == "Retry" else None,
         )
 
-    async def reject(self, key: Key, message: str) -> None:
+    async def reject(self, admission: Admission, message: str) -> None:
         """There is nothing that could be carried, and waiting will not help."""
-        await self._say(key, "Rejected", message, spoke=None, requeue=None)
+        await self._say(admission, "Rejected", message, spoke=None, requeue=None)
 
     async def _say(
         self,
-        key: Key,
+        admission: Admission,
         state: Literal["Pending", "Ready", "Retry", "Rejected"],
         message: str,
         *,
         spoke: str | None,
         requeue: float | None,
     ) -> None:
-        admission = self._knowledge.admissions[key]
+        key = (admission.namespace, admission.name)
         check = self._knowledge.check_of(admission)
         assert check is not None, "only workloads with a check of ours are planned for"
         known = self._knowledge.checks.get(key)

@@ -18,6 +18,7 @@ from shared.contracts import kinds
 from shared.contracts.admissions import Admission
 from shared.contracts.effects import Outcome
 from shared.contracts.kinds import WORKLOAD, Object
+from shared.contracts.spokes import is_managed_elsewhere
 from shared.contracts.workloads import OwnerReference, WorkloadState
 from shared.integrations import Integration, ObjectError, PodSetInfo
 from shared.kube.port import NotFoundError, Patch, RefusedError
@@ -133,18 +134,19 @@ class Jobs:
         job, integration = await self.find(state)
         if job is None:
             return
-        if integration.stop(job) is None and not integration.held(job):
+        elsewhere = is_managed_elsewhere(job)
+        if integration.stop(job) is None and not integration.held(job) and not elsewhere:
             await self._end(state, admission, job, integration)
             return
 
         def patch(current: Object) -> Patch | None:
-            return None if integration.held(current) else integration.stop(current)
+            return None if integration.held(current) or elsewhere else integration.stop(current)
 
         try:
             after = await self._writer.patch(integration.kind, job, patch)
         except NotFoundError:
             return
-        if not integration.held(after) and integration.stop(after) is None:
+        if not integration.held(after) and integration.stop(after) is None and not elsewhere:
             raise LaterError(f"{integration.kind.kind} {state.name} started meanwhile")
         if after is not job:
             evicted = Conditions.of(workload, at=admission.decided_at).get(EVICTED) or {}

@@ -190,7 +190,7 @@ class Spokes:
             if _number(found["metadata"]) > dispatch.number:
                 return  # Made by a later order, which is on its way to us.
             if await self._remove(kind, found):
-                await self._let_workload_go(dispatch)
+                await self._let_workload_go(dispatch, found["metadata"]["uid"])
             await asyncio.sleep(0)
         raise LaterError(f"{kind.kind} {wanted['name']} ends", delay_seconds=ENDING_SECONDS)
 
@@ -224,12 +224,19 @@ class Spokes:
             return False
         return True
 
-    async def _let_workload_go(self, dispatch: Dispatch) -> None:
-        """The copy waits for what it owns, and its Workload for us."""
+    async def _let_workload_go(self, dispatch: Dispatch, uid: str) -> None:
+        """The copy waits for what it owns, and its Workload for us; or it was made only now."""
         try:
             workload = await self._kube.get(WORKLOAD, dispatch.namespace, dispatch.name)
+            metadata = workload["metadata"]
+            if all(owner.get("uid") != uid for owner in metadata.get("ownerReferences") or []):
+                return
+            if not metadata.get("deletionTimestamp"):
+                await self._kube.delete(
+                    WORKLOAD, dispatch.namespace, dispatch.name, uid=metadata["uid"]
+                )
             patch = finalizer_patch(workload)
-            if patch is not None and workload["metadata"].get("deletionTimestamp"):
+            if patch is not None:
                 await self._kube.patch(WORKLOAD, dispatch.namespace, dispatch.name, patch)
         except NotFoundError:
             return

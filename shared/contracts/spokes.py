@@ -19,6 +19,7 @@ __all__ = [
     "Homecoming",
     "SpokeCounts",
     "SpokeState",
+    "is_managed_elsewhere",
 ]
 
 SCHEMA: Final = 1
@@ -36,8 +37,16 @@ ORDER: Final = "sluicegate.dev/order"
 LEASE: Final = "sluicegate.dev/lease-seconds"
 """Annotation of a copy: it is stopped where its spoke has not heard the hub's bus for so long."""
 
+MANAGER: Final = "kueue.x-k8s.io/multikueue"
+"""`spec.managedBy` of what runs elsewhere: its own controller leaves it alone here."""
+
 COPY_FINALIZER: Final = "sluicegate.dev/copy"
 """Keeps a copy, whoever deletes it, until the hub withdrew it: its end has come home by then."""
+
+
+def is_managed_elsewhere(job: dict[str, Any]) -> bool:
+    """Whether a job is run by whoever carries it to another cluster."""
+    return (job.get("spec") or {}).get("managedBy") == MANAGER
 
 
 class Beat(Message):

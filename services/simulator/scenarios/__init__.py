@@ -1,9 +1,13 @@
 """Worlds with all services in them: a load, faults, and a judge. One seed is one history."""
 
-from services.simulator.scenarios import basic, machines
+from services.simulator.scenarios import basic, machines, spokes
 from services.simulator.scenarios.port import Scenario
 
 __all__ = ["SCENARIOS"]
 
-SCENARIOS: dict[str, Scenario] = {"basic": basic.play, "machines": machines.play}
+SCENARIOS: dict[str, Scenario] = {
+    "basic": basic.play,
+    "machines": machines.play,
+    "spokes": spokes.play,
+}
 """By the name that `sluice simulate-world --scenario` takes."""
