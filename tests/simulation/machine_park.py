@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any, Final
 
 from services.provisioner import app as provisioner
+from services.provisioner.fake_hosts import FakeFleet, FakeHosts
 from services.provisioner.providers.fake import FakeCloud, FakeProvider
 from services.provisioner.settings import ProvisionerSettings
 from services.simulator.scenarios.town import CLUSTER, Town
@@ -43,6 +44,9 @@ class Park:
         self.most: Counter[str] = Counter()
         """Platform to the most machines of it that there were at any look."""
 
+        self.fleet = FakeFleet()
+        """Hosts, and the users on them."""
+
         self._settings = settings
 
     async def open(self, config: dict[str, str]) -> None:
@@ -72,6 +76,7 @@ class Park:
             settings=ProvisionerSettings(instance=context.instance, **self._settings),
             bus=bus,
             providers={"fake": FakeProvider(self.cloud)},
+            hosts=FakeHosts(self.fleet),
             now=context.now,
             random=context.random,
             entropy=context.random.randbytes,

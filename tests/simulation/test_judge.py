@@ -159,6 +159,12 @@ def finished_pods_give_back(history: History) -> None:
     history.decide("b", cpu="2")
 
 
+def machines_that_are_gone_give_back(history: History) -> None:
+    history.decide("a", cpu="4")
+    history.waits("a", cpu="4", phase="running", returned={"cpu": "3"})
+    history.decide("b", cpu="3")
+
+
 def unplanned_above_nominal(history: History) -> None:
     history.decide("a", cpu="9", unplanned=True)
 
@@ -261,6 +267,7 @@ CASES = {
     "but not beyond its borrowing limit": Case(tell=borrowed_beyond_the_limit, wrong="5 cpu"),
     "nor what another does not lend": Case(tell=borrowed_what_is_not_lent, wrong="5 cpu"),
     "pods that finished give their share back": Case(tell=finished_pods_give_back),
+    "machines that are gone give their slots back": Case(tell=machines_that_are_gone_give_back),
     "what nobody admitted may stand above nominal": Case(tell=unplanned_above_nominal),
     "quota may shrink under those who hold it": Case(tell=quota_shrank_under_a_holder),
     "one of higher priority that fits is passed over": Case(
