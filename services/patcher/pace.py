@@ -1,6 +1,7 @@
 """How fast what nobody waits for is written: decisions must never stand in line behind it."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, TypeVar
 
@@ -8,7 +9,7 @@ import structlog
 
 from shared.kube.port import ConflictError, KubeError, ThrottledError, UnavailableError
 
-__all__ = ["Backlog", "Pace", "keep_writing"]
+__all__ = ["Backlog", "Load", "Pace", "keep_writing"]
 
 log = structlog.get_logger(__name__)
 
@@ -19,19 +20,51 @@ RETRY_SECONDS: Final = 1.0
 """After a server that did not answer, or a state that was stale."""
 
 
-class Pace:
-    """At most so many a second, after a pause a few at once."""
+BUSY_PER_SECOND: Final = 10.0
+"""Writes of decisions from which on the API server has enough to do."""
 
-    def __init__(self, per_second: float, *, burst: int = 1) -> None:
+GIVE_WAY: Final = 5.0
+"""How much slower news is written meanwhile: each costs the server as much as a decision."""
+
+
+class Load:
+    """How many decisions are being written: the average of about the last second."""
+
+    def __init__(self) -> None:
+        self._rate = 0.0
+        self._at = 0.0
+
+    def wrote(self) -> None:
+        """One more was written."""
+        self._rate = self._now() + 1.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether what nobody waits for should stand back."""
+        return self._now() > BUSY_PER_SECOND
+
+    def _now(self) -> float:
+        now = asyncio.get_running_loop().time()
+        self._rate *= math.exp(self._at - now)
+        self._at = now
+        return self._rate
+
+
+class Pace:
+    """At most so many a second, after a pause a few at once; fewer, and none at once, under a load."""
+
+    def __init__(self, per_second: float, *, burst: int = 1, load: Load | None = None) -> None:
         self._interval = 1.0 / per_second
         self._ahead = self._interval * (burst - 1)
+        self._load = load
         self._next = 0.0
 
     async def turn(self) -> None:
         """Return when it is time for the next one."""
         now = asyncio.get_running_loop().time()
-        at = max(self._next, now - self._ahead)
-        self._next = at + self._interval
+        busy = self._load is not None and self._load.busy
+        at = max(self._next, now if busy else now - self._ahead)
+        self._next = at + self._interval * (GIVE_WAY if busy else 1.0)
         if at > now:
             await asyncio.sleep(at - now)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import structlog
 
 from services.patcher.mirror import Mirror
-from services.patcher.pace import Backlog, Pace, keep_writing
+from services.patcher.pace import Backlog, Load, Pace, keep_writing
 from services.patcher.status import Conditions
 from shared.bus.port import Bus, CaughtUp
 from shared.contracts import subjects
@@ -65,21 +65,22 @@ class Queues:
         cluster: str,
         now: Callable[[], datetime],
         per_second: float,
+        load: Load,
     ) -> None:
         self._bus = bus
         self._kube = kube
         self._mirror = mirror
         self._filter = f"{subjects.ROOT}.queue.{subjects.encode(cluster)}.>"
         self._now = now
-        self._per_second = per_second
+        self._pace = Pace(per_second, burst=BURST, load=load)
         self._backlog: Backlog[str, QueueStatus] = Backlog()
 
     async def run(self) -> None:
         """Follow and write until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow())
-            pace = Pace(self._per_second, burst=BURST)
-            group.create_task(keep_writing(self._backlog, self._write, pace, what="queue status"))
+            writing = keep_writing(self._backlog, self._write, self._pace, what="queue status")
+            group.create_task(writing)
 
     async def _follow(self) -> None:
         async with aclosing(self._bus.watch("QUEUES", self._filter)) as items:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from services.patcher.mirror import Mirror
-from services.patcher.pace import Backlog, Pace, keep_writing
+from services.patcher.pace import Backlog, Load, Pace, keep_writing
 
 __all__ = ["Reasons"]
 
@@ -23,12 +23,14 @@ Write = Callable[[str, str], Awaitable[None]]
 class Reasons:
     """The workloads whose reason is still to be written: ours first, other people's in their own time."""
 
-    def __init__(self, *, mirror: Mirror, per_second: float, foreign_per_second: float) -> None:
+    def __init__(
+        self, *, mirror: Mirror, per_second: float, foreign_per_second: float, load: Load
+    ) -> None:
         self._mirror = mirror
         self._own: Backlog[_Name, None] = Backlog()
         self._foreign: Backlog[_Name, None] = Backlog()
         self._own_pace = Pace(per_second, burst=BURST)
-        self._foreign_pace = Pace(foreign_per_second)
+        self._foreign_pace = Pace(foreign_per_second, load=load)
 
     def put(self, namespace: str, name: str, *, foreign: bool) -> None:
         """Its reason changed. What is written is what will be true then."""

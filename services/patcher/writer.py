@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Final
 
 from services.patcher.mirror import Mirror
+from services.patcher.pace import Load
 from shared.bus.port import LaterError
 from shared.contracts import kinds
 from shared.contracts.kinds import Object
@@ -31,9 +32,10 @@ _FORBIDDEN: Final = 403
 class Writer:
     """Writes, and remembers each answer in the mirror: the watch may be behind it."""
 
-    def __init__(self, *, kube: Kube, mirror: Mirror) -> None:
+    def __init__(self, *, kube: Kube, mirror: Mirror, load: Load) -> None:
         self._kube = kube
         self._mirror = mirror
+        self._load = load
 
     async def get(self, kind: kinds.Kind, namespace: str, name: str) -> Object | None:
         """Ask the API server; None if it is not there."""
@@ -99,6 +101,7 @@ class Writer:
                 self._mirror.vanished(kind, namespace, name)
                 raise
             self._mirror.wrote(kind, after)
+            self._load.wrote()
             return after
         raise LaterError(f"{kind.kind} {namespace}/{name} keeps changing")
 

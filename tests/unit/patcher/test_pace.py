@@ -1,0 +1,46 @@
+"""How fast what nobody waits for is written."""
+
+import asyncio
+
+import pytest
+
+from services.patcher.pace import BUSY_PER_SECOND, GIVE_WAY, Load, Pace
+from tests.unit.simulator.builders import run_virtual
+
+
+def turns(pace: Pace, load: Load, *, decisions_per_second: float, seconds: float) -> int:
+    """Count the turns of `seconds` while decisions are written all the time."""
+
+    async def decide() -> None:
+        while decisions_per_second:
+            load.wrote()
+            await asyncio.sleep(1 / decisions_per_second)
+
+    async def main() -> int:
+        deciding = asyncio.create_task(decide())
+        await asyncio.sleep(5)
+        count, until = 0, asyncio.get_running_loop().time() + seconds
+        while True:
+            await pace.turn()
+            if asyncio.get_running_loop().time() > until:
+                deciding.cancel()
+                return count
+            count += 1
+
+    return run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("decisions_per_second", "expected"),
+    [
+        pytest.param(0, 200, id="idle: as fast as it may"),
+        pytest.param(BUSY_PER_SECOND / 2, 200, id="a few decisions: as fast as it may"),
+        pytest.param(BUSY_PER_SECOND * 3, 200 / GIVE_WAY, id="many decisions: a fifth of it"),
+    ],
+)
+def test_news_stands_back_for_decisions(decisions_per_second: float, expected: float) -> None:
+    load = Load()
+    counted = turns(
+        Pace(20, load=load), load, decisions_per_second=decisions_per_second, seconds=10
+    )
+    assert counted == pytest.approx(expected, abs=2)
