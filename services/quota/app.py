@@ -2,9 +2,13 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from importlib.metadata import version
+
+from prometheus_client import REGISTRY, CollectorRegistry
 
 from services.quota.decider import Decider
 from services.quota.handlers import HALTED, Quota
+from services.quota.metrics import Figures, Meter
 from services.quota.settings import QuotaSettings
 from shared.bus.port import Bus
 from shared.runtime.host import Parts, run_service
@@ -37,15 +41,19 @@ def assemble(
     now: Callable[[], datetime],
     configuration: Configuration | None = None,
     tracing: Tracing = NO_TRACING,
+    registry: CollectorRegistry | None = None,
 ) -> QuotaService:
-    """Wire the parts. Opens nothing."""
+    """Wire the parts. Opens nothing. `registry`: where metrics are told; None: nowhere."""
     quota = Quota(
         bus=bus,
         new_decider=lambda: Decider(settings, configuration),
         now=now,
         tracing=tracing,
         audit_seconds=settings.audit_seconds,
+        meter=Meter(registry),
     )
+    if registry is not None:
+        registry.register(Figures(lambda: quota.leading, version=version("sluicegate")))
     return QuotaService(quota)
 
 
@@ -64,6 +72,7 @@ def main() -> int:
             now=now,
             configuration=configuration,
             tracing=parts.tracing,
+            registry=REGISTRY,
         )
 
     return run_service("quota", settings, build)

@@ -228,6 +228,10 @@ class Decider:
         """Every workload that is known, the finished ones included."""
         return self._states.values()
 
+    def state_of(self, admission: Admission) -> WorkloadState | None:
+        """The workload of a decision."""
+        return self._states.get(_id(admission))
+
     def seconds_to_next(self, now: datetime) -> float | None:
         """After how long `decide` has something to do without any new fact; None: never."""
         times = []

@@ -12,6 +12,8 @@ from prometheus_client import Counter, Gauge
 
 from services.quota.answers import Answers
 from services.quota.decider import Decider
+from services.quota.metrics import Meter
+from services.quota.metrics.figures import cohorts_of, queue_of
 from shared.bus.port import Bus, BusError, CaughtUp, Entry, FencedError
 from shared.contracts.admissions import HOLDING, Admission, Term
 from shared.contracts.messages import UndecodableError
@@ -71,8 +73,13 @@ class Quota:
         now: Callable[[], datetime],
         tracing: Tracing,
         audit_seconds: float,
+        meter: Meter | None = None,
     ) -> None:
         self._bus = bus
+        self._meter = meter or Meter()
+        self.leading: Decider | None = None
+        """The memory of the leadership that goes on; None: another replica's, or none."""
+
         self._audit_seconds = audit_seconds
         self._contradicted = 0
         """Terms in a row that ended because an audit failed."""
@@ -110,6 +117,7 @@ class Quota:
                 )
                 await asyncio.sleep(RETRY_SECONDS)
             finally:
+                self.leading = None
                 await lease.release()
 
     async def _halt(self, problem: str) -> None:
@@ -133,12 +141,14 @@ class Quota:
             tracing=self._tracing,
             audit_seconds=self._audit_seconds,
             audited=self._audited,
+            meter=self._meter,
         )
         async with asyncio.TaskGroup() as group:
             await term.begin(group)
             group.create_task(Answers(bus=self._bus, decider=decider).serve())
             group.create_task(term.watch_room(self._on_room))
             self._state = "deciding"
+            self.leading = decider
             await term.decide_for_ever()
 
     def _on_room(self, full: float | None) -> None:
@@ -159,7 +169,10 @@ class _Leadership:
         tracing: Tracing,
         audit_seconds: float,
         audited: Callable[[], None],
+        meter: Meter,
     ) -> None:
+        self._meter = meter
+        self._meter.begin()
         self._audit_seconds = audit_seconds
         self._audited = audited
         self._audit_at: datetime | None = None
@@ -217,8 +230,9 @@ class _Leadership:
             self._take_in()
             self._raise_failure()
             now = self._now()
-            for message in self._decider.decide(now, admit=self._admit):
-                self._send(message)
+            admitted = [self._send(m) for m in self._decider.decide(now, admit=self._admit)]
+            if admitted:
+                self._meter.attempt(seconds=loop.time() - began, admitted=any(admitted))
             for status in self._decider.queue_statuses(now):
                 self._tell(status)
             self._audit(now)
@@ -325,8 +339,10 @@ class _Leadership:
         if self._term and entry.sequence > self._last:
             raise FencedError(f"{entry.subject} was decided by somebody else")
         self._decider.recall(admission)
+        self._meter.recall(admission)
 
-    def _send(self, admission: Admission) -> None:
+    def _send(self, admission: Admission) -> bool:
+        """Publish a decision; whether it admits."""
         self._number += 1
         numbered = admission.model_copy(
             update={"term": self._term, "number": self._number, "inputs": dict(self._inputs)}
@@ -335,6 +351,18 @@ class _Leadership:
         self._last += 1
         asyncio.ensure_future(future).add_done_callback(self._done)
         self._trace(numbered)
+        self._count(numbered)
+        return numbered.state == "admitted"
+
+    def _count(self, admission: Admission) -> None:
+        engine, cluster = self._decider.engine, admission.cluster
+        by = admission.preempted_by
+        self._meter.decided(
+            admission,
+            self._decider.state_of(admission),
+            cohorts=cohorts_of(engine, cluster, admission.cluster_queue),
+            preempting=queue_of(engine, cluster, by) if by is not None else "",
+        )
 
     def _tell(self, status: QueueStatus) -> None:
         """A status is for people: one that is lost is followed by the next."""

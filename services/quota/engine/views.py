@@ -9,9 +9,17 @@ from services.quota.engine.facts import Key
 from services.quota.engine.fair_sharing import share_of
 from services.quota.engine.queues import listed
 from services.quota.engine.state import ClusterQueue, LocalQueue, Place, Shard, Workload
-from services.quota.engine.tree import FlavorResource
+from services.quota.engine.tree import FlavorResource, Node
 
-__all__ = ["Pending", "QueueView", "Used", "cluster_queue_view", "local_queue_view", "pending_in"]
+__all__ = [
+    "Pending",
+    "QueueView",
+    "Used",
+    "cluster_queue_view",
+    "local_queue_view",
+    "pending_in",
+    "weighted_share",
+]
 
 SHARE_INFINITE: Final = 2**63 - 1
 """As `status.fairSharing.weightedShare` shows a borrower of weight 0."""
@@ -60,11 +68,16 @@ class Pending:
     position_in_local_queue: int
 
 
+def weighted_share(node: Node) -> int:
+    """`weightedShare` of a ClusterQueue or cohort, as the status shows it."""
+    share = share_of(node)
+    return SHARE_INFINITE if share.infinite else ceil(share.weighted)
+
+
 def cluster_queue_view(cq: ClusterQueue) -> QueueView:
     """Counts and use of a ClusterQueue."""
     holders = list(cq.holders.values())
     nominal = {fr: quota.nominal for fr, quota in cq.node.quotas.items()}
-    share = share_of(cq.node)
     return QueueView(
         name=cq.name,
         pending=len(cq.waiting),
@@ -73,7 +86,7 @@ def cluster_queue_view(cq: ClusterQueue) -> QueueView:
         reservation=_used(holders, nominal),
         usage=_used([w for w in holders if w.admitted], nominal),
         inactive=cq.inactive,
-        share=SHARE_INFINITE if share.infinite else ceil(share.weighted),
+        share=weighted_share(cq.node),
     )
 
 

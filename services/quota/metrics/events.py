@@ -1,0 +1,252 @@
+"""Counters and waits, from the decisions of a leadership in their order."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from services.quota.metrics.catalogue import BUCKETS, OURS, ROLE
+from shared.contracts.admissions import Admission
+from shared.contracts.workloads import WorkloadState
+
+__all__ = ["LEADER", "Meter", "cause_of"]
+
+LEADER: Final = "leader"
+_DUE_TO: Final = "DeactivatedDueTo"
+_PREEMPTIONS: Final = frozenset(
+    {
+        "InClusterQueue",
+        "InCohortReclamation",
+        "InCohortFairSharing",
+        "InCohortReclaimWhileBorrowing",
+    }
+)
+_READY: Final = frozenset({"Started", "Recovered"})
+
+
+@dataclass(slots=True)
+class _Record:
+    """What has to be remembered of one workload to tell how long something took."""
+
+    uid: str
+    since: datetime | None = None
+    """Of its wait: when it was requeued; None: when it was created."""
+
+    cluster_queue: str = ""
+    """That had it last: it is where its eviction and its end are told."""
+
+    reserved_at: datetime | None = None
+    admitted_at: datetime | None = None
+    ready_at: datetime | None = None
+    evicted_at: datetime | None = None
+    evicted_for: tuple[str, str] = ("", "")
+    told_once: set[tuple[str, str]] = field(default_factory=set)
+
+
+class Meter:
+    """What a quota service counts. One for the whole process; leaderships come and go."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry if registry is not None else CollectorRegistry()
+        self._counters: dict[str, Counter] = {}
+        self._histograms: dict[str, Histogram] = {}
+        for metric in OURS.values():
+            labels = (*metric.labels, ROLE)
+            if metric.kind == "counter":
+                name = metric.name.removesuffix("_total")
+                self._counters[metric.name] = Counter(
+                    name, metric.help, labels, registry=self.registry
+                )
+            elif metric.kind == "histogram":
+                self._histograms[metric.name] = Histogram(
+                    metric.name, metric.help, labels, registry=self.registry, buckets=BUCKETS
+                )
+        self._records: dict[tuple[str, str], _Record] = {}
+
+    def begin(self) -> None:
+        """Another leadership begins: what was remembered may be out of date."""
+        self._records.clear()
+
+    def attempt(self, *, seconds: float, admitted: bool) -> None:
+        """A round of deciding was over."""
+        result = "success" if admitted else "inadmissible"
+        self._count("kueue_admission_attempts_total", result)
+        self._histograms["kueue_admission_attempt_duration_seconds"].labels(result, LEADER).observe(
+            seconds
+        )
+
+    def recall(self, admission: Admission) -> None:
+        """A decision of an earlier leadership: remembered, not counted."""
+        record = self._record(admission)
+        record.cluster_queue = admission.cluster_queue or record.cluster_queue
+        if admission.state in {"reserved", "admitted"}:
+            record.reserved_at = admission.admitted_at or admission.decided_at
+        record.admitted_at = admission.admitted_at
+        record.ready_at = admission.pods_ready_at if admission.pods_ready in _READY else None
+
+    def decided(
+        self,
+        admission: Admission,
+        state: WorkloadState | None,
+        *,
+        cohorts: tuple[str, ...] = (),
+        preempting: str = "",
+    ) -> None:
+        """A decision of this leadership.
+
+        `cohorts`: of its ClusterQueue, from the nearest to the root. `preempting`: the ClusterQueue for
+        which it is preempted.
+        """
+        record = self._record(admission)
+        told = _Told(admission, state, record)
+        match admission.state:
+            case "reserved":
+                self._reserved(told)
+            case "admitted":
+                self._admitted(told, cohorts)
+            case "evicted":
+                self._evicted(told, preempting)
+            case "released" | "waiting":
+                self._released(told)
+        if admission.state == "released":
+            self._records.pop((admission.cluster, told.key), None)
+
+    # One kind of decision each --------------------------------------------------------------------
+
+    def _reserved(self, told: "_Told") -> None:
+        record = told.record
+        if record.reserved_at is not None:
+            return  # Something of it is told anew.
+        record.reserved_at = told.at
+        record.cluster_queue = told.admission.cluster_queue
+        self._both("quota_reserved_workloads_total", told)
+        self._wait("quota_reserved_wait_time_seconds", told, told.since)
+
+    def _admitted(self, told: "_Told", cohorts: tuple[str, ...]) -> None:
+        self._reserved(told)
+        record = told.record
+        if record.admitted_at is None:
+            record.admitted_at = told.at
+            self._both("admitted_workloads_total", told)
+            for cohort in cohorts:
+                name = "kueue_cohort_subtree_admitted_workloads_total"
+                self._count(name, cohort, told.priority_class)
+            self._wait("admission_wait_time_seconds", told, told.since)
+            self._wait("admission_checks_wait_time_seconds", told, record.reserved_at)
+        ready_at = told.admission.pods_ready_at
+        if told.admission.pods_ready in _READY and record.ready_at is None and ready_at is not None:
+            record.ready_at = ready_at
+            self._wait("ready_wait_time_seconds", told, told.since, ready_at)
+            self._wait("admitted_until_ready_wait_time_seconds", told, record.admitted_at, ready_at)
+
+    def _evicted(self, told: "_Told", preempting: str) -> None:
+        record = told.record
+        if record.evicted_at is not None:
+            return
+        reason, cause = record.evicted_for = cause_of(told.admission)
+        record.evicted_at = told.at
+        queue, priority_class = record.cluster_queue, told.priority_class
+        self._count("kueue_evicted_workloads_total", queue, reason, cause, priority_class)
+        name = "kueue_local_queue_evicted_workloads_total"
+        self._count(name, *told.local_queue, reason, cause, priority_class)
+        if (reason, cause) not in record.told_once:
+            record.told_once.add((reason, cause))
+            self._count("kueue_evicted_workloads_once_total", queue, reason, cause, priority_class)
+        if reason == "Preempted":
+            self._count("kueue_preempted_workloads_total", preempting, told.admission.reason)
+        if record.ready_at is not None:
+            name = "kueue_pods_ready_to_evicted_time_seconds"
+            self._observe(name, (queue, reason, cause), record.ready_at, told.at)
+
+    def _released(self, told: "_Told") -> None:
+        record = told.record
+        if record.evicted_at is not None:
+            name = "kueue_workload_eviction_latency_seconds"
+            labels = (record.cluster_queue, record.evicted_for[0])
+            self._observe(name, labels, record.evicted_at, told.at)
+        if told.admission.reason == "Finished":
+            self._both("finished_workloads_total", told)
+            self._wait("execution_time_seconds", told, record.admitted_at)
+        if record.reserved_at is not None:
+            record.since = told.at
+        record.reserved_at = record.admitted_at = record.ready_at = record.evicted_at = None
+
+    # Telling --------------------------------------------------------------------------------------
+
+    def _record(self, admission: Admission) -> _Record:
+        ident = (admission.cluster, f"{admission.namespace}/{admission.name}")
+        record = self._records.get(ident)
+        if record is None or record.uid != admission.uid:
+            record = self._records[ident] = _Record(admission.uid)
+        return record
+
+    def _count(self, name: str, *labels: str) -> None:
+        self._counters[name].labels(*labels, LEADER).inc()
+
+    def _both(self, name: str, told: "_Told") -> None:
+        """Of the ClusterQueue and of the LocalQueue."""
+        self._count(f"kueue_{name}", told.record.cluster_queue, told.priority_class)
+        self._count(f"kueue_local_queue_{name}", *told.local_queue, told.priority_class)
+
+    def _wait(
+        self, name: str, told: "_Told", since: datetime | None, until: datetime | None = None
+    ) -> None:
+        at = until or told.at
+        queue = (told.record.cluster_queue, told.priority_class)
+        self._observe(f"kueue_{name}", queue, since, at)
+        local = (*told.local_queue, told.priority_class)
+        self._observe(f"kueue_local_queue_{name}", local, since, at)
+
+    def _observe(
+        self, name: str, labels: tuple[str, ...], since: datetime | None, until: datetime
+    ) -> None:
+        if since is not None:
+            seconds = max(0.0, (until - since).total_seconds())
+            self._histograms[name].labels(*labels, LEADER).observe(seconds)
+
+
+class _Told:
+    """One decision, with what the metrics say of it besides."""
+
+    __slots__ = ("admission", "record", "state")
+
+    def __init__(self, admission: Admission, state: WorkloadState | None, record: _Record) -> None:
+        self.admission = admission
+        self.state = state
+        self.record = record
+
+    @property
+    def at(self) -> datetime:
+        return self.admission.decided_at
+
+    @property
+    def key(self) -> str:
+        return f"{self.admission.namespace}/{self.admission.name}"
+
+    @property
+    def since(self) -> datetime | None:
+        """Since when it waits."""
+        created = None if self.state is None else self.state.created_at
+        return self.record.since or created
+
+    @property
+    def priority_class(self) -> str:
+        return (self.state.priority_class or "") if self.state is not None else ""
+
+    @property
+    def local_queue(self) -> tuple[str, str]:
+        """Name and namespace."""
+        return self.admission.queue, self.admission.namespace
+
+
+def cause_of(admission: Admission) -> tuple[str, str]:
+    """Reason and underlying cause of an eviction, in the words of the reference's labels."""
+    reason = admission.reason
+    if reason in _PREEMPTIONS:
+        return "Preempted", ""
+    if reason.startswith(_DUE_TO):
+        return "Deactivated", reason.removeprefix(_DUE_TO)
+    if reason == "PodsReadyTimeout":
+        return reason, "WaitForRecovery" if admission.pods_ready_at else "WaitForStart"
+    return reason, ""

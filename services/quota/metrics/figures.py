@@ -1,0 +1,253 @@
+"""How everything stands, read from the engine whenever somebody scrapes.
+
+Where one service decides for several clusters, queues of equal name are told as one: the labels are
+the reference's, which knows one cluster.
+"""
+
+import platform
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Protocol
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from services.quota.engine import QuotaEngine
+from services.quota.engine.state import ClusterQueue, LocalQueue, Place, Shard, Workload
+from services.quota.engine.tree import Node
+from services.quota.engine.views import cluster_queue_view, weighted_share
+from services.quota.metrics.catalogue import OURS, ROLE
+from services.quota.metrics.events import LEADER
+from shared.contracts.workloads import WorkloadState
+
+__all__ = ["Figures", "Source", "cohorts_of", "queue_of"]
+
+QUEUE_STATUSES: Final = ("pending", "active", "terminating")
+WHOLE: Final = ""
+"""Underlying cause of a reason that has none."""
+
+Figure = tuple[str, tuple[str, ...], float]
+"""Name of the metric, values of its labels, value."""
+
+
+class Source(Protocol):
+    """A leadership's memory, as far as it is looked at."""
+
+    @property
+    def engine(self) -> QuotaEngine:
+        """What decides."""
+
+    def states(self) -> Iterable[WorkloadState]:
+        """Every workload that is known, the finished ones included."""
+
+
+class Figures(Collector):
+    """The gauges. Without a leadership there are none but the build's."""
+
+    def __init__(self, source: Callable[[], Source | None], *, version: str) -> None:
+        self._source = source
+        self._version = version
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: so that registering does not already collect."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """All gauges as they stand."""
+        sums: dict[str, Counter[tuple[str, ...]]] = {
+            name: Counter() for name, metric in OURS.items() if metric.kind == "gauge"
+        }
+        for name, labels, value in self._figures():
+            # A sum over clusters; what is 1 for being so stays what it is.
+            sums[name][labels] += value  # type: ignore[assignment]  # Counter takes floats
+        for name, values in sums.items():
+            metric = OURS[name]
+            family = GaugeMetricFamily(name, metric.help, labels=[*metric.labels, ROLE])
+            for labels, amount in values.items():
+                family.add_metric([*labels, LEADER], amount)
+            yield family
+
+    def _figures(self) -> Iterator[Figure]:
+        yield "kueue_build_info", self._build(), 1
+        source = self._source()
+        if source is None:
+            return
+        for shard in source.engine.shards():
+            if shard.stale:
+                continue  # Its trees are built before it decides again.
+            for cq in shard.queues.values():
+                yield from _cluster_queue(cq)
+                yield from _pending(cq)
+            for tree in shard.trees.values():
+                for node in tree.nodes:
+                    if node.queue is None:
+                        yield from _cohort(node)
+            for lq in shard.local_queues.values():
+                if lq.fact is not None:
+                    yield from _local_queue(lq, shard)
+        yield from _finished(source)
+
+    def _build(self) -> tuple[str, ...]:
+        return (
+            self._version,
+            *("", ""),
+            f"python{platform.python_version()}",
+            platform.python_implementation(),
+            platform.machine(),
+        )
+
+
+def _cluster_queue(cq: ClusterQueue) -> Iterator[Figure]:
+    view = cluster_queue_view(cq)
+    cohort = cq.node.parent.name if cq.node.parent is not None else ""
+    root = cq.node.path[-1].name if cq.node.path else ""
+    yield "kueue_cluster_queue_info", (cq.name, cohort, root), 1
+    status = "active" if cq.inactive is None else "pending"
+    for each in QUEUE_STATUSES:
+        yield "kueue_cluster_queue_status", (cq.name, each), float(each == status)
+    yield "kueue_reserving_active_workloads", (cq.name,), view.reserving
+    yield "kueue_admitted_active_workloads", (cq.name,), view.admitted
+    share = weighted_share(cq.node)
+    yield "kueue_cluster_queue_weighted_share", (cq.name, cohort), share
+    for (flavor, resource), quota in cq.node.quotas.items():
+        labels = (cohort, cq.name, flavor, resource)
+        for name, amount in (
+            ("nominal_quota", quota.nominal),
+            ("borrowing_limit", quota.borrowing_limit),
+            ("lending_limit", quota.lending_limit),
+        ):
+            if amount is not None:
+                yield f"kueue_cluster_queue_{name}", labels, _units(resource, amount)
+    for name, use in (("reservation", view.reservation), ("usage", view.usage)):
+        for (flavor, resource), used in use.items():
+            labels = (cohort, cq.name, flavor, resource)
+            yield f"kueue_cluster_queue_resource_{name}", labels, _units(resource, used.total)
+
+
+def _pending(cq: ClusterQueue) -> Iterator[Figure]:
+    asked: Counter[str] = Counter()
+    statuses = Counter(dict.fromkeys(("active", "inadmissible"), 0))
+    reasons: Counter[str] = Counter()
+    for w in cq.waiting.values():
+        statuses[_status(w)] += 1
+        reasons[w.said or "PendingEvaluation"] += 1
+        for pod_set in w.fact.pod_sets if w.fact is not None else ():
+            for resource, amount in pod_set.requests.items():
+                asked[resource] += amount * pod_set.count
+    reasons["UnsatisfiedAdmissionChecks"] += sum(not w.admitted for w in cq.holders.values())
+    for status, count in statuses.items():
+        yield "kueue_pending_workloads", (cq.name, status), count
+    for reason, count in reasons.items():
+        if count:
+            yield "kueue_unadmitted_workloads", (cq.name, reason, WHOLE), count
+    for resource, amount in asked.items():
+        yield "kueue_cluster_queue_resource_pending", (cq.name, resource), _units(resource, amount)
+
+
+def _status(w: Workload) -> str:
+    parked = w.place is Place.PARKED or (w.cls is not None and w.cls.parked)
+    return "inadmissible" if parked else "active"
+
+
+def _cohort(node: Node) -> Iterator[Figure]:
+    parent = node.parent.name if node.parent is not None else ""
+    root = node.path[-1].name if node.path else node.name
+    yield "kueue_cohort_info", (node.name, parent, root), 1
+    yield "kueue_cohort_weighted_share", (node.name,), weighted_share(node)
+    for index, (flavor, resource) in enumerate(node.tree.frs):
+        labels = (node.name, flavor, resource)
+        yield "kueue_cohort_subtree_quota", labels, _units(resource, node.subtree[index])
+        reserved = sum(
+            queue.queue.holders[key].usage.get((flavor, resource), 0)
+            for queue in _queues(node)
+            if queue.queue is not None
+            for key in queue.queue.holders
+        )
+        name = "kueue_cohort_subtree_resource_reservations"
+        yield name, labels, _units(resource, reserved)
+    admitted = sum(
+        w.admitted
+        for queue in _queues(node)
+        if queue.queue is not None
+        for w in queue.queue.holders.values()
+    )
+    yield "kueue_cohort_subtree_admitted_active_workloads", (node.name,), admitted
+
+
+def _queues(node: Node) -> Iterator[Node]:
+    yield from node.queues
+    for below in node.cohorts:
+        yield from _queues(below)
+
+
+def _local_queue(lq: LocalQueue, shard: Shard) -> Iterator[Figure]:
+    assert lq.fact is not None
+    namespace, _, lq_name = lq.key.partition("/")
+    labels = (lq_name, namespace)
+    holders = [w for w in lq.members.values() if w.place is Place.HOLDING]
+    waiting = [w for w in lq.members.values() if w.place is not Place.HOLDING]
+    statuses = Counter({"active": 0, "inadmissible": 0})
+    statuses.update(_status(w) for w in waiting)
+    for status, count in statuses.items():
+        yield "kueue_local_queue_pending_workloads", (*labels, status), count
+    reasons = Counter(w.said or "PendingEvaluation" for w in waiting)
+    for reason, count in reasons.items():
+        where = (*labels, lq.fact.cluster_queue)
+        yield "kueue_local_queue_unadmitted_workloads", (*where, reason, WHOLE), count
+    yield "kueue_local_queue_reserving_active_workloads", labels, len(holders)
+    admitted = [w for w in holders if w.admitted]
+    yield "kueue_local_queue_admitted_active_workloads", labels, len(admitted)
+    cq = shard.queues.get(lq.fact.cluster_queue)
+    active = cq is not None and cq.inactive is None and lq.fact.stop == "None"
+    for each, is_so in (("True", active), ("False", not active)):
+        yield "kueue_local_queue_status", (*labels, each), float(is_so)
+    for kind, some in (("reservation", holders), ("usage", admitted)):
+        for (flavor, resource), amount in _sum(some).items():
+            name = f"kueue_local_queue_resource_{kind}"
+            yield name, (*labels, flavor, resource), _units(resource, amount)
+    if cq is not None and cq.fact.usage_based:
+        used = sum(lq.consumed.values())
+        name = "kueue_local_queue_admission_fair_sharing_usage"
+        yield name, (*labels, lq.fact.cluster_queue), used
+
+
+def _sum(workloads: Iterable[Workload]) -> Counter[tuple[str, str]]:
+    total: Counter[tuple[str, str]] = Counter()
+    for w in workloads:
+        total.update(w.usage)
+    return total
+
+
+def _finished(source: Source) -> Iterator[Figure]:
+    queues = {
+        (shard.name, key): lq.fact.cluster_queue
+        for shard in source.engine.shards()
+        for key, lq in shard.local_queues.items()
+        if lq.fact is not None
+    }
+    for state in source.states():
+        if state.phase == "finished":
+            queue = queues.get((state.cluster, f"{state.namespace}/{state.queue}"), "")
+            yield "kueue_finished_workloads", (queue,), 1
+            yield "kueue_local_queue_finished_workloads", (state.queue, state.namespace), 1
+
+
+def _units(resource: str, amount: int) -> float:
+    """As the reference tells it: CPUs, bytes, pieces."""
+    return amount / 1000 if resource == "cpu" else float(amount)
+
+
+def cohorts_of(engine: QuotaEngine, cluster: str, cluster_queue: str) -> tuple[str, ...]:
+    """The cohorts above a ClusterQueue, nearest first."""
+    for shard in engine.shards():
+        if shard.name == cluster and (cq := shard.queues.get(cluster_queue)) is not None:
+            return tuple(node.name for node in cq.node.path)
+    return ()
+
+
+def queue_of(engine: QuotaEngine, cluster: str, key: str) -> str:
+    """The ClusterQueue in which a workload waits or whose quota it has; empty: in none."""
+    for shard in engine.shards():
+        if shard.name == cluster and (w := shard.workloads.get(key)) is not None:
+            return w.held_by or (w.queue.name if w.queue is not None else "")
+    return ""
