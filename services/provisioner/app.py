@@ -22,6 +22,7 @@ from services.provisioner.usher import InSecret, Keys
 from shared.bus.port import Bus, BusError, Lease
 from shared.contracts.seal import Entropy
 from shared.runtime.host import Parts, run_service
+from shared.telemetry.tracing import NO_TRACING, Tracing
 
 __all__ = ["Provisioner", "assemble", "main"]
 
@@ -106,6 +107,7 @@ def assemble(
     keys: Keys | None = None,
     entropy: Entropy = token_bytes,
     metrics: Metrics | None = None,
+    tracing: Tracing = NO_TRACING,
 ) -> Provisioner:
     """Wire the parts. Opens nothing.
 
@@ -118,6 +120,7 @@ def assemble(
         keys=keys or InSecret(),
         entropy=entropy,
         metrics=metrics or Metrics(),
+        tracing=tracing,
     )
     return Provisioner(settings=settings, bus=bus, tools=tools, now=now, random=random)
 
@@ -151,6 +154,7 @@ def main() -> int:
             hosts=out.hosts,
             keys=out.keys,
             metrics=Metrics.exposed(),
+            tracing=parts.tracing,
             now=now,
             random=Random(),
         )

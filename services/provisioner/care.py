@@ -25,6 +25,7 @@ from services.provisioner.tender import Pace, Tender, ask
 from services.provisioner.usher import Keys, Manners, Usher
 from services.provisioner.verdicts import Cleaned, Gone, SeatReport, Sighting, Unusable
 from shared.contracts.seal import Entropy
+from shared.telemetry.tracing import NO_TRACING, Tracing
 
 __all__ = ["Care", "Tools", "spec_of"]
 
@@ -42,6 +43,7 @@ class Tools:
         keys: Keys,
         entropy: Entropy,
         metrics: Metrics,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         """`hosts` None: hosts are pretended, nobody goes there."""
         self.registry = registry
@@ -49,6 +51,7 @@ class Tools:
         self.keys = keys
         self.entropy = entropy
         self.metrics = metrics
+        self.tracing = tracing
 
 
 class Care:

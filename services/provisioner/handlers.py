@@ -24,6 +24,7 @@ from services.provisioner.metrics import UNKNOWN
 from services.provisioner.settings import ProvisionerSettings
 from services.provisioner.systems import System, user_of
 from services.provisioner.task_runs import Request
+from services.provisioner.traces import trace_end, trace_place
 from services.provisioner.upkeep import Upkeep
 from services.provisioner.verdicts import (
     Failed,
@@ -318,6 +319,8 @@ class Session:
                 states.append(state)
                 if said is None or said.state.state != state.state:
                     self._count(request, verdict, now=now)
+                    if isinstance(verdict, Placed | Failed):
+                        trace_place(self._tools.tracing, request, state, now=now)
         return states
 
     def _count(self, request: Request, verdict: Verdict, *, now: datetime) -> None:
@@ -374,6 +377,7 @@ class Session:
             if state.state == "ready":
                 seconds = (now - state.at).total_seconds()
                 self._tools.metrics.ended(self._shown(platform), seconds=seconds)
+                trace_end(self._tools.tracing, state, now=now)
         return [translate.to_released(state, now=now) for state in ended]
 
     async def _publish(self, states: Sequence[HostState]) -> None:

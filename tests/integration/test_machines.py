@@ -122,14 +122,27 @@ class Setup:
         return b"\n".join(texts)
 
 
-async def until(condition: Callable[[], Any], seconds: float = 20) -> None:
+class Traces:
+    """Keeps everything that spans say."""
+
+    def __init__(self) -> None:
+        self.spans: list[str] = []
+
+    def span(self, name: str, **said: Any) -> None:
+        self.spans.append(f"{name} {said}")
+
+    def close(self) -> None:
+        """Nothing is sent anywhere."""
+
+
+async def until(condition: Callable[[], Any], seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not await condition():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
-async def running(tmp_path: Path) -> AsyncIterator[Setup]:
+async def running(tmp_path: Path, traces: "Traces") -> AsyncIterator[Setup]:
     async with AsyncExitStack() as stack:
         url = (await stack.enter_async_context(nats_server())).url
         host = await stack.enter_async_context(ssh_host(tmp_path / "host"))
@@ -157,8 +170,11 @@ async def running(tmp_path: Path) -> AsyncIterator[Setup]:
             provisioner.assemble(
                 settings=ProvisionerSettings(sweep_seconds=1), bus=ours, providers={},
                 hosts=SshHosts(host.secrets), keys=keys, now=now, random=Random(1),
+                tracing=traces,
             ),
-            patcher.assemble(settings=PatcherSettings(), bus=theirs, kube=kube, now=now),
+            patcher.assemble(
+                settings=PatcherSettings(), bus=theirs, kube=kube, now=now, tracing=traces
+            ),
         ]  # fmt: skip
         for one in (ours, theirs, test):
             await one.start()
@@ -198,7 +214,8 @@ async def test_a_build_gets_onto_its_host_by_the_usual_script_and_no_key_is_left
         logger_factory=structlog.PrintLoggerFactory(heard), cache_logger_on_first_use=False
     )
     try:
-        async with running(tmp_path) as setup:
+        traces = Traces()
+        async with running(tmp_path, traces) as setup:
             build = await setup.begin("build")
             secret = await setup.secret("build")
             assert sorted(secret) == ["host", "otp", "otp-ca", "otp-server", "user-dir"]
@@ -235,7 +252,8 @@ async def test_a_build_gets_onto_its_host_by_the_usual_script_and_no_key_is_left
 
             async def free() -> bool:
                 marks = (await setup.kube.get(TASK_RUN, "team-a", "build"))["metadata"]
-                return not marks.get("finalizers") and not marks.get("labels")
+                left = {f"{PREFIX}target-platform": "linux-ppc64le"}
+                return not marks.get("finalizers") and marks.get("labels") == left
 
             await until(free)
             await setup.see(TASK_RUN, done(waiting))
@@ -249,7 +267,10 @@ async def test_a_build_gets_onto_its_host_by_the_usual_script_and_no_key_is_left
     finally:
         structlog.configure(**before)
         logging.getLogger().removeHandler(handler)
-    said = written + events.encode() + heard.getvalue().encode()
+    spans = "\n".join(traces.spans)
+    assert "machine allocate" in spans
+    assert "machine hold" in spans
+    said = written + events.encode() + heard.getvalue().encode() + spans.encode()
     for line in private_key.splitlines()[1:-2]:
         assert line not in said
     assert secret["otp"].encode() not in said
