@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from services.quota.engine.flavors import Assignment
+from services.quota.engine.parts import SHARING_STRATEGIES, SharingStrategy
 from services.quota.engine.preemption.candidates import Target
-from services.quota.engine.preemption.fair import STRATEGIES, Strategy
 from services.quota.engine.state import ClusterQueue, Workload
 from services.quota.engine.tree import Node, Pairs
 
@@ -35,7 +35,7 @@ class Policy:
     """What is configured for the whole engine."""
 
     fair_sharing: bool = False
-    strategies: tuple[Strategy, ...] = STRATEGIES
+    strategies: tuple[SharingStrategy, ...] = SHARING_STRATEGIES
     """Fair sharing's preemption strategies, in order."""
 
     resource_weights: "dict[str, float] | None" = None

@@ -7,6 +7,7 @@ from typing import Final, Literal, TypeAlias
 __all__ = [
     "DEFAULT_FUNGIBILITY",
     "NO_PREEMPTION",
+    "SHARING_STRATEGIES",
     "WEIGHT_ONE",
     "Assigned",
     "CheckRule",
@@ -21,6 +22,7 @@ __all__ = [
     "Requirement",
     "ResourceGroup",
     "Selector",
+    "SharingStrategy",
     "StopPolicy",
     "Taint",
     "Toleration",
@@ -36,6 +38,13 @@ StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
 CheckStatus = Literal["Pending", "Ready", "Retry", "Rejected"]
 PreemptionPolicy = Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"]
 Search = Literal["MayStopSearch", "TryNextFlavor"]
+SharingStrategy = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
+
+SHARING_STRATEGIES: Final[tuple[SharingStrategy, ...]] = (
+    "LessThanOrEqualToFinalShare",
+    "LessThanInitialShare",
+)
+"""Whom fair sharing may preempt: both, in the reference's default order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from services.quota.engine.facts import (
     Reserve,
 )
 from services.quota.engine.fair_sharing import NEGATIVE, Share, compare
-from services.quota.engine.preemption.fair import Strategy
+from services.quota.engine.parts import SharingStrategy
 from tests.unit.quota.builders import (
     CLUSTER,
     LOWER,
@@ -49,7 +49,7 @@ from tests.unit.quota.builders import (
     ],
 )
 def test_who_gives_way_under_fair_sharing(
-    strategies: tuple[Strategy, ...] | None, held_by_r: list[int], asked: int, expected: int
+    strategies: tuple[SharingStrategy, ...] | None, held_by_r: list[int], asked: int, expected: int
 ) -> None:
     policy = Policy(fair_sharing=True)
     if strategies is not None:

@@ -1,9 +1,9 @@
 """Preemption that evens out shares (`kueue.md` 2.8)."""
 
 from collections.abc import Iterator
-from typing import Final, Literal, TypeAlias
 
 from services.quota.engine.fair_sharing import NEGATIVE, Share, compare, share_of
+from services.quota.engine.parts import SharingStrategy
 from services.quota.engine.preemption.candidates import (
     Attempt,
     Target,
@@ -18,15 +18,10 @@ from services.quota.engine.preemption.candidates import (
 from services.quota.engine.state import Workload
 from services.quota.engine.tree import Node, add, remove
 
-__all__ = ["STRATEGIES", "Strategy", "fair_targets"]
-
-Strategy: TypeAlias = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
-
-STRATEGIES: Final[tuple[Strategy, ...]] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
-"""Both, in the reference's default order."""
+__all__ = ["fair_targets"]
 
 
-def fair_targets(attempt: Attempt, strategies: tuple[Strategy, ...]) -> list[Target]:
+def fair_targets(attempt: Attempt, strategies: tuple[SharingStrategy, ...]) -> list[Target]:
     """Victims whose shares stay above the preemptor's; empty: there are none."""
     candidates = _candidates(attempt)
     if not candidates:
@@ -166,7 +161,7 @@ def _below(node: Node, lca: Node) -> Node:
 
 
 def _first(
-    attempt: Attempt, candidates: list[Workload], strategy: Strategy
+    attempt: Attempt, candidates: list[Workload], strategy: SharingStrategy
 ) -> tuple[bool, list[Target], list[Workload]]:
     """(done, victims, candidates to try again with the second strategy)."""
     order = _Order(attempt, candidates)
