@@ -10,11 +10,12 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from services.ctl.definitions import apply_definitions, convert_by
+from services.ctl.dev_spokes import Spoke, hub_manifests, start_spokes
 from services.ctl.errors import CommandError, Exit
 from services.ctl.manifests import apply_manifest, apply_manifests, load_manifests
 from services.ctl.run import SERVICES, Program
@@ -79,6 +80,9 @@ class DevOptions:
     """Of simulated time."""
 
     seed: int = 0
+    spokes: int = 0
+    """So many simulated clusters beside the hub, to which it sends work."""
+
     echo: Callable[[str, str], None] | None = None
     """Gets every line that a child writes."""
 
@@ -94,6 +98,7 @@ class Running:
 
     logs: Path
     supervisor: Supervisor
+    spokes: list[Spoke] = field(default_factory=list)
 
     def kube(self) -> HttpKube:
         """A client of the cluster. Close it."""
@@ -125,8 +130,10 @@ async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
             try:
                 if options.kubeconfig is not None:
                     await apply_definitions(kube, say)
-                await apply_manifests(kube, manifests)
+                spokes = hub_manifests(options.spokes) if options.spokes else []
+                await apply_manifests(kube, [*manifests, *spokes])
                 await starter.services(nats_url, kubeconfig, kube)
+                system.spokes.extend(await starter.spokes(nats_url))
             finally:
                 await kube.close()
             _write_state(directory, system)
@@ -243,6 +250,20 @@ class _Starter:
                 await convert_by(kube, url=f"{url}{CONVERT_PATH}", authority=authority)
 
 
+    async def spokes(self, nats_url: str) -> list[Spoke]:
+        """Start as many clusters beside the hub as were asked for."""
+        return await start_spokes(
+            self._options.spokes,
+            supervisor=self.supervisor,
+            directory=self._directory,
+            environment={"SLUICE_NATS_URL": nats_url},
+            free_port=free_port,
+            answers=_answers,
+            speed=self._options.speed,
+            seed=self._options.seed,
+        )
+
+
 _PROGRAM: Final = (sys.executable, "-m", "services.ctl.main", "run")
 
 
@@ -347,5 +368,6 @@ def whereabouts(system: Running) -> list[str]:
     """Where a user finds what is running."""
     lines = [f"NATS at {system.nats_url}", f"kubeconfig {system.kubeconfig}"]
     if system.api_url is not None:
+        lines += [f"kubeconfig of {spoke.name}: {spoke.kubeconfig}" for spoke in system.spokes]
         lines.append(f"simulated cluster at {system.api_url} (kubectl --server {system.api_url} …)")
     return [*lines, f"logs in {system.logs}", "ready; Ctrl-C stops everything"]

@@ -79,6 +79,9 @@ def dev(
     ] = None,
     speed: Annotated[float, typer.Option(min=0.001, help="Of simulated time.")] = 60.0,
     seed: Annotated[int, typer.Option(help="Of the simulated cluster.")] = 0,
+    spokes: Annotated[
+        int, typer.Option(min=0, max=20, help="Simulated clusters beside it, to send work to.")
+    ] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show the services' logs.")] = False,
     nats_url: Annotated[
         str | None,
@@ -93,13 +96,15 @@ def dev(
     import asyncio  # noqa: PLC0415
 
     from services.ctl.dev import EXAMPLE, DevOptions, serve  # noqa: PLC0415
+    from services.ctl.dev_spokes import EXAMPLE as SPOKES_EXAMPLE  # noqa: PLC0415
 
     options = DevOptions(
         directory=directory,
         nats_url=nats_url,
         kubeconfig=kubeconfig,
-        manifests=tuple(manifests or ()) or (() if kubeconfig else (EXAMPLE,)),
-        rules=rules or EXAMPLE / "classifier",
+        manifests=tuple(manifests or ()) or (() if kubeconfig or spokes else (EXAMPLE,)),
+        rules=rules or (SPOKES_EXAMPLE if spokes else EXAMPLE) / "classifier",
+        spokes=spokes,
         webhook=webhook,
         speed=speed,
         seed=seed,
@@ -121,6 +126,9 @@ def demo(
             "file of cases with what is expected of each."
         ),
     ] = None,
+    spokes: Annotated[
+        int, typer.Option(min=0, max=20, help="Send everything to so many simulated spokes.")
+    ] = 0,
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running at the end.")] = False,
     directory: Directory = Path(".sluice"),
 ) -> None:
@@ -138,6 +146,7 @@ def demo(
         jobs=jobs,
         speed=speed,
         pipelineruns=pipelineruns,
+        spokes=spokes,
         keep=keep,
         directory=directory,
     )

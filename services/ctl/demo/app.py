@@ -15,9 +15,11 @@ from services.ctl.demo.check import judge
 from services.ctl.demo.create import create_all
 from services.ctl.demo.load import make_load
 from services.ctl.demo.progress import Board, follow, show
+from services.ctl.demo.spokes import run_spokes
 from services.ctl.demo.story import records, tell
 from services.ctl.demo.summary import left_behind, print_summary
 from services.ctl.dev import EXAMPLE, DevOptions, Running, running, until_signalled, whereabouts
+from services.ctl.dev_spokes import EXAMPLE as SPOKES_EXAMPLE
 from services.ctl.errors import CommandError, Exit
 from services.ctl.look import connected
 from shared.bus.port import Bus
@@ -49,6 +51,7 @@ class DemoOptions:
     jobs: int = 100
     speed: float = 60.0
     pipelineruns: Path | None = None
+    spokes: int = 0
     keep: bool = False
     directory: Path = Path(".sluice")
 
@@ -80,7 +83,9 @@ class _Demo:
         self._say("demo: starting NATS, a simulated cluster and all services")
         dev = DevOptions(
             directory=options.directory,
-            manifests=(EXAMPLE,),
+            manifests=() if options.spokes else (EXAMPLE,),
+            rules=(SPOKES_EXAMPLE if options.spokes else EXAMPLE) / "classifier",
+            spokes=options.spokes,
             speed=options.speed,
             seed=options.seed,
         )
@@ -90,11 +95,12 @@ class _Demo:
                 for line in whereabouts(system)[:-1]:
                     self._say(f"demo: {line}")
                 try:
-                    wrong = (
-                        await self._load(system)
-                        if cases is None
-                        else await run_cases(system, cases, now=_now, say=self._say)
-                    )
+                    if options.spokes:
+                        wrong = await run_spokes(system, options.seed, now=_now, say=self._say)
+                    elif cases is None:
+                        wrong = await self._load(system)
+                    else:
+                        wrong = await run_cases(system, cases, now=_now, say=self._say)
                 except (CommandError, KubeError) as error:
                     wrong = [str(error)]
                 verdict = self._verdict(wrong)

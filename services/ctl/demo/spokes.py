@@ -1,0 +1,258 @@
+"""`sluice demo --spokes N`: jobs submitted at a hub run on its spokes, and the logs say where."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import datetime
+from random import Random
+from typing import Final
+
+from services.ctl.demo.create import Submitted, create_all
+from services.ctl.demo.load import Arrival
+from services.ctl.dev import Running
+from services.ctl.look import connected
+from services.simulator.judge import checks
+from services.simulator.judge.evidence import LOGS, Evidence, gather
+from shared.bus.port import Bus, CaughtUp, Entry
+from shared.contracts import kinds, names
+from shared.contracts.effects import Dispatch
+from shared.contracts.kinds import Object
+from shared.contracts.spokes import ORIGIN
+from shared.integrations import integration_for
+
+__all__ = ["distribution", "judge", "run_spokes", "spokes_load"]
+
+NAMESPACE: Final = "team-tenant"
+QUEUE: Final = "pipelines-queue"
+RUNS: Final = 60
+JOBS: Final = 40
+ARRIVAL_SECONDS: Final = 8.0
+STUCK_SECONDS: Final = 90.0
+POLL_SECONDS: Final = 0.5
+SETTLE_SECONDS: Final = 30.0
+COPIES_MAX: Final = 1.1
+"""Copies made for each workload: the choice knows where there is room."""
+
+DURATION: Final = "simulator.sluicegate.dev/duration"
+
+
+@dataclass(slots=True)
+class _Told:
+    """What the spokes were told about one workload."""
+
+    offered: dict[str, int] = field(default_factory=dict)
+    chosen: dict[str, None] = field(default_factory=dict)
+    open: dict[str, str] = field(default_factory=dict)
+    at_once: int = 0
+    """The most spokes on which it was chosen at the same time."""
+
+
+def spokes_load(seed: int) -> list[Arrival]:
+    """PipelineRuns and Jobs for the hub's one queue, the same for the same seed."""
+    dice = Random(seed)
+    made = [_run(index, dice) for index in range(RUNS)] + [
+        _job(index, dice) for index in range(JOBS)
+    ]
+    dice.shuffle(made)
+    return [
+        Arrival(
+            after_seconds=ARRIVAL_SECONDS * index / len(made),
+            kind=kinds.JOB if obj["kind"] == kinds.JOB.kind else kinds.PIPELINE_RUN,
+            object=obj,
+            tier="",
+        )
+        for index, obj in enumerate(made)
+    ]
+
+
+async def run_spokes(
+    system: Running, seed: int, *, now: Callable[[], datetime], say: Callable[[str], None]
+) -> list[str]:
+    """Submit, wait, show the distribution; return the names of the checks that failed."""
+    arrivals = spokes_load(seed)
+    say(f"demo: creating {RUNS} PipelineRuns and {JOBS} Jobs at the hub, seed {seed}")
+    submitted: list[Submitted] = []
+    kube = system.kube()
+    try:
+        await create_all(kube, arrivals, now=now, on_submitted=submitted.append)
+        stuck = await _until_ended(system, submitted, say)
+    finally:
+        await kube.close()
+    left = await _until_clean(system)
+    async with connected(system.nats_url) as bus:
+        entries = [entry async for entry in _everything(bus)]
+    orders = [Dispatch.decode(e.data) for e in entries if e.headers.get("ce-type") == Dispatch.type]
+    say("where they ran:")
+    for line in distribution(orders):
+        say(f"  {line}")
+    say("checks, from the logs and the clusters:")
+    found = judge(gather(entries), orders, submitted, stuck=stuck, left=left)
+    for name, wrong in found.items():
+        say(f"  {'FAILED ' if wrong else 'ok     '} {name}")
+        for sentence in wrong[:5]:
+            say(f"            {sentence}")
+    return [name for name, wrong in found.items() if wrong]
+
+
+def distribution(orders: Iterable[Dispatch]) -> list[str]:
+    """A line for each spoke: how many were chosen there, and a bar."""
+    chosen = Counter(order.spoke for order in orders if order.state == "chosen")
+    most = max(chosen.values(), default=1)
+    return [
+        f"{spoke:<10} {count:4}  {'#' * round(40 * count / most)}"
+        for spoke, count in sorted(chosen.items())
+    ]
+
+
+def judge(
+    evidence: Evidence,
+    orders: Iterable[Dispatch],
+    submitted: Iterable[Submitted],
+    *,
+    stuck: Iterable[str],
+    left: Iterable[str],
+) -> dict[str, list[str]]:
+    """What is wrong, by the name of the check."""
+    told: dict[str, _Told] = {}
+    for order in orders:
+        of = told.setdefault(f"{order.namespace}/{order.name}", _Told())
+        if order.state == "offered":
+            of.offered[order.spoke] = of.offered.get(order.spoke, 0) + 1
+        of.open[order.spoke] = order.state
+        if order.state == "chosen":
+            of.chosen[order.spoke] = None
+        running = [spoke for spoke, state in of.open.items() if state == "chosen"]
+        of.at_once = max(of.at_once, len(running))
+    copies = sum(sum(of.offered.values()) for of in told.values())
+    wanted = {one.uid: one.name for one in submitted if one.object is not None}
+    refused = [f"{one.name} was refused: {one.refusal}" for one in submitted if one.object is None]
+    used = {spoke for of in told.values() for spoke in of.chosen}
+    return {
+        "nothing lost: everything submitted ran to its end on a spoke": [
+            *refused,
+            *(f"{name} has not ended" for name in stuck),
+            *checks.none_lost(evidence, wanted, finished=True),
+            *checks.nothing_dead(evidence),
+            *(f"{name} was chosen nowhere" for name, of in told.items() if not of.chosen),
+            *([] if len(told) == len(wanted) else [f"{len(told)} of {len(wanted)} were sent away"]),
+        ],
+        "nobody ran on two spokes": [
+            f"{name} was chosen on {of.at_once} spokes at once"
+            for name, of in told.items()
+            if of.at_once > 1
+        ],
+        "no quota exceeded, neither the hub's nor a spoke's": checks.quotas_respected(evidence),
+        "nothing ran without quota, and all quota was given back": [
+            *checks.none_runs_without_leave(evidence),
+            *checks.quota_given_back(evidence),
+        ],
+        f"at most {COPIES_MAX} copies were made for a workload, on average": (
+            [f"{copies} copies for {len(told)} workloads"]
+            if copies > COPIES_MAX * max(1, len(told))
+            else []
+        ),
+        "every spoke had a share": [] if len(used) > 1 else [f"only {sorted(used)} were used"],
+        "no copy is left behind": list(left),
+    }
+
+
+async def _until_ended(
+    system: Running, submitted: list[Submitted], say: Callable[[str], None]
+) -> list[str]:
+    """Wait until all have ended at the hub; those that get nowhere."""
+    loop = asyncio.get_running_loop()
+    since, before, told = loop.time(), -1, 0.0
+    kube = system.kube()
+    try:
+        while True:
+            left = []
+            for kind in (kinds.JOB, kinds.PIPELINE_RUN):
+                integration = integration_for(group=kind.group, kind=kind.kind)
+                assert integration is not None
+                found = (await kube.list(kind, namespace=NAMESPACE)).items
+                left += [
+                    f"{kind.kind} {obj['metadata']['name']}"
+                    for obj in found
+                    if integration.finish(obj) is None
+                ]
+            if len(left) != before:
+                before, since = len(left), loop.time()
+            if loop.time() - told > 5:
+                told = loop.time()
+                say(f"  {len(submitted) - len(left)} of {len(submitted)} have ended")
+            if not left or loop.time() - since > STUCK_SECONDS:
+                return left
+            await asyncio.sleep(POLL_SECONDS)
+    finally:
+        await kube.close()
+
+
+async def _until_clean(system: Running) -> list[str]:
+    """Wait until the copies are gone; what is left in the end."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + SETTLE_SECONDS
+    while True:
+        left = []
+        for spoke in system.spokes:
+            kube = spoke.kube()
+            try:
+                for kind in (kinds.JOB, kinds.PIPELINE_RUN):
+                    found = (await kube.list(kind, labels=ORIGIN)).items
+                    left += [f"{kind.kind} {o['metadata']['name']} on {spoke.name}" for o in found]
+            finally:
+                await kube.close()
+        if not left or loop.time() > until:
+            return left
+        await asyncio.sleep(POLL_SECONDS)
+
+
+async def _everything(bus: Bus) -> AsyncIterator[Entry]:
+    for log in (*LOGS, "DISPATCHES"):
+        async with aclosing(bus.replay(log)) as entries:
+            async for entry in entries:
+                if isinstance(entry, CaughtUp):
+                    break
+                yield entry
+
+
+def _run(index: int, dice: Random) -> Object:
+    step: Object = {"name": "work", "image": "registry.example/work:1"}
+    return {
+        "apiVersion": kinds.PIPELINE_RUN.api_version,
+        "kind": kinds.PIPELINE_RUN.kind,
+        "metadata": {
+            "namespace": NAMESPACE,
+            "name": f"build-{index:03d}",
+            "annotations": {DURATION: f"{dice.uniform(60, 240):.0f}s"},
+        },
+        "spec": {"pipelineSpec": {"tasks": [{"name": "build", "taskSpec": {"steps": [step]}}]}},
+    }
+
+
+def _job(index: int, dice: Random) -> Object:
+    container: Object = {
+        "name": "work",
+        "image": "registry.example/batch:1",
+        "resources": {"requests": {"cpu": str(dice.choice((1, 1, 2)))}},
+    }
+    template = {
+        "metadata": {"annotations": {DURATION: f"{dice.uniform(60, 240):.0f}s"}},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+    return {
+        "apiVersion": kinds.JOB.api_version,
+        "kind": kinds.JOB.kind,
+        "metadata": {
+            "namespace": NAMESPACE,
+            "name": f"batch-{index:03d}",
+            "labels": {names.QUEUE: QUEUE},
+        },
+        "spec": {
+            "managedBy": "kueue.x-k8s.io/multikueue",
+            "parallelism": 1,
+            "completions": 1,
+            "template": template,
+        },
+    }
