@@ -1,0 +1,198 @@
+"""Delays and time limits on real processes and a real broker: killing quota or NATS moves none of them."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+
+from services.ctl.dev import BROKER, DevOptions, Running, running
+from services.ctl.look import connected
+from services.quota.life import backoff_seconds
+from shared.bus.port import CaughtUp
+from shared.contracts import kinds
+from shared.contracts.admissions import Admission
+from shared.contracts.kinds import Object
+from shared.kube.client import HttpKube
+from shared.settings.configuration import RequeuingStrategy
+from tests.conformance.seeds.stage import job, pool
+
+SECONDS_MAX = 240
+PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS, BASE_SECONDS, LIMIT = 3, 4, 2
+LIMIT_SECONDS = 12
+NAMESPACE = "team-a"
+WAIT = {
+    "timeout": f"{TIMEOUT_SECONDS}s",
+    "requeuingStrategy": {"backoffLimitCount": LIMIT, "backoffBaseSeconds": BASE_SECONDS},
+}
+
+
+class Story:
+    """One workload of a running system."""
+
+    def __init__(self, system: Running, kube: HttpKube, prefix: str) -> None:
+        self._system = system
+        self._kube = kube
+        self._prefix = prefix
+
+    async def kill(self, *names: str) -> None:
+        """SIGKILL, as an out-of-memory killer would: nothing can be said any more."""
+        for name in names:
+            pid = self._system.supervisor.pid(name)
+            assert pid is not None, f"{name} does not run"
+            os.kill(pid, signal.SIGKILL)
+
+    async def workload(self) -> Object:
+        listing = await self._kube.list(kinds.WORKLOAD, namespace=NAMESPACE)
+        found = [w for w in listing.items if w["metadata"]["name"].startswith(self._prefix)]
+        return found[0] if found else {}
+
+    async def condition(self, type_: str) -> Object:
+        conditions = ((await self.workload()).get("status") or {}).get("conditions") or []
+        return next((c for c in conditions if c["type"] == type_), {})
+
+    async def until(self, what: Callable[[], Awaitable[bool]]) -> None:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await what():  # noqa: ASYNC110 - the condition is in another process
+                await asyncio.sleep(0.1)
+
+    async def until_admitted(self) -> datetime:
+        async def admitted() -> bool:
+            return (await self.condition("Admitted")).get("status") == "True"
+
+        await self.until(admitted)
+        since = (await self.condition("Admitted"))["lastTransitionTime"]
+        return datetime.fromisoformat(since)
+
+    async def until_backs_off(self, count: int) -> datetime:
+        """When it may queue again."""
+
+        async def state() -> Object:
+            status = (await self.workload()).get("status") or {}
+            return status.get("requeueState") or {}
+
+        async def backs_off() -> bool:
+            found = await state()
+            return found.get("count") == count and "requeueAt" in found
+
+        await self.until(backs_off)
+        return datetime.fromisoformat((await state())["requeueAt"])
+
+    async def until_put_out(self, cause: str) -> datetime:
+        async def put_out() -> bool:
+            return (await self.workload())["spec"].get("active") is False
+
+        await self.until(put_out)
+        evicted = await self.condition("Evicted")
+        assert evicted["reason"] == f"DeactivatedDueTo{cause}"
+        return datetime.fromisoformat(evicted["lastTransitionTime"])
+
+
+@pytest.fixture
+def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DevOptions:
+    configuration = tmp_path / "controller_manager_config.yaml"
+    configuration.write_text(yaml.safe_dump({"waitForPodsReady": WAIT}))
+    monkeypatch.setenv("SLUICE_CONFIGURATION", str(configuration))
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    manifests = tmp_path / "queues.yaml"
+    manifests.write_text(
+        yaml.safe_dump_all([namespace, *pool("q", {"cpu": 1}), *pool("p", {"cpu": 1})])
+    )
+    return DevOptions(directory=tmp_path / "dev", manifests=(manifests,), speed=60.0, seed=7)
+
+
+async def decisions(system: Running, prefix: str) -> list[Admission]:
+    """Everything that was ever decided about a workload."""
+    found = []
+    async with (
+        connected(system.nats_url) as bus,
+        aclosing(bus.replay("ADMISSIONS", "sluice.admission.>")) as items,
+    ):
+        async for item in items:
+            if isinstance(item, CaughtUp):
+                break
+            found.append(Admission.decode(item.data))
+    return [a for a in found if a.name.startswith(prefix)]
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+async def test_back_off_and_timeouts_hold_over_kill_9_of_quota_and_of_nats(
+    options: DevOptions,
+) -> None:
+    nowhere = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}
+    async with running(options, lambda _: None) as system:
+        kube = system.kube()
+        try:
+            stuck = Story(system, kube, "job-stuck-")
+            await kube.create(kinds.JOB, job("stuck", "q", {"cpu": 1}, pod=nowhere))
+            for count in range(1, LIMIT + 1):
+                admitted = await stuck.until_admitted()
+                await stuck.kill("quota")
+                requeue_at = await stuck.until_backs_off(count)
+                evicted = await stuck.condition("Evicted")
+                assert evicted["reason"] == "PodsReadyTimeout"
+                at = datetime.fromisoformat(evicted["lastTransitionTime"])
+                assert (at - admitted).total_seconds() >= TIMEOUT_SECONDS - 1
+                await stuck.kill(BROKER, "quota")
+                assert await stuck.until_admitted() >= requeue_at
+            await stuck.kill(BROKER)
+            await stuck.until_put_out("RequeuingLimitExceeded")
+            await stuck.kill("quota")
+            status = (await stuck.workload())["status"]
+            assert "requeueState" not in status
+            told = await decisions(system, "job-stuck-")
+        finally:
+            await kube.close()
+    judge(told)
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+async def test_the_execution_time_is_counted_on_while_quota_and_nats_are_killed(
+    options: DevOptions,
+) -> None:
+    limit = {"kueue.x-k8s.io/max-exec-time-seconds": str(LIMIT_SECONDS)}
+    async with running(options, lambda _: None) as system:
+        kube = system.kube()
+        try:
+            long = Story(system, kube, "job-long-")
+            await kube.create(kinds.JOB, job("long", "p", {"cpu": 1}, seconds=10**6, labels=limit))
+            admitted = await long.until_admitted()
+            await asyncio.sleep(LIMIT_SECONDS / 4)
+            await long.kill("quota", BROKER)
+            evicted = await long.until_put_out("MaximumExecutionTimeExceeded")
+            assert (evicted - admitted).total_seconds() >= LIMIT_SECONDS - 1
+        finally:
+            await kube.close()
+
+
+def judge(told: list[Admission]) -> None:
+    """Over all kills each timeout was counted once, and no delay was shortened."""
+    strategy = RequeuingStrategy(backoff_base_seconds=BASE_SECONDS)
+    timeouts = [
+        b for a, b in pairwise(told) if a.state == "admitted" and b.reason == "PodsReadyTimeout"
+    ]
+    assert [a.requeue_count for a in timeouts] == list(range(1, LIMIT + 1))
+    for eviction in timeouts:
+        assert eviction.admitted_at is not None
+        assert eviction.requeue_at is not None
+        ran = (eviction.decided_at - eviction.admitted_at).total_seconds()
+        assert ran >= TIMEOUT_SECONDS
+        delay = (eviction.requeue_at - eviction.decided_at).total_seconds()
+        expected = backoff_seconds(strategy, eviction.uid, eviction.requeue_count)
+        assert delay == pytest.approx(expected, abs=1e-3)
+    requeue_at = None
+    for decision in told:
+        if decision.state == "admitted" and requeue_at is not None:
+            assert decision.admitted_at is not None
+            assert decision.admitted_at >= requeue_at
+        requeue_at = decision.requeue_at or requeue_at
+    out = [a for a in told if a.reason == "DeactivatedDueToRequeuingLimitExceeded"]
+    assert [a.deactivate for a in out] == [True, False], "put out once, and then confirmed"
+    assert {(a.requeue_count, a.requeue_at) for a in out} == {(0, None)}
