@@ -15,8 +15,10 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec
 
+from services.simulator.manifests import read_folder
 from services.simulator.scenarios.town import RULES, Town
 from shared.contracts import kinds
 from shared.contracts.kinds import Kind, Object
@@ -25,7 +27,7 @@ from shared.kube.port import NotFoundError
 from shared.settings.configuration import Configuration
 from shared.testing.world.world import World
 
-__all__ = ["Stage", "job", "pipeline_run", "pool", "priority", "story"]
+__all__ = ["EXAMPLES", "Stage", "example", "job", "pipeline_run", "pool", "priority", "story"]
 
 P = ParamSpec("P")
 
@@ -33,6 +35,7 @@ PATIENCE_SECONDS: Final = 120.0
 LINE_MAX: Final = 240
 DURATION: Final = "simulator.sluicegate.dev/duration"
 SERVICES: Final = ("watcher", "classifier", "quota", "patcher")
+EXAMPLES: Final = Path(__file__).parents[3] / "deploy" / "examples" / "seeds"
 JOBS: Final = ("Job", "PipelineRun", "Workload")
 KINDS: Final = {
     (kind.group, kind.kind): kind for kind in vars(kinds).values() if isinstance(kind, Kind)
@@ -243,6 +246,11 @@ def story(
 
 
 # What manifests have in common ---------------------------------------------------------------------
+
+
+def example(name: str) -> list[Object]:
+    """The manifests of a file in `deploy/examples/seeds`: those of the documents."""
+    return [obj for _, obj in read_folder(EXAMPLES / name)]
 
 
 def pool(

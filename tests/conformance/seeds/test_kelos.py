@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from services.simulator.manifests import read_folder
 from shared.contracts import kinds, names
 from shared.contracts.kinds import Object
 from shared.contracts.windows import CONTROLLER, WINDOWS
-from tests.conformance.seeds.says import FOLDER, says
-from tests.conformance.seeds.stage import Stage, job, pool, story
+from tests.conformance.seeds.says import says
+from tests.conformance.seeds.stage import Stage, example, job, pool, story
 
-EXAMPLES = FOLDER.parents[2] / "deploy" / "examples" / "seeds"
 NAMESPACE = "kelos-system"
 SMALL = {"cpu": 1, "memory": "1Gi"}
 TASKS = {
@@ -43,10 +41,6 @@ TASKS = {
         ],
     },
 }
-
-
-def example(name: str) -> list[Object]:
-    return [obj for _, obj in read_folder(EXAMPLES / name)]
 
 
 async def task(stage: Stage, name: str, queue: str | None, **more: Any) -> Object:

@@ -1,10 +1,46 @@
-"""Document 000: PipelineRuns wait for slots of one queue."""
+"""Document 000: PipelineRuns are held, wait for slots of one queue, and go by priority."""
 
-from tests.conformance.seeds.says import says
-from tests.conformance.seeds.stage import Stage, pipeline_run, pool, story
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+
+from services.classifier.cel import CelEngine
+from services.classifier.mutate import mutate
+from services.classifier.rules import parse_rules
+from shared.contracts import kinds, names
+from shared.contracts.kinds import Object
+from tests.conformance.classification import compare_pipeline_runs
+from tests.conformance.seeds.says import FOLDER, says
+from tests.conformance.seeds.stage import Stage, example, pipeline_run, pool, priority, story
 
 SLOT = "tekton.dev/pipelineruns"
 QUEUE = "pipelines-queue"
+TENANT = "my-team-tenant"
+SAMPLES = FOLDER.parent / "samples" / "classification" / "konflux_cases.yaml"
+PRODUCTION = Path("deploy/examples/konflux/classifier/config.yaml").read_text()
+"""The configuration of the document, unchanged."""
+
+CLASSES = {
+    "konflux-release": 1000,
+    "konflux-tenant-release": 900,
+    "konflux-post-merge-test": 800,
+    "konflux-post-merge-build": 700,
+    "konflux-pre-merge-test": 600,
+    "konflux-pre-merge-build": 500,
+    "konflux-default": 400,
+    "konflux-dependency-update": 300,
+}
+
+
+def of_size(manifests: list[Object], slots: int) -> list[Object]:
+    """The document's queue with fewer slots than 200, so that a test is short."""
+    for obj in manifests:
+        if obj["kind"] == "ClusterQueue":
+            [group] = obj["spec"]["resourceGroups"]
+            group["flavors"][0]["resources"][0]["nominalQuota"] = slots
+    return manifests
 
 
 @says("000:9-11", "000:62")
@@ -21,3 +57,400 @@ async def test_only_a_controlled_number_of_pipeline_runs_is_active_and_the_next_
 
     await stage.until_finished(*runs[:2])
     await stage.until_admitted(runs[2])
+
+
+@says("000:9-11", "000:40-60")
+@story()
+async def test_the_manifest_limits_the_cluster_to_200_runs_and_a_burst_waits_at_its_limit(
+    stage: Stage,
+) -> None:
+    manifests = example("010-pipeline-quota.yaml")
+    [queue] = [obj for obj in manifests if obj["kind"] == "ClusterQueue"]
+    [flavor] = queue["spec"]["resourceGroups"][0]["flavors"]
+    assert flavor["resources"] == [{"name": SLOT, "nominalQuota": 200}]
+
+    await stage.create(*of_size(manifests, 20))  # A tenth, so that it is played sooner.
+    for number in range(25):
+        run = pipeline_run(f"run-{number}", namespace=TENANT)
+        await stage.kube.create(kinds.PIPELINE_RUN, run)
+
+    async def active() -> int:
+        runs = (await stage.kube.list(kinds.PIPELINE_RUN, namespace=TENANT)).items
+        return sum((run.get("status") or {}).get("startTime") is not None for run in runs)
+
+    async def full() -> bool:
+        return await active() == 20
+
+    await stage.until(full)
+    await stage.settle(60)
+    assert await active() == 20
+
+
+@says("000:13")
+@story()
+async def test_a_run_that_waits_does_not_run_into_its_timeout(stage: Stage) -> None:
+    await stage.create(*pool("cluster-pipeline-queue", {SLOT: 1}, local=QUEUE))
+    first = await stage.create(pipeline_run("first", seconds=300))
+    await stage.until_admitted(first)
+    second = await stage.create(pipeline_run("second", seconds=60, timeouts={"pipeline": "2m"}))
+
+    await stage.until_finished(first, second)
+    finished = await stage.condition(second, "Finished")
+    assert (finished["status"], finished["reason"]) == ("True", "Succeeded")
+
+
+@says("000:21-30", "000:32")
+@story()
+async def test_a_created_run_is_set_to_pending_gets_a_queue_and_a_workload_and_starts_when_admitted(
+    stage: Stage,
+) -> None:
+    await stage.create(*pool("cluster-pipeline-queue", {SLOT: 1}, local=QUEUE))
+    run = await stage.create(pipeline_run("run", seconds=60))
+    assert run["spec"]["status"] == "PipelineRunPending"
+    assert run["metadata"]["labels"][names.QUEUE] == QUEUE
+
+    await stage.until_admitted(run)
+    [pod_set] = (await stage.workload(run))["spec"]["podSets"]
+    [container] = pod_set["template"]["spec"]["containers"]
+    assert (pod_set["count"], container["resources"]["requests"]) == (1, {SLOT: "1"})
+    await stage.until(partial(stage.runs, run))
+    await stage.until_finished(run)
+
+
+@says("000:36-38")
+@story(rules="queueName: other-queue\n")
+async def test_runs_go_to_the_local_queue_that_is_configured(stage: Stage) -> None:
+    await stage.create(*pool("cluster-pipeline-queue", {SLOT: 1}, local="other-queue"))
+    run = await stage.create(pipeline_run("run"))
+
+    await stage.until_admitted(run)
+    assert run["metadata"]["labels"][names.QUEUE] == "other-queue"
+
+
+@says("000:64-72", "000:74")
+@story()
+async def test_local_queues_of_all_tenants_share_the_quota_of_one_cluster_queue(
+    stage: Stage,
+) -> None:
+    other = pool("cluster-pipeline-queue", {}, namespaces=("other-tenant",), local=QUEUE)[-1]
+    await stage.create(*of_size(example("010-pipeline-quota.yaml"), 2), other)
+    runs = [
+        await stage.create(pipeline_run("run", namespace=TENANT)),
+        await stage.create(pipeline_run("run", namespace="other-tenant")),
+    ]
+    late = [
+        await stage.create(pipeline_run("late", namespace=TENANT)),
+        await stage.create(pipeline_run("late", namespace="other-tenant")),
+    ]
+
+    await stage.until_admitted(*runs)
+    await stage.until_waits(late[0], "insufficient unused quota")
+    await stage.settle(60)
+    assert not await stage.is_admitted(late[0])
+    assert not await stage.is_admitted(late[1])
+
+
+@says("000:64-72")
+@story()
+async def test_a_run_of_a_tenant_without_a_queue_waits_and_is_told(stage: Stage) -> None:
+    await stage.create(*example("010-pipeline-quota.yaml"))
+    run = await stage.create(pipeline_run("run", namespace="new-tenant"))
+
+    await stage.until_waits(run, "LocalQueue pipelines-queue doesn't exist")
+    queue = pool("cluster-pipeline-queue", {}, namespaces=("new-tenant",), local=QUEUE)[-1]
+    await stage.create(queue)
+    await stage.until_admitted(run)
+
+
+@says("000:80-88", "000:90-147")
+def test_the_classes_have_the_values_of_the_table() -> None:
+    made = example("011-priority-classes.yaml")
+    assert {obj["metadata"]["name"]: obj["value"] for obj in made} == CLASSES
+
+
+@says("000:19", "000:76-78")
+@story(rules=PRODUCTION)
+async def test_critical_runs_go_first_whatever_the_order_of_their_creation(stage: Stage) -> None:
+    await stage.create(
+        *of_size(example("010-pipeline-quota.yaml"), 1), *example("011-priority-classes.yaml")
+    )
+
+    def typed(name: str, **labels: str) -> Object:
+        there = {key.replace("__", "/").replace("_", "."): value for key, value in labels.items()}
+        return pipeline_run(name, namespace=TENANT, seconds=30, labels=there)
+
+    pac, test = (
+        "pipelinesascode.tekton.dev/event-type",
+        "pac.test.appstudio.openshift.io/event-type",
+    )
+    service = "appstudio.openshift.io/service"
+    wanted = [
+        pipeline_run("full", namespace=TENANT, seconds=30),
+        typed("nudge", **{"build.appstudio.openshift.io/type": "nudge"}),
+        typed("other"),
+        typed("pull", **{pac: "pull_request"}),
+        typed("pull-test", **{test: "pull_request"}),
+        typed("push", **{pac: "push"}),
+        typed("push-test", **{test: "push"}),
+        typed(
+            "release",
+            **{service: "release", "pipelines.appstudio.openshift.io/type": "managed"},
+        ),
+    ]
+    runs = [await stage.create(run) for run in wanted]
+
+    await stage.until_finished(*runs, seconds=900)
+    fresh = [await stage.fresh(run) for run in runs]
+    started = [(run["status"]["startTime"], run["metadata"]["name"]) for run in fresh]
+    assert [name for _, name in sorted(started)] == [
+        "full",
+        "release",
+        "push-test",
+        "push",
+        "pull-test",
+        "pull",
+        "other",
+        "nudge",
+    ]
+
+
+@says("000:149-151", "000:299-307")
+def test_every_run_of_the_sample_gets_class_and_requests_by_configuration() -> None:
+    rules = parse_rules(PRODUCTION, CelEngine())
+    cases = yaml.safe_load(SAMPLES.read_text())["cases"]
+
+    outcomes = list(compare_pipeline_runs(cases, rules))
+
+    assert [outcome for outcome in outcomes if not outcome.matches] == []
+    assert {outcome.expected.get("priorityClass") for outcome in outcomes} >= {
+        "konflux-release",
+        "konflux-dependency-update",
+        "konflux-default",
+    }
+
+
+def classified(**run: object) -> tuple[str, dict[str, str]]:
+    """The class that the production configuration gives to a run, and its requests."""
+    rules = parse_rules(PRODUCTION, CelEngine())
+    made = mutate(pipeline_run("run", **run), rules, namespace="team-a").object["metadata"]  # type: ignore[arg-type]
+    prefix = names.REQUESTS_PREFIX
+    requests = {
+        key.removeprefix(prefix): value
+        for key, value in made["annotations"].items()
+        if key.startswith(prefix)
+    }
+    return made["labels"][names.PRIORITY_CLASS_LABEL], requests
+
+
+def platforms(*values: str) -> Object:
+    return {"params": [{"name": "build-platforms", "value": list(values)}]}
+
+
+def by_task(*values: str) -> Object:
+    tasks = [
+        {
+            "name": f"task-{number}",
+            "taskSpec": {"steps": [{"name": "s", "image": "i"}]},
+            "params": [{"name": "PLATFORM", "value": value}],
+        }
+        for number, value in enumerate(values)
+    ]
+    return {"pipelineSpec": {"tasks": tasks}}
+
+
+@says("000:155-168", "000:170-191")
+def test_each_platform_in_build_platforms_is_a_slot_and_those_of_aws_need_an_address_too() -> None:
+    _, requests = classified(**platforms("linux/arm64", "linux/s390x", "linux-mlarge/amd64_x"))
+    assert requests == {
+        "linux-arm64": "1",
+        "linux-s390x": "1",
+        "linux-mlarge-amd64-x": "1",
+        "aws-ip": "2",
+    }
+
+
+@says("000:193-210", "000:212-241")
+def test_platforms_that_tasks_name_count_where_the_run_lists_none() -> None:
+    _, requests = classified(**by_task("linux/arm64", "linux/arm64", "linux/ppc64le"))
+    assert requests == {"linux-arm64": "2", "linux-ppc64le": "1", "aws-ip": "2"}
+
+
+@says("000:193-210", "000:212-241")
+def test_platforms_that_tasks_name_do_not_count_where_the_run_lists_some() -> None:
+    _, requests = classified(**platforms("localhost"), **by_task("linux/arm64"))
+    assert requests == {"localhost": "1"}
+
+
+MATCHES: dict[str, tuple[Object, str]] = {
+    "a nudge": ({"build.appstudio.openshift.io/type": "nudge"}, "konflux-dependency-update"),
+    "a push": ({"pipelinesascode.tekton.dev/event-type": "push"}, "konflux-post-merge-build"),
+    "a merge request": (
+        {"pipelinesascode.tekton.dev/event-type": "Merge_Request"},
+        "konflux-pre-merge-build",
+    ),
+    "an integration test of a push": (
+        {"pac.test.appstudio.openshift.io/event-type": "push"},
+        "konflux-post-merge-test",
+    ),
+    "an integration test of a pull request": (
+        {"pac.test.appstudio.openshift.io/event-type": "pull_request"},
+        "konflux-pre-merge-test",
+    ),
+    "a managed release": (
+        {
+            "appstudio.openshift.io/service": "release",
+            "pipelines.appstudio.openshift.io/type": "managed",
+        },
+        "konflux-release",
+    ),
+    "a release of the tenant": (
+        {
+            "appstudio.openshift.io/service": "release",
+            "release.appstudio.openshift.io/namespace": "team-a",
+        },
+        "konflux-tenant-release",
+    ),
+    "a release of another tenant": (
+        {
+            "appstudio.openshift.io/service": "release",
+            "release.appstudio.openshift.io/namespace": "team-b",
+        },
+        "konflux-default",
+    ),
+    "an internal service": (
+        {"internal-services.appstudio.openshift.io/pipelinerun-uid": "u"},
+        "konflux-release",
+    ),
+    "anything else": ({"app": "x"}, "konflux-default"),
+}
+
+
+@says(
+    "000:249-254",
+    "000:256-269",
+    "000:271-276",
+    "000:278-283",
+    "000:287-289",
+    "000:291",
+    "000:299-307",
+)
+@pytest.mark.parametrize("case", MATCHES.values(), ids=MATCHES)
+def test_each_type_of_run_gets_its_tier(case: tuple[Object, str]) -> None:
+    labels, wanted = case
+    assert classified(labels=labels)[0] == wanted
+
+
+@says("000:243-247", "000:285", "000:297")
+@story(rules=PRODUCTION)
+async def test_a_quota_on_mintmaker_limits_dependency_updates_and_leaves_room_for_others(
+    stage: Stage,
+) -> None:
+    both = ("mintmaker", "team-a")
+    quota = {SLOT: 5, "mintmaker": 2}
+    await stage.create(*pool("builds", quota, namespaces=both, local=QUEUE))
+    await stage.create(*example("011-priority-classes.yaml"))
+    updates = [
+        await stage.create(pipeline_run(f"update-{n}", namespace="mintmaker")) for n in range(4)
+    ]
+    build = await stage.create(pipeline_run("build", namespace="team-a"))
+
+    await stage.until_admitted(build, *updates[:2])
+    await stage.until_waits(updates[2], "insufficient unused quota for mintmaker")
+    await stage.settle(60)
+    assert [await stage.runs(one) for one in updates] == [True, True, False, False]
+    labels = updates[0]["metadata"]["labels"]
+    assert labels[names.PRIORITY_CLASS_LABEL] == "konflux-dependency-update"
+
+
+# What becomes of running ones -----------------------------------------------------------------------
+
+
+def contested(*, opted_in: str = "") -> list[Object]:
+    """A queue of one slot in which the higher priority preempts, with the annotation on its door."""
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    made = pool("builds", {SLOT: 1}, local=QUEUE, preemption=preemption)
+    if opted_in:
+        made[-1]["metadata"]["annotations"] = {names.ON_PREEMPTION: opted_in}
+    return [*made, priority("low", 1), priority("high", 100)]
+
+
+def by_class(name: str, class_: str, **more: str) -> Object:
+    labels = {names.PRIORITY_CLASS_LABEL: class_, **more}
+    return pipeline_run(name, seconds=60, labels=labels, params=[{"name": "a", "value": "b"}])
+
+
+@says("000:19")
+@story()
+async def test_a_running_pipeline_run_is_not_preempted_unless_its_queue_says_so(
+    stage: Stage,
+) -> None:
+    await stage.create(*contested())
+    low = await stage.create(by_class("low", "low"))
+    await stage.until_admitted(low)
+    await stage.settle()
+    high = await stage.create(by_class("high", "high"))
+
+    await stage.until_waits(high, "insufficient unused quota")
+    await stage.until_finished(low, high)
+    assert (await stage.condition(low, "Finished"))["reason"] == "Succeeded"
+    assert await stage.condition(low, "Evicted") == {}
+
+
+@says("000:19")
+@story()
+async def test_where_its_queue_says_so_a_running_pipeline_run_is_stopped_and_a_copy_waits(
+    stage: Stage,
+) -> None:
+    await stage.create(*contested(opted_in=names.STOP_AND_RECREATE))
+    low = await stage.create(by_class("low", "low", team="x"))
+    await stage.until_admitted(low)
+    await stage.settle()
+    high = await stage.create(by_class("high", "high"))
+
+    await stage.until_admitted(high)
+    stopped = await stage.fresh(low)
+    copies = (await stage.kube.list(kinds.PIPELINE_RUN, labels="team=x")).items
+    [copy] = [one for one in copies if one["metadata"]["uid"] != low["metadata"]["uid"]]
+    noted = copy["metadata"]["annotations"]
+    assert stopped["spec"]["status"] == "CancelledRunFinally"
+    assert stopped["metadata"]["annotations"][names.RECREATED_AS] == copy["metadata"]["name"]
+    assert noted[names.RECREATED_FROM] == f"low/{low['metadata']['uid']}"
+    assert (noted[names.RECREATED_FIRST], noted[names.RECREATIONS]) == ("low", "1")
+    assert copy["metadata"]["labels"] == low["metadata"]["labels"]
+    assert copy["spec"]["params"] == low["spec"]["params"]
+
+    await stage.until_waits(copy, "insufficient unused quota")
+    await stage.until_finished(high, copy)
+    assert (await stage.condition(copy, "Finished"))["reason"] == "Succeeded"
+    assert (await stage.condition(low, "Finished"))["reason"] == "Failed"
+
+
+@says("000:19")
+@story()
+async def test_a_copy_that_is_stopped_again_keeps_count(stage: Stage) -> None:
+    await stage.create(*contested(opted_in=names.STOP_AND_RECREATE))
+    low = await stage.create(by_class("low", "low", team="x"))
+    for number in (1, 2):
+        await stage.until(partial(_one_runs, stage))
+        await stage.create(by_class(f"high-{number}", "high"))
+        await stage.until(partial(_copies, stage, number))
+    copies = (await stage.kube.list(kinds.PIPELINE_RUN, labels="team=x")).items
+    last = max(copies, key=lambda one: one["metadata"]["annotations"].get(names.RECREATIONS, "0"))
+    assert last["metadata"]["annotations"][names.RECREATED_FIRST] == low["metadata"]["name"]
+    assert last["metadata"]["annotations"][names.RECREATIONS] == "2"
+    assert last["metadata"]["name"].startswith("low-r2-")
+    await stage.until_finished(last)
+
+
+async def _one_runs(stage: Stage) -> bool:
+    runs = (await stage.kube.list(kinds.PIPELINE_RUN, labels="team=x")).items
+    return any(
+        (run.get("status") or {}).get("startTime")
+        and not (run.get("status") or {}).get("completionTime")
+        for run in runs
+    )
+
+
+async def _copies(stage: Stage, number: int) -> bool:
+    runs = (await stage.kube.list(kinds.PIPELINE_RUN, labels="team=x")).items
+    return len(runs) == number + 1
