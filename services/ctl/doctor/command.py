@@ -8,6 +8,7 @@ from services.ctl.doctor import bus
 from services.ctl.doctor.configuration import KINDS, configuration
 from services.ctl.doctor.findings import Finding
 from services.ctl.doctor.holdings import holdings
+from services.ctl.doctor.nodes import nodes
 from services.ctl.errors import Exit
 from services.ctl.get.command import read
 from services.ctl.get.picture import observed
@@ -61,6 +62,7 @@ async def examine(look: Look) -> list[Finding]:
     found += await bus.quota_answers(look)
     found += bus.dead_letters(letters)
     found += configuration(picture)
+    found += nodes(picture)
     found += holdings(picture, current())
     return sorted(found, key=lambda finding: not finding.wrong)
 

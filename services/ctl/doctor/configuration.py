@@ -21,6 +21,7 @@ KINDS: Final = (
     kinds.MULTIKUEUE_CLUSTER,
     kinds.WORKLOAD_PRIORITY_CLASS,
     kinds.PRIORITY_CLASS,
+    kinds.NODE,
 )
 """What must be read for this."""
 

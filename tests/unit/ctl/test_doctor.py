@@ -9,6 +9,7 @@ from services.ctl.doctor.bus import DEAD_SHOWN, consumer_findings, dead_letters,
 from services.ctl.doctor.configuration import configuration
 from services.ctl.doctor.findings import Finding
 from services.ctl.doctor.holdings import holdings
+from services.ctl.doctor.nodes import nodes
 from services.ctl.get.picture import Picture
 from shared.bus.look import Seen
 from shared.contracts import kinds
@@ -244,3 +245,53 @@ def test_many_dead_letters_are_counted() -> None:
     assert len(dead_letters([letter] * 3)) == 3
     *_, last = told(dead_letters([letter] * (DEAD_SHOWN + 4)))
     assert last == "dead letters: 4 more"
+
+
+# Nodes -------------------------------------------------------------------------------------------
+
+
+def node(name: str, cpu: str, **labels: str) -> Seen:
+    metadata = {"name": name, "labels": labels}
+    obj = {"metadata": metadata, "status": {"allocatable": {"cpu": cpu, "memory": "8Gi"}}}
+    return seen(
+        f"sluice.observed.hub._.{name}.{kinds.NODE.detail}",
+        group="", version="v1", kind="Node", namespace=None, name=name, object=obj,
+    )  # fmt: skip
+
+
+def queue_with(flavor: str, **nominal: str) -> Seen:
+    resources = [{"name": name, "nominalQuota": amount} for name, amount in nominal.items()]
+    flavors = [{"name": flavor, "resources": resources}]
+    return observed(kinds.CLUSTER_QUEUE, "cq", {"resourceGroups": [{"flavors": flavors}]})
+
+
+SPOT = observed(kinds.RESOURCE_FLAVOR, "spot", {"nodeLabels": {"disk": "ssd"}})
+
+NODES: list[Any] = [
+    pytest.param([SPOT, queue_with("spot", cpu="100")], [], id="nothing where no node is watched"),
+    pytest.param(
+        [node("a", "4"), node("b", "4"), queue_with("default", cpu="8")],
+        [],
+        id="nothing where the nodes hold what is promised",
+    ),
+    pytest.param(
+        [node("a", "4"), node("b", "3500m"), queue_with("default", cpu="8", slots="50")],
+        ["ResourceFlavor default: queues have 8 cpu in all, its nodes in hub 7500m"],
+        id="quota above what the nodes of a flavor have, but not slots that only quota counts",
+    ),
+    pytest.param(
+        [SPOT, node("a", "4", disk="hdd"), queue_with("spot", cpu="0")],
+        ["ResourceFlavor spot: matches no node of hub: none has disk=ssd"],
+        id="a flavor that matches no node",
+    ),
+    pytest.param(
+        [SPOT, node("a", "4", disk="ssd"), node("b", "4"), queue_with("spot", cpu="5")],
+        ["ResourceFlavor spot: queues have 5 cpu in all, its nodes in hub 4"],
+        id="quota above its own nodes, though others are there",
+    ),
+]
+
+
+@pytest.mark.parametrize(("messages", "problems"), NODES)
+def test_beside_the_nodes_the_doctor_tells(messages: list[Seen], problems: list[str]) -> None:
+    assert told(list(nodes(picture(*messages)))) == problems

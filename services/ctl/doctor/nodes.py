@@ -1,0 +1,93 @@
+"""Flavors and quotas beside the nodes that are there: labels that match none, promises above them all."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+from services.ctl.doctor.findings import Finding
+from services.ctl.get.picture import Picture, metadata_of, spec_of
+from shared.contracts import kinds
+from shared.contracts.quantities import QuantityError, amount, format_amount
+
+__all__ = ["nodes"]
+
+Json = dict[str, Any]
+
+ON_NODES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+"""Resources that every node tells. Others may be counted by nobody but quota: slots, licences."""
+
+
+def nodes(picture: Picture) -> Iterator[Finding]:
+    """Nothing for a cluster whose nodes nobody watches."""
+    for cluster in sorted({ident[0] for ident in picture.of(kinds.NODE)}):
+        yield from _flavors_without_nodes(picture, cluster)
+        yield from _quota_above_nodes(picture, cluster)
+
+
+def _nodes_of(picture: Picture, cluster: str, flavor: str) -> list[Json]:
+    """The nodes on which a workload of that flavor may run."""
+    spec = spec_of(picture.of(kinds.RESOURCE_FLAVOR).get((cluster, "", flavor)))
+    wanted = (spec.get("nodeLabels") or {}).items()
+    return [
+        node
+        for ident, node in picture.of(kinds.NODE).items()
+        if ident[0] == cluster and wanted <= (metadata_of(node).get("labels") or {}).items()
+    ]
+
+
+def _flavors_without_nodes(picture: Picture, cluster: str) -> Iterator[Finding]:
+    for ident, obj in sorted(picture.of(kinds.RESOURCE_FLAVOR).items()):
+        labels = spec_of(obj).get("nodeLabels") or {}
+        if ident[0] != cluster or not labels or _nodes_of(picture, cluster, ident[2]):
+            continue
+        text = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        yield Finding(
+            where=f"ResourceFlavor {ident[2]}",
+            problem=f"matches no node of {cluster}: none has {text}",
+            advice="label nodes so, or correct nodeLabels; what is admitted on it stays unscheduled",
+            # An autoscaler may start such nodes when they are needed.
+            wrong=False,
+        )
+
+
+def _quota_above_nodes(picture: Picture, cluster: str) -> Iterator[Finding]:
+    promised: Counter[tuple[str, str]] = Counter()
+    for kind in (kinds.CLUSTER_QUEUE, kinds.COHORT):
+        for ident, obj in picture.of(kind).items():
+            if ident[0] == cluster:
+                promised.update(_nominal(obj))
+    for (flavor, resource), nominal in sorted(promised.items()):
+        if resource not in ON_NODES:
+            continue
+        there = sum(_allocatable(node, resource) for node in _nodes_of(picture, cluster, flavor))
+        if nominal > there:
+            told, found = format_amount(resource, nominal), format_amount(resource, there)
+            yield Finding(
+                where=f"ResourceFlavor {flavor}",
+                problem=f"queues have {told} {resource} in all, its nodes in {cluster} {found}",
+                advice="lower nominalQuota, or add nodes; what is admitted above stays unscheduled",
+                wrong=False,
+            )
+
+
+def _nominal(obj: Json) -> dict[tuple[str, str], int]:
+    return {
+        (str(flavor.get("name")), str(resource.get("name"))): _amount(
+            str(resource.get("name")), resource.get("nominalQuota")
+        )
+        for group in spec_of(obj).get("resourceGroups") or []
+        for flavor in group.get("flavors") or []
+        for resource in flavor.get("resources") or []
+    }
+
+
+def _allocatable(node: Json, resource: str) -> int:
+    return _amount(resource, ((node.get("status") or {}).get("allocatable") or {}).get(resource))
+
+
+def _amount(resource: str, text: object) -> int:
+    """0 for what is not there or malformed: others tell of that."""
+    try:
+        return amount(resource, str(text)) if text is not None else 0
+    except QuantityError:
+        return 0
