@@ -124,6 +124,11 @@ class PipelineRunController(Controller):
             message = f'PipelineRun "{stored.name}" is pending'
             await self._say(stored, "Unknown", PENDING, message)
             return
+        if not started and obj["spec"].get("status") == "Cancelled":
+            # Tekton starts and ends it in one reconcile, and says both with one write.
+            message = f'PipelineRun "{stored.name}" was cancelled'
+            await self._end(stored, "False", "Cancelled", message)
+            return
         if not started:
             await self._begin(stored)
             return
@@ -330,6 +335,9 @@ class PipelineRunController(Controller):
     ) -> None:
         progress = progress or self._progress(stored)
         now = self.api.rules.now()
-        await self._say(stored, status, reason, message, progress, completionTime=now)
+        begun = (stored.obj.get("status") or {}).get("startTime") or now
+        await self._say(
+            stored, status, reason, message, progress, startTime=begun, completionTime=now
+        )
         self._coscheduling.clean(stored)
         self.forget(stored.uid)
