@@ -20,8 +20,8 @@ from services.ctl.look import connected
 from shared.contracts import kinds
 from shared.contracts.kinds import Object
 from shared.kube.client import HttpKube
+from tests.contract.kubernetes.clusters import Cluster, some_cluster, some_nats
 from tests.contract.kubernetes.definitions import CUSTOM_RESOURCE_DEFINITION, definition
-from tests.contract.kubernetes.envtest import ApiServer, api_server, found
 from tests.contract.kubernetes.stage import until
 from tests.e2e.cluster_player import Player, playing
 
@@ -37,17 +37,21 @@ SETTLE_SECONDS: Final = 5.0
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Its own: it is killed."""
-    assets = found(os.environ.get("KUBEBUILDER_ASSETS"))
-    if assets is None:
-        pytest.skip("KUBEBUILDER_ASSETS names no folder with kube-apiserver and etcd")
-    with api_server(assets, tmp_path_factory.mktemp("e2e")) as started:
+    with some_cluster(tmp_path_factory.mktemp("e2e")) as started:
         yield started
 
 
+@pytest.fixture(scope="module")
+def nats_url() -> Iterator[str | None]:
+    """In Docker, where the cluster is; None starts the embedded one."""
+    with some_nats() as url:
+        yield url
+
+
 @pytest.fixture
-async def kube(server: ApiServer) -> AsyncIterator[HttpKube]:
+async def kube(server: Cluster) -> AsyncIterator[HttpKube]:
     """A client of a cluster that serves Tekton's kinds. Ours are missing: `sluice dev` brings them."""
     client = HttpKube.from_kubeconfig(str(server.kubeconfig))
     tekton = [definition(kind) for kind in (kinds.PIPELINE_RUN, kinds.TASK_RUN)]
@@ -68,7 +72,7 @@ def names(crd: Object) -> tuple[str, str]:
     return crd["spec"]["group"], crd["spec"]["names"]["plural"]
 
 
-async def kill(system: Running, server: ApiServer) -> None:
+async def kill(system: Running, server: Cluster) -> None:
     for name in VICTIMS:
         await asyncio.sleep(BETWEEN_SECONDS)
         if name == "apiserver":
@@ -92,13 +96,17 @@ async def finish(board: Board, player: Player) -> None:
 
 @pytest.mark.timeout(SECONDS_MAX)
 async def test_the_demos_load_passes_while_watcher_patcher_and_api_server_are_killed(
-    server: ApiServer, kube: HttpKube, tmp_path: Path
+    server: Cluster, nats_url: str | None, kube: HttpKube, tmp_path: Path
 ) -> None:
     said: list[str] = []
     load = make_load(seed=7, runs=RUNS, jobs=JOBS)
     board = Board(len(load))
     options = DevOptions(
-        directory=tmp_path, kubeconfig=server.kubeconfig, manifests=(EXAMPLE,), webhook=True
+        directory=tmp_path,
+        nats_url=nats_url,
+        kubeconfig=server.kubeconfig,
+        manifests=(EXAMPLE,),
+        webhook=True,
     )
     async with running(options, said.append) as system, connected(system.nats_url) as bus:
         await shrink(kube)

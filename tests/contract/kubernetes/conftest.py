@@ -1,6 +1,5 @@
 """One suite, three clusters."""
 
-import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from random import Random
@@ -15,24 +14,21 @@ from shared.contracts.kinds import NAMESPACE, Kind
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig, plain
 from shared.kube.port import AlreadyExistsError, Kube, WatchEvent
+from tests.contract.kubernetes.clusters import Cluster, some_cluster
 from tests.contract.kubernetes.definitions import (
     CUSTOM_RESOURCE_DEFINITION,
     INSTALLED,
     definition,
 )
-from tests.contract.kubernetes.envtest import ApiServer, api_server, found
 from tests.contract.kubernetes.stage import Reading, Stage, until
 
 BACKENDS = ["local", "simulator", pytest.param("apiserver", marks=pytest.mark.cluster)]
 
 
 @pytest.fixture(scope="session")
-def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """One for the whole run: it takes seconds to start. Each test has a namespace of its own."""
-    assets = found(os.environ.get("KUBEBUILDER_ASSETS"))
-    if assets is None:
-        pytest.skip("KUBEBUILDER_ASSETS names no folder with kube-apiserver and etcd")
-    with api_server(assets, tmp_path_factory.mktemp("envtest")) as server:
+    with some_cluster(tmp_path_factory.mktemp("envtest")) as server:
         yield server
 
 
@@ -72,7 +68,7 @@ async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
             await kube.close()
             await simulator.stop()
         case "apiserver":
-            server: ApiServer = request.getfixturevalue("real_server")
+            server: Cluster = request.getfixturevalue("real_server")
             kube = HttpKube.from_kubeconfig(str(server.kubeconfig))
             await install(kube)
 

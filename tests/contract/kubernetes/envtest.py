@@ -3,6 +3,7 @@
 Where the folder also holds a kube-controller-manager, its garbage collector runs too.
 """
 
+import base64
 import shutil
 import socket
 import ssl
@@ -10,11 +11,11 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import trustme
 import yaml
@@ -38,9 +39,13 @@ class ApiServer:
         log = self.folder / "kube-apiserver.log"
         with log.open("ab") as out:
             self.process = subprocess.Popen(self.command, stdout=out, stderr=out, cwd=self.folder)
-        context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
-        context.load_cert_chain(self.folder / "client.pem", self.folder / "client.key")
-        wait_ready(f"{self.url}/readyz", context, self.process, log)
+        running = self.process
+        wait_ready(
+            f"{self.url}/readyz",
+            client_context(self.folder),
+            alive=lambda: running.poll() is None,
+            logs=lambda: log.read_bytes()[-LOG_BYTES:].decode(errors="replace"),
+        )
 
     def kill(self) -> None:
         """As ``kill -9`` does; etcd stays."""
@@ -166,13 +171,29 @@ def running(command: list[str], folder: Path, name: str) -> Iterator[subprocess.
                 process.wait()
 
 
+def client_context(folder: Path) -> ssl.SSLContext:
+    """Who may do everything, as `write_kubeconfig` or `write_credentials` left it in `folder`."""
+    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+    context.load_cert_chain(folder / "client.pem", folder / "client.key")
+    return context
+
+
+def write_credentials(kubeconfig: dict[str, Any], folder: Path) -> None:
+    """The certificates that a kubeconfig carries within itself, as files."""
+    cluster, user = kubeconfig["clusters"][0]["cluster"], kubeconfig["users"][0]["user"]
+    for name, data in (
+        ("ca.pem", cluster["certificate-authority-data"]),
+        ("client.pem", user["client-certificate-data"]),
+        ("client.key", user["client-key-data"]),
+    ):
+        (folder / name).write_bytes(base64.b64decode(data))
+
+
 def wait_ready(
-    url: str, context: ssl.SSLContext, process: subprocess.Popen[bytes], log: Path
+    url: str, context: ssl.SSLContext, *, alive: Callable[[], bool], logs: Callable[[], str]
 ) -> None:
     until = time.monotonic() + START_SECONDS
-    while time.monotonic() < until:
-        if process.poll() is not None:
-            break
+    while time.monotonic() < until and alive():
         try:
             with urllib.request.urlopen(url, context=context, timeout=5) as answer:
                 if answer.status == 200:
@@ -180,7 +201,7 @@ def wait_ready(
         except (urllib.error.URLError, OSError):
             pass  # Not there yet: that is what is being waited for.
         time.sleep(0.2)
-    raise RuntimeError(f"no API server: {log.read_bytes()[-LOG_BYTES:].decode(errors='replace')}")
+    raise RuntimeError(f"no API server: {logs()}")
 
 
 def free_ports(count: int) -> list[int]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -27,8 +26,9 @@ from shared.contracts.kinds import Kind, Object
 from shared.kube.client import HttpKube
 from shared.kube.port import RefusedError
 from shared.runtime.certificates import CertificateFolder
+from tests.contract.kubernetes.clusters import some_cluster
 from tests.contract.kubernetes.definitions import CUSTOM_RESOURCE_DEFINITION
-from tests.contract.kubernetes.envtest import api_server, found, free_ports
+from tests.contract.kubernetes.envtest import free_ports
 from tests.contract.kubernetes.stage import until
 from tests.contract.test_crds import contains
 
@@ -77,11 +77,8 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     """Its own: elsewhere the kinds are defined otherwise."""
-    assets = found(os.environ.get("KUBEBUILDER_ASSETS"))
-    if assets is None:
-        pytest.skip("KUBEBUILDER_ASSETS names no folder with kube-apiserver and etcd")
     folder = tmp_path_factory.mktemp("crds")
-    with api_server(assets, folder) as running:
+    with some_cluster(folder) as running:
         (port,) = free_ports(1)
         yield Server(
             variant=request.param,

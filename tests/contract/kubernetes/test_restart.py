@@ -8,8 +8,8 @@ import pytest
 from shared.contracts.kinds import NAMESPACE, WORKLOAD
 from shared.kube.client import HttpKube
 from shared.kube.port import AlreadyExistsError, KubeError, NotFoundError
+from tests.contract.kubernetes.clusters import Cluster
 from tests.contract.kubernetes.conftest import install
-from tests.contract.kubernetes.envtest import ApiServer
 from tests.contract.kubernetes.follower import Follower, uid_of
 from tests.contract.kubernetes.stage import until, workload
 
@@ -20,7 +20,7 @@ CHANGES = 120
 @pytest.mark.cluster
 @pytest.mark.usefixtures("impatient")
 async def test_a_reflector_sees_everything_over_kills_of_the_server(
-    real_server: ApiServer,
+    real_server: Cluster,
 ) -> None:
     writer = HttpKube.from_kubeconfig(str(real_server.kubeconfig))
     await install(writer)
