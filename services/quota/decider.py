@@ -333,7 +333,7 @@ class Decider:
     def _check_growth(
         self, state: WorkloadState, admission: Admission, pods: Mapping[str, int]
     ) -> None:
-        """Whoever raises the parallelism of a running job gets no more than was admitted: it stops."""
+        """Whoever raises the parallelism of a running job runs no more than was admitted: it stops."""
         given = {one.name: one.count for one in admission.pod_sets}
         more = [
             f"{pods[n]} pods in {n}, admitted {given[n]}"
@@ -341,9 +341,7 @@ class Decider:
             if pods[n] > given.get(n, pods[n])
         ]
         if more:
-            text = (
-                f"The job asks for {', '.join(more)}: it waits again with what it asked for first"
-            )
+            text = f"The job asks for {', '.join(more)}: it is stopped and waits for all of them"
             self._evict(state, OUTGROWN, text, at=state.created_at)
 
     def _take_check(self, check: CheckState) -> None:

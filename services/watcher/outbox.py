@@ -123,7 +123,8 @@ class Outbox:
                 if (left := await self._left(message, future)) is not None
             ]
             for message, ticket in reversed(again):
-                self._put_back(message, ticket)
+                if not self._put_back(message, ticket):
+                    await self._drop_body(message.subject, message.object_ref)
             async with self._settled:
                 self._on_their_way = []
                 self._settled.notify_all()
@@ -141,16 +142,18 @@ class Outbox:
                 del self._waiting[subject]
         return batch
 
-    def _put_back(self, message: Observed, ticket: int) -> None:
+    def _put_back(self, message: Observed, ticket: int) -> bool:
         """In front of what its object has said since, unless that says more of the same life."""
         entry = self._waiting.get(message.subject)
+        kept = entry is None or all(later.uid != message.uid for later in entry.messages)
         if entry is None:
             self._waiting[message.subject] = _Waiting(messages=[message], ticket=ticket)
         else:
-            if all(later.uid != message.uid for later in entry.messages):
+            if kept:
                 entry.messages = [message, entry.messages[-1]]
             entry.ticket = min(entry.ticket, ticket)
         self._wake.set()
+        return kept
 
     def _oldest(self) -> float:
         tickets = [*self._on_their_way, *(entry.ticket for entry in self._waiting.values())]
@@ -200,11 +203,16 @@ class Outbox:
         former = self._bodies.pop(message.subject, None)
         if message.object_ref is not None:
             self._bodies[message.subject] = message.object_ref
-        if former is not None and former != message.object_ref:
-            try:
-                await self._bus.drop_body(former)
-            except BusError as error:  # The next watcher finds it.
-                log.info("body_left_behind", subject=message.subject, error=str(error))
+        if former != message.object_ref:
+            await self._drop_body(message.subject, former)
+
+    async def _drop_body(self, subject: str, ref: str | None) -> None:
+        if ref is None:
+            return
+        try:
+            await self._bus.drop_body(ref)
+        except BusError as error:  # The next watcher finds it.
+            log.info("body_left_behind", subject=subject, error=str(error))
 
     async def _reconciled(self, message: Observed) -> Observed | None:
         """Its subject has another last message than we knew of: read it, then decide who is right."""
@@ -226,6 +234,8 @@ class Outbox:
             if _newer(theirs, message):
                 # The fence stays as it was: what we say next may be older than theirs, too.
                 log.info("already_said", subject=subject, version=theirs.resource_version)
+                if entry.body_ref != message.object_ref:
+                    await self._drop_body(subject, message.object_ref)
                 return None
         self._sequences[subject] = entry.sequence
         return message

@@ -1,0 +1,290 @@
+"""Odd and hostile input at the front door of a whole cluster: each has an outcome, none evades quota.
+
+What the API server itself refuses (names, labels, sizes) is in the contract suite; what the webhook
+answers in `tests/unit/classifier`. Here everything runs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shared.contracts import kinds
+from shared.contracts.kinds import Object
+from shared.contracts.names import QUEUE
+from shared.kube.port import KubeError, RefusedError
+from tests.conformance.seeds.stage import Stage, job, pipeline_run, pool, story
+
+CPU = {"cpu": 1}
+SLOT = {"tekton.dev/pipelineruns": 1}
+LONG = ("a" * 62 + ".") * 4 + "b"
+"""A name as long as one may be."""
+
+
+def workload(name: str, queue: str, *, count: int = 1, namespace: str = "team-a") -> Object:
+    """Somebody else's Workload, of pods of one cpu."""
+    containers = [{"name": "c", "image": "none", "resources": {"requests": {"cpu": "1"}}}]
+    template = {"spec": {"restartPolicy": "Never", "containers": containers}}
+    return {
+        "apiVersion": kinds.WORKLOAD.api_version,
+        "kind": "Workload",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "active": True,
+            "queueName": queue,
+            "podSets": [{"name": "main", "count": count, "template": template}],
+        },
+    }
+
+
+async def used(stage: Stage, queue: str, resource: str = "cpu") -> str:
+    """What a ClusterQueue says that is in use."""
+    obj = await stage.kube.get(kinds.CLUSTER_QUEUE, None, queue)
+    for flavor in (obj.get("status") or {}).get("flavorsReservation") or []:
+        for one in flavor["resources"]:
+            if one["name"] == resource:
+                return str(one["total"])
+    return "0"
+
+
+async def refused(stage: Stage, obj: Object) -> str:
+    """Why the API server does not take it."""
+    with pytest.raises(RefusedError) as error:
+        await stage.create(obj)
+    return str(error.value)
+
+
+@story()
+async def test_names_as_long_as_they_may_be_work_everywhere(stage: Stage) -> None:
+    assert len(LONG) == 253
+    await stage.create(*pool(LONG, {"cpu": 2}, flavor=LONG))
+    theirs = await stage.create(workload(LONG, LONG))
+    run = pipeline_run("r" * 253)
+    await stage.until_admitted(theirs)
+    await stage.create(*pool("slots", {"tekton.dev/pipelineruns": 2}))
+    run["metadata"]["labels"][QUEUE] = "slots"
+    made = await stage.create(run)
+    await stage.until_admitted(made)
+    assert await used(stage, LONG) == "1"
+
+
+@pytest.mark.parametrize("name", ["*", "a.*.b", ">", "a>", "ärger", "a b", "-a", "A"])
+@story()
+async def test_what_is_no_name_is_refused_and_reaches_nobody(stage: Stage, name: str) -> None:
+    await stage.create(*pool("q", {"cpu": 2}))
+    assert name in await refused(stage, workload(name, "q"))
+    assert name in await refused(stage, job(name, "q", CPU))
+    fine = await stage.create(job("fine", "q", CPU))
+    await stage.until_admitted(fine)
+
+
+@pytest.mark.parametrize("queue", ["*", "a.*", ">", "q.>"])
+@story()
+async def test_a_queue_name_that_is_a_wildcard_matches_nothing(stage: Stage, queue: str) -> None:
+    await stage.create(*pool("q", {"cpu": 2}))
+    with pytest.raises(KubeError):
+        await stage.create(workload("w", queue))
+    with pytest.raises(KubeError):
+        await stage.create(job("j", queue, CPU))
+    assert await used(stage, "q") == "0"
+
+
+@story()
+async def test_labels_and_annotations_at_their_limits_go_along(stage: Stage) -> None:
+    await stage.create(*pool("q", {"cpu": 2}))
+    key = ("k." * 126 + "k")[:253] + "/" + "n" * 63
+    text = "ключ→值😀" * 8_000
+    big = job("big", "q", CPU, labels={key: "v" * 63}, annotations={"a": text})
+    made = await stage.create(big)
+    await stage.until_admitted(made)
+    assert (await stage.fresh(made))["metadata"]["annotations"]["a"] == text
+
+
+@story()
+async def test_a_job_that_no_message_holds_is_queued_runs_and_ends(stage: Stage) -> None:
+    """1.4 MB: as much as an API server keeps. On the log there are short forms only."""
+    stage.town.server.max_payload = 128 << 10
+    await stage.create(*pool("q", {"cpu": 1}))
+    obj = job("large", "q", CPU, seconds=60)
+    container = obj["spec"]["template"]["spec"]["containers"][0]
+    container["env"] = [{"name": f"E{n}", "value": "x" * 1000} for n in range(640)]
+    first = await stage.create(obj)
+    second = await stage.create(job("next", "q", CPU, seconds=60))
+    await stage.until_admitted(first)
+    assert len(stage.town.server.bodies) > 0
+    assert not await stage.is_admitted(second)
+    await stage.until_finished(first, second)
+    template = (await stage.workload(first))["spec"]["podSets"][0]["template"]
+    assert len(template["spec"]["containers"][0]["env"]) == 640
+    await stage.delete(first)
+    await stage.settle(30)
+    assert len(stage.town.server.bodies) == 0
+
+
+@story()
+async def test_an_object_above_what_etcd_takes_is_refused(stage: Stage) -> None:
+    await stage.create(*pool("q", {"cpu": 1}))
+    obj = job("huge", "q", CPU)
+    container = obj["spec"]["template"]["spec"]["containers"][0]
+    container["env"] = [{"name": f"E{n}", "value": "x" * 1000} for n in range(1700)]
+    with pytest.raises(KubeError):
+        await stage.create(obj)
+
+
+@story()
+async def test_unknown_fields_are_kept_and_mean_nothing(stage: Stage) -> None:
+    objects = pool("q", {"cpu": 1}, futureField={"a": [1]})
+    await stage.create(*objects)
+    obj = job("j", "q", CPU)
+    obj["spec"]["futureField"] = {"b": 2}
+    made = await stage.create(obj)
+    await stage.until_admitted(made)
+
+
+@story()
+async def test_one_queue_written_in_both_versions_is_one_queue(stage: Stage) -> None:
+    old, new = (pool("q", {"cpu": quota})[1] for quota in (1, 2))
+    old["apiVersion"] = "kueue.x-k8s.io/v1beta1"
+    old["spec"]["cohort"] = "all"
+    new["spec"]["cohortName"] = "all"
+    flavor, _, local = pool("q", {"cpu": 1})
+    await stage.create(flavor, old, local)
+    first = await stage.create(job("one", "q", CPU))
+    second = await stage.create(job("two", "q", CPU))
+    await stage.until_admitted(first)
+    assert not await stage.is_admitted(second)
+    await stage.patch(new, {"spec": new["spec"]})
+    await stage.until_admitted(second)
+    again = await stage.kube.get(stage.kind(old), None, "q")
+    assert (again["apiVersion"], again["spec"]["cohort"]) == ("kueue.x-k8s.io/v1beta1", "all")
+    assert (await stage.fresh(new))["spec"]["cohortName"] == "all"
+
+
+@story()
+async def test_a_workload_that_claims_another_job_gets_nothing_and_takes_nothing(
+    stage: Stage,
+) -> None:
+    await stage.create(*pool("q", {"cpu": 2}))
+    victim = await stage.create(job("victim", "q", CPU))
+    await stage.until_admitted(victim)
+    claim = workload("claim", "q")
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "victim", "controller": True}
+    claim["metadata"]["ownerReferences"] = [{**owner, "uid": victim["metadata"]["uid"]}]
+    made = await stage.create(claim)
+    await stage.settle(60)
+
+    assert not await stage.is_admitted(made)
+    assert await used(stage, "q") == "1"
+    assert await stage.runs(victim)
+    await stage.delete(made)
+    await stage.settle()
+    assert await stage.is_admitted(victim)
+
+
+HANDS: dict[str, tuple[Callable[[], Object], Any, str]] = {
+    "a Job": (
+        lambda: job("hand", "q", CPU, seconds=600),
+        {"spec": {"suspend": False}},
+        "cpu",
+    ),
+    "a PipelineRun": (
+        lambda: pipeline_run("hand", seconds=600, labels={QUEUE: "q"}),
+        {"spec": {"status": None}},
+        "tekton.dev/pipelineruns",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "patch", "resource"), HANDS.values(), ids=HANDS.keys())
+@story()
+async def test_what_a_hand_let_go_counts_and_lets_nobody_else_in(
+    stage: Stage, make: Callable[[], Object], patch: Any, resource: str
+) -> None:
+    """It runs on quota that it was not given: others wait until that is paid back."""
+    await stage.create(*pool("q", {"cpu": 1, "tekton.dev/pipelineruns": 1}))
+    first = make()
+    first["metadata"]["name"] = "first"
+    runs = await stage.create(first)
+    await stage.until_admitted(runs)
+    hand = await stage.create(make())
+    await stage.until_waits(hand)
+    await stage.patch(hand, patch)
+    await stage.settle(30)
+    later = make()
+    later["metadata"]["name"] = "later"
+    waits = await stage.create(later)
+    await stage.settle(30)
+
+    running = [one for one in (runs, hand) if await stage.runs(one)]
+    assert await used(stage, "q", resource) == str(len(running)), "nothing runs uncounted"
+    assert not await stage.is_admitted(waits)
+    await stage.until_finished(runs, seconds=900)
+
+
+@story()
+async def test_more_pods_than_were_admitted_stop_the_job_until_there_is_room(stage: Stage) -> None:
+    await stage.create(*pool("q", {"cpu": 3}))
+    grows = await stage.create(job("grows", "q", CPU, parallelism=2, completions=50, seconds=600))
+    await stage.until_admitted(grows)
+    await stage.patch(grows, {"spec": {"parallelism": 20}})
+    await stage.until_waits(grows)
+    assert any("20 pods in main" in text for text in await stage.events(grows, "Stopped"))
+    await stage.settle()
+    assert not await stage.runs(grows)
+    assert await used(stage, "q") == "0"
+
+    await stage.patch(grows, {"spec": {"parallelism": 3}})
+    await stage.until_admitted(grows)
+    await stage.settle()
+    assert await stage.runs(grows)
+    assert await used(stage, "q") == "3"
+
+
+@story()
+async def test_with_partial_admission_the_parallelism_of_a_running_job_stays(stage: Stage) -> None:
+    await stage.create(*pool("q", {"cpu": 3}))
+    least = {"kueue.x-k8s.io/job-min-parallelism": "2"}
+    obj = job("part", "q", CPU, parallelism=5, completions=50, annotations=least, seconds=600)
+    part = await stage.create(obj)
+    await stage.until_admitted(part)
+    assert (await stage.fresh(part))["spec"]["parallelism"] == 3
+    with pytest.raises(RefusedError, match="cannot change when partial admission is enabled"):
+        await stage.patch(part, {"spec": {"parallelism": 5}})
+    await stage.settle()
+    assert await used(stage, "q") == "3"
+
+
+@story()
+async def test_a_running_job_cannot_change_its_queue(stage: Stage) -> None:
+    await stage.create(*pool("q", {"cpu": 1}), *pool("other", {"cpu": 1}))
+    runs = await stage.create(job("runs", "q", CPU))
+    await stage.until_admitted(runs)
+    for value in ("other", None):
+        with pytest.raises(RefusedError, match="field is immutable"):
+            await stage.patch(runs, {"metadata": {"labels": {QUEUE: value}}})
+    waits = await stage.create(job("waits", "q", CPU))
+    await stage.until_waits(waits)
+    await stage.patch(waits, {"metadata": {"labels": {QUEUE: "other"}}})
+    await stage.until_admitted(waits)
+    await stage.settle()
+    assert (await used(stage, "q"), await used(stage, "other")) == ("1", "1")
+
+
+@pytest.mark.parametrize("label", ["other", None], ids=["changed", "removed"])
+@story()
+async def test_a_run_keeps_its_quota_whatever_becomes_of_its_label(
+    stage: Stage, label: str | None
+) -> None:
+    """Nobody is asked before a PipelineRun's labels change."""
+    await stage.create(*pool("q", SLOT), *pool("other", SLOT))
+    run = await stage.create(pipeline_run("run", seconds=600, labels={QUEUE: "q"}))
+    await stage.until_admitted(run)
+    await stage.patch(run, {"metadata": {"labels": {QUEUE: label}}})
+    next_ = await stage.create(pipeline_run("next", seconds=60, labels={QUEUE: "q"}))
+    await stage.settle(60)
+
+    resource = "tekton.dev/pipelineruns"
+    assert (await used(stage, "q", resource), await used(stage, "other", resource)) == ("1", "0")
+    assert not await stage.is_admitted(next_)
+    await stage.until_finished(run, seconds=1200)
+    await stage.until_admitted(next_)
