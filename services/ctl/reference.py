@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from services.classifier.projector import Projector
 from services.classifier.settings import ClassifierSettings
+from services.ctl.integration_page import integration_page
 from services.ctl.lifecycle_page import lifecycle_page
 from services.dispatcher.settings import DispatcherSettings
 from services.patcher.handlers import Handlers as PatcherHandlers
@@ -207,7 +208,11 @@ def _docstrings(settings: type[ServiceSettings]) -> dict[str, str]:
 def main() -> int:
     """Write all pages; say which."""
     REFERENCE.mkdir(parents=True, exist_ok=True)
-    written = {"settings.md": settings_page(), "lifecycle.md": lifecycle_page(GENERATED)}
+    written = {
+        "settings.md": settings_page(),
+        "lifecycle.md": lifecycle_page(GENERATED),
+        "integration.md": integration_page(GENERATED),
+    }
     for page in pages():
         document = asyncapi(
             page.name,

@@ -17,6 +17,7 @@ __all__ = [
     "SHIPPED",
     "Integrations",
     "Standing",
+    "documents",
     "integration_for",
     "is_nested",
     "queue_of",
@@ -26,15 +27,17 @@ _OWNERS: Final = frozenset({"PipelineRun", "TaskRun", "Job", "Workload", "Custom
 """What waits itself, or belongs to what waits, by kind: of any group."""
 
 
-def _shipped() -> tuple[Integration, ...]:
-    """The documents of this package. Those that people use most come first."""
+def documents() -> Iterator[tuple[str, str]]:
+    """Name and text of each document that ships. Those that people use most come first."""
     folder = resources.files("shared.integrations") / "documents"
-    found = [
-        Integration.load(obj, lines)
-        for name in ("pipelineruns.yaml", "jobs.yaml", "jobsets.yaml")
-        for obj, lines in parse((folder / name).read_text())
-    ]
-    return tuple(found)
+    for name in ("pipelineruns.yaml", "jobs.yaml", "jobsets.yaml"):
+        yield name, (folder / name).read_text()
+
+
+def _shipped() -> tuple[Integration, ...]:
+    return tuple(
+        Integration.load(obj, lines) for _, text in documents() for obj, lines in parse(text)
+    )
 
 
 INTEGRATIONS: Final = _shipped()
