@@ -162,7 +162,7 @@ async def test_the_execution_time_is_counted_on_while_quota_and_nats_are_killed(
         kube = system.kube()
         try:
             long = Story(system, kube, "job-long-")
-            await kube.create(kinds.JOB, job("long", "p", {"cpu": 1}, seconds=10**6, labels=limit))
+            await kube.create(kinds.JOB, job("long", "p", {"cpu": 1}, seconds=900_000, labels=limit))
             admitted = await long.until_admitted()
             await asyncio.sleep(LIMIT_SECONDS / 4)
             await long.kill("quota", BROKER)
