@@ -56,8 +56,9 @@ from services.provisioner.verdicts import (
     Waiting,
 )
 
-__all__ = ["MACHINES_PER_REQUEST_MAX", "allocate"]
+__all__ = ["MACHINES_PER_REQUEST_MAX", "OLD", "allocate"]
 
+OLD: Final = "it is old and idle"
 MACHINES_PER_REQUEST_MAX: Final = 3
 """Machines that come up broken before the TaskRun that they were ordered for is given up."""
 
@@ -311,7 +312,7 @@ class _Round:
         if not isinstance(self._config, PoolPlatform):
             return "the platform is no pool any more"
         if machine.state == "running" and self._is_old(machine, self._config):
-            return "it is old and idle"
+            return OLD
         return None
 
     def _terminate(self, machine: Machine, reason: str) -> None:

@@ -227,10 +227,11 @@ class Care:
         )
         for name in found.vanished:
             log.warning("machine vanished", provider=account, machine=name)
+            self._tools.metrics.swept("vanished")
             self._saw(recorded[name][0], name, Gone())
         for name in found.orphans:
             log.warning("machine without a record ends", provider=account, machine=name)
-            self._tools.metrics.orphan_ended()
+            self._tools.metrics.swept("no record")
             await ask(provider.terminate(name), self._pace.call)
 
 

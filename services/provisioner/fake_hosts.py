@@ -34,6 +34,9 @@ class FakeFleet:
     visits: list[str] = field(default_factory=list)
     """Hosts that were kept up, in the order of the visits."""
 
+    hanging: set[str] = field(default_factory=set)
+    """Hosts that take a connection, and then say nothing for ever."""
+
     def on(self, host: str) -> dict[str, str]:
         """The users of one host."""
         return self.users.setdefault(host, {})
@@ -84,6 +87,8 @@ class FakeHosts:
 
     async def _enter(self, place: Place, action: str) -> None:
         await asyncio.sleep(self._fleet.call_seconds)
+        if place.host in self._fleet.hanging:
+            await asyncio.Event().wait()
         if place.host in self._fleet.refusing:
             raise HostRefusedError(place.host, action, "its key is none of those that it may have")
         if place.host in self._fleet.silent:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from services.provisioner import translate
-from services.provisioner.allocation import allocate
+from services.provisioner.allocation import OLD, allocate
 from services.provisioner.book import Access, Book, Machine
 from services.provisioner.care import Care, Tools, spec_of
 from services.provisioner.checks import Checks
@@ -402,6 +402,8 @@ class Session:
                     )
                 case Terminate(name=name, reason=reason):
                     log.info("machine ends", platform=platform, machine=name, because=reason)
+                    if reason == OLD:
+                        self._tools.metrics.swept("old")
                 case Release(uid=uid, host=host):
                     log.info("place released", platform=platform, host=host, uid=uid)
 

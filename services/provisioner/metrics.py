@@ -6,7 +6,7 @@ to 0, and a platform that nobody configured is called `unknown`, since users cho
 
 from collections import Counter as Count
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Literal
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
@@ -45,8 +45,8 @@ class Metrics:
         self._unclean = counter("cleanup_failures", "Users that could not be removed from a host.")
         self._neglected = counter("host_upkeep_failures", "Visits to static hosts that failed.")
         self._refused = counter("host_allocation_failures", "TaskRuns that got no host.")
-        self._orphans = Counter(
-            "orphan_machines", "Machines without a record, ended.", (), subsystem=SUBSYSTEM,
+        self._swept = Counter(
+            "swept_machines", "Machines that a sweep found amiss.", ("reason",), subsystem=SUBSYSTEM,
             registry=registry,
         )  # fmt: skip
         self._pool = Gauge(
@@ -92,9 +92,9 @@ class Metrics:
         """A static host could not be kept up."""
         self._neglected.labels(platform).inc()
 
-    def orphan_ended(self) -> None:
-        """A machine was found that no record knows."""
-        self._orphans.inc()
+    def swept(self, reason: Literal["no record", "vanished", "old"]) -> None:
+        """A machine was found that no record knows, that is gone, or that is past its age."""
+        self._swept.labels(reason).inc()
 
     def stand(
         self, platform: str, *, hosts: int, running: Iterable[str], waiting: Iterable[str]

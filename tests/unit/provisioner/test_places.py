@@ -349,3 +349,37 @@ def test_a_host_that_cannot_be_visited_is_visited_the_next_day_and_harms_no_othe
             assert stage.fleet.visits == ["power-2", "power-1", "power-2"]
 
         stage.act(drive, config=TWO)
+
+
+def test_a_host_on_which_ssh_hangs_is_left_for_the_next_one() -> None:
+    with Places() as stage:
+
+        async def drive() -> None:
+            stage.fleet.hanging.add("power-1")
+            build = task_run("build", "linux/ppc64le")
+            await stage.run_task(build)
+            ready = await stage.until("build", "ready", seconds=900)
+            assert (ready.host, ready.failed_hosts) == ("power-2", ["power-1"])
+            waited = asyncio.get_running_loop().time()
+            assert 180 < waited < 300, "not for ever, and not at the first silence"
+
+        stage.act(drive, config=TWO)
+
+
+def test_a_host_on_which_ssh_hangs_for_ever_keeps_its_place_and_gives_it_back_after_its_time() -> (
+    None
+):
+    with Places() as stage:
+
+        async def drive() -> None:
+            build = task_run("build", "linux/ppc64le")
+            await stage.run_task(build)
+            await stage.until("build", "ready")
+            stage.fleet.hanging.add("power-1")
+            await stage.finish(build)
+            await stage.until("build", "released", seconds=3600)
+            record = await stage.record("linux/ppc64le")
+            assert record is not None
+            assert record.seats == []
+
+        stage.act(drive)

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from services.provisioner.providers.fake import Action
 from services.provisioner.providers.port import (
     Order,
     ProviderBusyError,
@@ -523,5 +524,40 @@ def test_the_end_of_a_task_run_leaves_the_view_when_nobody_needs_it_any_more() -
             await stage.see(TASK_RUN, task_run("goes", "local"), deleted=True)
             await asyncio.sleep(700)
             assert await stage.view() == ["stays"], "its finalizer may still have to go"
+
+        stage.play(drive)
+
+
+def test_a_machine_that_vanishes_while_it_starts_is_replaced() -> None:
+    with Stage() as stage:
+        stage.cloud.boot_seconds = 30
+
+        async def drive() -> None:
+            await stage.run_task(task_run("build"))
+            first = await stage.until("build", "launching")
+            await asyncio.sleep(3)
+            stage.cloud.lose(first.host)
+            ready = await stage.until("build", "ready")
+            assert ready.host != first.host
+            assert stage.alive() == [ready.host]
+
+        stage.play(drive)
+
+
+@pytest.mark.parametrize("action", ["launch", "find", "terminate", "list"])
+def test_a_provider_that_throttles_delays_and_harms_nothing(action: Action) -> None:
+    with Stage() as stage:
+
+        async def drive() -> None:
+            for _ in range(2):
+                stage.cloud.fail_next(action, ProviderBusyError("fake", action, "it", "slow down"))
+            build = task_run("build")
+            await stage.run_task(build)
+            await stage.until("build", "ready")
+            assert len(stage.cloud.machines) == 1
+            await asyncio.sleep(65)
+            await stage.finish(build)
+            await stage.until("build", "released")
+            assert stage.alive() == []
 
         stage.play(drive)
