@@ -1,0 +1,137 @@
+"""Metrics with the reference's names (`research/tekton.md` 2.11), without its mistakes (2.12)."""
+
+import asyncio
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from services.provisioner.app import assemble
+from services.provisioner.metrics import Metrics
+from services.provisioner.providers.port import ProviderRefusedError
+from services.provisioner.settings import ProvisionerSettings
+from shared.testing.world.memory_bus import MemoryBus
+from shared.testing.world.world import ProcessContext
+from tests.unit.provisioner.stage import PerilousProvider, Stage, task_run
+
+HISTOGRAMS = ("host_allocation_time", "wait_time", "task_run_time")
+COUNTERS = (
+    "provisioning_failures",
+    "provisioning_successes",
+    "cleanup_failures",
+    "host_allocation_failures",
+)
+GAUGES = ("platform_pool_size", "running_tasks", "waiting_tasks")
+
+
+class Measured(Stage):
+    def __init__(self) -> None:
+        super().__init__()
+        self.registry = CollectorRegistry()
+        self.metrics = Metrics(self.registry)
+
+    async def _serve(self, context: ProcessContext) -> None:
+        bus = MemoryBus(self.server, instance=context.instance)
+        running = assemble(
+            settings=ProvisionerSettings(cluster="hub"),
+            bus=bus,
+            providers={"fake": PerilousProvider(self.cloud, self)},
+            now=context.now,
+            random=context.random,
+            metrics=self.metrics,
+        )
+        await bus.start()
+        await running.run()
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"multi_platform_controller_{name}", labels)
+
+
+def test_all_of_them_are_called_as_dashboards_call_them() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    metrics.placed("linux/arm64", seconds=3, waited=1, prepared=True)
+    metrics.ended("linux/arm64", seconds=30)
+    metrics.stand("linux/arm64", hosts=2, running=["team-a"], waiting=["team-b"])
+    metrics.allocation_failed("linux/arm64")
+    metrics.provisioning_failed("linux/arm64")
+    metrics.cleanup_failed("linux/arm64")
+    lines = generate_latest(registry).decode().splitlines()
+    for name in (*(f"{name}_count" for name in HISTOGRAMS), *COUNTERS):
+        assert f'multi_platform_controller_{name}{{platform="linux/arm64"}} 1.0' in lines
+    assert 'multi_platform_controller_platform_pool_size{platform="linux/arm64"} 2.0' in lines
+    for name, running, waiting in (("running_tasks", 1, 0), ("waiting_tasks", 0, 1)):
+        for namespace, value in (("team-a", running), ("team-b", waiting)):
+            labels = f'platform="linux/arm64",taskrun_namespace="{namespace}"'
+            assert f"multi_platform_controller_{name}{{{labels}}} {value}.0" in lines
+
+
+def test_gauges_go_back_to_nothing_when_all_is_over() -> None:
+    with Measured() as stage:
+
+        async def drive() -> None:
+            builds = [task_run(f"b{n}", created=n) for n in range(3)]
+            for build in builds:
+                await stage.run_task(build)
+            await stage.until("b1", "ready")
+            of_team = {"platform": "linux/arm64", "taskrun_namespace": "team-a"}
+            await asyncio.sleep(5)
+            assert stage.value("running_tasks", **of_team) == 2
+            assert stage.value("waiting_tasks", **of_team) == 1
+            for build in builds:
+                await stage.finish(build)
+            await stage.until("b2", "released")
+            await asyncio.sleep(70)
+            assert stage.value("running_tasks", **of_team) == 0
+            assert stage.value("waiting_tasks", **of_team) == 0
+            assert stage.value("platform_pool_size", platform="linux/arm64") == 0
+            assert stage.value("task_run_time_count", platform="linux/arm64") == 2
+
+        stage.play(drive)
+
+
+def test_a_failure_counts_once_and_is_no_success() -> None:
+    with Measured() as stage:
+
+        async def drive() -> None:
+            refused = ProviderRefusedError("fake", "launch", "it", "no such image")
+            stage.cloud.fail_next("launch", refused)
+            await stage.run_task(task_run("build"))
+            await stage.until("build", "failed")
+            await asyncio.sleep(130)
+            assert stage.value("host_allocation_failures", platform="linux/arm64") == 1
+            assert stage.value("provisioning_successes", platform="linux/arm64") is None
+            assert stage.value("host_allocation_time_count", platform="linux/arm64") is None
+
+        stage.play(drive)
+
+
+def test_a_platform_that_a_user_invents_makes_no_series_of_its_own() -> None:
+    with Measured() as stage:
+
+        async def drive() -> None:
+            for number in range(3):
+                await stage.run_task(task_run(f"b{number}", f"linux/mine{number}"))
+                await stage.until(f"b{number}", "failed")
+            assert stage.value("host_allocation_failures", platform="unknown") == 3
+            assert b"mine" not in generate_latest(stage.registry)
+
+        stage.play(drive)
+
+
+def test_what_a_sweep_finds_is_counted_by_its_reason() -> None:
+    with Measured() as stage:
+
+        async def drive() -> None:
+            pool = task_run("build", "linux/s390x")
+            await stage.run_task(pool)
+            ready = await stage.until("build", "ready")
+            await stage.finish(pool)
+            await asyncio.sleep(11 * 60)
+            assert stage.value("swept_machines", reason="old") == 1
+            assert ready.host not in stage.alive()
+            build = task_run("lost")
+            await stage.run_task(build)
+            stage.cloud.lose((await stage.until("lost", "ready")).host)
+            await asyncio.sleep(65)
+            assert stage.value("swept_machines", reason="vanished") == 1
+
+        stage.play(drive)
