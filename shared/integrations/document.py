@@ -81,7 +81,7 @@ def parse(text: str) -> list[tuple[Object, Lines]]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         problem = Problem(field="", line=None, reason=f"is no YAML: {error}")
         raise IntegrationError("", (problem,)) from error
-    return [(_integration(obj, lines), lines) for obj, lines in found]
+    return [(_integration(obj, lines), lines) for obj, lines in found if obj is not None]
 
 
 def _constructed(node: Any) -> Any:

@@ -167,7 +167,8 @@ def _line(reason: str) -> int:
 
 def value_of(expression: Checked, obj: Object) -> Any:
     """What a single expression returns, of whatever type, or a `Failure`."""
-    outcome = _run(_compiled(expression.runnable), _given(obj, expression.wanted))
+    data = _given(obj, expression.wanted)
+    outcome = _run(_compiled(expression.runnable), data, explained=True)
     return outcome if isinstance(outcome, Failure) else plain(outcome)
 
 

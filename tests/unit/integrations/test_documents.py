@@ -1,0 +1,171 @@
+"""A document is refused with the line and the reason of everything that is wrong with it."""
+
+import pytest
+
+from shared.contracts.kinds import Object
+from shared.integrations import INTEGRATIONS, Integration, IntegrationError
+from shared.integrations.document import DOCUMENT_BYTES_MAX, parse
+from shared.integrations.registry import documents
+from tests.unit.integrations.gadgets import DOCUMENT, document, loaded
+
+REFUSED = {
+    "what is no YAML": ("a: [", "line 2: did not find expected node content"),
+    "another kind": (
+        "apiVersion: v1\nkind: Pod\n",
+        "line 1: is no Integration of sluicegate.dev/v1alpha1, but Pod of v1",
+    ),
+    "a list": ("- 1\n", "line 1: is no Integration of sluicegate.dev/v1alpha1, but list"),
+    "a document without a name": (
+        DOCUMENT.replace("  name: gadgets.example.com\n", "  labels: {}\n"),
+        "line 3: metadata.name: is missing",
+    ),
+    "a misspelt field": (
+        DOCUMENT.replace("count:", "counts:"),
+        "line 9: spec.podSets[0].counts: there is no such field",
+    ),
+    "a field that must be said": (
+        DOCUMENT.replace(", plural: gadgets", ""),
+        "line 6: spec.kind.plural: is missing",
+    ),
+    "a number where an expression belongs": (
+        DOCUMENT.replace("spec.replicas", "2"),
+        "line 9: spec.podSets[0].count: input should be a valid string, got '2'",
+    ),
+    "an expression that is none": (
+        DOCUMENT.replace("spec.replicas", "spec.replicas +"),
+        "line 9: spec.podSets[0].count: line 1, column 16: Syntax error",
+    ),
+    "a name that nothing has": (
+        DOCUMENT.replace("spec.replicas", "specs.replicas"),
+        "line 9: spec.podSets[0].count: line 1, column 6: undeclared reference to 'specs.replicas'",
+    ),
+    "an operator that the types do not have, in its line of the document": (
+        DOCUMENT.replace("spec.replicas", "|\n      spec.replicas +\n      'two' * 2"),
+        "line 11: spec.podSets[0].count: line 2, column 7: found no matching overload for '_*_'",
+    ),
+    "an expression of another type": (
+        DOCUMENT.replace("spec.replicas", "spec.replicas > 1"),
+        "line 9: spec.podSets[0].count: must return int, but returns bool",
+    ),
+    "half a character": (
+        DOCUMENT.replace("spec.replicas", "\"'\\ud800'\""),
+        "line 9: found invalid Unicode character escape code",
+    ),
+    "an item where there is none": (
+        DOCUMENT.replace("spec.replicas", "item.replicas"),
+        "undeclared reference to 'item.replicas'",
+    ),
+    "what is nested too deeply": (
+        DOCUMENT.replace("spec.replicas", "(" * 40 + "1" + ")" * 40),
+        "line 9: spec.podSets[0].count: ",
+    ),
+    "more than a document may be": ("#" * (DOCUMENT_BYTES_MAX + 1), "larger than 262144 bytes"),
+}
+
+
+@pytest.mark.parametrize(("text", "said"), REFUSED.values(), ids=REFUSED.keys())
+def test_refused_is(text: str, said: str) -> None:
+    with pytest.raises(IntegrationError) as caught:
+        loaded(text)
+    assert said in str(caught.value)
+
+
+POD_SET = {"template": "spec.template"}
+SENSELESS = {
+    "a template and requests": (
+        {"podSets": [{**POD_SET, "requests": {"cpu": "1"}}]},
+        "spec.podSets[0].template: it says what is asked for: leave out requests",
+    ),
+    "neither": (
+        {"podSets": [{"count": "1"}]},
+        "spec.podSets[0]: says neither template nor requests",
+    ),
+    "two pod sets of one name": (
+        {"podSets": [POD_SET, POD_SET]},
+        "two pod sets have the same name",
+    ),
+    "a template outside of spec": (
+        {"podSets": [{"template": "status.template"}]},
+        "spec.podSets[0].template: must begin with spec.",
+    ),
+    "an item without forEach": (
+        {"podSets": [{"template": "item.template"}]},
+        "spec.podSets[0].template: `item.…` needs forEach",
+    ),
+    "one template for all items": (
+        {"podSets": [{**POD_SET, "forEach": "spec.parts"}]},
+        "spec.podSets[0].template: with forEach it must begin with item.",
+    ),
+    "one name for all items": (
+        {"podSets": [{"template": "item.t", "forEach": "spec.parts", "name": "x"}]},
+        "spec.podSets[0].name: with forEach all would have it; write nameFrom",
+    ),
+    "a hold that nothing undoes": (
+        {"held": "spec.paused", "hold": [{"op": "add", "path": "/spec/paused", "value": True}]},
+        "spec: hold and release belong together",
+    ),
+    "a hold that is not seen": (
+        {
+            "hold": [{"op": "add", "path": "/spec/paused", "value": True}],
+            "release": [{"op": "remove", "path": "/spec/paused"}],
+        },
+        "spec.hold: what it makes of an object must be seen: write held",
+    ),
+    "an operation without a value": (
+        {"carry": [{"op": "add", "path": "/spec/x"}]},
+        "spec.carry[0]: add takes either value or valueFrom",
+    ),
+    "a removal of a value": (
+        {"carry": [{"op": "remove", "path": "/spec/x", "value": 1}]},
+        "spec.carry[0]: remove takes no value",
+    ),
+    "a copy of more than the spec": (
+        {"carry": [{"op": "remove", "path": "/metadata/labels"}]},
+        "spec.carry[0]: adds, replaces or removes below /spec/ only",
+    ),
+    "a stop by a patch that is missing": (
+        {"stop": {"how": "Patch"}},
+        "spec.stop: `how: Patch` and `patch` belong together",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "said"), SENSELESS.values(), ids=SENSELESS.keys())
+def test_senseless_is(spec: Object, said: str) -> None:
+    with pytest.raises(IntegrationError) as caught:
+        loaded(**spec)
+    assert said in str(caught.value)
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(IntegrationError) as caught:
+        loaded(held="1", ready="'a'", podSets=[{"template": "x", "count": "true"}])
+    assert [problem.field for problem in caught.value.problems] == [
+        "spec.held",
+        "spec.ready",
+        "spec.podSets[0].template",
+        "spec.podSets[0].count",
+    ]
+
+
+def test_several_documents_may_be_in_one_file() -> None:
+    assert len(parse(f"{DOCUMENT}---\n---\n{DOCUMENT}")) == 2
+
+
+SHIPPED = dict(documents())
+
+
+@pytest.mark.parametrize(("name", "text"), SHIPPED.items(), ids=SHIPPED.keys())
+def test_a_document_that_ships_is_one_that_anybody_could_write(name: str, text: str) -> None:
+    [(obj, lines)] = parse(text)
+    integration = Integration.load(obj, lines)
+    assert integration.name == f"{integration.kind.plural}.{integration.kind.group}"
+    assert integration.name in {shipped.name for shipped in INTEGRATIONS}
+    assert name == f"{integration.kind.plural}.yaml"
+
+
+def test_what_the_api_server_adds_is_no_mistake() -> None:
+    obj = document()
+    obj["metadata"] |= {"uid": "u", "resourceVersion": "1", "managedFields": []}
+    obj["status"] = {"conditions": [{"type": "Active", "odd": 1}]}
+    assert Integration.load(obj).name == "gadgets.example.com"
