@@ -90,6 +90,7 @@ def project_job(
         pods_ready=integration.ready(job),
         finish=finish,
         max_execution_seconds=limit,
+        coschedule=(metadata.get("annotations") or {}).get(names.COSCHEDULE),
         labels=_labels(metadata),
         traceparent=(metadata.get("annotations") or {}).get(names.TRACEPARENT_ANNOTATION),
         **recorded(workload),

@@ -44,6 +44,7 @@ _ASKS = (
     "unresolved",
     "on_hold",
     "max_execution_seconds",
+    "coschedule",
 )
 
 

@@ -150,6 +150,9 @@ class WorkloadState(Message):
     """The Workload object has Evicted=True and still holds quota."""
 
     max_execution_seconds: int | None = None
+    coschedule: str | None = None
+    """The coscheduling mode that a run asks for: another one is another question to the cluster."""
+
     labels: dict[str, str] = Field(default={})
     """Of the job; shown to people, not weighed."""
 

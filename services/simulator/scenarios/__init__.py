@@ -1,12 +1,13 @@
 """Worlds with all services in them: a load, faults, and a judge. One seed is one history."""
 
-from services.simulator.scenarios import basic, machines, spokes
+from services.simulator.scenarios import basic, coscheduling, machines, spokes
 from services.simulator.scenarios.port import Scenario
 
 __all__ = ["SCENARIOS"]
 
 SCENARIOS: dict[str, Scenario] = {
     "basic": basic.play,
+    "coscheduling": coscheduling.play,
     "machines": machines.play,
     "spokes": spokes.play,
 }

@@ -327,6 +327,18 @@ async def test_a_mode_that_contradicts_tektons_own_setting_is_refused_in_words(
     assert not await stage.runs(made)
 
 
+@says("002:145", "002:392-397")
+@story()
+async def test_a_run_that_was_refused_starts_once_it_asks_for_what_tekton_allows(
+    stage: Stage,
+) -> None:
+    await furnish(stage, tekton="workspaces")
+    made = await stage.create(run("pipelineruns", {"a": ["x"], "b": ["x"]}))
+    await stage.until_waits(made, "contradicts Tekton's own setting")
+    await stage.patch(made, {"metadata": {"annotations": {names.COSCHEDULE: "workspaces"}}})
+    await until_done(stage, made)
+
+
 @says("002:133-143", "002:145")
 @story()
 async def test_tektons_own_assistants_serve_the_mode_that_tekton_is_set_to(stage: Stage) -> None:

@@ -1,0 +1,366 @@
+"""Runs in all four coscheduling modes on a few nodes that are cordoned and uncordoned, among faults.
+
+Judged at every placement of a pod: the pods of a run are where their anchor is, and no isolated run
+shares its node. In the end everything has ended and nothing is left.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from random import Random
+from typing import Any, Final
+
+from services.simulator.cluster.catalogue import CLAIMS, NODES, PIPELINERUNS, PODS, STATEFUL_SETS
+from services.simulator.cluster.kinds import Obj
+from services.simulator.cluster.stored import Event, Stored
+from services.simulator.judge import checks
+from services.simulator.scenarios.basic import faults_of
+from services.simulator.scenarios.port import Verdict
+from services.simulator.scenarios.town import Town
+from shared.contracts import coscheduling, kinds, names
+from shared.contracts.coscheduling import (
+    AFFINITY_ANNOTATION,
+    COSCHEDULED_RUN_LABEL,
+    INSTANCE_LABEL,
+    NODE_SLOTS,
+    RUN_UID_LABEL,
+)
+from shared.contracts.kinds import Object
+from shared.kube.port import KubeError, NotFoundError
+from shared.testing.world.loop import DeadlockError, StepBudgetError
+from shared.testing.world.world import World
+
+__all__ = ["play"]
+
+NAMESPACES: Final = ("team-a", "team-b")
+LOAD_SECONDS: Final = 60.0
+MEDDLING_SECONDS: Final = 90.0
+END_SECONDS: Final = 1800.0
+SETTLE_SECONDS: Final = 60.0
+ISOLATED: Final = "isolate-pipelinerun"
+TEKTON_SLOT: Final = "tekton.dev/pipelineruns"
+WISH: Final = "simulator.sluicegate.dev/"
+
+
+def play(seed: int) -> Verdict:
+    """Play the world of `seed`."""
+    random = Random(f"coscheduling/{seed}")
+    verdict = Verdict(seed=seed)
+    with World(seed, faults=faults_of(random)) as world:
+        town = Town(world)
+        try:
+            world.run(lambda: _drive(town, random, verdict))
+        except (DeadlockError, StepBudgetError) as error:
+            verdict.problems.append(str(error))
+        verdict.problems += world.failures
+        verdict.log = world.log
+        verdict.seconds, verdict.steps = world.loop.time(), world.loop.steps
+    return verdict
+
+
+async def _drive(town: Town, random: Random, verdict: Verdict) -> None:
+    for kind, obj in _furniture(random):
+        await town.kube.create(kind, obj)
+    watch = Placements(town)
+    for service in ("watcher", "classifier", "quota", "patcher"):
+        town.serve(service)
+    town.unleash()
+    meddling = asyncio.create_task(_meddle(town, random))
+    submitted = await _submit(town, random)
+    deleted = await meddling
+    ended = await _until_ended(town, submitted)
+    if ended:
+        await asyncio.sleep(SETTLE_SECONDS)
+    evidence = town.evidence()
+    for check in checks.ALWAYS:
+        verdict.problems += check(evidence)
+    runs = {uid: name for name, uid in submitted.items() if uid not in deleted}
+    verdict.problems += checks.none_lost(evidence, runs, finished=ended)
+    verdict.problems += watch.problems
+    if ended:
+        verdict.problems += checks.quota_given_back(evidence)
+        verdict.problems += _left_behind(town)
+    else:
+        left = ", ".join(_unended(town, submitted))
+        verdict.problems.append(f"after {END_SECONDS:g} s these have not ended: {left}")
+    if not watch.judged:
+        verdict.problems.append("no pod was placed: nothing was judged")
+
+
+# --- what there is ---------------------------------------------------------------------------------
+
+
+def _furniture(random: Random) -> Iterator[tuple[kinds.Kind, Object]]:
+    for name in (*NAMESPACES, "tekton-pipelines"):
+        yield kinds.NAMESPACE, _object(kinds.NAMESPACE, name)
+    yield (
+        kinds.CONFIG_MAP,
+        _object(
+            kinds.CONFIG_MAP,
+            "feature-flags",
+            namespace="tekton-pipelines",
+            data={"coschedule": "disabled"},
+        ),
+    )
+    yield kinds.RESOURCE_FLAVOR, _object(kinds.RESOURCE_FLAVOR, "nodes", spec={})
+    resources = [
+        {"name": TEKTON_SLOT, "nominalQuota": str(random.randint(3, 8))},
+        # More slots than nodes: the second line, the scheduler's, must hold as well.
+        {"name": NODE_SLOTS, "nominalQuota": str(random.randint(1, 5))},
+    ]
+    group = {
+        "coveredResources": [TEKTON_SLOT, NODE_SLOTS],
+        "flavors": [{"name": "nodes", "resources": resources}],
+    }
+    spec = {
+        "namespaceSelector": {},
+        "queueingStrategy": "BestEffortFIFO",
+        "resourceGroups": [group],
+    }
+    yield kinds.CLUSTER_QUEUE, _object(kinds.CLUSTER_QUEUE, "pipelines", spec=spec)
+    for namespace in NAMESPACES:
+        yield (
+            kinds.LOCAL_QUEUE,
+            _object(
+                kinds.LOCAL_QUEUE,
+                "pipelines-queue",
+                namespace=namespace,
+                spec={"clusterQueue": "pipelines"},
+            ),
+        )
+
+
+def _object(kind: kinds.Kind, name: str, *, namespace: str | None = None, **more: Any) -> Object:
+    metadata: Object = {"name": name}
+    if namespace is not None:
+        metadata["namespace"] = namespace
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **more}
+
+
+def _run(number: int, random: Random) -> Object:
+    mode = random.choice((None, *coscheduling.MODES, ISOLATED, "pipelineruns"))
+    claims = random.sample(("src", "cache"), random.randint(0, 2))
+    used = 1 if mode == "workspaces" else 2  # Two claims of one task are refused in that mode.
+    tasks: list[Object] = []
+    for index in range(random.randint(1, 3)):
+        task: Object = {"name": f"task-{index}", "taskSpec": {"steps": [{"name": "work"}]}}
+        mine = random.sample(claims, min(len(claims), random.randint(0, used)))
+        task["workspaces"] = [{"name": one} for one in mine]
+        if index and random.random() < 2 / 3:
+            task["runAfter"] = [f"task-{index - 1}"]
+        tasks.append(task)
+    # Two claims of one task may only be together where somebody sees to it.
+    modes = ["ReadWriteOnce"] if mode in coscheduling.PER_RUN else ["ReadWriteMany"]
+    template = {"spec": {"accessModes": modes, "storageClassName": "network"}}
+    run = _object(
+        kinds.PIPELINE_RUN,
+        f"run-{number}",
+        namespace=random.choice(NAMESPACES),
+        spec={
+            "pipelineSpec": {"tasks": tasks},
+            "workspaces": [{"name": one, "volumeClaimTemplate": template} for one in claims],
+        },
+    )
+    annotations = {f"{WISH}duration": f"{random.randint(3, 60)}s", f"{WISH}pods": "true"}
+    if mode is not None:
+        annotations[names.COSCHEDULE] = mode
+    run["metadata"]["annotations"] = annotations
+    return run
+
+
+# --- what happens ----------------------------------------------------------------------------------
+
+
+async def _submit(town: Town, random: Random) -> dict[str, str]:
+    """Namespace and name of each run to its uid."""
+    submitted: dict[str, str] = {}
+    for number in range(random.randint(5, 14)):
+        await asyncio.sleep(random.uniform(0, LOAD_SECONDS / 8))
+        created = await town.kube.create(kinds.PIPELINE_RUN, _run(number, random))
+        metadata = created["metadata"]
+        name = f"{metadata['namespace']}/{metadata['name']}"
+        town.world.note(f"submit {name} {metadata['annotations'].get(names.COSCHEDULE)}")
+        submitted[name] = metadata["uid"]
+    return submitted
+
+
+async def _meddle(town: Town, random: Random) -> set[str]:
+    """Nodes are cordoned and uncordoned, runs cancelled and deleted. Returns the uids of the deleted."""
+    deleted: set[str] = set()
+    loop = asyncio.get_running_loop()
+    patience = random.choice((4.0, 10.0, 1000.0))
+    while True:
+        at = loop.time() + random.expovariate(1 / patience)
+        if at >= MEDDLING_SECONDS:
+            return deleted
+        await asyncio.sleep(at - loop.time())
+        if random.random() < 2 / 3:
+            await _cordon_one(town, random)
+        elif random.random() < 1 / 2:
+            await _cancel_one(town, random)
+        else:
+            deleted |= await _delete_one(town, random)
+
+
+async def _cordon_one(town: Town, random: Random) -> None:
+    """Cordon a node, best one with an anchor; never the last: then nothing could ever end."""
+    nodes = [stored.obj for stored in town.api.store.objects(NODES)]
+    free = [one for one in nodes if not (one.get("spec") or {}).get("unschedulable")]
+    if len(free) == 1:
+        await _cordon(town, random.choice([one for one in nodes if one not in free]), off=True)
+        return
+    anchored = {
+        _node(p) for p in town.api.store.objects(PODS) if COSCHEDULED_RUN_LABEL in _labels(p)
+    }
+    best = [one for one in free if one["metadata"]["name"] in anchored]
+    await _cordon(town, random.choice(best or free), off=False)
+
+
+async def _cordon(town: Town, node: Obj, *, off: bool) -> None:
+    name = node["metadata"]["name"]
+    town.world.note(f"{'uncordon' if off else 'cordon'} {name}")
+    patch = {"spec": {"unschedulable": None if off else True}}
+    await town.kube.patch(kinds.NODE, None, name, patch)
+
+
+async def _cancel_one(town: Town, random: Random) -> None:
+    runs = town.api.store.objects(PIPELINERUNS)
+    if not runs:
+        return
+    run = random.choice(runs)
+    if (run.obj.get("status") or {}).get("completionTime"):
+        return
+    town.world.note(f"cancel {run.namespace}/{run.name}")
+    try:
+        await town.kube.patch(
+            kinds.PIPELINE_RUN, run.namespace, run.name, {"spec": {"status": "Cancelled"}}
+        )
+    except KubeError as error:
+        town.world.note(f"refused: {error}")
+
+
+async def _delete_one(town: Town, random: Random) -> set[str]:
+    runs = town.api.store.objects(PIPELINERUNS)
+    if not runs:
+        return set()
+    run = random.choice(runs)
+    town.world.note(f"delete {run.namespace}/{run.name}")
+    try:
+        await town.kube.delete(kinds.PIPELINE_RUN, run.namespace, run.name)
+    except NotFoundError:
+        return set()
+    return {run.uid}
+
+
+def _unended(town: Town, submitted: dict[str, str]) -> Iterator[str]:
+    for name in submitted:
+        run = town.api.store.get(PIPELINERUNS, *name.split("/"))
+        if run is not None and not (run.obj.get("status") or {}).get("completionTime"):
+            yield name
+
+
+async def _until_ended(town: Town, submitted: dict[str, str]) -> bool:
+    loop = asyncio.get_running_loop()
+    while loop.time() < END_SECONDS:
+        if town.world.calm and next(_unended(town, submitted), None) is None:
+            return True
+        await asyncio.sleep(1.0)
+    return False
+
+
+# --- what is judged --------------------------------------------------------------------------------
+
+
+class Placements:
+    """Looks at every pod that gets a node."""
+
+    def __init__(self, town: Town) -> None:
+        self._town = town
+        self.problems: list[str] = []
+        self.judged = 0
+        town.api.store.subscribe(PODS, self._hear)
+
+    def _hear(self, event: Event) -> None:
+        before, pod = event.before, event.stored
+        if before is None or before.obj["spec"].get("nodeName"):
+            return
+        if event.type == "DELETED" or not pod.obj["spec"].get("nodeName"):
+            return
+        self.judged += 1
+        there = [one for one in self._living() if _node(one) == _node(pod)]
+        self._together(pod)
+        self._alone(pod, there)
+
+    def _living(self) -> list[Stored]:
+        return [
+            pod
+            for pod in self._town.api.store.objects(PODS)
+            if pod.obj["spec"].get("nodeName")
+            and (pod.obj.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
+        ]
+
+    def _together(self, pod: Stored) -> None:
+        """The pod of a task with an anchor goes to where that is; such a task has one."""
+        task = next(
+            (o for o in pod.obj["metadata"].get("ownerReferences") or () if o["kind"] == "TaskRun"),
+            None,
+        )
+        owner = None if task is None else self._town.api.store.by_uid(task["uid"])
+        if owner is None:
+            return
+        annotations = owner.obj["metadata"].get("annotations") or {}
+        mode = annotations.get(names.COSCHEDULE)
+        anchor = annotations.get(AFFINITY_ANNOTATION)
+        claims = owner.obj["spec"].get("workspaces")
+        if anchor is None and (mode in coscheduling.PER_RUN or (mode == "workspaces" and claims)):
+            self.problems.append(f"{pod.name}, of a run in mode {mode}, follows no anchor")
+        if anchor is None:
+            return
+        anchors = [p for p in self._living() if _labels(p).get(INSTANCE_LABEL) == anchor]
+        if _node(pod) not in {_node(one) for one in anchors}:
+            self.problems.append(f"{pod.name} goes to {_node(pod)}, where its anchor is not")
+
+    def _alone(self, pod: Stored, there: list[Stored]) -> None:
+        for anchor in there:
+            uid = _labels(anchor).get(COSCHEDULED_RUN_LABEL)
+            if uid is None or not _is_isolated(anchor.obj):
+                continue
+            strangers = [one.name for one in there if _run_of(one) not in {None, uid}]
+            if strangers:
+                self.problems.append(
+                    f"{_node(pod)} belongs to {anchor.name} alone, and has {', '.join(strangers)}"
+                )
+
+
+def _is_isolated(anchor: Obj) -> bool:
+    away = (anchor["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
+    return "requiredDuringSchedulingIgnoredDuringExecution" in away
+
+
+def _labels(pod: Stored) -> dict[str, str]:
+    labels: dict[str, str] = pod.obj["metadata"].get("labels") or {}
+    return labels
+
+
+def _run_of(pod: Stored) -> str | None:
+    return _labels(pod).get(COSCHEDULED_RUN_LABEL) or _labels(pod).get(RUN_UID_LABEL)
+
+
+def _node(pod: Stored) -> str:
+    node: str = pod.obj["spec"].get("nodeName", "")
+    return node
+
+
+def _left_behind(town: Town) -> list[str]:
+    """Anchors of runs that have ended, and claims that should have gone with them."""
+    store = town.api.store
+    left = [f"StatefulSet {one.name}" for one in store.objects(STATEFUL_SETS)]
+    left += [
+        f"pod {one.name}" for one in store.objects(PODS) if COSCHEDULED_RUN_LABEL in _labels(one)
+    ]
+    for claim in store.objects(CLAIMS):
+        owners = claim.obj["metadata"]["ownerReferences"]
+        run = store.by_uid(owners[0]["uid"])
+        told = {} if run is None else run.obj["metadata"].get("annotations") or {}
+        if run is None or told.get(names.COSCHEDULE) in coscheduling.PER_RUN:
+            left.append(f"claim {claim.name}")
+    return [f"left behind: {', '.join(left)}"] if left else []

@@ -1,0 +1,49 @@
+"""Worlds of coscheduled runs end well, and what goes wrong in one is found."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from services.patcher import anchor, anchors
+from services.simulator.scenarios.coscheduling import play
+from shared.contracts.kinds import Object
+
+SEEDS = (1, 14, 35, 53)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_runs_are_together_or_alone_as_they_asked_and_all_end(seed: int) -> None:
+    assert play(seed).problems == []
+
+
+def found(what: str, seed: int) -> bool:
+    return any(what in problem for problem in play(seed).problems)
+
+
+def test_a_neighbour_of_an_isolated_run_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sociable(run: Object, mode: str, given: Mapping[str, Any]) -> Object:
+        affinity = affinity_of(run, "pipelineruns", given)
+        if mode == "isolate-pipelinerun":
+            affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = []
+        return affinity
+
+    affinity_of = anchor._affinity
+    monkeypatch.setattr(anchor, "_affinity", sociable)
+    assert found("alone", 2)
+
+
+def test_an_anchor_that_stays_on_a_cordoned_node_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def careless(self: anchors.Anchors) -> None:
+        del self
+
+    monkeypatch.setattr(anchors.Anchors, "care", careless)
+    assert found("have not ended", 14)
+
+
+def test_what_is_left_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def untidy(self: anchors.Anchors, *args: object) -> None:
+        del self, args
+
+    monkeypatch.setattr(anchors.Anchors, "clean_up", untidy)
+    assert found("left behind", 2)
