@@ -106,7 +106,8 @@ def inactive_patch(obj: Object) -> list[Object] | None:
 
 def _spec(state: WorkloadState, job: Object, integration: Integration) -> dict[str, Any]:
     spec: dict[str, Any] = {
-        "queueName": state.queue,
+        # A job may wait for somebody to give it a queue: the API takes no empty name.
+        **({"queueName": state.queue} if state.queue else {}),
         "priority": state.priority,
         "podSets": integration.pod_sets(job),
     }

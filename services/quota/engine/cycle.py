@@ -435,7 +435,7 @@ class Round:
 
     def _say(self, w: Workload, verdict: Verdict) -> None:
         w.verdict = verdict
-        if w.said != verdict.reason:
+        if w.said != verdict.news:
             self.shard.touched[w.key] = w
 
 

@@ -266,9 +266,9 @@ class QuotaEngine:
         """Publish the reasons that changed."""
         for w in shard.touched.values():
             verdict = w.verdict
-            if w.place is Place.HOLDING or verdict is None or w.said == verdict.reason:
+            if w.place is Place.HOLDING or verdict is None or w.said == verdict.news:
                 continue
-            w.said = verdict.reason
+            w.said = verdict.news
             self._pending.append(
                 Wait(
                     cluster=shard.name,

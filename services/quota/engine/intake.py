@@ -304,7 +304,7 @@ class Intake:
 
     def _out(self, w: Workload, verdict: Verdict) -> None:
         w.verdict = verdict
-        if w.said != verdict.reason:
+        if w.said != verdict.news:
             self._shard.touched[w.key] = w
 
     def on_held(self, fact: Held) -> None:

@@ -68,6 +68,11 @@ class Verdict:
         """Empty: what stands in the way of `assignment`."""
         self.assignment = assignment
 
+    @property
+    def news(self) -> str:
+        """What makes it worth telling anew: other numbers of the same reason are not."""
+        return self.reason if self.assignment is not None else f"{self.reason}: {self.message}"
+
     def text(self) -> str:
         """The message, in full."""
         if self.assignment is None:

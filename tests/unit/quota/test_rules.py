@@ -388,8 +388,9 @@ def test_a_retry(pause: int, expected: bool) -> None:
 def test_who_is_kept_out_is_told_so_once() -> None:
     bench = Bench(queue("q"))
     assert waits(bench.decide(work("w1", gated="a"))) == {"w1": "AdmissionGated"}
-    assert waits(bench.decide(work("w1", gated="a,b", generation=1))) == {}
-    assert waits(bench.decide(work("w1", on_hold="x", generation=2))) == {"w1": "OnHold"}
+    assert waits(bench.decide(work("w1", gated="a", generation=1))) == {}
+    assert waits(bench.decide(work("w1", gated="a,b", generation=2))) == {"w1": "AdmissionGated"}
+    assert waits(bench.decide(work("w1", on_hold="x", generation=3))) == {"w1": "OnHold"}
 
 
 def test_nothing_is_said_of_who_has_gone() -> None:
