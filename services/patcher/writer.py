@@ -1,8 +1,8 @@
 """Single writes to one cluster: from the state that is known, or a fresh one where that was stale."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from services.patcher.mirror import Mirror
@@ -17,6 +17,7 @@ from shared.kube.port import (
     NotFoundError,
     Patch,
     RefusedError,
+    ThrottledError,
 )
 
 __all__ = ["Writer", "may_pass", "status_patch"]
@@ -36,6 +37,8 @@ class Writer:
         self._kube = kube
         self._mirror = mirror
         self._load = load
+        self._silent_until = 0.0
+        """Loop time before which the API server has asked us to write nothing."""
 
     async def get(self, kind: kinds.Kind, namespace: str, name: str) -> Object | None:
         """Ask the API server; None if it is not there."""
@@ -51,12 +54,25 @@ class Writer:
         """Return the object and whether this call made it: an earlier attempt may have."""
         metadata = obj["metadata"]
         try:
-            created, new = await self._kube.create(kind, obj), True
+            with self._heeded():
+                created, new = await self._kube.create(kind, obj), True
         except AlreadyExistsError:
             created = await self._kube.get(kind, metadata["namespace"], metadata["name"])
             new = False
         self._mirror.wrote(kind, created)
         return created, new
+
+    @contextmanager
+    def _heeded(self) -> Iterator[None]:
+        """Write, unless it is too early: who is told to slow down means all of us, not one object."""
+        now = asyncio.get_running_loop().time
+        if (left := self._silent_until - now()) > 0:
+            raise ThrottledError("asked to wait before", retry_after_seconds=left)
+        try:
+            yield
+        except ThrottledError as error:
+            self._silent_until = max(self._silent_until, now() + error.retry_after_seconds)
+            raise
 
     async def delete(self, kind: kinds.Kind, obj: Object) -> None:
         """Delete the object of that uid, if it is there."""
@@ -85,9 +101,10 @@ class Writer:
             if patch is None:
                 return obj
             try:
-                after = await self._kube.patch(
-                    kind, namespace, name, patch, subresource=subresource
-                )
+                with self._heeded():
+                    after = await self._kube.patch(
+                        kind, namespace, name, patch, subresource=subresource
+                    )
             except ConflictError:
                 obj = await self._kube.get(kind, namespace, name)
                 self._mirror.wrote(kind, obj)
