@@ -1,0 +1,348 @@
+"""Lives in the hands of the decider: what it says, what it remembers, and what a restart makes of the log."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pytest
+
+from services.quota.decider import Decider
+from services.quota.settings import QuotaSettings
+from shared.bus.port import Entry
+from shared.contracts import kinds
+from shared.contracts.admissions import HOLDING, Admission
+from shared.contracts.effects import CheckState, Outcome
+from shared.contracts.kinds import Kind
+from shared.contracts.messages import Message
+from shared.contracts.observed import Observed, Synced
+from shared.contracts.workloads import PodSet, WorkloadState
+from shared.settings.configuration import Configuration
+
+NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SETTINGS: Final = QuotaSettings(reason_delay_seconds=0)
+WAITS: Final = {"timeout": "300s", "requeuingStrategy": {"backoffLimitCount": 2}}
+RUNS: Final[dict[str, Any]] = {"phase": "running", "held": False, "pods_active": True}
+
+
+class Desk:
+    """A decider whose clock the test moves, and the log that it is started from again."""
+
+    def __init__(self, *, cpus: int = 1, checks: tuple[str, ...] = (), **wait: Any) -> None:
+        self.configuration = Configuration.model_validate({"waitForPodsReady": WAITS | wait})
+        self.now = NOON
+        self.log: list[Admission] = []
+        self.seen: dict[str, WorkloadState] = {}
+        self._cluster = list(self._objects(cpus, checks))
+        self._sequence = 0
+        self._number = 0
+        self.decider = self._started()
+
+    @staticmethod
+    def _objects(cpus: int, checks: tuple[str, ...]) -> list[tuple[Kind, str, str, dict[str, Any]]]:
+        flavor = {"name": "f", "resources": [{"name": "cpu", "nominalQuota": str(cpus)}]}
+        group = {"coveredResources": ["cpu"], "flavors": [flavor]}
+        queue: dict[str, Any] = {
+            "namespaceSelector": {},
+            "resourceGroups": [group],
+            "preemption": {"withinClusterQueue": "LowerPriority"},
+        }
+        if checks:
+            queue["admissionChecks"] = list(checks)
+        ours = {"controllerName": "sluicegate.dev/machines"}
+        return [
+            (kinds.NAMESPACE, "", "team", {}),
+            (kinds.RESOURCE_FLAVOR, "", "f", {}),
+            *((kinds.ADMISSION_CHECK, "", check, ours) for check in checks),
+            (kinds.CLUSTER_QUEUE, "", "cq", queue),
+            (kinds.LOCAL_QUEUE, "team", "q", {"clusterQueue": "cq"}),
+        ]
+
+    def _started(self) -> Decider:
+        decider = Decider(SETTINGS, self.configuration)
+        for kind, namespace, name, spec in self._cluster:
+            metadata = {"name": name, "namespace": namespace or None, "uid": name}
+            observed = Observed(
+                cluster="hub", group=kind.group, version=kind.version, plural=kind.plural,
+                kind=kind.kind, namespace=namespace or None, name=name, uid=name,
+                resource_version="1", object={"metadata": metadata, "spec": spec},
+            )  # fmt: skip
+            decider.take("OBSERVED", self._entry(observed))
+        decider.take_synced(Synced(cluster="hub", epoch="1", kinds=[], at=NOON))
+        return decider
+
+    def _entry(self, message: Message) -> Entry:
+        self._sequence += 1
+        return Entry(
+            subject=message.subject, data=message.encode(), headers={}, sequence=self._sequence,
+            time=self.now,
+        )  # fmt: skip
+
+    def restart(self, *, lose_the_log: bool = False) -> None:
+        """Another leader: all that it knows it reads."""
+        self.decider = self._started()
+        if lose_the_log:
+            self.log.clear()
+        latest = {admission.name: admission for admission in self.log}
+        for admission in latest.values():
+            self.decider.recall(Admission.decode(admission.encode()))
+        for state in self.seen.values():
+            self.decider.take("WORKLOADS", self._entry(state))
+        self.decide()
+
+    def decide(self) -> list[Admission]:
+        """Whatever is to be said now."""
+        said = []
+        for admission in self.decider.decide(self.now):
+            self._number += 1
+            said.append(admission.model_copy(update={"term": 1, "number": self._number}))
+        self.log += said
+        list(self.decider.queue_statuses(self.now))
+        return said
+
+    def after(self, seconds: float) -> list[Admission]:
+        """Let time pass, waking the decider whenever it wants to be woken."""
+        until, said = self.now + timedelta(seconds=seconds), []
+        for _ in range(1000):
+            wanted = self.decider.seconds_to_next(self.now)
+            if wanted is None or self.now + timedelta(seconds=wanted) > until:
+                break
+            self.now += timedelta(seconds=max(wanted, 1e-6))
+            said += self.decide()
+        self.now = until
+        return said + self.decide()
+
+    def see(self, name: str, **more: Any) -> list[Admission]:
+        """A workload as the classifier tells it."""
+        state = WorkloadState(
+            cluster="hub", namespace="team", name=name, uid=f"u-{name}", queue="q",
+            pod_sets=[PodSet(name="main", count=1, requests={"cpu": "1"})],
+            **{"phase": "waiting", "version": "1", "pods_ready": False, "created_at": NOON, **more},
+        )  # fmt: skip
+        self.seen[name] = state
+        self.decider.take("WORKLOADS", self._entry(state))
+        return self.decide()
+
+    def check(self, name: str, state: Any, **more: Any) -> list[Admission]:
+        """What the owner of an admission check says."""
+        said = CheckState(
+            cluster="hub", namespace="team", name=name, uid=f"u-{name}", check="machines",
+            state=state, at=self.now, **more,
+        )  # fmt: skip
+        self.decider.take("CHECKS", self._entry(said))
+        return self.decide()
+
+    def stopped(self, name: str, **more: Any) -> list[Admission]:
+        """Its job was suspended, and its pods are gone."""
+        outcome = Outcome(
+            cluster="hub", namespace="team", name=name, uid=f"u-{name}", action="suspend",
+            result="applied", term=9, number=1, version="1", at=self.now,
+        )  # fmt: skip
+        self.decider.take("OUTCOMES", self._entry(outcome))
+        return self.see(name, **more)
+
+    def last(self, name: str) -> Admission:
+        """What was said last of it."""
+        return [a for a in self.log if a.name == name][-1]
+
+
+def at(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+RESTARTS: Final[dict[str, Callable[[Desk], None]]] = {
+    "without a restart": lambda _: None,
+    "with a restart before every step": lambda desk: desk.restart(),
+}
+
+
+@pytest.mark.parametrize("between", RESTARTS.values(), ids=RESTARTS.keys())
+def test_timeouts_back_offs_and_the_limit(between: Callable[[Desk], None]) -> None:
+    desk = Desk()
+    desk.see("x")
+    clock = 0.0
+    for count, delay in ((1, 60), (2, 120)):
+        between(desk)
+        desk.see("x", **RUNS)
+        assert desk.last("x").state == "admitted"
+        assert desk.last("x").admitted_at == at(clock)
+        between(desk)
+        desk.after(150)
+        between(desk)
+        assert desk.after(149) == []
+        desk.after(1)
+        evicted = desk.last("x")
+        assert (evicted.state, evicted.reason) == ("evicted", "PodsReadyTimeout")
+        assert (evicted.requeue_count, evicted.decided_at) == (count, at(clock + 300))
+        assert evicted.requeue_at is not None
+        assert 0 <= (evicted.requeue_at - at(clock + 300)).total_seconds() - delay < 0.02
+        between(desk)
+        desk.stopped("x")
+        waits = desk.last("x")
+        assert (waits.state, waits.requeue_at) == ("waiting", evicted.requeue_at)
+        between(desk)
+        assert not any(a.state in HOLDING for a in desk.after(delay - 1))
+        desk.after(2)
+        assert desk.last("x").admitted_at == evicted.requeue_at
+        clock = (evicted.requeue_at - NOON).total_seconds()
+    between(desk)
+    desk.see("x", **RUNS)
+    desk.after(300)
+    out = desk.last("x")
+    assert out.reason == "DeactivatedDueToRequeuingLimitExceeded"
+    assert (out.deactivate, out.requeue_count) == (True, 0)
+    between(desk)
+    desk.stopped("x")
+    between(desk)
+    assert not any(a.state in HOLDING for a in desk.after(10_000)), (
+        "not even before active is false"
+    )
+    desk.see("x", active=False)
+    assert (desk.last("x").reason, desk.last("x").deactivate) == ("Deactivated", False)
+    between(desk)
+    desk.see("x", active=True)
+    assert desk.last("x").state == "admitted"
+    assert desk.last("x").requeue_count == 0
+
+
+def test_the_same_life_is_lived_from_what_the_cluster_records_if_the_log_is_lost() -> None:
+    desk = Desk()
+    desk.see("x")
+    desk.see("x", **RUNS)
+    desk.after(300)
+    desk.stopped("x")
+    requeue_at = desk.last("x").requeue_at
+    recorded = {"requeue_at": requeue_at, "requeue_count": 1, "evicted_reason": "PodsReadyTimeout"}
+    desk.see("x", evicted_at=at(300), **recorded)
+    desk.restart(lose_the_log=True)
+    assert not any(a.state in HOLDING for a in desk.after(59))
+    desk.after(2)
+    assert (desk.last("x").state, desk.last("x").requeue_count) == ("admitted", 1)
+
+
+def test_an_admission_that_only_the_cluster_records_is_put_on_the_log_with_its_clocks() -> None:
+    desk = Desk()
+    assigned = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
+    recorded = {
+        "admission": {"clusterQueue": "cq", "podSetAssignments": [assigned]},
+        "admitted_at": at(-200), "pods_ready_reason": "WaitForStart", "requeue_count": 1,
+    }  # fmt: skip
+    [adopted] = desk.see("x", **RUNS, **recorded)
+    assert (adopted.state, adopted.cluster_queue, adopted.admitted_at) == (
+        "admitted",
+        "cq",
+        at(-200),
+    )
+    desk.after(100)
+    assert (desk.last("x").reason, desk.last("x").requeue_count) == ("PodsReadyTimeout", 2)
+
+
+def test_who_becomes_ready_is_not_timed_out_and_who_loses_a_pod_has_the_recovery_timeout() -> None:
+    desk = Desk(recoveryTimeout="100s")
+    desk.see("x")
+    desk.see("x", **RUNS)
+    desk.after(200)
+    desk.see("x", **RUNS | {"pods_ready": True})
+    assert (desk.last("x").pods_ready, desk.last("x").pods_ready_at) == ("Started", at(200))
+    assert desk.after(5_000) == []
+    desk.see("x", **RUNS)
+    assert (desk.last("x").pods_ready, desk.last("x").admitted_at) == ("WaitForRecovery", NOON)
+    desk.restart()
+    assert desk.after(99) == []
+    desk.after(1)
+    assert desk.last("x").reason == "PodsReadyTimeout"
+
+
+def test_after_a_timeout_it_queues_behind_those_who_came_meanwhile() -> None:
+    order = {"Eviction": "y", "Creation": "x"}
+    for timestamp, first in order.items():
+        desk = Desk(requeuingStrategy={"timestamp": timestamp, "backoffBaseSeconds": 0})
+        desk.see("x")
+        desk.see("x", **RUNS)
+        desk.after(100)
+        desk.see("y", created_at=at(100))
+        desk.after(200)
+        desk.restart()
+        desk.stopped("x")
+        holder = [a.name for a in desk.log if a.state == "admitted"][-1]
+        assert holder == first, timestamp
+
+
+def test_execution_time_counts_over_preemptions_and_restarts() -> None:
+    desk = Desk()
+    limit = {"max_execution_seconds": 100}
+    desk.see("x", **limit)
+    desk.see("x", **RUNS, **limit)
+    desk.after(30)
+    desk.see("urgent", priority=9)
+    assert desk.last("x").preempted_by == "team/urgent"
+    desk.after(10)
+    desk.stopped("x", **limit)
+    assert desk.last("x").executed_seconds == 40
+    desk.restart()
+    desk.see("urgent", priority=9, phase="gone")
+    assert desk.last("x").admitted_at == at(40)
+    desk.see("x", **RUNS | {"pods_ready": True}, **limit)
+    assert desk.after(59) == []
+    desk.after(1)
+    assert desk.last("x").reason == "DeactivatedDueToMaximumExecutionTimeExceeded"
+    desk.stopped("x", **limit)
+    assert desk.last("x").executed_seconds == 0
+
+
+def test_a_check_that_rejects_puts_it_out_and_one_that_wants_another_try_lets_it_wait() -> None:
+    desk = Desk(checks=("machines",))
+    desk.see("x")
+    assert desk.last("x").state == "reserved"
+    desk.check("x", "Retry", requeue_after_seconds=60, message="no room")
+    evicted = desk.last("x")
+    assert (evicted.reason, evicted.requeue_at, evicted.requeue_count) == (
+        "AdmissionCheck",
+        at(60),
+        0,
+    )
+    assert evicted.message == 'Evicted due to AdmissionCheck in Retry state: "machines" (no room)'
+    desk.stopped("x")
+    desk.restart()
+    assert not any(a.state in HOLDING for a in desk.after(59))
+    desk.after(1)
+    assert desk.last("x").state == "reserved"
+    desk.check("x", "Rejected", message="never")
+    out = desk.last("x")
+    assert (out.reason, out.deactivate) == ("DeactivatedDueToAdmissionCheck", True)
+    desk.stopped("x")
+    assert not any(a.state in HOLDING for a in desk.after(1000))
+
+
+def test_a_workload_deactivated_while_its_checks_are_pending_gives_its_reservation_back() -> None:
+    desk = Desk(checks=("machines",))
+    desk.see("x")
+    desk.see("x", active=False)
+    assert (desk.last("x").state, desk.last("x").reason) == ("evicted", "Deactivated")
+    desk.check("x", "Ready")
+    assert desk.last("x").state == "evicted"
+    desk.stopped("x", active=False)
+    assert (desk.last("x").state, desk.last("x").reason) == ("waiting", "Deactivated")
+    desk.see("y")
+    assert desk.last("y").state == "reserved"
+
+
+def test_repeated_and_late_states_say_nothing_twice() -> None:
+    desk = Desk()
+    desk.see("x")
+    desk.see("x", **RUNS)
+    for _ in range(3):
+        assert desk.see("x", **RUNS) == []
+    # Its job was seen ready before it was suspended for an earlier eviction.
+    assert desk.see("x", **RUNS | {"held": True, "pods_ready": True}) == []
+    desk.after(300)
+    for _ in range(3):
+        assert desk.see("x", **RUNS) == []
+        assert desk.after(10) == []
+
+
+def test_nobody_waits_for_pods_where_that_is_not_configured() -> None:
+    desk = Desk(enable=False)
+    desk.see("x")
+    desk.see("x", **RUNS)
+    assert desk.last("x").pods_ready == ""
+    assert desk.after(100_000) == []
