@@ -1,0 +1,132 @@
+"""Which documents are in force: those that ship, and those of a cluster's Integration objects."""
+
+from typing import Any
+
+import pytest
+
+from shared.contracts.kinds import INTEGRATION, Object
+from shared.contracts.observed import Observed
+from shared.integrations import JOB, Integrations, is_nested
+from tests.unit.integrations.gadgets import document
+
+
+def seen(obj: Object, *, deleted: bool = False, **metadata: Any) -> Observed:
+    obj = {**obj, "metadata": {"uid": "u", "resourceVersion": "1", **obj["metadata"], **metadata}}
+    return Observed(
+        cluster="hub",
+        group=INTEGRATION.group,
+        version=INTEGRATION.version,
+        plural=INTEGRATION.plural,
+        kind=INTEGRATION.kind,
+        namespace=None,
+        name=obj["metadata"]["name"],
+        uid="u",
+        resource_version=obj["metadata"]["resourceVersion"],
+        deleted=deleted,
+        object=obj,
+    )
+
+
+def count_of(integrations: Integrations) -> object:
+    found = integrations.find(group="example.com", plural="gadgets")
+    return None if found is None else found.document.spec.pod_sets[0].count
+
+
+GOOD = document()
+BAD = document(ready="1")
+
+
+def test_a_kind_can_wait_from_its_document_until_that_is_gone() -> None:
+    integrations = Integrations()
+    assert count_of(integrations) is None
+    standing = integrations.take(seen(GOOD))
+    assert standing is not None
+    assert standing.problem is None
+    assert integrations.find(group="example.com", kind="Gadget") is standing.in_force
+    assert [kind.plural for kind in integrations.brought()] == ["gadgets"]
+    assert integrations.take(seen(GOOD, deleted=True)) is None
+    assert count_of(integrations) is None
+    assert integrations.brought() == ()
+
+
+def test_a_document_that_goes_bad_leaves_the_good_one_in_force() -> None:
+    integrations = Integrations()
+    integrations.take(seen(GOOD))
+    standing = integrations.take(seen(BAD))
+    assert standing is not None
+    assert standing.problem is not None
+    assert "spec.ready: must return bool or null, but returns int" in standing.problem
+    assert count_of(integrations) == "spec.replicas"
+    integrations.take(seen(document(podSets=[{"template": "spec.template", "count": "3"}])))
+    assert count_of(integrations) == "3"
+
+
+def test_who_starts_while_a_document_is_bad_goes_by_what_was_accepted() -> None:
+    accepted = {**BAD, "status": {"accepted": GOOD["spec"]}}
+    integrations = Integrations()
+    standing = integrations.take(seen(accepted))
+    assert standing is not None
+    assert standing.problem is not None
+    assert count_of(integrations) == "spec.replicas"
+    never = Integrations()
+    never.take(seen({**BAD, "status": {"accepted": BAD["spec"]}}))
+    assert count_of(never) is None
+
+
+def test_the_same_document_seen_again_is_the_same_integration() -> None:
+    integrations = Integrations()
+    integrations.take(seen(GOOD))
+    before = integrations.find(group="example.com", plural="gadgets")
+    integrations.take(seen({**GOOD, "status": {"conditions": []}}, resourceVersion="2"))
+    assert integrations.find(group="example.com", plural="gadgets") is before
+
+
+def test_a_document_may_take_the_place_of_one_that_ships() -> None:
+    kind = {"group": "batch", "version": "v1", "kind": "Job", "plural": "jobs"}
+    integrations = Integrations()
+    integrations.take(seen(document(kind=kind)))
+    assert count_of_jobs(integrations) == "spec.replicas"
+    integrations.take(seen(document(kind=kind), deleted=True))
+    assert integrations.find(group="batch", plural="jobs") is JOB
+
+
+def count_of_jobs(integrations: Integrations) -> object:
+    found = integrations.find(group="batch", plural="jobs")
+    assert found is not None
+    return found.document.spec.pod_sets[0].count
+
+
+def test_of_two_documents_for_a_kind_the_first_speaks_and_the_second_is_told() -> None:
+    integrations = Integrations()
+    integrations.take(seen(GOOD))
+    other = document(podSets=[{"template": "spec.template", "count": "7"}])
+    standing = integrations.take(seen(other, name="another"))
+    assert standing is not None
+    assert standing.problem == "Integration gadgets.example.com speaks for that kind already"
+    assert count_of(integrations) == "spec.replicas"
+
+
+def test_what_is_no_integration_is_none() -> None:
+    observed = seen(GOOD).model_copy(update={"plural": "jobs", "group": "batch"})
+    assert Integrations().take(observed) is None
+
+
+OWNERS = {
+    "a run": ({"kind": "PipelineRun"}, True),
+    "a task of a run": ({"kind": "TaskRun"}, True),
+    "a job set": ({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}, True),
+    "a kind of an Integration": ({"apiVersion": "example.com/v1", "kind": "Gadget"}, True),
+    "one of that name in another group": ({"apiVersion": "b.com/v1", "kind": "Gadget"}, False),
+    "what cannot wait": ({"apiVersion": "apps/v1", "kind": "ReplicaSet"}, False),
+}
+
+
+@pytest.mark.parametrize(("owner", "nested"), OWNERS.values(), ids=OWNERS.keys())
+def test_an_object_waits_with_what_controls_it(owner: Object, nested: bool) -> None:
+    integrations = Integrations()
+    integrations.take(seen(GOOD))
+    owned = {"metadata": {"ownerReferences": [{**owner, "controller": True}]}}
+    assert integrations.is_nested(owned) is nested
+    mentioned = {"metadata": {"ownerReferences": [owner]}}
+    assert not integrations.is_nested(mentioned)
+    assert not is_nested(mentioned)

@@ -1,0 +1,53 @@
+"""What the patcher says on an Integration object, and what it has the webhook asked about."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import jsonpatch
+
+from services.ctl.webhook import webhook_manifest
+from services.patcher.integrations import CONFIGURATION, WEBHOOK, missing_rules, status_of
+from shared.contracts.kinds import JOB, Kind, Object
+from shared.integrations import JOB as IN_FORCE
+from shared.integrations import Standing
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = datetime(2026, 1, 2, tzinfo=UTC)
+GADGET = Kind(group="example.com", version="v1", plural="gadgets", kind="Gadget")
+
+
+def standing(problem: str | None, status: Object | None = None, **more: Any) -> Standing:
+    obj = {"metadata": {"name": "x", "uid": "u", "generation": 2}, "spec": {"a": 1}}
+    return Standing(obj={**obj, "status": status or {}}, problem=problem, in_force=None, **more)
+
+
+def test_a_good_document_is_in_force_and_kept_as_the_last_good_one() -> None:
+    status = status_of(standing(None), now=NOW)
+    assert status is not None
+    assert status["accepted"] == {"a": 1}
+    assert status["conditions"][0]["status"] == "True"
+    assert status_of(standing(None, status), now=LATER) is None, "it is said once"
+
+
+def test_a_bad_one_says_why_and_leaves_the_last_good_one() -> None:
+    good = status_of(standing(None), now=NOW)
+    status = status_of(standing("spec.ready: no", good), now=LATER)
+    assert status is not None
+    assert "accepted" not in status, "what is there stays"
+    [condition] = status["conditions"]
+    assert (condition["status"], condition["message"]) == ("False", "spec.ready: no")
+    obj = standing("spec.ready: no").obj
+    kept = status_of(Standing(obj=obj, problem="no", in_force=IN_FORCE), now=NOW)
+    assert kept is not None
+    assert kept["conditions"][0]["message"] == "no; the one before is in force"
+
+
+def test_the_webhook_is_asked_about_a_kind_from_then_on() -> None:
+    configuration = webhook_manifest(url="https://x", authority=b"ca").object
+    assert configuration["metadata"]["name"] == CONFIGURATION
+    patch = missing_rules(configuration, (JOB, GADGET))
+    extended = jsonpatch.apply_patch(configuration, patch)
+    [webhook] = [one for one in extended["webhooks"] if one["name"] == WEBHOOK]
+    assert webhook["rules"][-1]["resources"] == ["gadgets"]
+    assert missing_rules(extended, (JOB, GADGET)) == []
+    assert missing_rules({"webhooks": [{"name": "another"}]}, (GADGET,)) == []
