@@ -4,17 +4,20 @@ What Kelos does is played here: a Task of `kelos.dev`, and the Job that its cont
 with the labels of `podOverrides` on it. See `docs/how-to/kelos.md`.
 """
 
+import re
 from functools import partial
 from typing import Any
 
 import pytest
+import yaml
 
 from shared.contracts import kinds, names
 from shared.contracts.kinds import Object
 from shared.contracts.windows import CONTROLLER, WINDOWS
 from tests.conformance.seeds.says import says
-from tests.conformance.seeds.stage import Stage, example, job, pool, story
+from tests.conformance.seeds.stage import EXAMPLES, Stage, example, job, pool, story
 
+ROOT = EXAMPLES.parents[2]
 NAMESPACE = "kelos-system"
 SMALL = {"cpu": 1, "memory": "1Gi"}
 TASKS = {
@@ -128,19 +131,38 @@ async def test_a_burst_of_19_tasks_of_several_spawners_never_takes_more_than_the
 
 @says("001:35-37", "001:60-69")
 @story()
-async def test_models_have_quotas_of_their_own_in_one_namespace(stage: Stage) -> None:
-    quotas = {"kelos.dev/haiku": 3, "kelos.dev/opus": 2}
-    models = pool("models", quotas, namespaces=(NAMESPACE,), flavor="model-slots")
-    await stage.create(TASKS, *models)
-    opus = [
-        await task(stage, f"opus-{n}", "models", requests={"kelos.dev/opus": 1}) for n in range(3)
-    ]
-    haiku = [
-        await task(stage, f"haiku-{n}", "models", requests={"kelos.dev/haiku": 1}) for n in range(3)
-    ]
+async def test_models_have_quotas_of_their_own_through_flavors_in_one_namespace(
+    stage: Stage,
+) -> None:
+    documented = {(obj["kind"], obj["metadata"]["name"]): obj for obj in in_the_how_to()}
+    door = pool("kelos-models", {}, namespaces=(NAMESPACE,))[-1]
+    names_ = (("ResourceFlavor", "opus"), ("ResourceFlavor", "haiku"))
+    queue = documented["ClusterQueue", "kelos-models"]
+    await stage.create(TASKS, *(documented[name] for name in names_), queue, door)
+
+    async def of(model: str, number: int) -> Object:
+        pod = {"nodeSelector": {"kelos.dev/model": model}}
+        return await task(stage, f"{model}-{number}", "kelos-models", pod=pod)
+
+    opus = [await of("opus", n) for n in range(3)]
+    haiku = [await of("haiku", n) for n in range(3)]
 
     await stage.until_admitted(*opus[:2], *haiku)
-    await stage.until_waits(opus[2], "insufficient unused quota for kelos.dev/opus")
+    await stage.until_waits(opus[2], "insufficient unused quota for pods in flavor opus")
+
+
+@story()
+async def test_every_manifest_of_the_how_to_is_one_that_a_cluster_takes(stage: Stage) -> None:
+    for obj in in_the_how_to():
+        if obj["apiVersion"].startswith(("kelos.dev/", "rbac.")):
+            continue  # Their kinds are not served in a world.
+        await stage.create(obj)
+
+
+def in_the_how_to() -> list[Object]:
+    text = (ROOT / "docs" / "how-to" / "kelos.md").read_text()
+    blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    return [obj for block in blocks for obj in yaml.safe_load_all(block)]
 
 
 @says("001:39-41", "001:47-56", "001:60-69")
