@@ -13,7 +13,13 @@ from services.provisioner.providers.ibm import (
     time_of,
 )
 from services.provisioner.providers.keys import IBM_POWER
-from services.provisioner.providers.port import Order, ProviderRefusedError, Vm, VmState
+from services.provisioner.providers.port import (
+    Order,
+    ProviderBusyError,
+    ProviderRefusedError,
+    Vm,
+    VmState,
+)
 from services.provisioner.providers.registry import ProviderKind
 from services.provisioner.secrets import Secrets
 
@@ -23,6 +29,8 @@ CORES: Final = 0.25
 MEMORY_GB: Final = 2
 DISK_GB_MIN: Final = 100
 _CRN_PARTS_MIN: Final = 8
+CONFLICT: Final = 409
+NOT_FOUND: Final = 404
 
 STATES: Final = {
     "BUILD": VmState.STARTING,
@@ -43,10 +51,8 @@ class PowerProvider:
         self._crn = account.get("crn", "")
         parts = self._crn.split(":")
         workspace = parts[7] if len(parts) >= _CRN_PARTS_MIN else ""
-        self._path = (
-            f"{account.get('url', '').rstrip('/')}/pcloud/v1/cloud-instances/{workspace}"
-            "/pvm-instances"
-        )
+        root = f"{account.get('url', '').rstrip('/')}/pcloud/v1/cloud-instances/{workspace}"
+        self._path, self._volumes = f"{root}/pvm-instances", f"{root}/volumes"
         self._client = IbmClient(
             provider="ibmp", secrets=secrets, secret=account.get("secret", ""),
             headers={"CRN": self._crn}, iam_url=iam_url,
@@ -68,14 +74,16 @@ class PowerProvider:
             "memory": number("ibmp", order, "memory", MEMORY_GB),
             "procType": "shared",
         }
+        disk = 0
         if order.parameters.get("disk"):
-            number("ibmp", order, "disk", DISK_GB_MIN, least=DISK_GB_MIN)
+            disk = int(number("ibmp", order, "disk", DISK_GB_MIN, least=DISK_GB_MIN))
         if order.parameters.get("user-data"):
             body["userData"] = base64.b64encode(order.parameters["user-data"].encode()).decode()
-        if await self._get(order.name, "launch") is not None:
-            return
-        # The service takes a name once; 409 says that an order of ours was before this one.
-        await self._request("POST", "", "launch", order.name, body=body)
+        if await self._get(order.name, "launch") is None:
+            # The service takes a name once; 409 says that an order of ours was before this one.
+            await self._request("POST", "", "launch", order.name, body=body)
+        if disk:
+            await self._grow(order.name, disk)
 
     async def find(self, name: str) -> Vm | None:
         """Look at one instance."""
@@ -97,6 +105,31 @@ class PowerProvider:
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
+
+    async def _grow(self, name: str, gigabytes: int) -> None:
+        """The disk is as large as its image: it is made larger when it is there.
+
+        Until then the order is not complete, and is repeated: `ProviderBusyError`.
+        """
+        instance = await self._get(name, "launch")
+        path = f"/{instance['pvmInstanceID']}/volumes" if instance is not None else ""
+        _, page = await self._request("GET", path, "launch", name) if path else (0, {})
+        volumes: list[dict[str, Any]] = page.get("volumes", [])
+        boot = next((one for one in volumes if one.get("bootVolume")), None)
+        if boot is None:
+            raise ProviderBusyError("ibmp", "launch", name, "its disk is not there yet")
+        if float(boot.get("size", 0)) >= gigabytes:
+            return
+        url, body = f"{self._volumes}/{boot['volumeID']}", {"size": gigabytes}
+        # While the instance is being made, its disk is locked: the answer looks like a refusal.
+        try:
+            status, _ = await self._client.request(
+                "PUT", url, action="launch", name=name, body=body
+            )
+        except ProviderRefusedError as error:
+            raise ProviderBusyError("ibmp", "launch", name, error.reason) from error
+        if status in {CONFLICT, NOT_FOUND}:
+            raise ProviderBusyError("ibmp", "launch", name, "its disk is locked")
 
     async def _all(self, name: str, action: str = "list") -> list[dict[str, Any]]:
         _, page = await self._request("GET", "", action, name)

@@ -57,6 +57,8 @@ class IbmDouble:
             web.get(power, self.list_power),
             web.post(power, self.make_power),
             web.delete(power + "/{id}", self.end_power),
+            web.get(power + "/{id}/volumes", self.list_volumes),
+            web.put(power.replace("pvm-instances", "volumes") + "/{id}", self.change_volume),
         ]
 
     async def sign_in(self, request: web.Request) -> web.Response:
@@ -174,6 +176,29 @@ class IbmDouble:
             self.lose_answer = False
             raise web.HTTPInternalServerError
         return web.json_response([self.servers[key]], status=201)
+
+    async def list_volumes(self, request: web.Request) -> web.Response:
+        """The disk of a server appears while it is made."""
+        self.check(request)
+        server = self.servers.get(request.match_info["id"])
+        if server is None:
+            raise web.HTTPNotFound
+        server["asked"] += 1
+        there = server["asked"] > 1
+        volume = {
+            "volumeID": f"{server['pvmInstanceID']}-boot",
+            "bootVolume": True,
+            "size": server.get("disk", 20),
+        }
+        return web.json_response({"volumes": [volume] if there else []})
+
+    async def change_volume(self, request: web.Request) -> web.Response:
+        self.check(request)
+        server = self.servers[request.match_info["id"].removesuffix("-boot")]
+        if server["status"] == "BUILD":
+            return web.json_response({"error": "the volume is locked"}, status=409)
+        server["disk"] = (await request.json())["size"]
+        return web.json_response({"size": server["disk"]})
 
     async def end_power(self, request: web.Request) -> web.Response:
         self.check(request)

@@ -135,3 +135,21 @@ async def test_a_full_cloud_is_busy(tmp_path: Path) -> None:
         stage.details["double"].refuse = (400, "insufficient resources: over_quota")
         with pytest.raises(ProviderBusyError):
             await stage.provider.launch(stage.order())
+
+
+async def test_power_makes_a_disk_larger_once_and_orders_one_machine(tmp_path: Path) -> None:
+    async with power_stage(tmp_path) as stage:
+        order, tries = stage.order(disk="120"), 0
+        while True:
+            tries += 1
+            try:
+                await stage.provider.launch(order)
+            except ProviderBusyError:
+                assert tries < 20
+            else:
+                break
+        assert tries > 1, "the disk was not there at first, then locked"
+        [server] = stage.details["double"].servers.values()
+        assert server["disk"] == 120
+        await stage.again().launch(order)
+        assert len(stage.details["double"].servers) == 1
