@@ -1,0 +1,106 @@
+"""`sluice integration check` as a person meets it: what it prints, and its exit status."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from services.ctl.errors import Exit
+from services.ctl.main import main
+from tests.unit.integrations.gadgets import DOCUMENT, gadget
+
+Sluice = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def sluice(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Sluice:
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["sluice", "integration", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = capsys.readouterr()
+        return int(end.value.code or 0), out, err
+
+    return run
+
+
+OWNED = {"ownerReferences": [{"kind": "Job", "name": "x", "controller": True}]}
+CHECKS = {
+    "one that is read": (DOCUMENT, gadget(), Exit.OK, "pod set main     2 x (cpu=1)"),
+    "one that is held": (DOCUMENT, gadget(suspend=True), Exit.OK, "held             yes"),
+    "one of another kind": (
+        DOCUMENT,
+        {**gadget(), "kind": "Widget"},
+        Exit.FAILED,
+        "Widget default/one: is no Gadget of example.com/v1",
+    ),
+    "one that another one controls": (
+        DOCUMENT,
+        {**gadget(), "metadata": {"name": "one", **OWNED}},
+        Exit.FAILED,
+        "recognised       no: another object that can wait controls it",
+    ),
+    "one that the document does not mean": (
+        DOCUMENT.replace("spec:\n", "spec:\n  match: spec.replicas == 7\n", 1),
+        gadget(),
+        Exit.FAILED,
+        "recognised       no: `match` does not hold of it",
+    ),
+    "one that an expression fails on": (
+        DOCUMENT,
+        gadget(replicas="two"),
+        Exit.FAILED,
+        "spec.podSets[0].count: must return int, but returned 'two'",
+    ),
+    "a document that does not type-check": (
+        DOCUMENT.replace("spec.replicas", "spec.replicas == 2"),
+        gadget(),
+        Exit.WRONG_INPUT,
+        "line 9: spec.podSets[0].count: must return int, but returns bool",
+    ),
+    "an empty document": ("", gadget(), Exit.WRONG_INPUT, "holds no Integration"),
+}
+
+
+@pytest.mark.parametrize(("text", "obj", "status", "said"), CHECKS.values(), ids=CHECKS.keys())
+def test_check_says_of(
+    text: str, obj: object, status: Exit, said: str, sluice: Sluice, tmp_path: Path
+) -> None:
+    document, manifest = tmp_path / "integration.yaml", tmp_path / "object.yaml"
+    document.write_text(text)
+    manifest.write_text(yaml.safe_dump(obj))
+    code, out, err = sluice("check", document, "--object", manifest)
+    assert said in out + err
+    assert code == status
+
+
+def test_a_document_alone_is_checked_too(sluice: Sluice, tmp_path: Path) -> None:
+    document = tmp_path / "integration.yaml"
+    document.write_text(DOCUMENT)
+    code, out, _ = sluice("check", document)
+    assert (code, out.count("\n")) == (Exit.OK, 1)
+
+
+def test_programs_read_json(sluice: Sluice, tmp_path: Path) -> None:
+    document, manifest = tmp_path / "integration.yaml", tmp_path / "object.yaml"
+    document.write_text(DOCUMENT)
+    manifest.write_text(yaml.safe_dump(gadget()))
+    code, out, _ = sluice("check", document, "--object", manifest, "-o", "json")
+    found = json.loads(out)
+    assert code == Exit.OK
+    assert found["pod_sets"] == [
+        {"name": "main", "count": 2, "minCount": None, "requests": {"cpu": "1"}}
+    ]
+    assert found["patches"]["release"][-1]["value"] is False
+
+
+def test_the_kinds_that_ship_are_listed(sluice: Sluice) -> None:
+    code, out, _ = sluice("list")
+    assert code == Exit.OK
+    assert [line.split()[0] for line in out.splitlines()[1:]] == [
+        "pipelineruns.tekton.dev",
+        "jobs.batch",
+        "jobsets.jobset.x-k8s.io",
+    ]
