@@ -5,6 +5,7 @@ from typing import Final
 
 from services.ctl.manifests import MUTATING_WEBHOOK, Manifest
 from shared.contracts import kinds
+from shared.contracts.coscheduling import ANCHORED_ANNOTATION, ANCHORED_BY_CLAIM
 from shared.contracts.kinds import Kind, Object
 from shared.integrations import INTEGRATIONS
 
@@ -22,6 +23,15 @@ VALIDATING_WEBHOOK: Final = Kind(
     kind="ValidatingWebhookConfiguration",
     namespaced=False,
 )
+
+COSCHEDULED_BY_CLAIM: Final = {
+    "name": "coscheduled-by-claim",
+    "expression": (
+        f"'annotations' in object.metadata && '{ANCHORED_ANNOTATION}' in object.metadata.annotations "
+        f"&& object.metadata.annotations['{ANCHORED_ANNOTATION}'] == '{ANCHORED_BY_CLAIM}'"
+    ),
+}
+"""Of all TaskRuns, only those that follow the anchor of their claim are shown to us."""
 
 VALIDATED: Final = (
     kinds.RESOURCE_FLAVOR,
@@ -49,7 +59,7 @@ def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
         "metadata": {"name": NAME},
         "webhooks": [
             {
-                "name": "classifier.sluicegate.dev",
+                "name": name,
                 "admissionReviewVersions": ["v1"],
                 "sideEffects": "None",
                 "failurePolicy": "Fail",
@@ -57,14 +67,27 @@ def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
                 "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
                 "rules": [
                     {
-                        "apiGroups": [integration.kind.group],
-                        "apiVersions": [integration.kind.version],
+                        "apiGroups": [kind.group],
+                        "apiVersions": [kind.version],
                         "operations": ["CREATE"],
-                        "resources": [integration.kind.plural],
+                        "resources": [kind.plural],
                     }
-                    for integration in INTEGRATIONS
+                    for kind in shown
                 ],
+                **only,
             }
+            for name, shown, only in (
+                (
+                    "classifier.sluicegate.dev",
+                    [integration.kind for integration in INTEGRATIONS],
+                    {},
+                ),
+                (
+                    "tasks.classifier.sluicegate.dev",
+                    [kinds.TASK_RUN],
+                    {"matchConditions": [COSCHEDULED_BY_CLAIM]},
+                ),
+            )
         ],
     }
     return Manifest(source="the webhook configuration", kind=MUTATING_WEBHOOK, object=obj)

@@ -62,6 +62,12 @@ PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 RESOURCES: Final = {"cpu": "50m", "memory": "100Mi"}
 """Tekton's for its assistants: it holds a place and does nothing."""
 
+SECURITY_CONTEXT: Final = {
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
 _TEMPLATE_FIELDS: Final = (
     "tolerations",
     "nodeSelector",
@@ -279,12 +285,7 @@ def _pod_spec(
         **spec,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 1,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": 65532,
-            "seccompProfile": {"type": "RuntimeDefault"},
-            **(given.get("securityContext") or {}),
-        },
+        "securityContext": given.get("securityContext") or SECURITY_CONTEXT,
         "containers": [
             {
                 "name": ANCHOR_COMPONENT,

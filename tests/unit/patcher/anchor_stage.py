@@ -46,12 +46,17 @@ class MortalKube(LocalKube):
     def __init__(self, inner: LocalKube, *, dies_at: int | None, done: bool) -> None:
         super().__init__(inner._api)
         self.writes: list[str] = []
+        self.before: dict[str, Callable[[], Awaitable[None]]] = {}
+        """What happens right before the next such write."""
+
         self.dies_at = dies_at
         self.done = done
         self.died = asyncio.Event()
 
     async def _write(self, what: str, do: Callable[[], Awaitable[Any]]) -> Any:
         self.writes.append(what)
+        if (first := self.before.pop(what, None)) is not None:
+            await first()
         if self.dies_at != len(self.writes):
             return await do()
         if self.done:
@@ -82,8 +87,15 @@ class MortalKube(LocalKube):
         return made
 
     async def delete(
-        self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str | None = None,
+        dependants_first: bool = False,
     ) -> None:
+        del dependants_first
         await self._write(
             f"delete {kind.kind}", lambda: LocalKube.delete(self, kind, namespace, name, uid=uid)
         )

@@ -203,6 +203,32 @@ def test_a_run_that_its_user_started_keeps_its_anchor_when_its_quota_goes() -> N
     on_stage(story)
 
 
+def test_a_run_that_is_started_at_that_very_moment_keeps_its_anchor() -> None:
+    async def story(stage: AnchorStage) -> None:
+        for number in (1, 2, 3):
+            await stage.cordon(f"node-{number}")
+        state = await stage.submit("pipelineruns")
+        await stage.decide(state)
+        await stage.until(stage.anchors, "the anchor is there")
+        (anchor,) = stage.anchors()
+        runs = stage.cluster.api.kinds.by_resource("tekton.dev", "pipelineruns")
+        led = {"metadata": {"annotations": {AFFINITY_ANNOTATION: anchor["metadata"]["name"]}}}
+        await stage.cluster.merge(runs, "p", led)
+
+        async def by_hand() -> None:
+            await stage.cluster.merge(runs, "p", {"spec": {"status": None}})
+
+        stage.patchers_kube.before["patch PipelineRun"] = by_hand
+        await stage.decide(state, "evicted")
+        await stage.cluster.after(60)
+        assert stage.anchors() == [anchor]
+        assert stage.run()["metadata"]["annotations"][AFFINITY_ANNOTATION]
+        await stage.cordon("node-1", off=True)
+        await stage.until(stage.succeeded, "the run succeeds")
+
+    on_stage(story)
+
+
 def test_a_deleted_run_takes_anchor_and_claims_along() -> None:
     async def story(stage: AnchorStage) -> None:
         state = await stage.submit("isolate-pipelinerun", **STORIES["isolate-pipelinerun"])
