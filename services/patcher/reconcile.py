@@ -76,6 +76,7 @@ class Reconciler:
         except RefusedError as error:
             if may_pass(error):
                 raise LaterError(str(error)) from error
+            await self._give_back(*self._about(namespace, name), error)
             raise NeverError(str(error)) from error
 
     async def give_reason(self, namespace: str, name: str) -> None:
@@ -119,7 +120,7 @@ class Reconciler:
             if admission is not None:
                 await self._carry_out_foreign(state, admission)
             return
-        obj = await self._workload_object(state)
+        obj = await self._workload_object(state, admission)
         if obj is None:
             return
         if admission is None:
@@ -166,7 +167,16 @@ class Reconciler:
 
     # --- the Workload object -----------------------------------------------------------------------
 
-    async def _workload_object(self, state: WorkloadState) -> Object | None:
+    async def _give_back(
+        self, state: WorkloadState | None, admission: Admission | None, error: RefusedError
+    ) -> None:
+        """What can never be carried out gives its quota back, and waits with what the cluster said."""
+        if state is not None and admission is not None and admission.state in HOLDING - {"evicted"}:
+            await self._jobs.report(state, admission, "refused", "release", message=str(error))
+
+    async def _workload_object(
+        self, state: WorkloadState, admission: Admission | None
+    ) -> Object | None:
         """The Workload object of a job, created or brought up to date; None where there can be none."""
         obj = self._mirror.object(WORKLOAD, state.namespace, state.name)
         if obj is not None and status.reserves(obj):
@@ -186,6 +196,8 @@ class Reconciler:
             self._events.say(
                 integration.kind, job, "ErrWorkloadCompose", str(error), type_="Warning"
             )
+            if isinstance(error, RefusedError):
+                await self._give_back(state, admission, error)
             return None
         if patch is None:
             return obj
@@ -218,7 +230,7 @@ class Reconciler:
         return created
 
     async def _decided(self, obj: Object, state: WorkloadState, admission: Admission) -> Object:
-        """Say the decision. One that can never be said gives its quota back; a stop comes first."""
+        """Say the decision. A stop that cannot be said is carried out nevertheless."""
         try:
             return await self._say(obj, state, admission)
         except RefusedError as error:
@@ -227,8 +239,6 @@ class Reconciler:
             if admission.state == "evicted":
                 log.warning("an eviction cannot be told", workload=state.name, error=str(error))
                 return obj
-            if admission.state in HOLDING:
-                await self._jobs.report(state, admission, "refused", "release", message=str(error))
             raise
 
     async def _say(self, obj: Object, state: WorkloadState, admission: Admission) -> Object:

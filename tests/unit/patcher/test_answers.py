@@ -171,6 +171,22 @@ async def test_a_status_that_the_cluster_refuses_for_good_releases_nothing(setup
     assert (await setup.job())["spec"]["suspend"] is True
 
 
+async def test_a_workload_that_the_cluster_does_not_take_gives_quota_back(setup: Setup) -> None:
+    """Too large for etcd, or against somebody's policy: nothing is released without a record."""
+    refusal = RefusedError("etcdserver: request is too large", status=413)
+    moody(setup).answers[CREATE] = [refusal] * 9
+    state = await setup.submit()
+    await setup.decide(state, "admitted")
+
+    async def told() -> bool:
+        return [(o.action, o.result) for o in await setup.outcomes()] == [("release", "refused")]
+
+    await until(told)
+    assert "too large" in (await setup.outcomes())[0].message
+    assert (await setup.job())["spec"]["suspend"] is True
+    assert ("Job", "ErrWorkloadCompose") in {news[:2] for news in await setup.events()}
+
+
 async def test_a_job_that_was_deleted_meanwhile_is_nobodys_error(setup: Setup) -> None:
     moody(setup).answers[RELEASE] = [NotFoundError("gone", status=404)]
     state = await setup.submit()
