@@ -49,6 +49,9 @@ class Platform:
     running: int = 0
     starting: int = 0
     machines: int = 0
+    kept: list[Any] = field(default_factory=list)
+    """Places that wait for the TaskRun of a run that has quota."""
+
     waiting: list[Any] = field(default_factory=list)
     """What the TaskRuns were told that have no host, the oldest first."""
 
@@ -184,7 +187,8 @@ def platforms_of(
             shown.places = _places(platform)
     for record in records:
         shown = of(record.cluster, record.platform)
-        shown.running = len(record.seats)
+        shown.kept = [seat for seat in record.seats if seat.state == "held"]
+        shown.running = len(record.seats) - len(shown.kept)
         shown.machines = len(record.machines)
         shown.starting = sum(machine.state == "launching" for machine in record.machines)
     for state in sorted(told, key=lambda one: one.at):
@@ -214,6 +218,10 @@ def platform_lines(platforms: list[Platform], now: datetime) -> list[str]:
     ]
     lines = Table(columns).lines(rows)
     for platform in platforms:
+        lines += [
+            f"{seat.namespace}/{seat.name} keeps a place for {platform.name} on {seat.host}"
+            for seat in platform.kept
+        ]
         for state in platform.waiting:
             why = state.message or f"machine {state.host} is starting"
             lines.append(f"{state.namespace}/{state.name} waits for {platform.name}: {why}")

@@ -83,7 +83,11 @@ def test_a_file_without_a_host_configuration_is_refused(tmp_path: Path, content:
 def test_it_says_where_somebody_waits_and_why() -> None:
     record = PlatformState(
         cluster="hub", platform="linux/ppc64le", at=NOON,
-        seats=[Seat(uid="u-1", namespace="team-a", name="one", host="power-1", address="10.0.0.1")],
+        seats=[
+            Seat(uid="u-1", namespace="team-a", name="one", host="power-1", address="10.0.0.1"),
+            Seat(uid="slot:w:1", namespace="team-a", name="run", host="power-1", address="10.0.0.1",
+                 state="held"),
+        ],
     )  # fmt: skip
     machine = Machine(
         name="m-1", provider="fake", state="launching", holder="u-3", task_run="team-a:three",
@@ -106,7 +110,8 @@ def test_it_says_where_somebody_waits_and_why() -> None:
     assert table["linux/ppc64le"] == ["static", "2", "1", "0", "0", "1", "90s"]
     assert table["linux/arm64"] == ["dynamic", "2", "0", "1", "1", "1", "90s"]
     assert table["local"][:2] == ["local", "<none>"]
-    assert lines[-2:] == [
+    assert lines[-3:] == [
         "team-a/three waits for linux/arm64: machine m-1 is starting",
+        "team-a/run keeps a place for linux/ppc64le on power-1",
         "team-a/two waits for linux/ppc64le: all hosts of linux/ppc64le are busy",
     ]
