@@ -8,12 +8,18 @@ TaskRun comes that it was meant for, or the run has ended.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, assert_never
 
 import structlog
 
 from services.provisioner.book import KEPT, Book
-from services.provisioner.host_config import HostConfig, LocalPlatform
+from services.provisioner.host_config import (
+    DynamicPlatform,
+    HostConfig,
+    LocalPlatform,
+    PoolPlatform,
+    StaticPlatform,
+)
 from services.provisioner.task_runs import Request
 from services.provisioner.verdicts import Failed, Launching, Placed, Verdict, Waiting
 from shared.bus.port import Entry
@@ -177,7 +183,10 @@ class Reservations:
         """How far the machines of a reservation are."""
         ready: list[str] = []
         waiting: list[str] = []
-        for platform, wanted in _platforms(admission, config):
+        for platform, wanted, places in _platforms(admission, config):
+            if wanted > places:
+                message = f"{platform}: {wanted} places are asked for, and there are {places}"
+                return Answer(state="Rejected", message=message)
             for n in range(wanted):
                 match self._verdicts.get(_place(admission, slot_resource(platform), n)):
                     case Placed(host=host):
@@ -190,10 +199,21 @@ class Reservations:
                         waiting.append(f"{platform}: machine {host} is starting")
                     case _:
                         waiting.append(f"{platform}: not looked at yet")
+        if (missing := self._left_out(admission, config)) is not None:
+            return Answer(state="Retry", message=missing)
         if waiting:
             return Answer(state="Pending", message="; ".join(waiting))
         text = f"machines are ready: {', '.join(ready)}" if ready else "no machine is asked for"
         return Answer(state="Ready", message=text)
+
+    def _left_out(self, admission: Admission, config: HostConfig) -> str | None:
+        """Why a place cannot be had whose platform left the configuration meanwhile."""
+        listed = {slot_resource(platform) for platform in config.platforms}
+        for resource in sorted(_slots(admission).keys() - listed):
+            verdict = self._verdicts.get(_place(admission, resource, 0))
+            if isinstance(verdict, Failed):
+                return f"{resource}: {verdict.message}"
+        return None
 
     def is_said(self, admission: Admission, check: str, answer: Answer) -> bool:
         """Whether that was the last word about this reservation."""
@@ -239,10 +259,21 @@ def _slots(admission: Admission) -> dict[str, int]:
     return slots
 
 
-def _platforms(admission: Admission, config: HostConfig) -> Iterator[tuple[str, int]]:
-    """Platforms that need a place, and how many. Builds in the pod itself need none."""
+def _platforms(admission: Admission, config: HostConfig) -> Iterator[tuple[str, int, int]]:
+    """Platforms, how many places of them are needed, and how many there are. Builds in the pod need none."""
     slots = _slots(admission)
     for platform, served in sorted(config.platforms.items()):
         wanted = slots.get(slot_resource(platform), 0)
-        if wanted and not isinstance(served, LocalPlatform):
-            yield platform, wanted
+        match served:
+            case LocalPlatform():
+                continue
+            case StaticPlatform(hosts=hosts):
+                places = sum(host.concurrency for host in hosts)
+            case DynamicPlatform(machines=spec):
+                places = spec.max_instances
+            case PoolPlatform(machines=spec, concurrency=concurrency):
+                places = spec.max_instances * concurrency
+            case _:
+                assert_never(served)
+        if wanted:
+            yield platform, wanted, places

@@ -218,6 +218,34 @@ def test_a_machine_that_is_refused_gives_the_quota_back_and_is_tried_again_with_
         stage.act(drive)
 
 
+def test_a_run_that_asks_for_more_than_there_will_ever_be_is_rejected() -> None:
+    with Checked() as stage:
+
+        async def drive() -> None:
+            await stage.decide("reserved", {"linux-arm64": "3"})
+            said = await stage.answered("Rejected")
+            assert said.message == "linux/arm64: 3 places are asked for, and there are 2"
+
+        stage.act(drive)
+
+
+def test_a_platform_that_leaves_the_configuration_does_not_let_its_runs_start() -> None:
+    with Checked() as stage:
+        stage.cloud.boot_seconds = 40
+
+        async def drive() -> None:
+            await stage.decide("reserved", {"linux-arm64": "1"})
+            await stage.answered("Pending")
+            await stage.configure({**HOST_CONFIG, "dynamic-platforms": ""})
+            said = await stage.answered("Retry")
+            assert "no hosts configured for platform linux/arm64" in said.message
+            await stage.decide("evicted")
+            await asyncio.sleep(60)
+            assert stage.alive() == []
+
+        stage.act(drive)
+
+
 @pytest.mark.parametrize(
     "usage",
     [{}, {"cpu": "4", "tekton.dev/pipelineruns": "1"}, {"linux-x86-64": "1"}],
