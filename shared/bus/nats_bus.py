@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 
 import structlog
@@ -73,7 +73,9 @@ class NatsBus:
         self._instance = instance
         self._now = now
         self._connection = Connection(url=url, name=instance, credentials=credentials)
-        self._publisher = Publisher(self._connection, retry_seconds=retry_seconds)
+        self._publisher = Publisher(
+            self._connection, look_back=self._message_id_at, retry_seconds=retry_seconds
+        )
         self._worker = Worker(
             service=service or instance,
             put_dead=self._put,
@@ -241,6 +243,13 @@ class NatsBus:
         most = int(info["config"]["max_bytes"])
         return int(info["state"]["bytes"]) / most if most > 0 else 0.0
 
+    async def _message_id_at(self, stream: str, sequence: int) -> str | None:
+        stored = await self._get(stream, {"seq": sequence})
+        if stored is None:
+            return None
+        headers = wire.parse(base64.b64decode(stored.get("hdrs", "")).decode())
+        return headers.get(wire.MESSAGE_ID)
+
     async def latest(self, stream: str, subject: str) -> Entry | None:
         """Return the last message of one subject in the log."""
         stored = await self._get(stream, {"last_by_subj": subject})
@@ -393,7 +402,7 @@ class NatsBus:
         await call(self._connection.nc, f"STREAM.PURGE.{view}", body)
         return True
 
-    async def _get(self, stream: str, which: dict[str, str]) -> dict[str, str] | None:
+    async def _get(self, stream: str, which: dict[str, Any]) -> dict[str, str] | None:
         try:
             answer = await call(self._connection.nc, f"STREAM.MSG.GET.{stream}", which)
         except ApiError as error:

@@ -112,7 +112,7 @@ class MemoryBus:
         self.connection = Connection(server, wire)
         # The publisher asks for the connection over NATS; ours does all that it uses of it.
         connection: Any = self.connection
-        self._publisher = Publisher(connection)
+        self._publisher = Publisher(connection, look_back=self._message_id_at)
         self._worker = Worker(
             service=instance.partition(".")[0],
             put_dead=self._put_dead,
@@ -228,6 +228,10 @@ class MemoryBus:
     async def fullness(self, stream: str) -> float:
         """How much of the log's room is used."""
         return await self.ask(lambda server: server.stream(stream).fullness)
+
+    async def _message_id_at(self, stream: str, sequence: int) -> str | None:
+        stored = await self.ask(lambda server: server.stream(stream).messages.get(sequence))
+        return None if stored is None else stored.headers.get(wire_headers.MESSAGE_ID)
 
     async def latest(self, stream: str, subject: str) -> Entry | None:
         """The last message of one subject in the log."""

@@ -125,17 +125,17 @@ class Stream:
     ) -> int:
         """Take a message; return its sequence, that of the first copy if it is a duplicate.
 
-        Raises `FencedError` and `StreamFullError`. A duplicate is recognised before fences are
-        looked at, as nats-server does it.
+        Raises `FencedError` and `StreamFullError`. Fences are looked at before a duplicate is
+        recognised, as nats-server does it (measured on 2.15.1).
         """
         self.expire(at)
-        if message_id is not None and (known := self._ids.get(message_id)) is not None:
-            return known[0]
         if expect_last is not None and expect_last != self.last:
             raise FencedError(f"wrong last sequence: {self.last} (10071)")
         if expect_subject is not None and expect_subject != self._by_subject.get(subject, 0):
             last = self._by_subject.get(subject, 0)
             raise FencedError(f"wrong last sequence: {last} (10071)")
+        if message_id is not None and (known := self._ids.get(message_id)) is not None:
+            return known[0]
         stored = Stored(
             sequence=self.last + 1,
             origin=self.last + 1 if origin is None else origin,

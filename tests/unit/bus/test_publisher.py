@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shared.bus import publisher as module
+from shared.bus.headers import EXPECT_LAST, MESSAGE_ID
 from shared.bus.port import BusError, FencedError, StreamFullError, TooLargeError, UnavailableError
 from shared.bus.publisher import Publisher
 
@@ -71,10 +72,24 @@ class Table:
     def __init__(self) -> None:
         self.connection = FakeConnection()
         fake: Any = self.connection
-        self.publisher = Publisher(fake, retry_seconds=2.0)
+        self.publisher = Publisher(fake, look_back=self._look_back, retry_seconds=2.0)
+        self.log: dict[int, str] = {}
+        """Sequence to the id of what the server has there."""
 
-    def publish(self, subject: str, *, fenced: bool = False) -> asyncio.Future[int]:
-        return self.publisher.publish(subject, b"", {}, stream="S", fenced=fenced)
+        self.silent = False
+
+    async def _look_back(self, _stream: str, sequence: int) -> str | None:
+        if self.silent:
+            raise UnavailableError("nobody answers")
+        return self.log.get(sequence)
+
+    def publish(
+        self, subject: str, *, fenced: bool = False, expect: int | None = None
+    ) -> asyncio.Future[int]:
+        headers = {MESSAGE_ID: f"id-{subject}"}
+        if expect is not None:
+            headers[EXPECT_LAST] = str(expect)
+        return self.publisher.publish(subject, b"", headers, stream="S", fenced=fenced)
 
     @property
     def subjects(self) -> list[str]:
@@ -205,6 +220,63 @@ async def test_refusals_are_told_apart(table: Table, code: int, kind: type[BusEr
     with pytest.raises(kind, match=str(code)):
         await result
     assert len(table.subjects) == 1
+
+
+async def test_what_was_stored_without_a_word_is_found_where_it_was_to_be(table: Table) -> None:
+    result = table.publish("a", fenced=True, expect=6)
+    await table.sent(1)
+    table.log[7] = "id-a"
+    table.connection.lose()
+    table.connection.regain()
+    await table.sent(2)
+
+    await table.refuse(1, 10071)
+
+    assert await result == 7
+
+
+async def test_what_somebody_else_stored_there_refuses_it_and_what_follows(table: Table) -> None:
+    results = [table.publish(name, fenced=True, expect=6 + i) for i, name in enumerate("ab")]
+    await table.sent(2)
+    table.log[7] = table.log[8] = "theirs"
+    table.connection.lose()
+    table.connection.regain()
+    await table.sent(4)
+
+    for nth in (2, 3):
+        await table.refuse(nth, 10071)
+
+    for result in results:
+        with pytest.raises(FencedError):
+            await result
+
+
+async def test_while_nobody_says_what_is_there_it_is_asked_again(table: Table) -> None:
+    result = table.publish("a", fenced=True, expect=6)
+    await table.sent(1)
+    table.log[7] = "id-a"
+    table.connection.lose()
+    table.connection.regain()
+    await table.sent(2)
+    table.silent = True
+    await table.refuse(1, 10071)
+    await table.sent(3)
+    table.silent = False
+
+    await table.refuse(2, 10071)
+
+    assert await result == 7
+
+
+async def test_a_refusal_of_the_first_try_needs_no_looking(table: Table) -> None:
+    result = table.publish("a", fenced=True, expect=6)
+    await table.sent(1)
+    table.log[7] = "id-a"
+
+    await table.refuse(0, 10071)
+
+    with pytest.raises(FencedError):
+        await result
 
 
 async def test_a_cluster_without_a_leader_is_asked_again(table: Table) -> None:
