@@ -79,7 +79,14 @@ class Dispatcher:
             working.result()
         except* BusError as errors:
             # Something was written by somebody else, or could not be written: read all again.
-            log.warning("session ended", because=[str(error) for error in errors.exceptions])
+            log.warning("session ended", because=_sentences(errors))
+
+
+def _sentences(error: BaseException) -> list[str]:
+    """What was raised, out of the groups that brought it here."""
+    if isinstance(error, BaseExceptionGroup):
+        return [sentence for one in error.exceptions for sentence in _sentences(one)]
+    return [str(error)]
 
 
 def assemble(

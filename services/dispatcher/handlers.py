@@ -151,6 +151,8 @@ class Session:
             async for entry in entries:
                 if isinstance(entry, CaughtUp):
                     self._unread.discard(stream)
+                    if stream == "CHECKS":
+                        self._telling.checks_read = max(self._telling.checks_read, entry.sequence)
                     if not self._unread & _OURS:
                         self._ours_read.set()
                     self._knowledge.touch_all()
@@ -325,4 +327,6 @@ class Session:
             before = self._now() - timedelta(seconds=self._settings.forget_seconds)
             for record in self._knowledge.take_forgettable(before):
                 message = record.message
+                if message.stream == "CHECKS":
+                    self._telling.checks_read = max(self._telling.checks_read, record.sequence)
                 await self._bus.purge(message.stream, message.subject, up_to=record.sequence)

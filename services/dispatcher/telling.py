@@ -65,6 +65,9 @@ class Telling:
         self._on_the_way: dict[str, int] = {}
         """Subjects of orders on their way, to the last sequence that came by meanwhile."""
 
+        self.checks_read = 0
+        """The place of `CHECKS` up to which we know all that was said, though the view forgot some."""
+
     def hear(self, entry: Entry) -> None:
         """An order came by. Raises `FencedError` if it is of this hub and not ours."""
         if entry.subject in self._on_the_way:
@@ -123,7 +126,8 @@ class Telling:
         )
         # The fence is on the log, which may have dropped what the view still has.
         latest = await self._bus.latest("CHECKS", said.subject)
-        if latest is not None and (known is None or known.sequence < latest.sequence):
+        read = max(self.checks_read, 0 if known is None else known.sequence)
+        if latest is not None and latest.sequence > read:
             raise FencedError(f"{said.subject}: somebody else has answered")
         sequence = await self._bus.publish(
             said, expect_subject=latest.sequence if latest is not None else 0

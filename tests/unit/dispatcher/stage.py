@@ -14,7 +14,7 @@ from shared.contracts.effects import CheckState, Dispatch
 from shared.contracts.kinds import Kind, Object
 from shared.contracts.names import workload_name
 from shared.contracts.observed import Observed, Synced
-from shared.contracts.spokes import SCHEMA, Beat, CopyState
+from shared.contracts.spokes import SCHEMA, Beat, CopyState, Homecoming, SpokeState
 from shared.contracts.workloads import OwnerReference, WorkloadState
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from shared.testing.world.world import CALM, EPOCH, Faults, ProcessContext, World
@@ -40,7 +40,7 @@ def job(name: str = "train", *, uid: str | None = None, **spec: Any) -> Object:
             "labels": {"kueue.x-k8s.io/queue-name": "main"},
             "annotations": {"sluicegate.dev/traceparent": "00-1-2-01"},
         },
-        "spec": {"suspend": True, "parallelism": 2, **spec},
+        "spec": {"suspend": True, "parallelism": 2, "managedBy": MANAGED, **spec},
         "status": {},
     }
 
@@ -190,7 +190,7 @@ class Stage:
                 cluster="hub", namespace=NAMESPACE, uid=metadata["uid"],
                 name=named(metadata["name"], uid=metadata["uid"]),
                 state=state, term=1, number=self._number,
-                decided_at=self.world.now() + timedelta(seconds=ahead_seconds),
+                decided_at=self.world.now() + timedelta(seconds=ahead_seconds), queue="main",
                 checks=list(checks or (CHECK,)),
             )
         )  # fmt: skip
@@ -204,7 +204,9 @@ class Stage:
         obj = {**dispatch.job, "metadata": metadata, "status": status}
         await self.see(kinds.JOB, obj, cluster=spoke, deleted=deleted)
 
-    async def show_quota(self, spoke: str, dispatch: Dispatch, *, reserved: bool = True) -> None:
+    async def show_quota(
+        self, spoke: str, dispatch: Dispatch, *, reserved: bool = True, evicted: str | None = None
+    ) -> None:
         """The copy's Workload on the spoke gets quota."""
         metadata = {
             "name": dispatch.name,
@@ -212,6 +214,8 @@ class Stage:
             "uid": f"{spoke}-{dispatch.name}-wl",
         }
         conditions = [{"type": "QuotaReserved", "status": str(reserved)}]
+        if evicted is not None:
+            conditions.append({"type": "Evicted", "status": "True", "message": evicted})
         workload = {"metadata": metadata, "status": {"conditions": conditions}}
         await self.see(kinds.WORKLOAD, workload, cluster=spoke)
 
@@ -235,7 +239,7 @@ class Stage:
         self, spoke: str, state: str, name: str = "train", *, uid: str | None = None
     ) -> Dispatch:
         """Wait until a spoke was told `state`."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while True:
                 found = await self.dispatch(spoke, name, uid=uid)
                 if found is not None and found.state == state:
@@ -244,12 +248,48 @@ class Stage:
 
     async def until_check(self, state: str, name: str = "train", *, after: int = 0) -> CheckState:
         """Wait until the check says `state` about a reservation younger than `after`."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while True:
                 found = await self.check(name)
                 if found is not None and found.state == state and found.attempt > after:
                     return found
                 await asyncio.sleep(0.05)
+
+    async def until_spoke(self, spoke: str, *, active: bool) -> SpokeState:
+        """Wait until it is said how a spoke stands."""
+        async with asyncio.timeout(120):
+            while True:
+                entry = self.server.latest("SPOKES", f"sluice.spoke.hub._.{spoke}")
+                state = None if entry is None else SpokeState.decode(entry.data)
+                if state is not None and state.active is active:
+                    return state
+                await asyncio.sleep(0.1)
+
+    async def until_home(self, name: str = "train", *, status: Object | None = None) -> Homecoming:
+        """Wait until the hub is told of a copy's status."""
+        async with asyncio.timeout(120):
+            while True:
+                entry = self.server.latest(
+                    "DISPATCHES", f"sluice.home.hub.{NAMESPACE}.{named(name)}"
+                )
+                home = None if entry is None else Homecoming.decode(entry.data)
+                if home is not None and home.status and status in (None, home.status):
+                    return home
+                await asyncio.sleep(0.1)
+
+    async def show_queues(self, *, cpu: str = "10") -> None:
+        """Every spoke has the LocalQueue and quota."""
+        for spoke in self.spokes:
+            resources = [{"name": "cpu", "nominalQuota": cpu}]
+            flavors = [{"name": "any", "resources": resources}]
+            spec = {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}]}
+            queue = {"metadata": {"name": "main", "uid": "q"}, "spec": spec}
+            await self.see(kinds.CLUSTER_QUEUE, queue, cluster=spoke)
+            local = {
+                "metadata": {"name": "main", "namespace": NAMESPACE, "uid": "l"},
+                "spec": {"clusterQueue": "main"},
+            }
+            await self.see(kinds.LOCAL_QUEUE, local, cluster=spoke)
 
     async def view(self, stream: str) -> list[str]:
         """The third token of each subject in the view: spokes, clusters."""

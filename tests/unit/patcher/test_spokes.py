@@ -1,0 +1,290 @@
+"""What a spoke's patcher does for each order, and what it says about it."""
+
+import asyncio
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from services.patcher.lease import Lease
+from services.patcher.spokes import Spokes
+from services.simulator.cluster.api import Api
+from services.simulator.local import LocalKube
+from shared.bus.port import LaterError
+from shared.contracts import kinds
+from shared.contracts.effects import Dispatch
+from shared.contracts.kinds import Object
+from shared.contracts.spokes import LEASE, CopyState
+from shared.contracts.workloads import OwnerReference
+from shared.kube.port import NotFoundError
+from shared.testing.world.loop import VirtualLoop
+from shared.testing.world.memory_bus import MemoryBus, MemoryServer
+from tests.unit.patcher.stage import NOON
+
+ORIGIN = "kueue.x-k8s.io/multikueue-origin"
+PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
+ORDER = "sluicegate.dev/order"
+SUBJECT = "sluice.copy.east.default.wl"
+
+
+class Spoke:
+    """A cluster, a bus, and the part of a patcher that carries orders out."""
+
+    def __init__(self) -> None:
+        self.kube = LocalKube(Api(now=lambda: NOON, random=Random(1)))
+        self.server = MemoryServer()
+        self.bus = MemoryBus(self.server, instance="patcher")
+        self.lease = Lease(
+            kube=self.kube,
+            bus=self.bus,
+            cluster="east",
+            quota="hub",
+            now=lambda: NOON,
+            beat_seconds=5,
+        )
+        self.spokes = Spokes(
+            kube=self.kube, bus=self.bus, cluster="east", now=lambda: NOON, renewed=self.lease
+        )
+
+    async def said(self) -> CopyState | None:
+        await self.bus.flush()
+        entry = self.server.latest("DISPATCHES", SUBJECT)
+        return None if entry is None else CopyState.decode(entry.data)
+
+    async def job(self) -> Object | None:
+        try:
+            return await self.kube.get(kinds.JOB, "default", "train")
+        except NotFoundError:
+            return None
+
+    async def apply(self, order: Dispatch) -> None:
+        """Until it does not ask for another time."""
+        for _ in range(5):
+            try:
+                await self.spokes.apply(order)
+            except LaterError:
+                await asyncio.sleep(0)
+            else:
+                return
+        raise AssertionError("it never ends")
+
+
+@pytest.fixture
+async def spoke() -> Any:
+    one = Spoke()
+    await one.bus.start()
+    yield one
+    await one.bus.stop()
+
+
+def copy(number: int = 7, *, lease: str | None = None) -> Object:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": "train", "namespace": "default",
+            "labels": {ORIGIN: "multikueue", PREBUILT: "wl"},
+            "annotations": {ORDER: f"hub/{number}", **({LEASE: lease} if lease else {})},
+            "finalizers": ["sluicegate.dev/copy"],
+        },
+        "spec": {
+            "suspend": True,
+            "template": {"spec": {"restartPolicy": "Never",
+                                  "containers": [{"name": "c", "image": "none"}]}},
+        },
+    }  # fmt: skip
+
+
+def order(state: Any, number: int = 7, **more: Any) -> Dispatch:
+    usual: dict[str, Any] = {
+        "spoke": "east", "cluster": "hub", "namespace": "default", "name": "wl", "uid": "u",
+        "number": number, "at": NOON,
+        "job": None if state == "chosen" else copy(number),
+        "target": OwnerReference(api_version="batch/v1", kind="Job", plural="jobs", name="train", uid="u"),
+    }  # fmt: skip
+    return Dispatch(state=state, **(usual | more))
+
+
+async def test_an_offer_makes_the_copy_and_says_nothing_since_it_can_be_seen(spoke: Spoke) -> None:
+    await spoke.apply(order("offered"))
+    await spoke.apply(order("offered"))
+    made = await spoke.job()
+    assert made is not None
+    assert made["spec"]["suspend"]
+    assert await spoke.said() is None
+
+
+async def test_a_withdrawn_copy_goes_and_the_hub_is_told_so(spoke: Spoke) -> None:
+    await spoke.apply(order("offered"))
+    await spoke.apply(order("withdrawn"))
+    assert await spoke.job() is None
+    said = await spoke.said()
+    assert said is not None
+    assert (said.state, said.number) == ("gone", 7)
+
+
+async def test_a_withdrawal_overtakes_nothing_that_is_not_there(spoke: Spoke) -> None:
+    await spoke.apply(order("withdrawn"))
+    said = await spoke.said()
+    assert said is not None
+    assert said.state == "gone"
+
+
+async def test_what_somebody_else_deleted_stays_until_it_is_withdrawn(spoke: Spoke) -> None:
+    await spoke.apply(order("offered"))
+    await spoke.kube.delete(kinds.JOB, "default", "train")
+    kept = await spoke.job()
+    assert kept is not None, "its end has to come home"
+    await spoke.apply(order("withdrawn"))
+    assert await spoke.job() is None
+
+
+OTHERS = {
+    "it is no copy": {"labels": {}, "annotations": {}},
+    "it is another hub's": {"annotations": {ORDER: "hub-b/7"}},
+    "it comes from elsewhere": {"labels": {ORIGIN: "b", PREBUILT: "wl"}},
+}
+
+
+@pytest.mark.parametrize("more", OTHERS.values(), ids=OTHERS.keys())
+async def test_a_name_that_is_taken_is_reported_and_left_alone(
+    spoke: Spoke, more: dict[str, Any]
+) -> None:
+    other = copy()
+    other["metadata"] |= more
+    theirs = await spoke.kube.create(kinds.JOB, other)
+    await spoke.apply(order("offered"))
+    said = await spoke.said()
+    assert said is not None
+    assert (said.state, said.message) == ("taken", "Job default/train is there already")
+    await spoke.apply(order("withdrawn"))
+    kept = await spoke.job()
+    assert kept is not None
+    assert kept["metadata"]["uid"] == theirs["metadata"]["uid"]
+
+
+async def test_an_earlier_copy_is_replaced(spoke: Spoke) -> None:
+    await spoke.apply(order("offered", 7))
+    await spoke.apply(order("offered", 8))
+    now = await spoke.job()
+    assert now is not None
+    assert now["metadata"]["annotations"][ORDER] == "hub/8"
+
+
+async def test_a_copy_of_a_later_order_is_not_the_business_of_an_earlier_withdrawal(
+    spoke: Spoke,
+) -> None:
+    await spoke.apply(order("offered", 8))
+    await spoke.apply(order("withdrawn", 7))
+    assert await spoke.job() is not None
+
+
+async def test_what_the_cluster_refuses_is_reported_in_its_words(spoke: Spoke) -> None:
+    bad = copy()
+    bad["metadata"]["name"] = "NoName"
+    await spoke.apply(order("offered", job=bad))
+    said = await spoke.said()
+    assert said is not None
+    assert said.state == "refused"
+    assert "NoName" in said.message
+
+
+async def test_another_spokes_order_is_nobodys_here(spoke: Spoke) -> None:
+    await spoke.apply(order("offered", spoke="west"))
+    assert await spoke.job() is None
+
+
+async def test_a_wish_of_its_user_is_carried_to_the_copy(spoke: Spoke) -> None:
+    await spoke.apply(order("offered"))
+    await spoke.apply(order("chosen", wish={"activeDeadlineSeconds": 5}))
+    now = await spoke.job()
+    assert now is not None
+    assert now["spec"]["activeDeadlineSeconds"] == 5
+
+
+STARTS: dict[str, tuple[list[Dispatch], bool]] = {
+    "it is chosen": ([order("offered"), order("chosen")], True),
+    "it is only offered": ([order("offered")], False),
+    "it was withdrawn meanwhile": ([order("chosen"), order("withdrawn")], False),
+    "another order is": ([order("chosen", 8)], False),
+    "another hub's is": ([order("chosen", cluster="hub-b")], False),
+    "nobody ordered anything": ([], False),
+}
+
+
+@pytest.mark.parametrize(("orders", "may"), STARTS.values(), ids=STARTS.keys())
+async def test_a_copy_starts_by_no_order_but_one_that_chose_it(
+    spoke: Spoke, orders: list[Dispatch], may: bool
+) -> None:
+    for one in orders:
+        await spoke.bus.publish(one)
+    assert await spoke.spokes.may_start(copy()) is may
+
+
+async def test_what_is_no_copy_of_ours_starts_as_it_always_did(spoke: Spoke) -> None:
+    assert await spoke.spokes.may_start({"metadata": {"name": "x", "namespace": "default"}})
+    stock = copy()
+    del stock["metadata"]["annotations"]
+    assert await spoke.spokes.may_start(stock), "a stock Kueue hub starts and stops it by itself"
+
+
+@pytest.fixture
+def loop() -> Iterator[VirtualLoop]:
+    one = VirtualLoop()
+    yield one
+    one.dispose()
+
+
+@pytest.mark.parametrize(
+    ("down_at", "lease", "stopped"),
+    [(None, "60", False), (20.0, "60", True), (20.0, None, False)],
+    ids=["beats come through", "no beat for longer than the lease", "a copy without a lease"],
+)
+def test_a_copy_whose_lease_cannot_be_renewed_is_stopped(
+    loop: VirtualLoop, down_at: float | None, lease: str | None, stopped: bool
+) -> None:
+    async def drive() -> bool:
+        spoke = Spoke()
+        await spoke.bus.start()
+        await spoke.kube.create(kinds.JOB, copy(lease=lease))
+        tasks = [
+            asyncio.create_task(spoke.lease.beat()),
+            asyncio.create_task(spoke.lease.guard(spoke.spokes.stop)),
+        ]
+        if down_at is not None:
+            await asyncio.sleep(down_at)
+            tasks[0].cancel()
+        await asyncio.sleep(50)
+        before = await spoke.job()
+        assert before is not None
+        assert "deletionTimestamp" not in before["metadata"], "not before its time"
+        await asyncio.sleep(60)
+        after = await spoke.job()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await spoke.bus.stop()
+        assert after is not None, "its finalizer keeps it until it is withdrawn"
+        return "deletionTimestamp" in after["metadata"]
+
+    assert loop.run_until_complete(loop.create_task(drive())) is stopped
+
+
+def test_a_patcher_that_starts_without_the_bus_gives_itself_two_beats(loop: VirtualLoop) -> None:
+    async def drive() -> list[float]:
+        spoke = Spoke()
+        await spoke.kube.create(kinds.JOB, copy(lease="600"))
+        guard = asyncio.create_task(spoke.lease.guard(spoke.spokes.stop))
+        at = []
+        for _ in range(30):
+            await asyncio.sleep(1)
+            found = await spoke.job()
+            if found is not None and "deletionTimestamp" in found["metadata"]:
+                at.append(loop.time())
+        guard.cancel()
+        await asyncio.gather(guard, return_exceptions=True)
+        return at
+
+    stopped = loop.run_until_complete(loop.create_task(drive()))
+    assert 10 <= stopped[0] <= 13
