@@ -221,6 +221,35 @@ async def test_what_a_hand_let_go_counts_and_lets_nobody_else_in(
     await stage.until_finished(runs, seconds=900)
 
 
+@pytest.mark.parametrize(("make", "patch", "resource"), HANDS.values(), ids=HANDS.keys())
+@story()
+async def test_what_slips_past_the_webhook_is_held_or_counts(
+    stage: Stage, make: Callable[[], Object], patch: Any, resource: str
+) -> None:
+    """With failurePolicy Ignore, while no classifier answers."""
+    del patch
+    await stage.create(*pool("q", {"cpu": 1, "tekton.dev/pipelineruns": 1}))
+    first = make()
+    first["metadata"]["name"] = "first"
+    runs = await stage.create(first)
+    await stage.until_admitted(runs)
+    plugins = stage.town.api.admission.plugins
+    [webhook] = [plugin for plugin in plugins if plugin.name == "sluicegate"]
+    plugins.remove(webhook)
+    slipped = await stage.create(make())
+    plugins.append(webhook)
+    await stage.settle(30)
+    later = make()
+    later["metadata"]["name"] = "later"
+    waits = await stage.create(later)
+    await stage.settle(30)
+
+    assert await stage.workload(slipped), "it is known"
+    running = [one for one in (runs, slipped) if await stage.runs(one)]
+    assert await used(stage, "q", resource) == str(len(running)), "nothing runs uncounted"
+    assert not await stage.is_admitted(waits)
+
+
 @story()
 async def test_more_pods_than_were_admitted_stop_the_job_until_there_is_room(stage: Stage) -> None:
     await stage.create(*pool("q", {"cpu": 3}))
