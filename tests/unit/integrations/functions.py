@@ -1,0 +1,268 @@
+"""What the documents of Job and PipelineRun say, once more and independently: as plain functions.
+
+An oracle for the documents, and what their cost is measured against.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from shared.contracts import names
+from shared.contracts.kinds import Object
+from shared.contracts.workloads import Finish
+from shared.integrations import PodSetInfo
+
+__all__ = ["JOB", "PIPELINE_RUN", "Functions"]
+
+TEKTON_SLOT: Final = "tekton.dev/pipelineruns"
+PENDING: Final = "PipelineRunPending"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Functions:
+    """All that is asked about an object."""
+
+    held: Callable[[Object], bool]
+    active: Callable[[Object], bool]
+    ready: Callable[[Object], bool | None]
+    finish: Callable[[Object], Finish | None]
+    pod_sets: Callable[[Object], list[Object]]
+    reclaimable: Callable[[Object], dict[str, int]]
+    release: Callable[[Object, tuple[PodSetInfo, ...]], list[Object]]
+    hold: Callable[[Object], list[Object]]
+    carry: Callable[[Object], Object]
+    stop: Callable[[Object], list[Object] | None]
+    restore: Callable[[Object, list[Object]], list[Object] | None] | None = None
+
+
+def _uid_test(obj: Object) -> Object:
+    return {"op": "test", "path": "/metadata/uid", "value": obj["metadata"]["uid"]}
+
+
+def _time(value: object) -> datetime | None:
+    return datetime.fromisoformat(value) if isinstance(value, str) and value else None
+
+
+def _condition(obj: Object, type_: str) -> Object | None:
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    return next((c for c in conditions if c.get("type") == type_), None)
+
+
+# --- Tekton PipelineRun: behaviour in `research/tekton.md` 1.8 and 5 ------------------------------
+
+
+def _run_held(run: Object) -> bool:
+    return (run.get("spec") or {}).get("status") == PENDING
+
+
+def _run_finish(run: Object) -> Finish | None:
+    succeeded = _condition(run, "Succeeded")
+    if succeeded is None or succeeded.get("status") not in {"True", "False"}:
+        return None
+    return Finish(
+        success=succeeded["status"] == "True",
+        message=succeeded.get("message") or succeeded.get("reason") or "",
+        at=_time((run.get("status") or {}).get("completionTime")),
+    )
+
+
+def _run_active(run: Object) -> bool:
+    return bool((run.get("status") or {}).get("startTime")) and _run_finish(run) is None
+
+
+def _run_pod_sets(run: Object) -> list[Object]:
+    """One pod set that stands for the run: a slot, and one request for each annotation."""
+    requests: dict[str, str] = {TEKTON_SLOT: "1"}
+    annotations = (run.get("metadata") or {}).get("annotations") or {}
+    for key, value in annotations.items():
+        if not key.startswith(names.REQUESTS_PREFIX):
+            continue
+        resource = key.removeprefix(names.REQUESTS_PREFIX)
+        if not resource:
+            raise ValueError(f"annotation {key}: no resource name after the prefix")
+        requests[resource] = value
+    container = {"name": "run", "image": "none", "resources": {"requests": requests}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    return [{"name": "pod-set-1", "count": 1, "template": template}]
+
+
+def _run_release(run: Object, _infos: tuple[PodSetInfo, ...]) -> list[Object]:
+    # A run has no pod template that could still be changed: flavors choose quota, not nodes.
+    return [
+        _uid_test(run),
+        {"op": "test", "path": "/spec/status", "value": PENDING},
+        {"op": "remove", "path": "/spec/status"},
+    ]
+
+
+def _run_hold(run: Object) -> list[Object]:
+    return [_uid_test(run), {"op": "add", "path": "/spec/status", "value": PENDING}]
+
+
+def _run_carry(run: Object) -> Object:
+    """The copy is the spoke's own business: `managedBy` would keep its Tekton off."""
+    return {key: value for key, value in run["spec"].items() if key != "managedBy"}
+
+
+PIPELINE_RUN: Final = Functions(
+    held=_run_held,
+    active=_run_active,
+    ready=lambda _run: None,
+    finish=_run_finish,
+    pod_sets=_run_pod_sets,
+    reclaimable=lambda _run: {},
+    release=_run_release,
+    hold=_run_hold,
+    carry=_run_carry,
+    # A started run can never go back to Pending (`research/tekton.md` 5.1).
+    stop=lambda _run: None,
+)
+
+
+# --- batch/v1 Job: behaviour in `research/kueue.md` 3.1 -------------------------------------------
+
+_MAIN: Final = "main"
+_JOB_OWN_LABELS: Final = frozenset(
+    f"{prefix}{name}"
+    for prefix in ("", "batch.kubernetes.io/")
+    for name in ("controller-uid", "job-name")
+)
+"""Labels that the API server puts on the pods of a Job."""
+
+
+def _job_count(job: Object) -> int:
+    spec = job.get("spec") or {}
+    parallelism = spec.get("parallelism")
+    parallelism = 1 if parallelism is None else int(parallelism)
+    completions = spec.get("completions")
+    return parallelism if completions is None else min(parallelism, int(completions))
+
+
+def _job_finish(job: Object) -> Finish | None:
+    for type_, success in (("Complete", True), ("Failed", False)):
+        condition = _condition(job, type_)
+        if condition is not None and condition.get("status") == "True":
+            return Finish(
+                success=success,
+                message=condition.get("message") or condition.get("reason") or "",
+                at=_time(condition.get("lastTransitionTime")),
+            )
+    return None
+
+
+def _job_active(job: Object) -> bool:
+    status = job.get("status") or {}
+    return bool(status.get("active") or status.get("terminating"))
+
+
+def _job_ready(job: Object) -> bool | None:
+    status = job.get("status") or {}
+    return (status.get("succeeded") or 0) + (status.get("ready") or 0) >= _job_count(job)
+
+
+def _job_pod_sets(job: Object) -> list[Object]:
+    spec = job.get("spec") or {}
+    pod_set: Object = {
+        "name": _MAIN,
+        "count": _job_count(job),
+        "template": spec.get("template") or {"spec": {"containers": []}},
+    }
+    annotations = (job.get("metadata") or {}).get("annotations") or {}
+    least = annotations.get(names.MIN_PARALLELISM)
+    if least is not None:
+        if not least.isascii() or not least.isdigit():
+            raise ValueError(f"annotation {names.MIN_PARALLELISM}: {least!r} is no whole number")
+        pod_set["minCount"] = int(least)
+    return [pod_set]
+
+
+def _job_reclaimable(job: Object) -> dict[str, int]:
+    """Pods that are done and will not be replaced, once fewer completions are left than run at once."""
+    spec, status = job.get("spec") or {}, job.get("status") or {}
+    parallelism = int(spec.get("parallelism") or 1)
+    succeeded = int(status.get("succeeded") or 0)
+    if parallelism <= 1 or succeeded == 0 or spec.get("completions") is None:
+        return {}
+    left = max(int(spec["completions"]) - succeeded, 0)
+    done = parallelism - left
+    return {_MAIN: done} if done > 0 else {}
+
+
+def _job_release(job: Object, infos: tuple[PodSetInfo, ...]) -> list[Object]:
+    """Unsuspend; the flavor's labels and tolerations go into the pod template in the same write."""
+    pod = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
+    patch: list[Object] = [
+        _uid_test(job),
+        {"op": "test", "path": "/spec/suspend", "value": True},
+    ]
+    for info in infos:
+        if info.name != _MAIN:
+            continue
+        if info.node_selector:
+            selector = {**(pod.get("nodeSelector") or {}), **info.node_selector}
+            path = "/spec/template/spec/nodeSelector"
+            patch.append({"op": "add", "path": path, "value": selector})
+        if info.tolerations:
+            tolerations = [*(pod.get("tolerations") or []), *map(dict, info.tolerations)]
+            path = "/spec/template/spec/tolerations"
+            patch.append({"op": "add", "path": path, "value": tolerations})
+        if info.count < _job_count(job):
+            patch.append({"op": "add", "path": "/spec/parallelism", "value": info.count})
+    patch.append({"op": "replace", "path": "/spec/suspend", "value": False})
+    return patch
+
+
+def _job_restore(job: Object, pod_sets: list[Object]) -> list[Object] | None:
+    """Node selector, tolerations and parallelism as in the pod set `main` (`research/kueue.md` 3.1)."""
+    main = next((p for p in pod_sets if p.get("name") == _MAIN), None)
+    if main is None:
+        return None
+    now = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
+    was = (main.get("template") or {}).get("spec") or {}
+    patch: list[Object] = []
+    for field in ("nodeSelector", "tolerations"):
+        before, after = now.get(field) or None, was.get(field) or None
+        path = f"/spec/template/spec/{field}"
+        if after is not None and before != after:
+            patch.append({"op": "add", "path": path, "value": after})
+        elif after is None and before is not None:
+            patch.append({"op": "remove", "path": path})
+    count = main.get("count")
+    if isinstance(count, int) and _job_count(job) < count:
+        patch.append({"op": "add", "path": "/spec/parallelism", "value": count})
+    if not patch:
+        return None
+    return [_uid_test(job), {"op": "test", "path": "/spec/suspend", "value": True}, *patch]
+
+
+def _job_hold(job: Object) -> list[Object]:
+    return [_uid_test(job), {"op": "add", "path": "/spec/suspend", "value": True}]
+
+
+def _job_carry(job: Object) -> Object:
+    spec = {key: value for key, value in job["spec"].items() if key != "managedBy"}
+    if spec.get("manualSelector"):
+        return spec
+    spec.pop("selector", None)
+    template = spec["template"]
+    metadata = template.get("metadata") or {}
+    if "labels" not in metadata:
+        return spec
+    labels = {k: v for k, v in metadata["labels"].items() if k not in _JOB_OWN_LABELS}
+    return spec | {"template": template | {"metadata": metadata | {"labels": labels}}}
+
+
+JOB: Final = Functions(
+    held=lambda job: bool((job.get("spec") or {}).get("suspend")),
+    active=_job_active,
+    ready=_job_ready,
+    finish=_job_finish,
+    pod_sets=_job_pod_sets,
+    reclaimable=_job_reclaimable,
+    release=_job_release,
+    hold=_job_hold,
+    carry=_job_carry,
+    stop=_job_hold,
+    restore=_job_restore,
+)

@@ -1,0 +1,122 @@
+"""The documents of Job and PipelineRun say of any object what plain functions say of it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.contracts.kinds import Object
+from shared.integrations import JOB, PIPELINE_RUN, Integration, PodSetInfo
+from tests.unit.integrations import functions
+
+SMALL = st.integers(0, 5)
+TIMES = st.sampled_from(["2026-01-02T03:04:05Z", "2026-01-02T03:04:06Z"])
+MAPS = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy"), max_size=2)
+TOLERATIONS = st.lists(st.sampled_from([{"key": "a"}, {"key": "b"}]), max_size=2)
+
+
+def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Object]:
+    """Objects of which each field may be missing, or null."""
+    maybe = {name: st.none() | values for name, values in fields.items()}
+    return st.fixed_dictionaries({}, optional=maybe)
+
+
+def conditions(*types: str) -> st.SearchStrategy[list[Object]]:
+    return st.lists(
+        st.fixed_dictionaries(
+            {
+                "type": st.sampled_from(types),
+                "status": st.sampled_from(["True", "False", "Unknown"]),
+                "reason": st.sampled_from(["", "R"]),
+            },
+            optional={"message": st.sampled_from(["", "m"]), "lastTransitionTime": TIMES},
+        ),
+        max_size=2,
+        unique_by=lambda condition: condition["type"],
+    )
+
+
+LABELS = st.dictionaries(
+    st.sampled_from(["a", "controller-uid", "batch.kubernetes.io/job-name"]), st.just("v")
+)
+TEMPLATES = st.fixed_dictionaries(
+    {"spec": some(nodeSelector=MAPS, tolerations=TOLERATIONS)},
+    optional={"metadata": st.fixed_dictionaries({}, optional={"labels": LABELS})},
+)
+
+
+def objects(
+    spec: st.SearchStrategy[Object],
+    status: st.SearchStrategy[Object],
+    annotations: st.SearchStrategy[Object],
+) -> st.SearchStrategy[Object]:
+    metadata = st.fixed_dictionaries(
+        {"name": st.just("x"), "uid": st.just("u-1")}, optional={"annotations": annotations}
+    )
+    return st.fixed_dictionaries({"metadata": metadata, "spec": spec}, optional={"status": status})
+
+
+JOBS = objects(
+    st.builds(
+        lambda fields, template: {**fields, "template": template},
+        some(
+            suspend=st.booleans(),
+            parallelism=SMALL,
+            completions=SMALL,
+            managedBy=st.just("x"),
+            manualSelector=st.booleans(),
+            selector=st.just({"matchLabels": {}}),
+        ),
+        TEMPLATES,
+    ),
+    some(
+        active=SMALL,
+        terminating=SMALL,
+        ready=SMALL,
+        succeeded=SMALL,
+        conditions=conditions("Complete", "Failed", "Suspended"),
+    ),
+    some() | st.fixed_dictionaries({"kueue.x-k8s.io/job-min-parallelism": st.sampled_from("123")}),
+)
+RUNS = objects(
+    some(status=st.sampled_from(["", "PipelineRunPending", "Cancelled"]), managedBy=st.just("x")),
+    some(startTime=TIMES, completionTime=TIMES, conditions=conditions("Succeeded", "Other")),
+    st.dictionaries(
+        st.sampled_from(
+            ["a", "kueue.konflux-ci.dev/requests-b", "kueue.konflux-ci.dev/requests-c"]
+        ),
+        st.sampled_from("12"),
+    ),
+)
+INFOS = st.builds(
+    PodSetInfo,
+    name=st.sampled_from(["main", "other"]),
+    count=SMALL,
+    node_selector=MAPS,
+    tolerations=TOLERATIONS.map(tuple),
+)
+
+
+@pytest.mark.parametrize(
+    ("integration", "plain", "kind"),
+    [(JOB, functions.JOB, JOBS), (PIPELINE_RUN, functions.PIPELINE_RUN, RUNS)],
+    ids=["Job", "PipelineRun"],
+)
+@settings(deadline=None)
+@given(data=st.data())
+def test_a_document_says_what_functions_say(
+    integration: Integration,
+    plain: functions.Functions,
+    kind: st.SearchStrategy[Object],
+    data: st.DataObject,
+) -> None:
+    obj = data.draw(kind)
+    for ask in ("held", "active", "ready", "finish", "pod_sets", "reclaimable", "hold", "stop"):
+        assert getattr(integration, ask)(obj) == getattr(plain, ask)(obj), ask
+    assert integration.carry(obj) == plain.carry(obj)
+    infos = tuple(data.draw(st.lists(INFOS, max_size=1)))
+    assert integration.release(obj, infos) == plain.release(obj, infos)
+    before = integration.pod_sets(data.draw(kind))
+    expected = None if plain.restore is None else plain.restore(obj, before)
+    assert integration.restore(obj, before) == expected
