@@ -1,0 +1,252 @@
+"""A run that cannot be suspended is ended, and a copy waits in its place: once, whoever dies in between."""
+
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from services.patcher.events import Events
+from services.patcher.mirror import Mirror
+from services.patcher.pace import Load
+from services.patcher.recreate import NAME_MAX, Recreation, copy_of, end_patch
+from services.patcher.writer import Writer
+from services.simulator.behaviour.tekton_admission import TektonAdmission
+from services.simulator.cluster.api import Api
+from services.simulator.local import LocalKube
+from shared.contracts import kinds, names
+from shared.contracts.kinds import Object
+from shared.integrations import PIPELINE_RUN
+from shared.kube.port import NotFoundError, Patch, RefusedError, UnavailableError
+from shared.testing.world.memory_bus import MemoryBus
+from shared.testing.world.memory_server import MemoryServer
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SUCCEEDED = {"type": "Succeeded", "status": "True", "reason": "Succeeded"}
+
+
+class Moody(LocalKube):
+    """A cluster that does not answer when it is told not to."""
+
+    silent_for: str = ""
+
+    @override
+    async def patch(self, kind: kinds.Kind, *args: Any, **more: Any) -> Object:
+        if self.silent_for == "patch":
+            raise UnavailableError("cluster: 503", status=503, reason="ServiceUnavailable")
+        return await super().patch(kind, *args, **more)
+
+
+class Setup:
+    def __init__(self) -> None:
+        api = Api(now=lambda: NOON, random=Random(1))
+        api.admission.plugins.append(TektonAdmission())
+        self.kube = Moody(api)
+        mirror = Mirror(bus=MemoryBus(MemoryServer(), instance="test"), cluster="hub")
+        writer = Writer(kube=self.kube, mirror=mirror, load=Load())
+        events = Events(kube=self.kube, now=lambda: NOON, per_second=1)
+        self.recreation = Recreation(writer=writer, events=events)
+
+    async def run(self, **metadata: Any) -> Object:
+        """A PipelineRun that has started."""
+        steps = [{"name": "s", "image": "i"}]
+        created = await self.kube.create(
+            kinds.PIPELINE_RUN,
+            {
+                "apiVersion": "tekton.dev/v1",
+                "kind": "PipelineRun",
+                "metadata": {"name": "build", "namespace": "default", **metadata},
+                "spec": {
+                    "params": [{"name": "a", "value": "b"}],
+                    "pipelineSpec": {"tasks": [{"name": "t", "taskSpec": {"steps": steps}}]},
+                },
+            },
+        )
+        return await self.status(created, {"startTime": "2026-01-01T12:00:00Z"})
+
+    async def status(self, run: Object, status: Object) -> Object:
+        name = run["metadata"]["name"]
+        patch: Patch = {"status": status}
+        return await self.kube.patch(
+            kinds.PIPELINE_RUN, "default", name, patch, subresource="status"
+        )
+
+    async def end(self, run: Object, *, anew: bool = True) -> Object | None:
+        return await self.recreation.end(run, PIPELINE_RUN, why="preempted", anew=anew)
+
+    async def runs(self) -> dict[str, Object]:
+        found = (await self.kube.list(kinds.PIPELINE_RUN)).items
+        return {run["metadata"]["name"]: run for run in found}
+
+    async def copies(self) -> list[Object]:
+        return [run for name, run in (await self.runs()).items() if name != "build"]
+
+
+@pytest.fixture
+def setup() -> Setup:
+    return Setup()
+
+
+async def test_the_run_is_ended_and_its_copy_waits(setup: Setup) -> None:
+    run = await setup.run(labels={"team": "x"}, annotations={"note": "y"})
+
+    after = await setup.end(run)
+
+    [copy] = await setup.copies()
+    assert after is not None
+    assert after["spec"]["status"] == "CancelledRunFinally"
+    assert after["metadata"]["annotations"][names.RECREATED_AS] == copy["metadata"]["name"]
+    assert copy["spec"]["status"] == "PipelineRunPending"
+    assert copy["spec"]["params"] == run["spec"]["params"]
+    assert copy["metadata"]["labels"] == {"team": "x"}
+    assert copy["metadata"]["annotations"]["note"] == "y"
+    assert copy["metadata"]["annotations"][names.USER_PENDING] == "false"
+
+
+async def test_whoever_dies_between_the_two_writes_leaves_one_copy_and_goes_on(
+    setup: Setup,
+) -> None:
+    run = await setup.run()
+    setup.kube.silent_for = "patch"
+    with pytest.raises(UnavailableError):
+        await setup.end(run)
+    setup.kube.silent_for = ""
+
+    await setup.end(run)
+    await setup.end(run)
+
+    assert len(await setup.copies()) == 1
+    assert (await setup.runs())["build"]["spec"]["status"] == "CancelledRunFinally"
+
+
+async def test_what_was_done_meanwhile_is_not_done_again(setup: Setup) -> None:
+    seen = await setup.run()
+    ended = {"conditions": [SUCCEEDED], "completionTime": "2026-01-01T12:01:00Z"}
+    await setup.status(seen, ended)
+
+    assert await setup.end(seen) is None
+    assert await setup.copies() == []
+
+
+async def test_what_was_deleted_meanwhile_has_no_copy(setup: Setup) -> None:
+    seen = await setup.run()
+    await setup.kube.delete(kinds.PIPELINE_RUN, "default", "build")
+
+    assert await setup.end(seen) is None
+    assert await setup.copies() == []
+
+
+async def test_a_copy_that_somebody_has_let_run_is_not_taken_back(setup: Setup) -> None:
+    seen = await setup.run()
+    setup.kube.silent_for = "patch"
+    with pytest.raises(UnavailableError):
+        await setup.end(seen)
+    setup.kube.silent_for = ""
+    [copy] = await setup.copies()
+    name = copy["metadata"]["name"]
+    release: Patch = [{"op": "remove", "path": "/spec/status"}]
+    await setup.kube.patch(kinds.PIPELINE_RUN, "default", name, release)
+    await setup.kube.delete(kinds.PIPELINE_RUN, "default", "build")
+
+    assert await setup.end(seen) is None
+    assert [one["metadata"]["name"] for one in await setup.copies()] == [name]
+
+
+async def test_a_name_that_is_taken_by_another_run_ends_nothing(setup: Setup) -> None:
+    run = await setup.run()
+    taken = copy_of(run, PIPELINE_RUN)
+    taken["metadata"]["annotations"] = {}
+    await setup.kube.create(kinds.PIPELINE_RUN, taken)
+
+    with pytest.raises(RefusedError, match="is no copy of this one"):
+        await setup.end(run)
+    assert "status" not in (await setup.runs())["build"]["spec"]
+
+
+async def test_without_a_copy_it_is_only_ended(setup: Setup) -> None:
+    run = await setup.run()
+
+    after = await setup.end(run, anew=False)
+
+    assert after is not None
+    assert after["spec"]["status"] == "CancelledRunFinally"
+    assert await setup.copies() == []
+
+
+async def test_a_run_that_is_gone_is_nobodys_business(setup: Setup) -> None:
+    run = await setup.run()
+    await setup.kube.delete(kinds.PIPELINE_RUN, "default", "build")
+
+    assert await setup.end(run, anew=False) is None
+    with pytest.raises(NotFoundError):
+        await setup.kube.get(kinds.PIPELINE_RUN, "default", "build")
+
+
+def a_run(**metadata: Any) -> Object:
+    return {
+        "apiVersion": "tekton.dev/v1",
+        "kind": "PipelineRun",
+        "metadata": {"name": "build", "namespace": "default", "uid": "u-1", **metadata},
+        "spec": {"pipelineRef": {"name": "p"}, "managedBy": "kueue.x-k8s.io/multikueue"},
+        "status": {"startTime": "2026-01-01T12:00:00Z"},
+    }
+
+
+NOT_KEPT = (
+    "sluicegate.dev/traceparent",
+    "sluicegate.dev/recreated-as",
+    "chains.tekton.dev/signed",
+    "results.tekton.dev/record",
+    "pipeline.tekton.dev/affinity-assistant",
+    "kubectl.kubernetes.io/last-applied-configuration",
+)
+KEPT = (
+    names.COSCHEDULE,
+    names.REQUESTS_APPLIED,
+    "kueue.konflux-ci.dev/requests-aws-ip",
+    "pipelinesascode.tekton.dev/repository",
+)
+
+
+@pytest.mark.parametrize("key", [*KEPT, *NOT_KEPT])
+def test_a_copy_keeps_what_was_wanted_and_not_what_became_of_the_first(key: str) -> None:
+    copy = copy_of(a_run(annotations={key: "x"}), PIPELINE_RUN)
+
+    assert (key in copy["metadata"]["annotations"]) is (key in KEPT)
+
+
+def test_owners_and_the_rest_of_the_spec_are_kept() -> None:
+    owners = [{"kind": "Release", "name": "r", "uid": "u"}]
+    copy = copy_of(a_run(ownerReferences=owners), PIPELINE_RUN)
+
+    assert copy["metadata"]["ownerReferences"] == owners
+    assert copy["spec"]["managedBy"] == "kueue.x-k8s.io/multikueue"
+    assert "status" not in copy
+    assert "uid" not in copy["metadata"]
+
+
+@pytest.mark.parametrize("name", ["build", "b" * 253, "x" * 50 + "." + "y" * 40])
+def test_names_of_copies_are_short_enough_for_a_label_and_all_different(name: str) -> None:
+    first = copy_of(a_run(name=name), PIPELINE_RUN)
+    second = copy_of({**first, "metadata": {**first["metadata"], "uid": "u-2"}}, PIPELINE_RUN)
+
+    made = [copy["metadata"]["name"] for copy in (first, second)]
+    assert all(len(one) <= NAME_MAX for one in made)
+    assert made[0] != made[1]
+    assert second["metadata"]["annotations"][names.RECREATED_FIRST] == name
+    assert second["metadata"]["annotations"][names.RECREATIONS] == "2"
+
+
+@pytest.mark.parametrize("note", ["x", "-1", "1" * 100, "²"])
+def test_a_count_that_somebody_has_spoilt_begins_anew(note: str) -> None:
+    copy = copy_of(a_run(annotations={names.RECREATIONS: note}), PIPELINE_RUN)
+
+    assert copy["metadata"]["annotations"][names.RECREATIONS] == "1"
+
+
+def test_what_has_ended_is_not_ended() -> None:
+    ended = a_run()
+    ended["status"]["conditions"] = [SUCCEEDED]
+
+    assert end_patch(ended, PIPELINE_RUN, "copy") is None
