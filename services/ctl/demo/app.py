@@ -11,18 +11,17 @@ from typing import Final
 from rich.console import Console
 
 from services.ctl.demo.cases import load_cases, run_cases
-from services.ctl.demo.check import judge
+from services.ctl.demo.check import judge, until_given_back
 from services.ctl.demo.create import create_all
 from services.ctl.demo.load import make_load
 from services.ctl.demo.progress import Board, follow, show
 from services.ctl.demo.spokes import run_spokes
-from services.ctl.demo.story import records, tell
-from services.ctl.demo.summary import left_behind, print_summary
+from services.ctl.demo.story import tell
+from services.ctl.demo.summary import print_summary
 from services.ctl.dev import EXAMPLE, DevOptions, Running, running, until_signalled, whereabouts
 from services.ctl.dev_spokes import EXAMPLE as SPOKES_EXAMPLE
 from services.ctl.errors import CommandError, Exit
 from services.ctl.look import connected
-from shared.bus.port import Bus
 from shared.kube.port import KubeError
 
 __all__ = ["DemoOptions", "demonstrate"]
@@ -31,9 +30,6 @@ STUCK_SECONDS: Final = 60.0
 """Without any progress for so long, it will not end by itself."""
 
 POLL_SECONDS: Final = 0.1
-GIVEN_BACK_SECONDS: Final = 1.0
-"""Between two looks at the records of machines: each reads a whole log."""
-
 LEFT_MAX: Final = 5
 QUEUES_RUNS_MIN: Final = 400
 """Twice the 200 slots of the example: fewer may all run at once."""
@@ -140,7 +136,7 @@ class _Demo:
                 finally:
                     await kube.close()
                 stuck = await _until_complete(board)
-            await _until_given_back(bus)
+            await until_given_back(bus)
             story = await tell(bus, board.submitted, tuple(board.refused))
         if stuck:
             self._say(f"no progress for {STUCK_SECONDS:g} s; not ended:")
@@ -172,16 +168,6 @@ async def _until_complete(board: Board) -> bool:
         elif loop.time() - since > STUCK_SECONDS:
             return True
     return False
-
-
-async def _until_given_back(bus: Bus) -> None:
-    """Wait until no machine is held for a build that is over. The check says so if it takes too long."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + STUCK_SECONDS
-    while any(map(left_behind, await records(bus))):
-        if loop.time() > deadline:
-            return
-        await asyncio.sleep(GIVEN_BACK_SECONDS)
 
 
 @asynccontextmanager

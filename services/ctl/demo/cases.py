@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, Final
 from services.classifier.mutate import RefusedError as MutationRefusedError
 from services.classifier.mutate import mutate
 from services.classifier.rules import Rules
-from services.ctl.demo.check import judge
+from services.ctl.demo.check import judge, until_given_back
 from services.ctl.demo.create import DENIED, Submitted, create_patiently
 from services.ctl.demo.load import Arrival
 from services.ctl.demo.story import tell
@@ -20,6 +20,8 @@ from services.ctl.errors import CommandError
 from services.ctl.look import connected
 from services.ctl.manifests import load_documents, load_manifests
 from services.ctl.mutate import load_rules
+from services.provisioner.host_config import parse_host_config
+from services.provisioner.platforms import is_platform, key_of
 from shared.contracts import kinds, names
 from shared.contracts.kinds import Object
 from shared.contracts.quantities import QuantityError, parse_quantity
@@ -34,6 +36,7 @@ NAMESPACE: Final = "default"
 CLUSTER_QUEUE: Final = "cluster-pipeline-queue"
 EXTRA_FLAVOR: Final = "as-asked"
 EXTRA_QUOTA: Final = "1k"
+HOST_CONFIG: Final = ("multi-platform-controller", "host-config")
 WAIT_SECONDS: Final = 120.0
 POLL_SECONDS: Final = 0.5
 TEKTON: Final = "tekton.dev/pipeline"
@@ -92,6 +95,22 @@ class Result:
         return dict(sorted(found.items()))
 
     @property
+    def platforms(self) -> list[str]:
+        """Machines that it names and asks a slot for."""
+        asked = self.requests
+        named = {text for text in _texts((self.run or {}).get("spec")) if "/" in text}
+        return sorted(text for text in named if names.slot_resource(text) in asked)
+
+    @property
+    def kept_out(self) -> str:
+        """Why it can never be let in, where it names what is no platform at all; else empty."""
+        if all(is_platform(platform) for platform in self.platforms):
+            return ""
+        conditions = ((self.workload or {}).get("status") or {}).get("conditions") or []
+        messages = [str(c.get("message")) for c in conditions if c.get("type") == "QuotaReserved"]
+        return next((text for text in messages if "cannot be had" in text), "")
+
+    @property
     def ended(self) -> bool:
         """It ran to its end."""
         return self.run is not None and PIPELINE_RUN.finish(self.run) is not None
@@ -143,6 +162,7 @@ async def run_cases(
         say(f"demo: creating {len(cases)} PipelineRuns")
         results = [await _create(kube, case, index, now) for index, case in enumerate(cases)]
         extra = await _cover(kube, results)
+        await _have_machines(kube, results)
         if extra:
             say(
                 f"demo: no group of {CLUSTER_QUEUE} covers {', '.join(extra)}: added, with "
@@ -170,6 +190,7 @@ async def _judged(
 ) -> list[str]:
     submitted = {r.submitted.uid: r.submitted for r in results if r.ended}
     async with connected(system.nats_url) as bus:
+        await until_given_back(bus)
         story = await tell(bus, submitted)
     say("checks, from the log alone:")
     verdicts = judge(story, load=False, queues=False)
@@ -246,6 +267,33 @@ async def _cover(kube: Kube, results: Iterable[Result]) -> list[str]:
     return extra
 
 
+async def _have_machines(kube: Kube, results: Iterable[Result]) -> None:
+    """Have machines of every platform: real clusters keep runs out that name one that nobody has."""
+    config = await kube.get(kinds.CONFIG_MAP, *HOST_CONFIG)
+    data = dict(config.get("data") or {})
+    known = parse_host_config(data, available=frozenset({"fake"})).platforms
+    asked = {platform for result in results for platform in result.platforms}
+    missing = sorted(one for one in asked if is_platform(one) and one not in known)
+    for platform in missing:
+        prefix = f"dynamic.{key_of(platform)}."
+        given = {"type": "fake", "max-instances": "1000", "check-interval": "1"}
+        data |= {prefix + key: value for key, value in given.items()}
+    data["dynamic-platforms"] = ",".join([data.get("dynamic-platforms", ""), *missing]).strip(",")
+    patch: list[Object] = [{"op": "add", "path": "/data", "value": data}]
+    await kube.patch(kinds.CONFIG_MAP, *HOST_CONFIG, patch)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            yield from _texts(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _texts(one)
+
+
 async def _wait(kube: Kube, results: Sequence[Result]) -> None:
     """Look again and again until all that can end have ended."""
     loop = asyncio.get_running_loop()
@@ -253,7 +301,7 @@ async def _wait(kube: Kube, results: Sequence[Result]) -> None:
     created = [result for result in results if result.submitted.object is not None]
     while loop.time() < until:
         await _look(kube, created)
-        if all(result.ended or result.case.unsure for result in created):
+        if all(one.ended or one.kept_out or one.case.unsure for one in created):
             return
         await asyncio.sleep(POLL_SECONDS)
 
@@ -305,7 +353,7 @@ def verdict_of(result: Result, rules: Rules) -> str:
         return "" if wanted in told else f"was denied, but not with {wanted!r}"
     if denied:
         return "" if result.case.unsure else f"was denied: {result.submitted.refusal}"
-    if not result.ended and not result.case.unsure:
+    if not result.ended and not result.kept_out and not result.case.unsure:
         return "did not run to the end"
     if expected is None:
         return ""
@@ -359,7 +407,7 @@ def _told(result: Result) -> str:
         return f"{result.case.name}: denied: {refusal.partition(f'{DENIED}: ')[2] or refusal}"
     requests = ", ".join(f"{name}={value}" for name, value in result.requests.items()) or "a slot"
     finish = None if result.run is None else PIPELINE_RUN.finish(result.run)
-    end = "did not end"
+    end = f"kept out: {result.kept_out}" if result.kept_out else "did not end"
     if finish is not None:
         end = (
             "ran to the end" if finish.success else f"ran to the end, and failed: {finish.message}"

@@ -1,5 +1,6 @@
 """The demo's judgement of itself, from the logs alone and not from what the engine believes."""
 
+import asyncio
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -7,11 +8,19 @@ from itertools import pairwise
 from statistics import fmean, variance
 from typing import Final
 
-from services.ctl.demo.story import Case, Story
+from services.ctl.demo.story import Case, Story, records
 from services.ctl.demo.summary import left_behind
 from services.simulator.judge import checks
+from shared.bus.port import Bus
 
-__all__ = ["Verdict", "judge", "machines_settled", "queues_formed", "waits_fall_with_priority"]
+__all__ = [
+    "Verdict",
+    "judge",
+    "machines_settled",
+    "queues_formed",
+    "until_given_back",
+    "waits_fall_with_priority",
+]
 
 MEMBERS_MIN: Final = 12
 """Workloads of one shape and priority, for their mean to say anything."""
@@ -25,6 +34,10 @@ is room waits for nobody, whatever his priority, and chance decides who that is.
 
 WAITED_SECONDS: Final = 1.0
 WAITED_SHARE_MIN: Final = 0.2
+GIVEN_BACK_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 1.0
+"""Between two looks at the records of machines: each reads a whole log."""
+
 WRONG_MAX: Final = 5
 """So many faults of one check are shown."""
 
@@ -102,6 +115,16 @@ def machines_settled(story: Story) -> list[str]:
             if left_behind(record)
         ),
     ]
+
+
+async def until_given_back(bus: Bus) -> None:
+    """Wait until no machine is held for a build that is over, or it takes too long: the check says so."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + GIVEN_BACK_SECONDS
+    while any(map(left_behind, await records(bus))):
+        if loop.time() > deadline:
+            return
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 def _failures(cases: Iterable[Case]) -> Iterator[str]:
