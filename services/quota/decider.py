@@ -177,7 +177,8 @@ class Decider:
             if admission is not None:
                 yield admission
         for ident in retold:
-            yield from self._again(ident, now)
+            if ident not in self._waits:  # Else that reason tells the rest, too.
+                yield from self._again(ident, now)
         yield from self._due_reasons(now, everybody=admit)
 
     def _follow(self, now: datetime) -> Iterator[_Id]:

@@ -1,6 +1,6 @@
 """Worlds with all services in them: a load, faults, and a judge. One seed is one history."""
 
-from services.simulator.scenarios import basic, coscheduling, machines, spokes
+from services.simulator.scenarios import basic, coscheduling, lives, machines, spokes
 from services.simulator.scenarios.port import Scenario
 
 __all__ = ["SCENARIOS"]
@@ -8,6 +8,7 @@ __all__ = ["SCENARIOS"]
 SCENARIOS: dict[str, Scenario] = {
     "basic": basic.play,
     "coscheduling": coscheduling.play,
+    "lives": lives.play,
     "machines": machines.play,
     "spokes": spokes.play,
 }

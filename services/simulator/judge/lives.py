@@ -1,0 +1,126 @@
+"""Verdicts about clocks: time limits that end too early, back-offs cut short, counts that count twice."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from services.simulator.judge.evidence import Evidence, Record
+from shared.contracts.admissions import HOLDING, Admission
+from shared.contracts.workloads import WorkloadState
+from shared.settings.configuration import WaitForPodsReady
+
+__all__ = ["backoffs_kept", "counted_once", "limits_kept", "out_stays_out"]
+
+SKEW = timedelta(seconds=1.5)
+"""How far two processes' clocks may be apart in a world, and a little."""
+
+DEACTIVATED = "DeactivatedDueTo"
+
+
+def backoffs_kept(evidence: Evidence) -> list[str]:
+    """Nobody is given quota before the instant to which it was put off."""
+    wrong = []
+    for before, record in _steps(evidence):
+        one = record.message
+        due = before.requeue_at
+        if one.state not in HOLDING or before.state in HOLDING or one.unplanned or due is None:
+            continue
+        if one.decided_at < due - SKEW:
+            wrong.append(f"{_place(record)} has quota at {one.decided_at}, put off to {due}")
+    return wrong
+
+
+def counted_once(evidence: Evidence) -> list[str]:
+    """`requeueState.count` grows by one with each timeout, and is forgotten only with a deactivation."""
+    wrong = []
+    for before, record in _steps(evidence):
+        one = record.message
+        grown = one.requeue_count - before.requeue_count
+        timed_out = one.reason == "PodsReadyTimeout" and before.state == "admitted"
+        out = "Deactivated" in one.reason or "Deactivated" in before.reason
+        if grown != timed_out and not (grown < 0 and out and one.requeue_count == 0):
+            if one.state == "released":
+                continue  # It has ended: nothing of it is remembered.
+            text = f"{before.requeue_count} to {one.requeue_count} ({one.state} {one.reason})"
+            wrong.append(f"{_place(record)}: its count goes from {text}")
+    return wrong
+
+
+def limits_kept(evidence: Evidence, wait: WaitForPodsReady) -> list[str]:
+    """No timeout and no execution time is cut short; `admitted_at` does not move meanwhile."""
+    wrong = []
+    limits = {r.message.uid: r.message.max_execution_seconds for r in evidence.workloads}
+    for before, record in _steps(evidence):
+        one = record.message
+        if before.state == one.state == "admitted" and before.admitted_at != one.admitted_at:
+            wrong.append(f"{_place(record)}: its admission moves to {one.admitted_at}")
+        if before.state != "admitted" or one.state != "evicted" or before.admitted_at is None:
+            continue
+        ran = (one.decided_at - before.admitted_at + SKEW).total_seconds()
+        limit = limits.get(one.uid)
+        if one.reason == f"{DEACTIVATED}MaximumExecutionTimeExceeded":
+            if limit is None or before.executed_seconds + ran < limit:
+                wrong.append(f"{_place(record)}: out after {ran:g} s of {limit}")
+        elif one.reason in {"PodsReadyTimeout", f"{DEACTIVATED}RequeuingLimitExceeded"}:
+            since, seconds = before.admitted_at, wait.timeout
+            if before.pods_ready == "WaitForRecovery" and before.pods_ready_at is not None:
+                since, seconds = before.pods_ready_at, wait.recovery_seconds or 0.0
+            if (one.decided_at - since + SKEW).total_seconds() < seconds:
+                wrong.append(
+                    f"{_place(record)}: timed out before {seconds:g} s ({before.pods_ready})"
+                )
+            if before.pods_ready in {"Started", "Recovered"}:
+                wrong.append(f"{_place(record)}: timed out although its pods are ready")
+    return wrong
+
+
+def out_stays_out(evidence: Evidence) -> list[str]:
+    """Nobody is given quota who is inactive, as far as the decider knew, or about to be."""
+    wrong = []
+    states = _States(evidence.workloads)
+    for before, record in _steps(evidence):
+        one = record.message
+        states.advance(one.inputs.get("WORKLOADS", 0))
+        state = states.of.get(one.uid)
+        given = one.state in {"reserved", "admitted"} and before.state not in HOLDING
+        if not given or one.unplanned or state is None:
+            continue
+        if not state.active:
+            wrong.append(f"{_place(record)} has quota though it is not active")
+        marked = state.deactivating or not state.evicted_reason.startswith(DEACTIVATED)
+        if before.deactivate and marked:
+            wrong.append(f"{_place(record)} has quota though it is being put out")
+    return wrong
+
+
+class _States:
+    """How workloads stood, as far as a decider had read."""
+
+    def __init__(self, records: list[Record[WorkloadState]]) -> None:
+        self._coming = records
+        self._next = 0
+        self.of: dict[str, WorkloadState] = {}
+
+    def advance(self, sequence: int) -> None:
+        while self._next < len(self._coming) and self._coming[self._next].sequence <= sequence:
+            state = self._coming[self._next].message
+            self.of[state.uid] = state
+            self._next += 1
+
+
+def _steps(evidence: Evidence) -> Iterator[tuple[Admission, Record[Admission]]]:
+    """Each decision with the one before it about the same life, in the order of the log."""
+    last: dict[str, Admission] = {}
+    for record in evidence.admissions:
+        one = record.message
+        before = last.get(one.uid)
+        if before is None:
+            before = one.model_copy(
+                update={"state": "waiting", "reason": "", "requeue_at": None, "requeue_count": 0}
+            )
+        last[one.uid] = one
+        yield before, record
+
+
+def _place(record: Record[Admission]) -> str:
+    one = record.message
+    return f"ADMISSIONS {record.sequence}: {one.namespace}/{one.name}"

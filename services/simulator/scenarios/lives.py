@@ -1,0 +1,165 @@
+"""Jobs that are not ready in time, run too long, or are put out and let in again, in an unkind world."""
+
+import asyncio
+from random import Random
+from typing import Any, Final
+
+from services.simulator.judge import checks, lives
+from services.simulator.scenarios import load
+from services.simulator.scenarios.basic import faults_of
+from services.simulator.scenarios.port import Verdict
+from services.simulator.scenarios.town import Town
+from shared.contracts import kinds, names
+from shared.contracts.kinds import Object
+from shared.kube.port import NotFoundError
+from shared.settings.configuration import Configuration
+from shared.testing.world.loop import DeadlockError, StepBudgetError
+from shared.testing.world.world import World
+
+__all__ = ["play"]
+
+LOAD_SECONDS: Final = 60.0
+END_SECONDS: Final = 900.0
+LOOK_SECONDS: Final = 5.0
+LIMIT_SECONDS: Final = 40
+CONFIGURATION: Final = Configuration.model_validate(
+    {
+        "waitForPodsReady": {
+            "timeout": "25s",
+            "recoveryTimeout": "15s",
+            "requeuingStrategy": {
+                "backoffLimitCount": 2,
+                "backoffBaseSeconds": 8,
+                "backoffMaxSeconds": 30,
+            },
+        }
+    }
+)
+NOWHERE: Final = {"kubernetes.io/hostname": "nowhere"}
+"""No node has this: such pods are never ready."""
+
+
+def play(seed: int) -> Verdict:
+    """Play the world of `seed`."""
+    random = Random(f"lives/{seed}")
+    verdict = Verdict(seed=seed)
+    with World(seed, faults=faults_of(random)) as world:
+        town = Town(world, configuration=CONFIGURATION)
+        try:
+            world.run(lambda: _drive(town, random, verdict))
+        except (DeadlockError, StepBudgetError) as error:
+            verdict.problems.append(str(error))
+        verdict.problems += world.failures
+        verdict.log = world.log
+        verdict.seconds, verdict.steps = world.loop.time(), world.loop.steps
+    return verdict
+
+
+async def _drive(town: Town, random: Random, verdict: Verdict) -> None:
+    for kind, obj in load.queues(random):
+        await town.kube.create(kind, obj)
+    for service in ("watcher", "classifier", "quota"):
+        for replica in range(1, random.randint(1, 2) + 1):
+            town.serve(service, replica=replica)
+    town.serve("patcher")
+    town.unleash()
+    meddling = asyncio.create_task(_meddle(town, random))
+    jobs = await _submit(town, random)
+    await meddling
+    over = await _until_over(town, jobs)
+    evidence = town.evidence()
+    wait = CONFIGURATION.pods_ready
+    assert wait is not None
+    for check in (*checks.ALWAYS, lives.backoffs_kept, lives.counted_once, lives.out_stays_out):
+        verdict.problems += check(evidence)
+    verdict.problems += lives.limits_kept(evidence, wait)
+    if not over:
+        left = [name for name in jobs if not await _is_over(town, *name)]
+        verdict.problems.append(f"after {END_SECONDS:g} s these go on and on: {left}")
+
+
+async def _submit(town: Town, random: Random) -> list[tuple[str, str]]:
+    """Namespace and name of each job."""
+    jobs = []
+    for number in range(random.randint(4, 12)):
+        await asyncio.sleep(random.uniform(0, 2 * LOAD_SECONDS / 12))
+        job = _job(number, random)
+        town.world.note(f"submit {job['metadata']['namespace']}/{job['metadata']['name']}")
+        await town.kube.create(kinds.JOB, job)
+        jobs.append((job["metadata"]["namespace"], job["metadata"]["name"]))
+    return jobs
+
+
+def _job(number: int, random: Random) -> Object:
+    """One that runs as it should, one that is never ready, or one that runs for too long."""
+    fate = random.choice(("runs", "stuck", "long"))
+    labels = {names.QUEUE: "jobs-queue"}
+    if fate == "long":
+        labels[names.MAX_EXECUTION] = str(LIMIT_SECONDS)
+    seconds = 10_000 if fate == "long" else random.randint(5, 40)
+    container = {"name": "w", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+    pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
+    if fate == "stuck":
+        pod["nodeSelector"] = NOWHERE
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": f"{fate}-{number}",
+            "namespace": random.choice(load.NAMESPACES),
+            "labels": labels,
+        },
+        "spec": {
+            "template": {
+                "metadata": {"annotations": {load.DURATION: f"{seconds}s"}},
+                "spec": pod,
+            }
+        },
+    }
+
+
+async def _meddle(town: Town, random: Random) -> None:
+    """What users do: put a workload out, let one in again, kill a pod."""
+    loop = asyncio.get_running_loop()
+    while loop.time() < 2 * LOAD_SECONDS:
+        await asyncio.sleep(random.uniform(1, 12))
+        kind = random.choice((kinds.WORKLOAD, kinds.WORKLOAD, kinds.POD))
+        found = (await town.kube.list(kind)).items
+        if not found:
+            continue
+        one = random.choice(found)
+        metadata = one["metadata"]
+        try:
+            if kind is kinds.POD:
+                await town.kube.delete(kind, metadata["namespace"], metadata["name"])
+                continue
+            active = not one["spec"].get("active", True)
+            town.world.note(f"{metadata['name']}: active {active}")
+            patch = {"spec": {"active": active}}
+            await town.kube.patch(kind, metadata["namespace"], metadata["name"], patch)
+        except NotFoundError:
+            continue
+
+
+async def _until_over(town: Town, jobs: list[tuple[str, str]]) -> bool:
+    """Whether in time each one had ended, or was put out for good."""
+    loop = asyncio.get_running_loop()
+    while loop.time() < END_SECONDS:
+        if town.world.calm and all([await _is_over(town, *name) for name in jobs]):
+            await asyncio.sleep(LOOK_SECONDS)
+            return True
+        await asyncio.sleep(LOOK_SECONDS)
+    return False
+
+
+async def _is_over(town: Town, namespace: str, name: str) -> bool:
+    job = await town.kube.get(kinds.JOB, namespace, name)
+    conditions = (job.get("status") or {}).get("conditions") or []
+    if any(c["type"] in {"Complete", "Failed"} and c["status"] == "True" for c in conditions):
+        return True
+    for workload in (await town.kube.list(kinds.WORKLOAD, namespace=namespace)).items:
+        owners = workload["metadata"].get("ownerReferences") or []
+        if any(owner["uid"] == job["metadata"]["uid"] for owner in owners):
+            inactive = workload["spec"].get("active", True) is False
+            return inactive and not (job.get("status") or {}).get("active")
+    return False
