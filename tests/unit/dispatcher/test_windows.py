@@ -1,0 +1,41 @@
+"""What an admission check says by the clock; how it is said is played in `tests/conformance/seeds`."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from services.dispatcher.windows import UNREADABLE_SECONDS, answer
+from shared.contracts.windows import WINDOWS, read_windows
+
+NIGHTS = read_windows({WINDOWS: "0 22 * * * for 8h"})
+
+
+@pytest.mark.parametrize(
+    ("now", "state", "message", "wait"),
+    [
+        pytest.param(
+            "23:00", "Ready", "The window is open until 2026-01-02T06:00:00Z", None, id="in it"
+        ),
+        pytest.param(
+            "21:00", "Retry", "The next window opens at 2026-01-01T22:00:00Z", 3601.0, id="before"
+        ),
+    ],
+)
+def test_it_lets_in_while_a_window_is_open_and_says_when_to_come_again(
+    now: str, state: str, message: str, wait: float | None
+) -> None:
+    at = datetime.fromisoformat(f"2026-01-01T{now}").replace(tzinfo=UTC)
+
+    assert answer(NIGHTS, at) == (state, message, wait)
+
+
+def test_where_no_window_ever_opens_nobody_waits_for_it() -> None:
+    never = read_windows({WINDOWS: "0 0 30 feb * for 1h"})
+
+    assert answer(never, datetime(2026, 1, 1, tzinfo=UTC))[0] == "Rejected"
+
+
+def test_where_its_windows_cannot_be_read_it_says_why_and_asks_again() -> None:
+    said = answer("annotation sluicegate.dev/windows: no window", datetime(2026, 1, 1, tzinfo=UTC))
+
+    assert said == ("Retry", "annotation sluicegate.dev/windows: no window", UNREADABLE_SECONDS)
