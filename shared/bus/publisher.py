@@ -285,7 +285,10 @@ class Publisher:
             return
         code, description = problem.get("err_code", 0), problem.get("description", "refused")
         if code in _WRONG_LAST and letter.sent > 1:
-            await self._was_it_stored(letter, code, description)
+            # Answers go on being taken in meanwhile.
+            self._tasks = [task for task in self._tasks if not task.done()]
+            look = self._was_it_stored(letter, code, description)
+            self._tasks.append(asyncio.create_task(look))
         else:
             self._refuse(letter, code, description)
 
