@@ -99,9 +99,11 @@ class Reconciler:
         return state, admission
 
     async def _reconcile(self, namespace: str, name: str) -> None:
+        # Asked before anything is looked up: while this waits for the cluster, more is read.
+        unread = self._mirror.not_synced()
         state, admission = self._about(namespace, name)
         if state is None:
-            if self._mirror.not_synced() is not None:
+            if unread is not None:
                 raise self._not_seen(f"workload {namespace}/{name}")
             # A decision was read before the workload that it is about: that is on its way to
             # `on_workload`, which then finds the decision.
@@ -124,7 +126,7 @@ class Reconciler:
         if obj is None:
             return
         if admission is None:
-            if self._mirror.not_synced() is not None:
+            if unread is not None:
                 # Admitted long ago, perhaps: what runs by that must not be held back.
                 raise self._not_seen(f"a decision about {namespace}/{name}")
             await self._jobs.hold(state, None)
