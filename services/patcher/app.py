@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from secrets import token_bytes
 
@@ -90,6 +91,20 @@ class Patcher:
         return self._mirror.not_synced()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ground:
+    """What nearly every part of the patcher stands on."""
+
+    settings: PatcherSettings
+    bus: Bus
+    kube: Kube
+    now: Callable[[], datetime]
+    mirror: Mirror
+    load: Load
+    writer: Writer
+    events: Events
+
+
 def assemble(
     *,
     settings: PatcherSettings,
@@ -103,74 +118,32 @@ def assemble(
     """Wire the parts and register the handlers. Opens nothing."""
     mirror = Mirror(bus=bus, cluster=settings.cluster)
     load = Load()
-    writer = Writer(kube=kube, mirror=mirror, load=load)
-    events = Events(kube=kube, now=now, per_second=settings.events_per_second)
-    reasons = Reasons(
-        mirror=mirror,
-        per_second=settings.reasons_per_second,
-        foreign_per_second=settings.foreign_reasons_per_second,
-        load=load,
-    )
-    anchors = Anchors(
-        kube=kube,
-        mirror=mirror,
-        writer=writer,
-        events=events,
-        now=now,
-        image=settings.anchor_image,
-        tekton_namespace=settings.tekton_namespace,
-        care_seconds=settings.anchor_care_seconds,
-    )
-    elsewhere = Elsewhere(
-        settings=settings, kube=kube, bus=bus, writer=writer, mirror=mirror, now=now
-    )
-    jobs = Jobs(
-        may_start=elsewhere.may_start,
+    on = _Ground(
+        settings=settings,
         bus=bus,
-        mirror=mirror,
-        writer=writer,
-        events=events,
-        anchors=anchors,
+        kube=kube,
         now=now,
-        tracing=tracing,
-        not_seen_seconds=settings.not_seen_seconds,
+        mirror=mirror,
+        load=load,
+        writer=Writer(kube=kube, mirror=mirror, load=load),
+        events=Events(kube=kube, now=now, per_second=settings.events_per_second),
     )
+    reasons = _reasons(on)
     onlookers = Onlookers(
-        kube=kube, mirror=mirror, events=events, annotated=settings.annotated_creators
+        kube=kube, mirror=mirror, events=on.events, annotated=settings.annotated_creators
     )
-    reconciler = Reconciler(
-        mirror=mirror,
-        writer=writer,
-        jobs=jobs,
-        events=events,
-        reasons=reasons,
-        onlookers=onlookers,
-        now=now,
-        foreign_events=settings.foreign_events,
-        not_seen_seconds=settings.not_seen_seconds,
+    anchors = _anchors(on)
+    elsewhere = Elsewhere(
+        settings=settings, kube=kube, bus=bus, writer=on.writer, mirror=mirror, now=now
     )
-    queues = Queues(
-        bus=bus,
-        kube=kube,
-        mirror=mirror,
-        cluster=settings.cluster,
-        now=now,
-        per_second=settings.queue_statuses_per_second,
-        load=load,
-    )
-    keeper = SealKeeper(
-        cluster=settings.cluster,
-        namespace=settings.seal_namespace,
-        bus=bus,
-        kube=kube,
-        now=now,
-        entropy=entropy,
-    )
+    jobs = _jobs(on, anchors, elsewhere, tracing)
+    reconciler = _reconciler(on, jobs, reasons, onlookers)
+    keeper = _keeper(on, entropy)
     Handlers(
         cluster=settings.cluster,
         mirror=mirror,
         reconciler=reconciler,
-        machines=Machines(kube=kube, events=events, keeper=keeper),
+        machines=Machines(kube=kube, events=on.events, keeper=keeper),
         elsewhere=elsewhere,
         others_decide=settings.spoke_quota == "kueue",
     ).register(bus)
@@ -178,21 +151,98 @@ def assemble(
         mirror=mirror,
         reconciler=reconciler,
         reasons=reasons,
-        queues=queues,
-        events=events,
+        queues=_queues(on),
+        events=on.events,
         onlookers=onlookers,
         anchors=anchors,
         keeper=keeper,
         elsewhere=elsewhere,
         integrations=IntegrationKeeper(kube=kube, mirror=mirror, now=now),
-        retention=Retention(
-            bus=bus,
-            kube=kube,
-            events=events,
-            cluster=settings.cluster,
-            now=now,
-            policy=(configuration or Configuration()).object_retention_policies.workloads,
-        ),
+        retention=_retention(on, configuration or Configuration()),
+    )
+
+
+def _reasons(on: _Ground) -> Reasons:
+    return Reasons(
+        mirror=on.mirror,
+        per_second=on.settings.reasons_per_second,
+        foreign_per_second=on.settings.foreign_reasons_per_second,
+        load=on.load,
+    )
+
+
+def _anchors(on: _Ground) -> Anchors:
+    return Anchors(
+        kube=on.kube,
+        mirror=on.mirror,
+        writer=on.writer,
+        events=on.events,
+        now=on.now,
+        image=on.settings.anchor_image,
+        tekton_namespace=on.settings.tekton_namespace,
+        care_seconds=on.settings.anchor_care_seconds,
+    )
+
+
+def _jobs(on: _Ground, anchors: Anchors, elsewhere: Elsewhere, tracing: Tracing) -> Jobs:
+    return Jobs(
+        may_start=elsewhere.may_start,
+        bus=on.bus,
+        mirror=on.mirror,
+        writer=on.writer,
+        events=on.events,
+        anchors=anchors,
+        now=on.now,
+        tracing=tracing,
+        not_seen_seconds=on.settings.not_seen_seconds,
+    )
+
+
+def _reconciler(on: _Ground, jobs: Jobs, reasons: Reasons, onlookers: Onlookers) -> Reconciler:
+    return Reconciler(
+        mirror=on.mirror,
+        writer=on.writer,
+        jobs=jobs,
+        events=on.events,
+        reasons=reasons,
+        onlookers=onlookers,
+        now=on.now,
+        foreign_events=on.settings.foreign_events,
+        not_seen_seconds=on.settings.not_seen_seconds,
+    )
+
+
+def _queues(on: _Ground) -> Queues:
+    return Queues(
+        bus=on.bus,
+        kube=on.kube,
+        mirror=on.mirror,
+        cluster=on.settings.cluster,
+        now=on.now,
+        per_second=on.settings.queue_statuses_per_second,
+        load=on.load,
+    )
+
+
+def _keeper(on: _Ground, entropy: Entropy) -> SealKeeper:
+    return SealKeeper(
+        cluster=on.settings.cluster,
+        namespace=on.settings.seal_namespace,
+        bus=on.bus,
+        kube=on.kube,
+        now=on.now,
+        entropy=entropy,
+    )
+
+
+def _retention(on: _Ground, configuration: Configuration) -> Retention:
+    return Retention(
+        bus=on.bus,
+        kube=on.kube,
+        events=on.events,
+        cluster=on.settings.cluster,
+        now=on.now,
+        policy=configuration.object_retention_policies.workloads,
     )
 
 
