@@ -33,35 +33,16 @@ from shared.telemetry.tracing import NO_TRACING, Tracing
 __all__ = ["Patcher", "assemble", "main"]
 
 
+Loop = Callable[[], Coroutine[Any, Any, None]]
+
+
 class Patcher:
     """Follows what is known, and carries out what is decided, in one cluster."""
 
-    def __init__(
-        self,
-        *,
-        mirror: Mirror,
-        reconciler: Reconciler,
-        reasons: Reasons,
-        queues: Queues,
-        events: Events,
-        onlookers: Onlookers,
-        anchors: Anchors,
-        keeper: SealKeeper,
-        elsewhere: Elsewhere,
-        integrations: IntegrationKeeper,
-        retention: Retention,
-    ) -> None:
-        self._retention = retention
-        self._integrations = integrations
-        self._elsewhere = elsewhere
-        self._onlookers = onlookers
+    def __init__(self, *, mirror: Mirror, loops: Sequence[Loop], guard: Loop) -> None:
         self._mirror = mirror
-        self._reconciler = reconciler
-        self._reasons = reasons
-        self._queues = queues
-        self._events = events
-        self._anchors = anchors
-        self._keeper = keeper
+        self._loops = loops
+        self._guard = guard
 
     async def run(self) -> None:
         """Keep the mirror up to date until cancelled; the handlers run beside it.
@@ -69,22 +50,12 @@ class Patcher:
         What nobody waits for (reasons, queues, events) has loops of its own, each at its own pace.
         """
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._mirror.run_observed())
-            group.create_task(self._mirror.run_workloads())
-            group.create_task(self._mirror.run_admissions())
-            group.create_task(self._reasons.run(self._reconciler.give_reason))
-            group.create_task(self._queues.run())
-            group.create_task(self._events.run())
-            group.create_task(self._onlookers.run())
-            group.create_task(self._anchors.run())
-            group.create_task(self._keeper.run())
-            group.create_task(self._integrations.run())
-            group.create_task(self._retention.run())
-            group.create_task(self._elsewhere.beat())
+            for loop in self._loops:
+                group.create_task(loop())
 
     async def guard(self) -> None:
         """Stop copies of a hub whose leases ran out, until cancelled; with or without the bus."""
-        await self._elsewhere.guard()
+        await self._guard()
 
     def ready(self) -> str | None:
         """Ready once the mirror has read what was there."""
@@ -93,14 +64,14 @@ class Patcher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ground:
-    """What nearly every part of the patcher stands on."""
+    """What every part of one patcher stands on."""
 
     settings: PatcherSettings
     bus: Bus
     kube: Kube
     now: Callable[[], datetime]
-    mirror: Mirror
     load: Load
+    mirror: Mirror
     writer: Writer
     events: Events
 
@@ -116,134 +87,116 @@ def assemble(
     entropy: Entropy = token_bytes,
 ) -> Patcher:
     """Wire the parts and register the handlers. Opens nothing."""
-    mirror = Mirror(bus=bus, cluster=settings.cluster)
-    load = Load()
-    on = _Ground(
+    mirror, load = Mirror(bus=bus, cluster=settings.cluster), Load()
+    ground = _Ground(
         settings=settings,
         bus=bus,
         kube=kube,
         now=now,
-        mirror=mirror,
         load=load,
+        mirror=mirror,
         writer=Writer(kube=kube, mirror=mirror, load=load),
         events=Events(kube=kube, now=now, per_second=settings.events_per_second),
     )
-    reasons = _reasons(on)
-    onlookers = Onlookers(
-        kube=kube, mirror=mirror, events=on.events, annotated=settings.annotated_creators
+    keeper = SealKeeper(
+        cluster=settings.cluster,
+        namespace=settings.seal_namespace,
+        bus=bus,
+        kube=kube,
+        now=now,
+        entropy=entropy,
     )
-    anchors = _anchors(on)
     elsewhere = Elsewhere(
-        settings=settings, kube=kube, bus=bus, writer=on.writer, mirror=mirror, now=now
+        settings=settings, kube=kube, bus=bus, writer=ground.writer, mirror=mirror, now=now
     )
-    jobs = _jobs(on, anchors, elsewhere, tracing)
-    reconciler = _reconciler(on, jobs, reasons, onlookers)
-    keeper = _keeper(on, entropy)
+    deciding = _carry_out(ground, elsewhere=elsewhere, keeper=keeper, tracing=tracing)
+    following = _follow(ground, configuration or Configuration())
+    reading = (mirror.run_observed, mirror.run_workloads, mirror.run_admissions)
+    return Patcher(
+        mirror=mirror,
+        loops=(*reading, *deciding, *following, keeper.run, elsewhere.beat),
+        guard=elsewhere.guard,
+    )
+
+
+def _carry_out(
+    ground: _Ground, *, elsewhere: Elsewhere, keeper: SealKeeper, tracing: Tracing
+) -> tuple[Loop, ...]:
+    """Build what does what was decided, and give it its handlers."""
+    settings, mirror, events = ground.settings, ground.mirror, ground.events
+    anchors = Anchors(
+        kube=ground.kube,
+        mirror=mirror,
+        writer=ground.writer,
+        events=events,
+        now=ground.now,
+        image=settings.anchor_image,
+        tekton_namespace=settings.tekton_namespace,
+        care_seconds=settings.anchor_care_seconds,
+    )
+    jobs = Jobs(
+        may_start=elsewhere.may_start,
+        bus=ground.bus,
+        mirror=mirror,
+        writer=ground.writer,
+        events=events,
+        anchors=anchors,
+        now=ground.now,
+        tracing=tracing,
+        not_seen_seconds=settings.not_seen_seconds,
+    )
+    reasons = Reasons(
+        mirror=mirror,
+        per_second=settings.reasons_per_second,
+        foreign_per_second=settings.foreign_reasons_per_second,
+        load=ground.load,
+    )
+    onlookers = Onlookers(
+        kube=ground.kube, mirror=mirror, events=events, annotated=settings.annotated_creators
+    )
+    reconciler = Reconciler(
+        mirror=mirror,
+        writer=ground.writer,
+        jobs=jobs,
+        events=events,
+        reasons=reasons,
+        onlookers=onlookers,
+        now=ground.now,
+        foreign_events=settings.foreign_events,
+        not_seen_seconds=settings.not_seen_seconds,
+    )
     Handlers(
         cluster=settings.cluster,
         mirror=mirror,
         reconciler=reconciler,
-        machines=Machines(kube=kube, events=on.events, keeper=keeper),
+        machines=Machines(kube=ground.kube, events=events, keeper=keeper),
         elsewhere=elsewhere,
         others_decide=settings.spoke_quota == "kueue",
-    ).register(bus)
-    return Patcher(
-        mirror=mirror,
-        reconciler=reconciler,
-        reasons=reasons,
-        queues=_queues(on),
-        events=on.events,
-        onlookers=onlookers,
-        anchors=anchors,
-        keeper=keeper,
-        elsewhere=elsewhere,
-        integrations=IntegrationKeeper(kube=kube, mirror=mirror, now=now),
-        retention=_retention(on, configuration or Configuration()),
+    ).register(ground.bus)
+    return (partial(reasons.run, reconciler.give_reason), onlookers.run, anchors.run)
+
+
+def _follow(ground: _Ground, configuration: Configuration) -> tuple[Loop, ...]:
+    """Build what nobody waits for."""
+    queues = Queues(
+        bus=ground.bus,
+        kube=ground.kube,
+        mirror=ground.mirror,
+        cluster=ground.settings.cluster,
+        now=ground.now,
+        per_second=ground.settings.queue_statuses_per_second,
+        load=ground.load,
     )
-
-
-def _reasons(on: _Ground) -> Reasons:
-    return Reasons(
-        mirror=on.mirror,
-        per_second=on.settings.reasons_per_second,
-        foreign_per_second=on.settings.foreign_reasons_per_second,
-        load=on.load,
-    )
-
-
-def _anchors(on: _Ground) -> Anchors:
-    return Anchors(
-        kube=on.kube,
-        mirror=on.mirror,
-        writer=on.writer,
-        events=on.events,
-        now=on.now,
-        image=on.settings.anchor_image,
-        tekton_namespace=on.settings.tekton_namespace,
-        care_seconds=on.settings.anchor_care_seconds,
-    )
-
-
-def _jobs(on: _Ground, anchors: Anchors, elsewhere: Elsewhere, tracing: Tracing) -> Jobs:
-    return Jobs(
-        may_start=elsewhere.may_start,
-        bus=on.bus,
-        mirror=on.mirror,
-        writer=on.writer,
-        events=on.events,
-        anchors=anchors,
-        now=on.now,
-        tracing=tracing,
-        not_seen_seconds=on.settings.not_seen_seconds,
-    )
-
-
-def _reconciler(on: _Ground, jobs: Jobs, reasons: Reasons, onlookers: Onlookers) -> Reconciler:
-    return Reconciler(
-        mirror=on.mirror,
-        writer=on.writer,
-        jobs=jobs,
-        events=on.events,
-        reasons=reasons,
-        onlookers=onlookers,
-        now=on.now,
-        foreign_events=on.settings.foreign_events,
-        not_seen_seconds=on.settings.not_seen_seconds,
-    )
-
-
-def _queues(on: _Ground) -> Queues:
-    return Queues(
-        bus=on.bus,
-        kube=on.kube,
-        mirror=on.mirror,
-        cluster=on.settings.cluster,
-        now=on.now,
-        per_second=on.settings.queue_statuses_per_second,
-        load=on.load,
-    )
-
-
-def _keeper(on: _Ground, entropy: Entropy) -> SealKeeper:
-    return SealKeeper(
-        cluster=on.settings.cluster,
-        namespace=on.settings.seal_namespace,
-        bus=on.bus,
-        kube=on.kube,
-        now=on.now,
-        entropy=entropy,
-    )
-
-
-def _retention(on: _Ground, configuration: Configuration) -> Retention:
-    return Retention(
-        bus=on.bus,
-        kube=on.kube,
-        events=on.events,
-        cluster=on.settings.cluster,
-        now=on.now,
+    retention = Retention(
+        bus=ground.bus,
+        kube=ground.kube,
+        events=ground.events,
+        cluster=ground.settings.cluster,
+        now=ground.now,
         policy=configuration.object_retention_policies.workloads,
     )
+    integrations = IntegrationKeeper(kube=ground.kube, mirror=ground.mirror, now=ground.now)
+    return (queues.run, ground.events.run, integrations.run, retention.run)
 
 
 def main() -> int:
