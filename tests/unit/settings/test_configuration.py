@@ -114,3 +114,12 @@ def test_what_cannot_be_used_is_refused_with_the_field(
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"absent\.yaml: No such file"):
         read_configuration(tmp_path / "absent.yaml")
+
+
+def test_the_document_in_the_how_to_is_one(tmp_path: Path) -> None:
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "pods-ready.md"
+    block = page.read_text().split("```yaml")[1].split("```")[0]
+    configuration = read(tmp_path, block)
+    assert configuration.pods_ready is not None
+    assert configuration.pods_ready.requeuing_strategy.backoff_limit_count == 5
+    assert configuration.object_retention_policies.workloads.after_finished == 86_400
