@@ -1,10 +1,12 @@
 """Builds the patcher. The only module that knows all of its parts."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from secrets import token_bytes
+from typing import Any
 
 from services.patcher.anchors import Anchors
 from services.patcher.elsewhere import Elsewhere
