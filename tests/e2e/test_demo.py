@@ -104,6 +104,9 @@ async def test_left_running_it_can_be_looked_at_and_sigterm_leaves_nothing(tmp_p
             if lines[-1].startswith("demo: left running"):
                 break
     assert lines[-2].startswith("demo: ok"), "\n".join(lines)
+    text = "\n".join(lines)
+    assert all(word in text for word in ("launched", "reused", "mean wait", "left behind")), text
+    assert "ok      every build got a machine or was told why, and none is left behind" in text
     state = json.loads((tmp_path / ".sluice" / "state.json").read_text())
     told = subprocess.run(  # noqa: ASYNC221 - nothing else runs here meanwhile
         [sys.executable, "-m", "services.ctl.main", "history", "releng-tenant/release-0002"],
