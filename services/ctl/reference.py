@@ -32,6 +32,7 @@ from shared.contracts.effects import (
     HostState,
     OneTimeKey,
     Outcome,
+    PlatformOffer,
     PlatformState,
     SealKey,
 )
@@ -98,6 +99,7 @@ def pages() -> tuple[Page, ...]:
             watches=(
                 ("OBSERVED", (*map(observed_filter, Projector.watched()), SYNCED)),
                 ("WORKLOADS", ()),
+                ("HOSTS", ("sluice.host.>", "sluice.offer.>")),
             ),
             publishes=(WorkloadState,),
         ),
@@ -132,8 +134,14 @@ def pages() -> tuple[Page, ...]:
             name="provisioner",
             about="Finds and starts the machines that admitted work needs.",
             settings=ProvisionerSettings,
-            watches=(("OBSERVED", ()), ("HOSTS", ()), ("KEYS", ())),
-            publishes=(HostState, PlatformState, OneTimeKey),
+            watches=(
+                ("OBSERVED", ()),
+                ("HOSTS", ()),
+                ("KEYS", ()),
+                ("ADMISSIONS", ()),
+                ("CHECKS", ()),
+            ),
+            publishes=(HostState, PlatformState, PlatformOffer, CheckState, OneTimeKey),
         ),
         Page(
             name="patcher",
