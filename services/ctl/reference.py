@@ -116,6 +116,12 @@ def pages() -> tuple[Page, ...]:
             ),
             publishes=(Admission, Term, QueueStatus),
         ),
+        *_pages_with_effects(),
+    )
+
+
+def _pages_with_effects() -> tuple[Page, ...]:
+    return (
         Page(
             name="dispatcher",
             about="Sends admitted work to spoke clusters.",
