@@ -1,4 +1,4 @@
-"""The whole system over a real server, each process killed in turn: nothing is lost, nothing doubled."""
+"""The whole system as processes, each killed in turn, the cluster too: nothing lost, nothing doubled."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from services.ctl.demo.progress import Board, follow
 from services.ctl.demo.story import Story, tell
 from services.ctl.dev import BROKER, EXAMPLE, DevOptions, Running, running
 from services.ctl.look import connected
-from services.ctl.run import SERVICES
+from services.ctl.run import SERVICES, Program
 from shared.contracts import kinds
 from shared.kube.port import Kube
 
@@ -24,7 +24,12 @@ RUNS, JOBS, SLOTS = 56, 8, 10
 BETWEEN_SECONDS = 2.0
 END_SECONDS = 100
 
-VICTIMS = (*(program.value for program in SERVICES), BROKER, "quota")
+VICTIMS = (
+    *(program.value for program in SERVICES),
+    BROKER,
+    "quota",
+    Program.SIMULATOR.value,
+)
 """The decider twice: the second time it takes over from a log that the server has just recovered."""
 
 
