@@ -441,20 +441,19 @@ class Decider:
     def _message(self, ident: _Id, admission: Admission) -> Admission | None:
         """Complete a decision with what the engine does not weigh; None if it was said already."""
         last, state = self._admissions.get(ident), self._states.get(ident)
+        more = self._lives.stamp(ident, admission)
         if state is not None and state.uid == admission.uid:
-            admission = admission.model_copy(
-                update={
-                    "queue": state.queue,
-                    "priority": state.priority,
-                    "generation": state.generation,
-                    "traceparent": state.traceparent,
-                }
-            )
+            more |= {
+                "queue": state.queue,
+                "priority": state.priority,
+                "generation": state.generation,
+                "traceparent": state.traceparent,
+            }
         uid, spoke = self._spokes.get(ident, ("", None))
         if admission.state == "admitted" and uid == admission.uid:
-            admission = admission.model_copy(update={"spoke": spoke})
+            more["spoke"] = spoke
             self._lives.runs_elsewhere(ident)
-        admission = self._lives.stamped(ident, admission)
+        admission = admission.model_copy(update=more)
         if last is not None and last.uid == admission.uid:
             admission = messages.carried_over(last, admission)
             if messages.says_the_same(last, admission):

@@ -149,10 +149,10 @@ class Life:
         transition = follow(self.state, event)
         if transition is None:
             return self
-        life = replace(self, state=transition.state)
+        changes: dict[str, Any] = {"state": transition.state}
         for effect in transition.effects:
-            life = replace(life, **_changes(life, effect, rules, now, requeue_at))
-        return life
+            changes |= _changes(self, effect, rules, now, requeue_at)
+        return replace(self, **changes)
 
     def confirmed(self, state: WorkloadState) -> "Life":
         """`spec.active` did become False; or it did, and a user has set it back since."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from services.quota.engine.facts import (
     Admit,
@@ -62,8 +62,8 @@ class Lives:
         self._rules = rules
         self._lives: dict[Ident, Life] = {}
         self._states: dict[Ident, WorkloadState] = {}
-        self._news: dict[Ident, None] = {}
-        """Of whom something was seen since the last look. In the order of arrival."""
+        self._news: dict[Ident, bool] = {}
+        """Of whom something was seen since the last look, and whether that changed the life already."""
 
         self._clocks: list[tuple[datetime, Ident]] = []
         self._set: dict[Ident, datetime] = {}
@@ -84,8 +84,9 @@ class Lives:
         if life is None or life.uid != state.uid:
             life = Life.recorded(state)
         self._states[ident] = state
-        self._lives[ident] = life.confirmed(state)
-        self._news[ident] = None
+        confirmed = life.confirmed(state)
+        self._lives[ident] = confirmed
+        self._news[ident] = confirmed is not life or self._news.get(ident, False)
 
     def forget(self, ident: Ident) -> None:
         """It is gone."""
@@ -109,7 +110,7 @@ class Lives:
             life = Life(uid=decision.uid)
         at = decision.requeue_at if isinstance(decision, Evict) else None
         after = life.take(event, self._rules, now, requeue_at=instant(at))
-        if event is Event.ADMITTED:
+        if event is Event.ADMITTED and after.elsewhere:
             after = replace(after, elsewhere=False)
         if after.state is State.FINISHED:
             self.forget(ident)
@@ -126,20 +127,19 @@ class Lives:
         life = self._lives.get(ident)
         if life is None:
             return fact
-        return replace(
-            fact,
-            active=state.active and not life.deactivate,
-            unready=self._blocks(life, state),
-            requeue_at=None if life.requeue_at is None else nanoseconds(life.requeue_at),
-            queued_at=None if life.queued_at is None else nanoseconds(life.queued_at),
-        )
+        known: dict[str, Any] = {
+            "active": state.active and not life.deactivate,
+            "unready": self._blocks(life, state),
+            "requeue_at": None if life.requeue_at is None else nanoseconds(life.requeue_at),
+            "queued_at": None if life.queued_at is None else nanoseconds(life.queued_at),
+        }
+        changes = {key: value for key, value in known.items() if getattr(fact, key) != value}
+        return replace(fact, **changes) if changes else fact
 
-    def stamped(self, ident: Ident, admission: Admission) -> Admission:
-        """The decision with all that must outlive this process."""
+    def stamp(self, ident: Ident, admission: Admission) -> dict[str, Any]:
+        """The fields of the decision by which its life outlives this process."""
         life = self._lives.get(ident)
-        if life is None or life.uid != admission.uid:
-            return admission
-        return admission.model_copy(update=life.on_wire())
+        return {} if life is None or life.uid != admission.uid else life.on_wire()
 
     def _blocks(self, life: Life, state: WorkloadState) -> bool:
         """Whether nobody else is admitted while this one holds quota (`blockAdmission`)."""
@@ -149,7 +149,7 @@ class Lives:
     def follow(self, now: datetime) -> Iterator[Ident]:
         """Follow what was seen: pods that became ready, users who activated. Yields whose life changed."""
         news, self._news = self._news, {}
-        for ident in news:
+        for ident, changed in news.items():
             life, state = self._lives.get(ident), self._states.get(ident)
             if life is None or state is None:
                 continue
@@ -161,7 +161,8 @@ class Lives:
                 after = after.take(event, self._rules, now)
             self._lives[ident] = after
             self._wind(ident, after, state)
-            yield ident
+            if changed or after is not life:
+                yield ident
 
     def due(self, now: datetime) -> Iterator[tuple[Ident, EvictionRequested | None]]:
         """Whose clock has run down: what the engine is to be asked, or only that a back-off ended."""
