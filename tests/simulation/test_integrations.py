@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 from shared.contracts.kinds import Kind, Object
-from tests.conformance.seeds.stage import Stage, pool, story
+from tests.conformance.seeds.stage import Stage, pool, priority, story
 
 CRD = yaml.safe_load("""
 apiVersion: apiextensions.k8s.io/v1
@@ -77,8 +77,8 @@ def condition(type_: str, status: str = "True") -> Object:
     return {"status": {"conditions": [{"type": type_, "status": status, "message": "so it is"}]}}
 
 
-async def set_up(stage: Stage, document: Object) -> None:
-    await stage.create(*pool("queue", {"cpu": 3}))
+async def set_up(stage: Stage, document: Object, **queue: Any) -> None:
+    await stage.create(*pool("queue", {"cpu": 3}, **queue))
     await stage.kube.create(DEFINITIONS, CRD)
     await stage.kube.create(INTEGRATIONS, document)
     await stage.settle(40)  # A kind that was not served is looked for again now and then.
@@ -150,6 +150,45 @@ async def test_what_an_expression_fails_on_waits_with_the_reason(stage: Stage) -
     assert not await stage.runs(made)
     await stage.patch(made, {"spec": {"replicas": 1}})
     await stage.until_admitted(made)
+
+
+@story()
+async def test_whoever_dies_knows_the_kind_again_and_nothing_that_runs_loses_its_quota(
+    stage: Stage,
+) -> None:
+    await set_up(stage, integration())
+    first = await stage.kube.create(GADGET, gadget("first"))
+    await stage.until_admitted(first)
+    second = await stage.kube.create(GADGET, gadget("second"))
+    await stage.until_waits(second, "insufficient")
+    for service in ("watcher", "classifier", "patcher", "quota"):
+        stage.town.world.crash(f"{service}-1", down_seconds=3.0)
+        await stage.settle(20)
+        assert await stage.is_admitted(first), service
+        assert await stage.runs(first), service
+        assert not await stage.is_admitted(second), service
+    await stage.patch(first, condition("Complete"), subresource="status")
+    await stage.until_admitted(second)
+
+
+@story()
+async def test_a_running_one_is_stopped_for_a_higher_priority_and_started_again(
+    stage: Stage,
+) -> None:
+    await stage.create(priority("high", 1000))
+    await set_up(stage, integration(), preemption={"withinClusterQueue": "LowerPriority"})
+    low = await stage.kube.create(GADGET, gadget("low"))
+    await stage.until_admitted(low)
+    labels = {
+        "kueue.x-k8s.io/queue-name": "queue",
+        "kueue.x-k8s.io/priority-class": "high",
+    }
+    high = await stage.kube.create(GADGET, gadget("high", labels=labels))
+    await stage.until_admitted(high)
+    assert not await stage.runs(low)
+    await stage.patch(high, condition("Complete"), subresource="status")
+    await stage.until_admitted(low)
+    assert await stage.runs(low)
 
 
 @story()
