@@ -78,6 +78,10 @@ class Knowledge:
         self.offer: PlatformOffer | None = None
         """What was last said of the platforms that there are."""
 
+        self._offered: HostConfig | None = None
+        self._offered_found = False
+        """For which configuration that was found to be so."""
+
         self.seal_key: str | None = None
         """Public key of the cluster's patcher; None: it has not published one yet."""
 
@@ -126,6 +130,7 @@ class Knowledge:
                 return
             if entry.headers.get("ce-type") == PlatformOffer.type:
                 self.offer = PlatformOffer.decode(entry.data, entry.headers)
+                self._offered = None
                 return
             if entry.headers.get("ce-type") == SealKey.type:
                 self.seal_key = SealKey.decode(entry.data, entry.headers).public_key
@@ -280,6 +285,8 @@ class Knowledge:
     def offer_to_make(self, now: datetime) -> PlatformOffer | None:
         """What is to be said of the platforms that there are; None: it was said."""
         config = self.config
+        if self._offered is config and self._offered_found == self.config_found:
+            return None  # Asked at every turn, and the configuration hardly ever changes.
         offer = PlatformOffer(
             cluster=self._cluster,
             configured=self.config_found,
@@ -292,6 +299,7 @@ class Knowledge:
             at=now,
         )
         if self.offer is not None and self.offer.model_copy(update={"at": now}) == offer:
+            self._offered, self._offered_found = config, self.config_found
             return None
         return offer
 
