@@ -7,7 +7,7 @@ import pytest
 
 from services.patcher.status import finished_status, status_for
 from shared.contracts.admissions import Admission, AdmissionState, PodSetAssignment
-from shared.contracts.workloads import Finish
+from shared.contracts.workloads import Finish, OwnerReference, WorkloadState
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Json = dict[str, Any]
@@ -100,6 +100,102 @@ CONDITIONS = {
         },
     ),
 }
+
+
+LATER = NOON + timedelta(seconds=60)
+TIMED_OUT = [
+    admitted(),
+    decided("evicted", reason="PodsReadyTimeout", requeue_at=LATER, requeue_count=1),
+    decided("waiting", reason="PendingEvaluation", requeue_at=LATER, requeue_count=1),
+]
+REQUEUED = {
+    "who backs off is not requeued": (TIMED_OUT, ("False", "PodsReadyTimeout")),
+    "until the back-off is over": (
+        [*TIMED_OUT, decided("waiting", reason="PendingEvaluation", requeue_count=1)],
+        ("True", "BackoffFinished"),
+    ),
+    "or until it is admitted, if nobody said that before": (
+        [*TIMED_OUT, admitted()], ("True", "BackoffFinished"),
+    ),
+    "who loses its quota to a stopped queue is not": (
+        [
+            admitted(),
+            decided("evicted", reason="ClusterQueueStopped"),
+            decided("waiting", reason="Suspended"),
+            decided("waiting", reason="Suspended"),
+        ],
+        ("False", "ClusterQueueStopped"),
+    ),
+    "until the queue goes on": (
+        [
+            admitted(),
+            decided("evicted", reason="LocalQueueStopped"),
+            decided("waiting", reason="Suspended"),
+            decided("waiting", reason="WaitingForQuota"),
+        ],
+        ("True", "LocalQueueRestarted"),
+    ),
+    "who is put out is not": (
+        [
+            admitted(),
+            decided("evicted", reason="Deactivated"),
+            decided("waiting", reason="Deactivated"),
+        ],
+        ("False", "Deactivated"),
+    ),
+    "until a user lets it in again": (
+        [
+            admitted(),
+            decided("evicted", reason="Deactivated"),
+            decided("waiting", reason="Deactivated"),
+            decided("waiting", reason="WaitingForQuota"),
+        ],
+        ("True", "Reactivated"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("decisions", "expected"), REQUEUED.values(), ids=REQUEUED.keys())
+def test_requeued(decisions: list[Admission], expected: tuple[str, str]) -> None:
+    assert conditions(after(*decisions))["Requeued"] == expected
+    # Each is written whenever somebody looks, not once: the last one twice changes nothing.
+    assert after(*decisions, decisions[-1]) == after(*decisions)
+
+
+def test_the_record_of_earlier_admissions_is_kept_and_ends_with_the_decision_that_has_none() -> (
+    None
+):
+    status = after(*TIMED_OUT, admitted().model_copy(update={"executed_seconds": 70}))
+    assert status["accumulatedPastExecutionTimeSeconds"] == 70
+    assert after(*TIMED_OUT)["requeueState"] == {"count": 1, "requeueAt": "2026-01-01T12:01:00Z"}
+    assert "requeueState" not in after(*TIMED_OUT, admitted())
+    assert "accumulatedPastExecutionTimeSeconds" not in after(admitted())
+
+
+READINESS = {
+    "": None,
+    "WaitForStart": ("False", "WaitForStart"),
+    "Started": ("True", "Started"),
+    "WaitForRecovery": ("False", "WaitForRecovery"),
+    "Recovered": ("True", "Recovered"),
+}
+
+
+@pytest.mark.parametrize("ours", [True, False])
+@pytest.mark.parametrize(("reason", "expected"), READINESS.items())
+def test_pods_ready_is_said_of_our_jobs_only(
+    reason: str, expected: tuple[str, str] | None, ours: bool
+) -> None:
+    owner = OwnerReference(api_version="batch/v1", kind="Job", plural="jobs", name="j", uid="u")
+    state = WorkloadState(
+        cluster="hub", namespace="team-a", name="w", uid="u", phase="running", created_at=NOON,
+        owner=owner if ours else None,
+    )  # fmt: skip
+    admission = admitted().model_copy(update={"pods_ready": reason, "pods_ready_at": LATER})
+    status = status_for({"metadata": {"generation": 1}, "status": {}}, admission, state)
+    assert conditions(status).get("PodsReady") == (expected if ours else None)
+    if ours and expected:
+        assert status["conditions"][-1]["lastTransitionTime"] == "2026-01-01T12:01:00Z"
 
 
 @pytest.mark.parametrize(("decisions", "expected"), CONDITIONS.values(), ids=CONDITIONS.keys())
