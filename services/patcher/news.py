@@ -51,11 +51,25 @@ def of_status(before: Object, after: Object, admission: Admission) -> Iterator[N
         yield News(reason=f"EvictedDueTo{evicted['reason']}", message=evicted["message"])
         if began(status.PREEMPTED):
             yield News(reason=status.PREEMPTED, message=evicted["message"])
+    target = new.get(status.DEACTIVATION_TARGET)
+    if target is not None and began(status.DEACTIVATION_TARGET):
+        yield from _put_out(after, target)
     refused, said = new.get(status.QUOTA_RESERVED), old.get(status.QUOTA_RESERVED)
     told = None if said is None else said.get("message")
     waits = refused is not None and refused["status"] == "False"
     if refused is not None and waits and refused.get("message") not in {None, "", told}:
         yield News(reason=refused["reason"], message=refused["message"], type_="Warning")
+
+
+def _put_out(obj: Object, target: Object) -> Iterator[News]:
+    """What quota's own deactivations are warned of, besides the eviction."""
+    if target["reason"] == "MaximumExecutionTimeExceeded":
+        limit = (obj.get("spec") or {}).get("maximumExecutionTimeSeconds")
+        text = f"The maximum execution time ({limit}s) exceeded"
+        yield News(reason=target["reason"], message=text, type_="Warning")
+    elif target["reason"] == "AdmissionCheck":
+        text = f"Deactivated due to {target['message']}"
+        yield News(reason="AdmissionCheckRejected", message=text, type_="Warning")
 
 
 def _queued_since(obj: Object, conditions: status.Conditions) -> datetime | None:

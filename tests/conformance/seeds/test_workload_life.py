@@ -232,6 +232,9 @@ async def test_the_execution_time_of_all_admissions_together_is_limited(stage: S
     workload = await stage.workload(one)
     assert workload["spec"]["active"] is False
     assert "accumulatedPastExecutionTimeSeconds" not in workload["status"]
+    assert await stage.events(workload, "MaximumExecutionTimeExceeded") == [
+        "The maximum execution time (100s) exceeded"
+    ]
     assert not await stage.runs(one)
 
 
