@@ -1,0 +1,86 @@
+"""Reading a short form while the bus does not answer, or after what is newer was given."""
+
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+
+from shared.bus.bodies import Wholes, reference, whole_for_work
+from shared.bus.port import Bus, Entry, LaterError, UnavailableError
+from shared.contracts.messages import BODY_REF
+
+AT = datetime(2026, 1, 2, tzinfo=UTC)
+REF = reference("a/1", b"whole")
+
+
+def short(sequence: int, ref: str | None = REF) -> Entry:
+    headers = {} if ref is None else {BODY_REF: ref}
+    return Entry(subject="a", data=b"short", headers=headers, sequence=sequence, time=AT)
+
+
+class Store:
+    """As much of a bus as reading a body takes."""
+
+    def __init__(self, *answers: bytes | UnavailableError | None) -> None:
+        self.answers = list(answers)
+        self.newest: Entry | None = None
+
+    async def get_body(self, ref: str) -> bytes | None:
+        assert ref == REF
+        answer = self.answers.pop(0)
+        if isinstance(answer, UnavailableError):
+            raise answer
+        return answer
+
+    async def latest(self, _stream: str, _subject: str) -> Entry | None:
+        return self.newest
+
+
+def wholes(store: Store, *, latest: bool = True, over: bool = False) -> Wholes:
+    return Wholes(cast("Bus", store), "OBSERVED", latest=latest, over=lambda: over)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.bus.bodies.RETRY_SECONDS", 0.001)
+
+
+async def test_reading_waits_for_a_bus_that_does_not_answer() -> None:
+    away = UnavailableError("away")
+    found = await wholes(Store(away, away, b"whole")).of(short(1))
+    assert found is not None
+    assert found.data == b"whole"
+
+
+async def test_it_ends_with_the_reading() -> None:
+    assert await wholes(Store(UnavailableError("away")), over=True).of(short(1)) is None
+
+
+async def test_what_is_newer_is_given_once_and_nothing_older_after_it() -> None:
+    store = Store(None)
+    store.newest = short(9, ref=None)
+    reading = wholes(store)
+    assert await reading.of(short(3)) == store.newest
+    for late in (4, 9):
+        assert await reading.of(short(late, ref=None)) is None
+    assert await reading.of(short(10, ref=None)) == short(10, ref=None)
+
+
+@pytest.mark.parametrize("newest", [None, 3])
+async def test_without_anything_newer_the_short_form_has_to_do(newest: Any) -> None:
+    store = Store(None)
+    store.newest = None if newest is None else short(newest)
+    assert await wholes(store).of(short(3)) == short(3)
+
+
+async def test_a_replay_skips_nothing() -> None:
+    store = Store(None)
+    store.newest = short(9, ref=None)
+    assert await wholes(store, latest=False).of(short(3)) == short(3)
+
+
+async def test_work_comes_again_later() -> None:
+    store = cast("Bus", Store(UnavailableError("away"), b"whole"))
+    with pytest.raises(LaterError, match="away"):
+        await whole_for_work(store, short(1))
+    assert (await whole_for_work(store, short(1))).data == b"whole"
