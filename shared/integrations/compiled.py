@@ -28,6 +28,9 @@ _WHEN: Final = ("string", "timestamp", "null")
 ANYTHING: Final[tuple[str, ...]] = ()
 _AMOUNT: Final = ("int", "string", "double")
 
+_NO_WORK: Final = frozenset({"kueue.x-k8s.io", "sluicegate.dev"})
+"""Groups whose objects say how work is admitted. Of the core group, only pods are work."""
+
 Path = tuple[str | int, ...]
 
 
@@ -128,6 +131,9 @@ class _Checking:
 def compiled(document: Document, lines: Lines) -> Compiled:
     """Check every expression of a document. Raises `IntegrationError` with all that is wrong."""
     spec, checking = document.spec, _Checking(lines)
+    kind = spec.kind
+    if kind.group in _NO_WORK or (kind.group == "" and kind.plural != "pods"):
+        checking.refuse(("spec", "kind"), f"{kind.kind} is nothing that runs and could wait")
     finish = spec.finish
     said: dict[str, Slot | None] = {
         "match": checking.slot(("spec", "match"), spec.match, BOOL),

@@ -72,6 +72,21 @@ def test_refused_is(text: str, said: str) -> None:
 
 POD_SET = {"template": "spec.template"}
 SENSELESS = {
+    "a queue that waits": (
+        {
+            "kind": {
+                "group": "kueue.x-k8s.io",
+                "version": "v1beta2",
+                "kind": "LocalQueue",
+                "plural": "localqueues",
+            }
+        },
+        "spec.kind: LocalQueue is nothing that runs and could wait",
+    ),
+    "a Secret that waits": (
+        {"kind": {"group": "", "version": "v1", "kind": "Secret", "plural": "secrets"}},
+        "spec.kind: Secret is nothing that runs and could wait",
+    ),
     "a template and requests": (
         {"podSets": [{**POD_SET, "requests": {"cpu": "1"}}]},
         "spec.podSets[0].template: it says what is asked for: leave out requests",
