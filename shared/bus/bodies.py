@@ -78,8 +78,10 @@ class Wholes:
 
         Waits for as long as the bus does not answer, unless reading is over.
         """
-        if entry.sequence <= self.ahead.get(entry.subject, 0):
-            return None
+        if entry.subject in self.ahead:
+            if entry.sequence <= self.ahead[entry.subject]:
+                return None
+            del self.ahead[entry.subject]
         while not self._over():
             try:
                 return await self._found(entry)
