@@ -1,0 +1,111 @@
+"""While somebody's pods are not ready nobody else is admitted; and what the engine is asked to evict."""
+
+from dataclasses import replace
+from typing import Any
+
+from services.quota.engine.facts import Evict, EvictionRequested, WorkloadChanged
+from tests.unit.quota.builders import (
+    CLUSTER,
+    LOWER,
+    SECOND,
+    Bench,
+    admitted,
+    drained,
+    finished,
+    held,
+    preempted,
+    queue,
+    slots,
+    waits,
+    work,
+)
+
+
+def unready(name: str, **more: Any) -> WorkloadChanged:
+    return work(name, unready=True, **more)
+
+
+def ready(fact: WorkloadChanged) -> WorkloadChanged:
+    return replace(fact, unready=False)
+
+
+def test_admissions_go_one_by_one_each_when_the_one_before_is_ready() -> None:
+    bench = Bench(queue("a"), queue("b"))
+    facts = [unready("w1", to="a"), unready("w2", to="b"), unready("w3", to="a")]
+    decisions = bench.decide(*facts)
+    assert admitted(decisions) == ["w1"]
+    assert waits(decisions) == {"w2": "WaitingForPodsReady", "w3": "WaitingForPodsReady"}
+    assert admitted(bench.decide(ready(facts[0]))) == ["w2"]
+    assert admitted(bench.decide(ready(facts[1]))) == ["w3"]
+
+
+def test_the_first_of_the_whole_cluster_goes_first_not_the_first_of_some_queue() -> None:
+    bench = Bench(queue("a"), queue("b"))
+    first = unready("w1", to="a")
+    bench.decide(first)
+    bench.decide(unready("w5", to="a"), unready("w4", to="b"), unready("w3", to="a", priority=9))
+    assert admitted(bench.decide(ready(first))) == ["w3"]
+    assert admitted(bench.decide(finished("w3"))) == ["w4"]
+
+
+def test_who_loses_its_readiness_blocks_again_and_who_goes_does_not() -> None:
+    bench = Bench(queue("a"))
+    first = unready("w1", to="a")
+    bench.decide(first)
+    bench.decide(ready(first))
+    bench.decide(first)
+    assert admitted(bench.decide(work("w2", to="a"))) == []
+    assert admitted(bench.decide(finished("w1"))) == ["w2"]
+
+
+def test_an_admission_from_before_a_restart_blocks_once_its_state_is_known() -> None:
+    bench = Bench(queue("a"))
+    bench.take(held("w1", to="a"), unready("w1", to="a"))
+    assert admitted(bench.decide(work("w2", to="a"))) == []
+    assert admitted(bench.decide(ready(unready("w1", to="a")))) == ["w2"]
+
+
+def test_a_preemption_is_not_blocked_but_its_preemptor_waits_for_its_turn() -> None:
+    bench = Bench(queue("a", slots(2), preemption=LOWER))
+    assert admitted(bench.decide(work("w1", to="a"))) == ["w1"]
+    assert admitted(bench.decide(unready("w0", to="a"))) == ["w0"]
+    assert preempted(bench.decide(work("w2", to="a", priority=9))) == ["w0"]
+    # The victim's end unblocks and frees at once.
+    assert admitted(bench.decide(drained("ns/w0"))) == ["w2"]
+
+
+def test_a_claim_is_kept_while_somebody_is_not_ready() -> None:
+    bench = Bench(queue("a", slots(2), preemption=LOWER), queue("b"))
+    bench.decide(work("w0", to="a"), work("w1", to="a"))
+    assert preempted(bench.decide(work("w2", to="a", priority=9))) == ["w0"]
+    other = unready("w3", to="b")
+    bench.decide(other)
+    assert admitted(bench.decide(drained("ns/w0"))) == []
+    assert admitted(bench.decide(ready(other))) == ["w2"]
+
+
+def request(**more: Any) -> EvictionRequested:
+    return EvictionRequested(
+        cluster=CLUSTER, namespace="ns", name="w1", uid="uid-w1", reason="PodsReadyTimeout", **more
+    )
+
+
+def test_an_eviction_that_is_asked_for_says_what_was_asked() -> None:
+    bench = Bench(queue("a", slots(1)))
+    bench.decide(work("w1", to="a"), work("w2", to="a"))
+    at = bench.now
+    asked = request(at=at, requeue_at=at + 60 * SECOND, to_back=True)
+    [eviction] = [d for d in bench.decide(asked) if isinstance(d, Evict)]
+    assert (eviction.reason, eviction.requeue_at) == ("PodsReadyTimeout", at + 60 * SECOND)
+    assert not eviction.deactivate
+    assert bench.decide(request(at=at, deactivate=True)) == [], "it is on its way out already"
+
+
+def test_a_place_lost_to_a_timeout_is_had_again_by_the_next_admission() -> None:
+    bench = Bench(queue("a", slots(1), preemption=LOWER))
+    bench.decide(work("w1", to="a"))
+    bench.decide(request(at=bench.now, to_back=True))
+    assert admitted(bench.decide(drained("ns/w1"))) == ["w1"]
+    bench.decide(work("w5", to="a"), work("w9", to="a", priority=9))
+    bench.decide(drained("ns/w1"))
+    assert admitted(bench.decide(finished("w9"))) == ["w1"]
