@@ -18,6 +18,7 @@ from services.classifier.cel.mutations import (
     explain_qualified_name,
 )
 from shared.cel.explain import explain, explain_budget
+from shared.cel.values import plain
 from shared.contracts.names import REQUESTS_PREFIX
 
 __all__ = ["Program", "Programs", "Variables"]
@@ -103,7 +104,7 @@ class Programs:
                     rewrite=inline_functions,
                 )
             )
-        returned = result.plain_value()
+        returned = plain(result)
         if isinstance(returned, list):
             return [
                 _mutation(item, program.refuse, f"list item {place}: ")

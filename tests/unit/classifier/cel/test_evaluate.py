@@ -1,6 +1,7 @@
 """What expressions return, and what is said when they fail."""
 
 import gc
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -250,3 +251,16 @@ def test_evaluating_for_ever_takes_no_more_memory() -> None:
 
 def resident_bytes() -> int:
     return int(STATM.read_text().split()[1]) * 4096
+
+
+def test_a_null_in_what_is_returned_is_refused_and_does_no_harm() -> None:
+    # The library gives away a reference of None for each null that it returns.
+    programs = ENGINE.compile(['[{"a": null, "b": [null]}]'])
+    variables = Variables(
+        pipeline_run={}, namespace="ns", pac_event_type="", pac_test_event_type=""
+    )
+    before = sys.getrefcount(None)
+    for _ in range(300):
+        with pytest.raises(EvaluationError, match="a map with keys a, b"):
+            programs.evaluate(variables)
+    assert sys.getrefcount(None) > before - 200
