@@ -1,5 +1,6 @@
 """Which TaskRuns ask for a machine, what they are called to, and when they stop asking."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -7,7 +8,10 @@ import pytest
 from services.provisioner.platforms import PlatformFormatError, check_platform, is_platform, key_of
 from services.provisioner.ssh_secret import error_secret, local_secret, remote_secret
 from services.provisioner.task_runs import has_ended, to_request
+from services.provisioner.translate import to_host_state
+from services.provisioner.verdicts import Waiting
 from shared.contracts.kinds import Object
+from shared.contracts.names import workload_name
 from tests.unit.provisioner.stage import done, task_run
 
 
@@ -22,6 +26,7 @@ def with_(path: str, value: Any) -> Object:
     return obj
 
 
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 VOLUME = {"name": "ssh", "secret": {"secretName": "multi-platform-ssh-build"}}
 
 ASK = {
@@ -156,3 +161,29 @@ def test_the_secret_of_a_failure_has_the_error_only() -> None:
     assert error_secret(message="no hosts configured", platform="") == {
         "error": "no hosts configured\n\nContext info:\nPlatform: [UNKNOWN]\n"
     }
+
+
+@pytest.mark.parametrize(
+    ("provider", "slots"),
+    [("fake", {"linux-arm64": "1"}), ("aws", {"linux-arm64": "1", "aws-ip": "1"})],
+)
+def test_what_a_task_run_is_told_names_its_run_and_the_slots_that_come_back_with_its_machine(
+    provider: str, slots: dict[str, str]
+) -> None:
+    owner = {
+        "apiVersion": "tekton.dev/v1",
+        "kind": "PipelineRun",
+        "name": "release",
+        "uid": "run-1",
+    }
+    request = to_request(task_run("build", ownerReferences=[owner]))
+    alone = to_request(task_run("alone"))
+    assert request is not None
+    assert alone is not None
+    told = [
+        to_host_state(one, Waiting(message="full"), cluster="hub", provider=provider, now=NOON)
+        for one in (request, alone)
+    ]
+    name = workload_name(kind="PipelineRun", group="tekton.dev", name="release", uid="run-1")
+    assert (told[0].workload, told[0].slots) == (name, slots)
+    assert (told[1].workload, told[1].slots) == ("", {}), "a TaskRun of its own holds no slot"
