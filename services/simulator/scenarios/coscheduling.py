@@ -76,9 +76,9 @@ async def _drive(town: Town, random: Random, verdict: Verdict) -> None:
     runs = {uid: name for name, uid in submitted.items() if uid not in deleted}
     verdict.problems += checks.none_lost(evidence, runs, finished=ended)
     verdict.problems += watch.problems
+    verdict.problems += _left_behind(town)
     if ended:
         verdict.problems += checks.quota_given_back(evidence)
-        verdict.problems += _left_behind(town)
     else:
         left = ", ".join(_unended(town, submitted))
         verdict.problems.append(f"after {END_SECONDS:g} s these have not ended: {left}")
@@ -353,14 +353,22 @@ def _node(pod: Stored) -> str:
 def _left_behind(town: Town) -> list[str]:
     """Anchors of runs that have ended, and claims that should have gone with them."""
     store = town.api.store
-    left = [f"StatefulSet {one.name}" for one in store.objects(STATEFUL_SETS)]
-    left += [
-        f"pod {one.name}" for one in store.objects(PODS) if COSCHEDULED_RUN_LABEL in _labels(one)
+    left = [
+        f"{one.kind.kind} {one.name}"
+        for kind in (STATEFUL_SETS, PODS)
+        for one in store.objects(kind)
+        if (uid := _labels(one).get(COSCHEDULED_RUN_LABEL)) is not None and _over(town, uid)
     ]
     for claim in store.objects(CLAIMS):
-        owners = claim.obj["metadata"]["ownerReferences"]
-        run = store.by_uid(owners[0]["uid"])
+        uid = claim.obj["metadata"]["ownerReferences"][0]["uid"]
+        run = store.by_uid(uid)
         told = {} if run is None else run.obj["metadata"].get("annotations") or {}
-        if run is None or told.get(names.COSCHEDULE) in coscheduling.PER_RUN:
+        kept = run is not None and told.get(names.COSCHEDULE) not in coscheduling.PER_RUN
+        if _over(town, uid) and not kept:
             left.append(f"claim {claim.name}")
     return [f"left behind: {', '.join(left)}"] if left else []
+
+
+def _over(town: Town, uid: str) -> bool:
+    run = town.api.store.by_uid(uid)
+    return run is None or bool((run.obj.get("status") or {}).get("completionTime"))
