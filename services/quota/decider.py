@@ -56,6 +56,9 @@ _WATCHED: Final = (
 STATUS_SECONDS: Final = 1.0
 """Between two looks at how the queues stand."""
 
+LATE_MAX: Final = 20
+"""Workloads alike that are told why they wait, at each such look: thousands must not cost a burst."""
+
 REFUSED: Final = "ReleaseRefused"
 """Reason of a workload that the cluster would not let run: it keeps waiting until it changes."""
 
@@ -95,6 +98,7 @@ class Decider:
         """Subject to the status of a queue that was published last."""
 
         self._tell_at: datetime | None = None
+        self._late_at: datetime | None = None
         """When the status of queues is looked at again; None: nothing happened since."""
 
         self._synced: set[str] = set()
@@ -176,6 +180,7 @@ class Decider:
                 self._changed(self._states[ident])
             if admission is not None:
                 yield admission
+        self._tell_late(now)
         for ident in retold:
             if ident not in self._waits:  # Else that reason tells the rest, too.
                 yield from self._again(ident, now)
@@ -235,9 +240,8 @@ class Decider:
 
     def seconds_to_next(self, now: datetime) -> float | None:
         """After how long `decide` has something to do without any new fact; None: never."""
-        times = []
-        if self._tell_at is not None:
-            times.append((self._tell_at - now).total_seconds())
+        ticks = (self._tell_at, self._late_at)
+        times = [(tick - now).total_seconds() for tick in ticks if tick is not None]
         if self._waits:
             due = min(at for at, _ in self._waits.values())
             times.append((due - now).total_seconds())
@@ -422,6 +426,15 @@ class Decider:
         elif due is None:
             due = now + timedelta(seconds=self._settings.reason_delay_seconds)
         self._waits[ident] = (due, wait)
+
+    def _tell_late(self, now: datetime) -> None:
+        """Once a second a few of those who were never looked at, because others like them were."""
+        if self._late_at is not None and now >= self._late_at:
+            self._late_at = None
+            for wait in self._engine.late(LATE_MAX):
+                self._wait((wait.cluster, wait.key), wait, now, at_once=True)
+        if self._late_at is None and self._engine.has_untold:
+            self._late_at = now + timedelta(seconds=STATUS_SECONDS)
 
     def _due_reasons(self, now: datetime, *, everybody: bool) -> Iterator[Admission]:
         """Tell those why, who have waited long enough to be told; nobody twice the same."""

@@ -37,7 +37,7 @@ from services.quota.engine.holding import end_claim
 from services.quota.engine.intake import Intake
 from services.quota.engine.local_usage import charge, sample, usage_by_queue
 from services.quota.engine.queues import enqueue, wake_tree
-from services.quota.engine.state import Place, Shard
+from services.quota.engine.state import Place, Shard, Verdict, Workload
 from services.quota.engine.topology import rebuild
 from services.quota.engine.tree import Tree
 from services.quota.engine.views import (
@@ -268,24 +268,48 @@ class QuotaEngine:
             verdict = w.verdict
             if w.place is Place.HOLDING or verdict is None or w.said == verdict.news:
                 continue
-            w.said = verdict.news
-            self._pending.append(
-                Wait(
-                    cluster=shard.name,
-                    key=w.key,
-                    uid=w.uid,
-                    reason=verdict.reason,
-                    message=verdict.text(),
-                    cluster_queue=w.queue.name if w.queue else "",
-                    requeue_at=w.requeue_at,
-                )
-            )
+            shard.untold.pop(w.key, None)
+            self._pending.append(_told(shard, w, verdict))
         shard.touched.clear()
+
+    def late(self, most: int) -> list[Wait]:
+        """Why some wait who were never told: others like them were looked at, and it holds for all.
+
+        Not more than `most` at a time: whoever has ten thousand jobs alike is told bit by bit.
+        """
+        told: list[Wait] = []
+        for shard in self._shards.values():
+            for key in list(shard.untold):
+                if len(told) == most:
+                    return told
+                w = shard.untold.pop(key)
+                known = shard.workloads.get(key) is w and w.place is Place.QUEUED and not w.said
+                if known and w.cls is not None and w.cls.parked and w.cls.verdict is not None:
+                    told.append(_told(shard, w, w.cls.verdict))
+        return told
+
+    @property
+    def has_untold(self) -> bool:
+        """Whether `late` may have somebody to tell."""
+        return any(shard.untold for shard in self._shards.values())
 
     def _flush(self) -> list[Decision]:
         decisions = list(self._pending)
         self._pending.clear()
         return decisions
+
+
+def _told(shard: Shard, w: Workload, verdict: Verdict) -> Wait:
+    w.said = verdict.news
+    return Wait(
+        cluster=shard.name,
+        key=w.key,
+        uid=w.uid,
+        reason=verdict.reason,
+        message=verdict.text(),
+        cluster_queue=w.queue.name if w.queue else "",
+        requeue_at=w.requeue_at,
+    )
 
 
 def _take_set_up(

@@ -256,6 +256,8 @@ class Intake:
             text = "Workload is pending evaluation in the scheduling queue"
             w.verdict = Verdict("PendingEvaluation", text)
         enqueue(cq, w)
+        if not w.said:
+            shard.untold[w.key] = w
         if w.key in shard.awaited:
             # Its victims are on their way out already: nobody of its queue overtakes it.
             del shard.awaited[w.key]

@@ -416,6 +416,7 @@ class Shard:
         "touched",
         "trees",
         "unready",
+        "untold",
         "workloads",
     )
 
@@ -445,6 +446,9 @@ class Shard:
         self.awaited: dict[Key, None] = {}
         """Preemptors of evictions that were taken over at a restart."""
         self.timers: list[tuple[int, Key, int]] = []
+        self.untold: dict[Key, Workload] = {}
+        """Who waits and was never told why: one of several alike is looked at for all of them."""
+
         self.touched: dict[Key, Workload] = {}
         """Workloads whose reason may have to be published."""
         self.unready: dict[Key, None] = {}

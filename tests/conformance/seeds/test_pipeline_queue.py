@@ -144,7 +144,8 @@ async def test_local_queues_of_all_tenants_share_the_quota_of_one_cluster_queue(
     ]
 
     await stage.until_admitted(*runs)
-    await stage.until_waits(late[0], "insufficient unused quota")
+    for one in late:
+        await stage.until_waits(one, "insufficient unused quota")
     await stage.settle(60)
     assert not await stage.is_admitted(late[0])
     assert not await stage.is_admitted(late[1])
@@ -355,7 +356,8 @@ async def test_a_quota_on_mintmaker_limits_dependency_updates_and_leaves_room_fo
     build = await stage.create(pipeline_run("build", namespace="team-a"))
 
     await stage.until_admitted(build, *updates[:2])
-    await stage.until_waits(updates[2], "insufficient unused quota for mintmaker")
+    for one in updates[2:]:
+        await stage.until_waits(one, "insufficient unused quota for mintmaker")
     await stage.settle(60)
     assert [await stage.runs(one) for one in updates] == [True, True, False, False]
     labels = updates[0]["metadata"]["labels"]

@@ -481,3 +481,15 @@ def test_quota_cannot_be_borrowed_across_flavors() -> None:
     decisions = bench.decide(work("w1"), work("w2"), work("w3"), work("w4", 2))
     given = [d.pod_sets[0].flavors["slot"] for d in decisions if isinstance(d, Reserve)]
     assert given == ["default", "other"]
+
+
+def test_of_several_alike_one_is_looked_at_and_the_others_are_told_its_reason_later() -> None:
+    bench = Bench(queue("q", slots(1)))
+    jobs = [work(f"w{n}", created_at=n) for n in range(4)]
+    assert set(waits(bench.decide(*jobs))) == {"w1"}
+
+    late = bench.engine.late(2)
+    assert [wait.key.partition("/")[2] for wait in late] == ["w2", "w3"]
+    assert {wait.reason for wait in late} == {"WaitingForQuota"}
+    assert not bench.engine.has_untold
+    assert bench.engine.late(2) == []
