@@ -45,8 +45,10 @@ class Story:
     async def kill(self, *names: str) -> None:
         """SIGKILL, as an out-of-memory killer would: nothing can be said any more."""
         for name in names:
-            pid = self._system.supervisor.pid(name)
-            assert pid is not None, f"{name} does not run"
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                # It may still be on its way up from the last time.
+                while (pid := self._system.supervisor.pid(name)) is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
             os.kill(pid, signal.SIGKILL)
 
     async def workload(self) -> Object:
@@ -162,7 +164,9 @@ async def test_the_execution_time_is_counted_on_while_quota_and_nats_are_killed(
         kube = system.kube()
         try:
             long = Story(system, kube, "job-long-")
-            await kube.create(kinds.JOB, job("long", "p", {"cpu": 1}, seconds=900_000, labels=limit))
+            await kube.create(
+                kinds.JOB, job("long", "p", {"cpu": 1}, seconds=900_000, labels=limit)
+            )
             admitted = await long.until_admitted()
             await asyncio.sleep(LIMIT_SECONDS / 4)
             await long.kill("quota", BROKER)
