@@ -241,6 +241,8 @@ class Knowledge:
         self._names[name] = key
         self.copies.setdefault(key, {})[spoke] = copy
         self.presence.seen(spoke, key)
+        if copy.standing is Standing.FINISHED:
+            self.room.finish(spoke, key)
         self._dirty[key] = None  # Also where no order is known: it may be a stray.
 
     # --- keeping what was written ---

@@ -11,6 +11,9 @@ from typing import Final
 
 __all__ = ["Candidate", "Dispatcher", "Nomination", "Offer", "Rules", "nominate"]
 
+NO_ROOM_SECONDS: Final = 1.0
+"""Best fit: where there is no room, a copy does not stay for longer once somebody else has some."""
+
 KUEUE_PREFIX: Final = "kueue.x-k8s.io/multikueue-dispatcher-"
 
 
@@ -115,14 +118,18 @@ def _best_fit(
     ranked = sorted(candidates, key=_rank)
     current = next(iter(offers), None)
     if current is None:
-        first = tuple(candidate.spoke for candidate in ranked[:1])
-        return Nomination(spokes=first, again_seconds=rules.fallback_seconds if first else None)
+        if not ranked:
+            return Nomination(spokes=())
+        again = rules.fallback_seconds if ranked[0].room else NO_ROOM_SECONDS
+        return Nomination(spokes=(ranked[0].spoke,), again_seconds=again)
     offer = offers[current]
     better = next((c.spoke for c in ranked if c.spoke != current and c.room), None)
     if offer.reserved or better is None:
-        again = None if offer.reserved else rules.fallback_seconds
-        return Nomination(spokes=(current,), again_seconds=again)
-    left = rules.fallback_seconds - offer.age_seconds
+        wait = None if offer.reserved else NO_ROOM_SECONDS
+        return Nomination(spokes=(current,), again_seconds=wait)
+    fits = any(c.spoke == current and c.room for c in candidates)
+    patience = rules.fallback_seconds if fits else min(rules.fallback_seconds, NO_ROOM_SECONDS)
+    left = patience - offer.age_seconds
     if left > 0:
         return Nomination(spokes=(current,), again_seconds=left)
     return Nomination(spokes=(better,), again_seconds=rules.fallback_seconds)

@@ -45,6 +45,9 @@ class _Cluster:
     coming: dict[Key, tuple[Key, Amounts]] = field(default_factory=dict)
     """Workload to its LocalQueue and what it will ask for: offered, and not seen to hold quota yet."""
 
+    done: dict[Key, None] = field(default_factory=dict)
+    """Workloads whose copy has ended, which their Workload does not show yet."""
+
     used: dict[str, Amounts] = field(default_factory=dict)
     """Sums of `held` by ClusterQueue."""
 
@@ -97,9 +100,21 @@ class Room:
         """Take in a Workload of a spoke; None: it is gone."""
         cluster = self._clusters.setdefault(spoke, _Cluster())
         held = None if workload is None else _held(workload)
+        if workload is None:
+            cluster.done.pop(key, None)
+        if key in cluster.done:
+            held = None
         cluster.hold(key, held)
         if held is not None:
             cluster.expect(key, None)
+
+    def finish(self, spoke: str, key: Key) -> None:
+        """The copy has ended: its quota is free, or will be by the time that anybody gets there."""
+        cluster = self._clusters.setdefault(spoke, _Cluster())
+        if key in cluster.held:
+            cluster.done[key] = None
+            cluster.hold(key, None)
+        cluster.expect(key, None)
 
     def expect(self, spoke: str, key: Key, queue: Key, asked: Amounts) -> None:
         """An offer is on its way: what it asks for is as good as taken."""

@@ -37,7 +37,7 @@ CASES: dict[str, tuple[Rules, tuple[Candidate, ...], dict[str, float], tuple[str
     "in rounds: nobody is left": (ROUND, spokes("a"), {"a": 900}, ("a",), None),
     "best fit: who has room": (FIT, (FULL, FREE), {}, ("free",), 10),
     "best fit: nobody has room: the order of the configuration": (
-        FIT, spokes("a", "b", room=False), {}, ("a",), 10,
+        FIT, spokes("a", "b", room=False), {}, ("a",), 1,
     ),
     "best fit: the emptiest": (
         FIT, (Candidate(spoke="a", load=0.5), Candidate(spoke="b", load=0.2)), {}, ("b",), 10,
@@ -51,10 +51,16 @@ CASES: dict[str, tuple[Rules, tuple[Candidate, ...], dict[str, float], tuple[str
     "best fit: who is slow comes later": (
         FIT, (Candidate(spoke="a", latency_seconds=5), Candidate(spoke="b", load=0.9)), {}, ("b",), 10,
     ),
-    "best fit: it has it, and has had it for a moment": (FIT, (FULL, FREE), {"full": 4}, ("full",), 6),
-    "best fit: another one has room by now": (FIT, (FULL, FREE), {"full": 10}, ("free",), 10),
+    "best fit: there is room where it is, and it has been there for a moment": (
+        FIT, spokes("a", "b"), {"a": 4}, ("a",), 6,
+    ),
+    "best fit: there is room, and still it does not get it": (FIT, spokes("a", "b"), {"a": 10}, ("b",), 10),
+    "best fit: there is no room where it is, and another one has some": (
+        FIT, (FULL, FREE), {"full": 1}, ("free",), 10,
+    ),
+    "best fit: … but it has hardly got there": (FIT, (FULL, FREE), {"full": 0.5}, ("full",), 0.5),
     "best fit: nobody has: it waits where it is": (
-        FIT, spokes("a", "b", room=False), {"b": 1000}, ("b",), 10,
+        FIT, spokes("a", "b", room=False), {"b": 1000}, ("b",), 1,
     ),
     "best fit: nobody is there": (FIT, (), {}, (), None),
 }  # fmt: skip

@@ -1,0 +1,230 @@
+"""`python -m services.simulator.bench.spokes`: a burst at the hub, spread over spokes, in virtual time.
+
+All services run in one world without faults, with the latencies of its wires. What is measured is from
+the hub's reservation to pods on the spoke, the use of the spokes' joint quota while there is a queue, and
+the copies that were made.
+"""
+
+import argparse
+import asyncio
+import math
+import sys
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from services.simulator.cluster.catalogue import PODS
+from services.simulator.cluster.stored import Event
+from services.simulator.scenarios.spokes_judge import Overseer
+from services.simulator.scenarios.spokes_town import CHECK, SpokesTown, made
+from services.simulator.scenarios.town import CLUSTER
+from shared.contracts import kinds, names
+from shared.contracts.admissions import Admission
+from shared.contracts.effects import Dispatch
+from shared.contracts.kinds import Object
+from shared.integrations import JOB
+from shared.testing.world.world import World
+
+__all__ = ["Result", "measure"]
+
+NAMESPACE: Final = "team-a"
+QUEUE: Final = "main"
+JOB_SECONDS: Final = 60
+WARM_SECONDS: Final = 60.0
+P50, P99 = 0.5, 0.99
+
+
+@dataclass(slots=True, kw_only=True)
+class Result:
+    """What was measured."""
+
+    workloads: int
+    spokes: int
+    waits: list[float] = field(default_factory=list)
+    """Seconds from the hub's reservation to the first pod on a spoke, sorted."""
+
+    use: float = 0.0
+    """Share of the spokes' joint quota that ran pods, between the time when it was full first and the
+    time at which the last workload was reserved."""
+
+    most: dict[str, float] = field(default_factory=dict)
+    """By spoke: the most of its quota that ran pods at once."""
+
+    copies: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def percentile(self, share: float) -> float:
+        """Of the waits."""
+        return self.waits[math.ceil(share * len(self.waits)) - 1] if self.waits else math.inf
+
+    def lines(self) -> list[str]:
+        """For people."""
+        per = self.copies / self.workloads
+        return [
+            f"{self.workloads} workloads over {self.spokes} spokes",
+            f"reservation to running: p50 {self.percentile(P50):.2f} s, p99 {self.percentile(P99):.2f} s",
+            f"use of the joint quota while work waits: {self.use:.1%}",
+            f"most of a spoke's quota in use: {max(self.most.values(), default=0):.0%}",
+            f"copies per workload: {per:.2f}",
+            *self.problems,
+        ]
+
+
+def measure(*, workloads: int, spokes: int, slots: int, dispatcher: str) -> Result:
+    """Play one world. `slots`: cpus of each spoke; each job takes one."""
+    result = Result(workloads=workloads, spokes=spokes)
+    own = tuple(f"spoke-{number}" for number in range(1, spokes + 1))
+    settings = {"dispatcher": dispatcher, "silent_seconds": 30.0}
+    with World(1) as world:
+        town = SpokesTown(
+            world, own, rules=f"queueName: {QUEUE}\n", dispatcher=settings, beat_seconds=10
+        )
+        overseer = Overseer(town.apis, world.loop.time)
+        gauge = _Gauge(town, slots)
+        world.run(lambda: _drive(town, workloads, slots))
+        result.problems = [*overseer.problems, *world.failures]
+        _read(town, gauge, result, slots * spokes)
+    return result
+
+
+class _Gauge:
+    """How many pods live on each spoke, at each change."""
+
+    def __init__(self, town: SpokesTown, slots: int) -> None:
+        self._town = town
+        self._slots = slots
+        self._living: dict[str, set[str]] = {spoke: set() for spoke in town.spokes}
+        self.most = dict.fromkeys(town.spokes, 0.0)
+        self.curve: list[tuple[float, int]] = []
+        self.started: dict[str, float] = {}
+        for spoke in town.spokes:
+            town.apis[spoke].store.subscribe(PODS, lambda event, at=spoke: self._hear(at, event))  # type: ignore[misc]
+
+    def _hear(self, spoke: str, event: Event) -> None:
+        pod, now = event.stored.obj, self._town.world.loop.time()
+        uid, living = pod["metadata"]["uid"], self._living[spoke]
+        over = (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+        if event.type == "DELETED" or over:
+            living.discard(uid)
+        else:
+            owner = pod["metadata"]["ownerReferences"][0]["name"]
+            self.started.setdefault(owner, now)
+            living.add(uid)
+        self.most[spoke] = max(self.most[spoke], len(living) / self._slots)
+        self.curve.append((now, sum(map(len, self._living.values()))))
+
+
+async def _drive(town: SpokesTown, workloads: int, slots: int) -> None:
+    for cluster in (CLUSTER, *town.spokes):
+        hub = cluster == CLUSTER
+        quota = slots * len(town.spokes) if hub else slots
+        resources = [{"name": "cpu", "nominalQuota": str(quota)}]
+        flavors = [{"name": "any", "resources": resources}]
+        spec: Object = {
+            "namespaceSelector": {},
+            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}],
+        }
+        if hub:
+            spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK}]}
+        local = {"clusterQueue": QUEUE}
+        for kind, obj in (
+            (kinds.NAMESPACE, made(kinds.NAMESPACE, NAMESPACE)),
+            (kinds.RESOURCE_FLAVOR, made(kinds.RESOURCE_FLAVOR, "any", spec={})),
+            (kinds.CLUSTER_QUEUE, made(kinds.CLUSTER_QUEUE, QUEUE, spec=spec)),
+            (kinds.LOCAL_QUEUE, made(kinds.LOCAL_QUEUE, QUEUE, namespace=NAMESPACE, spec=local)),
+        ):
+            await town.kubes[cluster].create(kind, obj)
+    await town.configure()
+    town.serve()
+    await asyncio.sleep(WARM_SECONDS)
+    random = Random(1)
+    for number in range(workloads):
+        await town.hub.kube.create(kinds.JOB, _job(number, random))
+        await asyncio.sleep(0.005)
+    while True:
+        await asyncio.sleep(5)
+        found = (await town.hub.kube.list(kinds.JOB)).items
+        if all(JOB.finish(job) is not None for job in found):
+            return
+
+
+def _job(number: int, random: Random) -> Object:
+    seconds = random.uniform(JOB_SECONDS / 2, JOB_SECONDS * 3 / 2)
+    container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+    annotations = {"simulator.sluicegate.dev/duration": f"{seconds:.0f}s"}
+    template = {
+        "metadata": {"annotations": annotations},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+    spec = {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue", "template": template}
+    job = made(kinds.JOB, f"job-{number}", namespace=NAMESPACE, spec=spec)
+    job["metadata"]["labels"] = {names.QUEUE: QUEUE}
+    return job
+
+
+def _read(town: SpokesTown, gauge: _Gauge, result: Result, total: int) -> None:
+    streams, epoch = town.hub.server.streams, town.world.now().timestamp() - town.world.loop.time()
+    reserved: dict[str, float] = {}
+    for stored in streams["ADMISSIONS"].messages.values():
+        if stored.headers.get("ce-type") != Admission.type:
+            continue
+        admission = Admission.decode(stored.data)
+        if admission.cluster == CLUSTER and admission.state == "reserved":
+            reserved.setdefault(admission.name, stored.time.timestamp() - epoch)
+    jobs: dict[str, str] = {}
+    for stored in streams["DISPATCHES"].messages.values():
+        if stored.headers.get("ce-type") == Dispatch.type:
+            order = Dispatch.decode(stored.data)
+            result.copies += order.state == "offered"
+            if order.target is not None:
+                jobs[order.name] = order.target.name
+    result.waits = sorted(
+        gauge.started[jobs[name]] - at
+        for name, at in reserved.items()
+        if jobs.get(name) in gauge.started
+    )
+    result.most = gauge.most
+    full = next((at for at, count in gauge.curve if count >= 0.95 * total), None)
+    last = max(reserved.values(), default=0.0)
+    if full is None or last <= full:
+        result.problems.append("the joint quota was never full")
+        return
+    area, before, level = 0.0, full, 0
+    for at, count in gauge.curve:
+        if at >= full:
+            area += level * (min(at, last) - before)
+            before, level = min(at, last), count
+        else:
+            level = count
+    result.use = area / (total * (last - full))
+
+
+def main() -> int:
+    """Measure, and say whether the goals are reached."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workloads", type=int, default=1000)
+    parser.add_argument("--spokes", type=int, default=5)
+    parser.add_argument("--slots", type=int, default=40)
+    parser.add_argument("--dispatcher", default="best-fit")
+    given = parser.parse_args()
+    result = measure(
+        workloads=given.workloads,
+        spokes=given.spokes,
+        slots=given.slots,
+        dispatcher=given.dispatcher,
+    )
+    sys.stdout.write("\n".join(result.lines()) + "\n")
+    reached = (
+        result.percentile(P50) <= 1
+        and result.percentile(P99) <= 5
+        and max(result.most.values(), default=0) <= 1
+        and result.use >= 0.9
+        and result.copies <= 1.1 * result.workloads
+        and not result.problems
+    )
+    sys.stdout.write(f"bench: {'ok' if reached else 'failed'}\n")
+    return 0 if reached else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
