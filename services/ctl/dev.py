@@ -249,7 +249,6 @@ class _Starter:
             if self._options.kubeconfig is not None:
                 await convert_by(kube, url=f"{url}{CONVERT_PATH}", authority=authority)
 
-
     async def spokes(self, nats_url: str) -> list[Spoke]:
         """Start as many clusters beside the hub as were asked for."""
         return await start_spokes(
