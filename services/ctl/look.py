@@ -35,7 +35,7 @@ def nats_url_of(given: str | None, directory: Path) -> str:
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Bus]:
     """A bus for looking. Raises `CommandError` where nobody answers within a few seconds."""
-    configure_logging(service="ctl", level="error", format_="console")
+    configure_logging(service="ctl", level="error", format_="console", for_good=False)
     bus = NatsBus(url=url, instance="sluice", now=lambda: datetime.now(UTC))
     try:
         async with asyncio.timeout(CONNECT_SECONDS):

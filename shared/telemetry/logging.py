@@ -20,8 +20,11 @@ def _redact(
     return event
 
 
-def configure_logging(*, service: str, level: str, format_: str) -> None:
-    """Send everything, also what libraries log, to standard error. Called once, by the host."""
+def configure_logging(*, service: str, level: str, format_: str, for_good: bool = True) -> None:
+    """Send everything, also what libraries log, to standard error. Called once, by the host.
+
+    `for_good`: loggers keep it from their first use on, which is quicker.
+    """
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if format_ == "json"
@@ -39,7 +42,7 @@ def configure_logging(*, service: str, level: str, format_: str) -> None:
             logging.getLevelNamesMapping()[level.upper()]
         ),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
+        cache_logger_on_first_use=for_good,
     )
     structlog.contextvars.bind_contextvars(service=service)
     formatter = structlog.stdlib.ProcessorFormatter(
