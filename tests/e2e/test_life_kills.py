@@ -81,8 +81,10 @@ class Story:
             return status.get("requeueState") or {}
 
         async def backs_off() -> bool:
-            found = await state()
-            return found.get("count") == count and "requeueAt" in found
+            # An evicted workload stays admitted until its pods are gone.
+            found, admitted = await state(), await self.condition("Admitted")
+            told = found.get("count") == count and "requeueAt" in found
+            return told and admitted.get("status") != "True"
 
         await self.until(backs_off)
         return datetime.fromisoformat((await state())["requeueAt"])
