@@ -130,7 +130,7 @@ def _pending(cq: ClusterQueue) -> Iterator[Figure]:
     reasons: Counter[str] = Counter()
     for w in cq.waiting.values():
         statuses[_status(w)] += 1
-        reasons[w.said or "PendingEvaluation"] += 1
+        reasons[_reason(w)] += 1
         for pod_set in w.fact.pod_sets if w.fact is not None else ():
             for resource, amount in pod_set.requests.items():
                 asked[resource] += amount * pod_set.count
@@ -142,6 +142,13 @@ def _pending(cq: ClusterQueue) -> Iterator[Figure]:
             yield "kueue_unadmitted_workloads", (cq.name, reason, WHOLE), count
     for resource, amount in asked.items():
         yield "kueue_cluster_queue_resource_pending", (cq.name, resource), _units(resource, amount)
+
+
+def _reason(w: Workload) -> str:
+    """The token alone: texts name workloads and numbers, and would be labels without end."""
+    shared = w.cls.verdict if w.cls is not None and w.cls.parked else None
+    verdict = shared or w.verdict
+    return "PendingEvaluation" if verdict is None else verdict.reason
 
 
 def _status(w: Workload) -> str:
@@ -190,7 +197,7 @@ def _local_queue(lq: LocalQueue, shard: Shard) -> Iterator[Figure]:
     statuses.update(_status(w) for w in waiting)
     for status, count in statuses.items():
         yield "kueue_local_queue_pending_workloads", (*labels, status), count
-    reasons = Counter(w.said or "PendingEvaluation" for w in waiting)
+    reasons = Counter(_reason(w) for w in waiting)
     for reason, count in reasons.items():
         where = (*labels, lq.fact.cluster_queue)
         yield "kueue_local_queue_unadmitted_workloads", (*where, reason, WHOLE), count

@@ -199,14 +199,20 @@ class Leading:
             LocalQueueChanged(cluster="hub", namespace="team", name="lq", cluster_queue="cq"),
             self._workload("a", 3000),
             self._workload("b", 3000),
+            self._workload("c", 100, unresolved="PriorityClass team/urgent is not there"),
         ):
             self.engine.take(fact)
         self.engine.decide(0)
 
-    def _workload(self, name: str, cpu: int) -> WorkloadChanged:
-        pod_sets = (PodSet(name="main", count=1, requests={"cpu": cpu}),)
+    def _workload(self, name: str, cpu: int, unresolved: str | None = None) -> WorkloadChanged:
         return WorkloadChanged(
-            cluster="hub", namespace="team", name=name, uid=name, queue="lq", pod_sets=pod_sets
+            cluster="hub",
+            namespace="team",
+            name=name,
+            uid=name,
+            queue="lq",
+            pod_sets=(PodSet(name="main", count=1, requests={"cpu": cpu}),),
+            unresolved=unresolved,
         )
 
     def states(self) -> list[WorkloadState]:
@@ -233,6 +239,16 @@ STANDING: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {
     (
         "kueue_unadmitted_workloads",
         (("cluster_queue", "cq"), ("reason", "WaitingForQuota"), ("underlying_cause", "")),
+    ): 1,
+    (
+        "kueue_local_queue_unadmitted_workloads",
+        (
+            ("name", "lq"),
+            ("namespace", "team"),
+            ("cluster_queue", "cq"),
+            ("reason", "Misconfigured"),
+            ("underlying_cause", ""),
+        ),
     ): 1,
     ("kueue_cohort_subtree_admitted_active_workloads", (("cohort", "root"),)): 1,
     (
