@@ -11,7 +11,7 @@ import structlog
 
 from services.quota import messages, translate
 from services.quota.auditor import contradictions
-from services.quota.engine import Policy, QuotaEngine
+from services.quota.engine import QuotaEngine
 from services.quota.engine.facts import (
     Drained,
     Evict,
@@ -25,6 +25,7 @@ from services.quota.engine.facts import (
 )
 from services.quota.life import Rules
 from services.quota.lives import Lives
+from services.quota.policy import policy_of
 from services.quota.settings import QuotaSettings
 from services.quota.standing import standing
 from shared.bus.port import Entry
@@ -73,7 +74,7 @@ class Decider:
         self._settings = settings
         configuration = configuration or Configuration()
         self._lives = Lives(Rules(pods_ready=configuration.pods_ready))
-        self._engine = QuotaEngine(_policy(settings))
+        self._engine = QuotaEngine(policy_of(configuration, settings.fair_sharing))
         self._states: dict[_Id, WorkloadState] = {}
         self._admissions: dict[_Id, Admission] = {}
         self._stopped: dict[_Id, str] = {}
@@ -479,12 +480,6 @@ class Decider:
         if admission.state == "released" and ident not in self._states:
             del self._admissions[ident]
         return admission
-
-
-def _policy(settings: QuotaSettings) -> Policy:
-    if not settings.fair_sharing:
-        return Policy()
-    return Policy(fair_sharing=True, strategies=settings.fair_sharing)
 
 
 def _id(message: WorkloadState | Admission | Outcome | CheckState) -> _Id:

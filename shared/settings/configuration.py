@@ -32,8 +32,10 @@ from pydantic.alias_generators import to_camel
 from shared.contracts.quantities import parse_quantity
 
 __all__ = [
+    "AdmissionFairSharing",
     "Configuration",
     "ConfigurationError",
+    "FairSharing",
     "NamespaceSelector",
     "ObjectRetentionPolicies",
     "RequeuingStrategy",
@@ -51,11 +53,9 @@ BYTES_MAX: Final = 1024 * 1024
 
 _LEFT_ALONE: Final = frozenset(
     {
-        "admissionFairSharing",
         "cacheSyncTimeout",
         "clientConnection",
         "controller",
-        "fairSharing",
         "featureGates",
         "gracefulShutDown",
         "health",
@@ -258,6 +258,45 @@ class Resources(_Section):
         return value
 
 
+class FairSharing(_Section):
+    """Unused quota goes to who uses the smallest share of what may be borrowed."""
+
+    enable: bool = True
+    """Only `v1beta1` has it, and there it is False unless set."""
+
+    preemption_strategies: tuple[
+        Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"], ...
+    ] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
+    """Tried in this order."""
+
+    @field_validator("preemption_strategies")
+    @classmethod
+    def _supported(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if value not in _STRATEGIES:
+            shown = ", ".join(str(list(one)) for one in _STRATEGIES)
+            raise ValueError(f"{list(value)}: one of {shown}")
+        return value
+
+
+_STRATEGIES: Final = (
+    ("LessThanOrEqualToFinalShare",),
+    ("LessThanInitialShare",),
+    ("LessThanOrEqualToFinalShare", "LessThanInitialShare"),
+)
+"""The lists that Kueue takes."""
+
+
+class AdmissionFairSharing(_Section):
+    """Inside a queue that wants it, LocalQueues that used less lately go first."""
+
+    usage_half_life_time: Seconds
+    """After it, past usage counts half; 0: it does not count."""
+
+    usage_sampling_interval: Annotated[Seconds, Field(gt=0)] = 300.0
+    resource_weights: dict[str, Annotated[float, Field(ge=0)]] = {}
+    """Resource to how much it counts; 1 where nothing is said."""
+
+
 class Configuration(_Section):
     """The document."""
 
@@ -276,6 +315,11 @@ class Configuration(_Section):
     """Namespaces whose jobs are managed at all; by default those of the system are not."""
 
     resources: Resources = Resources()
+    fair_sharing: FairSharing | None = None
+    """None: classical preemption."""
+
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    """None: past usage does not matter."""
 
     @model_validator(mode="before")
     @classmethod
@@ -284,6 +328,9 @@ class Configuration(_Section):
         if not isinstance(document, dict):
             return document
         version = str(document.get("apiVersion", "")).rpartition("/")[2]
+        sharing = document.get("fairSharing")
+        if version == "v1beta1" and isinstance(sharing, dict):
+            document = {**document, "fairSharing": {"enable": False, **sharing}}
         wait = document.get("waitForPodsReady")
         if not isinstance(wait, dict) or version not in _TIMEOUT_SECONDS:
             return document
@@ -316,6 +363,12 @@ class Configuration(_Section):
         """`waitForPodsReady`, if it is in force."""
         wait = self.wait_for_pods_ready
         return wait if wait is not None and wait.enable else None
+
+    @property
+    def sharing(self) -> FairSharing | None:
+        """`fairSharing`, if it is in force."""
+        sharing = self.fair_sharing
+        return sharing if sharing is not None and sharing.enable else None
 
 
 def read_configuration(path: Path | None) -> Configuration:

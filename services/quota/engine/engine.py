@@ -154,6 +154,11 @@ class QuotaEngine:
         return self._flush()
 
     @property
+    def policy(self) -> Policy:
+        """What is configured for all of it."""
+        return self._policy
+
+    @property
     def busy(self) -> bool:
         """Another round could decide something without any new fact."""
         return any(shard.dirty or shard.stale for shard in self._shards.values())

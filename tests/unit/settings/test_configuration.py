@@ -123,3 +123,61 @@ def test_the_document_in_the_how_to_is_one(tmp_path: Path) -> None:
     assert configuration.pods_ready is not None
     assert configuration.pods_ready.requeuing_strategy.backoff_limit_count == 5
     assert configuration.object_retention_policies.workloads.after_finished == 86_400
+
+
+SHARING: dict[str, tuple[str, str, tuple[str, ...] | None]] = {
+    "the section alone enables it, with both strategies": (
+        "v1beta2",
+        "fairSharing: {}",
+        ("LessThanOrEqualToFinalShare", "LessThanInitialShare"),
+    ),
+    "one strategy": (
+        "v1beta2",
+        "fairSharing: {preemptionStrategies: [LessThanInitialShare]}",
+        ("LessThanInitialShare",),
+    ),
+    "the older version asks for a word": ("v1beta1", "fairSharing: {}", None),
+    "and has it": (
+        "v1beta1",
+        "fairSharing: {enable: true, preemptionStrategies: [LessThanOrEqualToFinalShare]}",
+        ("LessThanOrEqualToFinalShare",),
+    ),
+    "without the section there is none": ("v1beta2", "", None),
+}
+
+
+@pytest.mark.parametrize(("version", "text", "strategies"), SHARING.values(), ids=list(SHARING))
+def test_fair_sharing(
+    tmp_path: Path, version: str, text: str, strategies: tuple[str, ...] | None
+) -> None:
+    head = f"apiVersion: config.kueue.x-k8s.io/{version}\nkind: Configuration\n"
+    sharing = read(tmp_path, head + text).sharing
+    assert (None if sharing is None else sharing.preemption_strategies) == strategies
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "fairSharing: {preemptionStrategies: [LessThanInitialShare, LessThanOrEqualToFinalShare]}",
+            "fairSharing.preemptionStrategies: ",
+        ),
+        ("fairSharing: {preemptionStrategies: [Other]}", "fairSharing.preemptionStrategies.0: "),
+        ("admissionFairSharing: {}", "admissionFairSharing.usageHalfLifeTime: "),
+        ("admissionFairSharing: {usageHalfLifeTime: -1h}", "must not be negative"),
+        (
+            "admissionFairSharing: {usageHalfLifeTime: 1h, usageSamplingInterval: 0s}",
+            "usageSamplingInterval: Input should be greater than 0",
+        ),
+        (
+            "admissionFairSharing: {usageHalfLifeTime: 1h, resourceWeights: {cpu: -1}}",
+            "resourceWeights.cpu: ",
+        ),
+    ],
+)
+def test_what_kueue_refuses_of_fair_sharing_is_refused(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        read(tmp_path, text)
+    assert says in str(refused.value)
