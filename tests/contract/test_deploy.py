@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +18,7 @@ from services.provisioner.settings import ProvisionerSettings
 from services.quota.settings import QuotaSettings
 from services.watcher.settings import WatcherSettings
 from shared.settings.base import ServiceSettings
+from shared.settings.configuration import read_configuration
 
 ROOT = Path(__file__).parents[2]
 OVERLAYS = sorted(
@@ -127,6 +128,28 @@ def test_what_a_pod_mounts_or_runs_as_is_there(rendered: list[Json]) -> None:
                 assert volume["secret"]["secretName"] in secrets, name
         if account := pod.get("serviceAccountName"):
             assert ("ServiceAccount", account) in names, name
+
+
+def test_who_reads_kueues_configuration_is_given_one_that_can_be_read(
+    rendered: list[Json], tmp_path: Path
+) -> None:
+    readers = {
+        service
+        for service in SETTINGS
+        if "read_configuration(" in (ROOT / "services" / service / "app.py").read_text()
+    }
+    assert {"quota", "classifier", "patcher"} <= readers
+    maps = {d["metadata"]["name"]: d["data"] for d in rendered if d["kind"] == "ConfigMap"}
+    found = dict(pods(rendered))
+    for name in sorted(readers):
+        [container] = found[name]["containers"]
+        env = {one["name"]: one.get("value", "") for one in container["env"]}
+        path = PurePosixPath(env["SLUICE_CONFIGURATION"])
+        [mount] = [m for m in container["volumeMounts"] if m["mountPath"] == str(path.parent)]
+        [volume] = [v for v in found[name]["volumes"] if v["name"] == mount["name"]]
+        file = tmp_path / path.name
+        file.write_text(maps[volume["configMap"]["name"]][path.name])
+        assert read_configuration(file).pods_ready is None, "nobody asked for timeouts"
 
 
 def test_the_hub_gives_keys_out_once_and_reads_the_secrets_of_machines() -> None:
