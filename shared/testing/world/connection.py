@@ -35,7 +35,7 @@ class Connection:
 
     def connect(self) -> None:
         """Try until the server is there, then tell everybody."""
-        if self.open or self.closed:
+        if self.open or self.closed or not self.wire.alive():
             return
         if not self.wire.reaches() or not self.server.up:
             self.wire.later(RECONNECT_SECONDS, lambda: self.ours(self.connect))
