@@ -30,6 +30,15 @@ Cluster = Annotated[
     str | None, typer.Option("--cluster", help="Only of this cluster. Default: of all.")
 ]
 
+Configured = Annotated[
+    Path | None,
+    typer.Option(
+        "--configuration",
+        envvar="SLUICE_CONFIGURATION",
+        help="Kueue's Configuration that quota runs with: fair sharing, and how requests count.",
+    ),
+]
+
 
 def _complete_resource(incomplete: str) -> list[str]:
     from services.ctl.get.resources import RESOURCES  # noqa: PLC0415
@@ -107,6 +116,7 @@ def explain(
     forecast: Annotated[
         bool, typer.Option(help="Say when it starts, by playing what may come from what was.")
     ] = True,
+    configuration: Configured = None,
     cluster: Cluster = None,
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
@@ -125,6 +135,7 @@ def explain(
             cluster=cluster,
             output=output,
             forecast=forecast,
+            configuration=configuration,
             url=nats_url,
             directory=directory,
         )
@@ -312,6 +323,7 @@ def simulate(
         Path | None, typer.Option(help="Write what was read to this file, for --state.")
     ] = None,
     rules: NewRules = None,
+    configuration: Configured = None,
     cluster: Annotated[str, typer.Option(help="Where changes apply.")] = "hub",
     output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
     nats_url: NatsUrl = None,
@@ -333,6 +345,7 @@ def simulate(
         state=state,
         log=None if log is None else span_of(log),
         rules=rules,
+        configuration=configuration,
         cluster=cluster,
         url=nats_url,
         directory=directory,
@@ -348,6 +361,7 @@ def plan(
     remove: Removed = None,
     state: State = None,
     rules: NewRules = None,
+    configuration: Configured = None,
     cluster: Annotated[str, typer.Option(help="Where changes apply.")] = "hub",
     output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
     nats_url: NatsUrl = None,
@@ -366,6 +380,7 @@ def plan(
             remove=tuple(remove or ()),
             state=state,
             rules=rules,
+            configuration=configuration,
             cluster=cluster,
             url=nats_url,
             directory=directory,

@@ -30,6 +30,7 @@ async def explain(
     cluster: str | None,
     output: str,
     forecast: bool,
+    configuration: Path | None = None,
     url: str | None,
     directory: Path,
 ) -> None:
@@ -51,7 +52,7 @@ async def explain(
         if waiting and forecast:
             from services.ctl.whatif.expected import expect  # noqa: PLC0415
 
-            await expect(look, waiting, current())
+            await expect(look, waiting, current(), configuration=configuration)
     if not answer.get("items"):
         raise CommandError(
             f"{namespace}/{name}",

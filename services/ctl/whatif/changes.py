@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from services.classifier.machines import Machines
 from services.classifier.mutate import RefusedError, mutate
+from services.classifier.policy import DEFAULT_POLICY, Policy
 from services.classifier.projection import project_foreign, project_job
 from services.classifier.rules import Rules
 from services.classifier.surroundings import Surroundings
@@ -43,6 +44,9 @@ class Changes:
 
     rules: Rules | None = None
     """The classifier's configuration that new jobs go through; None: they are taken as they are."""
+
+    policy: Policy = DEFAULT_POLICY
+    """As what the requests of new jobs are counted."""
 
     added: list[Id] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -85,7 +89,7 @@ class Changes:
     ) -> None:
         obj = _as_created(manifest.object, picture.at, number)
         if manifest.kind.kind == kinds.WORKLOAD.kind:
-            state = project_foreign(obj, cluster=cluster, around=around)
+            state = project_foreign(obj, cluster=cluster, around=around, policy=self.policy)
         else:
             state = self._job(manifest, obj, cluster, around)
         ident = (cluster, f"{state.namespace}/{state.name}")
@@ -118,6 +122,7 @@ class Changes:
             ),
             around=around,
             machines=Machines(),
+            policy=self.policy,
         )
 
     def remove(self, picture: Picture, kind: Kind, name: str, namespace: str | None) -> None:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from services.classifier.policy import Policy as Counted
 from services.classifier.rules import Rules
 from services.ctl.errors import CommandError, Exit
 from services.ctl.get.table import Table
@@ -14,7 +15,15 @@ from services.ctl.lookout import current, lookout
 from services.ctl.manifests import Manifest, load_manifests
 from services.ctl.mutate import load_rules
 from services.ctl.whatif.changes import Changes
-from services.ctl.whatif.reading import LOCAL, Known, from_manifests, load, read, save
+from services.ctl.whatif.reading import (
+    LOCAL,
+    Known,
+    configured,
+    from_manifests,
+    load,
+    read,
+    save,
+)
 from services.ctl.whatif.report import (
     HEADER,
     as_json,
@@ -26,6 +35,7 @@ from services.ctl.whatif.report import (
 )
 from services.quota.forecast import Arrival, Course, Picture
 from services.quota.forecast.picture import SECOND
+from services.quota.policy import policy_of
 from services.quota.translate import nanoseconds
 from shared.contracts import kinds
 
@@ -55,6 +65,9 @@ class WhatIf:
     """Play what was submitted in this time once more, from its beginning."""
 
     rules: Path | None = None
+    configuration: Path | None = None
+    """Kueue's Configuration that quota and classifier run with; None: all is as by default."""
+
     cluster: str = "hub"
     url: str | None = None
     directory: Path = field(default_factory=lambda: Path(".sluice"))
@@ -101,10 +114,13 @@ async def plan(what: WhatIf, *, output: str) -> Exit:
 
 async def _both(what: WhatIf, *, save_to: Path | None) -> tuple[Course, Course, Changes, int]:
     rules = None if what.rules is None else load_rules(what.rules)
-    known = await _known(what, rules)
+    configuration = configured(what.configuration)
+    counted = Counted.of(configuration)
+    known = await _known(what, rules, counted)
+    known.picture.policy = policy_of(configuration)
     if save_to is not None:
         save(known, save_to)
-    changes = Changes(rules=rules)
+    changes = Changes(rules=rules, policy=counted)
     cluster = LOCAL if what.state is not None and what.state.is_dir() else what.cluster
     changed = known.picture.copy()
     manifests: list[Manifest] = load_manifests(what.manifests) if what.manifests else []
@@ -124,14 +140,14 @@ async def _both(what: WhatIf, *, save_to: Path | None) -> tuple[Course, Course, 
     return before, after, changes, start
 
 
-async def _known(what: WhatIf, rules: Rules | None) -> Known:
+async def _known(what: WhatIf, rules: Rules | None, counted: Counted) -> Known:
     at = current()
     if what.state is None:
         since = None if what.log is None else at - what.log
         async with lookout(what.url, what.directory) as look:
             return await read(look, at=at, since=since)
     if what.state.is_dir():
-        return from_manifests(what.state, at=at, changes=Changes(rules=rules))
+        return from_manifests(what.state, at=at, changes=Changes(rules=rules, policy=counted))
     return load(what.state)
 
 

@@ -1,11 +1,13 @@
 """When a workload starts, for `sluice explain`: played from the streams, by whoever asks."""
 
 from datetime import datetime, timedelta
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from services.ctl.whatif.reading import Known, read
+from services.ctl.whatif.reading import Known, configured, read
 from services.quota.forecast import expected_start
+from services.quota.policy import policy_of
 from shared.bus.look import Look
 
 __all__ = ["expect"]
@@ -16,9 +18,16 @@ RECENT: Final = timedelta(hours=3)
 Json = dict[str, Any]
 
 
-async def expect(look: Look, items: list[Json], now: datetime) -> None:
-    """Add to each explanation when its workload starts, with 80 % confidence, or why nobody can say."""
+async def expect(
+    look: Look, items: list[Json], now: datetime, *, configuration: Path | None = None
+) -> None:
+    """Add to each explanation when its workload starts, with 80 % confidence, or why nobody can say.
+
+    `configuration`: the document that quota runs with. Raises `CommandError` where it cannot be used.
+    """
+    policy = policy_of(configured(configuration))
     known = await read(look, at=now)
+    known.picture.policy = policy
     for item in items:
         _expect(known, item)
 

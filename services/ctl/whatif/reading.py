@@ -20,8 +20,13 @@ from shared.bus.look import Look, Seen
 from shared.contracts import kinds
 from shared.contracts.admissions import Admission
 from shared.contracts.workloads import WorkloadState
+from shared.settings.configuration import (
+    Configuration,
+    ConfigurationError,
+    read_configuration,
+)
 
-__all__ = ["Known", "from_manifests", "load", "read", "save"]
+__all__ = ["Known", "configured", "from_manifests", "load", "read", "save"]
 
 CLASSES: Final = (
     kinds.WORKLOAD_PRIORITY_CLASS,
@@ -121,6 +126,16 @@ def _learn(known: Known, admissions: list[Admission], states: list[WorkloadState
 
 def _life(state: WorkloadState) -> tuple[str, str, str]:
     return state.cluster, f"{state.namespace}/{state.name}", state.uid
+
+
+def configured(path: Path | None) -> Configuration:
+    """Kueue's Configuration that decides. Raises `CommandError` where it cannot be used."""
+    try:
+        return read_configuration(path)
+    except ConfigurationError as error:
+        raise CommandError(
+            "--configuration", str(error), hint="it is the file that quota is given"
+        ) from error
 
 
 # Files -----------------------------------------------------------------------------------------

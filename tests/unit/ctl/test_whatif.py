@@ -170,6 +170,62 @@ def test_what_cannot_be_planned_is_an_error_and_no_difference(
     assert (status, says in err) == (255, True), err
 
 
+def sharers() -> list[dict[str, Any]]:
+    """Two queues without quota of their own that share 3 CPUs; one of them has three times the weight."""
+    documents = [*SET_UP[:2], cluster_queue(3, cohortName="all")]
+    for name, weight in (("a", 3), ("b", 1)):
+        own = cluster_queue(0, cohortName="all", fairSharing={"weight": weight})
+        own["metadata"] = {"name": name}
+        local = {**SET_UP[2], "metadata": {"name": name, "namespace": "team"}}
+        local["spec"] = {"clusterQueue": name}
+        documents += [own, local]
+    return documents
+
+
+def test_shares_are_played_by_the_configuration_that_quota_runs_with(
+    file: Any, sluice: Sluice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = file("state/q.yaml", *sharers()).parent
+    jobs = [job(f"{queue}-{number}", 1) for number in range(2) for queue in "ba"]
+    for each in jobs:
+        metadata = each["metadata"]
+        queue = metadata["labels"]["kueue.x-k8s.io/queue-name"] = metadata["name"][0]
+        metadata["uid"] = f"{'ba'.index(queue)}-{metadata['name']}"  # Whose is less is the elder.
+    asked = ("simulate", "--state", state, "-f", file("jobs.yaml", *jobs), "-ojson")
+    fair = file("fair.yaml", {"kind": "Configuration", "fairSharing": {}})
+
+    def waits(*arguments: str | Path) -> list[int]:
+        queues = json.loads(sluice(*asked, *arguments)[1])["after"]["queues"]
+        return [queues[f"local/team/{queue}"]["waitP95Seconds"] for queue in "ab"]
+
+    assert waits() == [300, 0], "without fair sharing the elder ones go first"
+    assert waits("--configuration", fair) == [0, 300], "two of three go to the one of weight 3"
+    monkeypatch.setenv("SLUICE_CONFIGURATION", str(fair))
+    assert waits() == [0, 300]
+
+
+def test_requests_of_new_jobs_count_as_it_is_configured(file: Any, sluice: Sluice) -> None:
+    state = file("state/q.yaml", *SET_UP, cluster_queue(4)).parent
+    new = job("one", 3)
+    [container] = new["spec"]["template"]["spec"]["containers"]
+    container["resources"]["requests"]["example.com/licence"] = "1"
+    asked = ("plan", "--state", state, "-f", file("job.yaml", new))
+    excluded = {"resources": {"excludeResourcePrefixes": ["example.com"]}}
+
+    _, out, _ = sluice(*asked)
+    assert "+ admit" not in out, "no queue has a quota for licences"
+    document = file("excluded.yaml", {"kind": "Configuration", **excluded})
+    status, out, _ = sluice(*asked, "--configuration", document)
+    assert (status, "+ admit" in out) == (1, True)
+
+
+def test_a_configuration_that_cannot_be_used_is_no_plan(file: Any, sluice: Sluice) -> None:
+    state = file("state/q.yaml", *SET_UP, cluster_queue(4)).parent
+    document = file("c.yaml", {"kind": "Configuration", "fairShraing": {}})
+    status, _, err = sluice("plan", "--state", state, "--configuration", document)
+    assert (status, "fairShraing" in err) == (255, True), err
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("24h", 86400)])
 def test_a_span_is_read(text: str, seconds: int) -> None:
     assert span_of(text) == timedelta(seconds=seconds)
