@@ -7,6 +7,8 @@ from services.simulator.cluster.kinds import AGE, Column, Kind
 __all__ = [
     "BUILT_IN",
     "CLAIMS",
+    "CLUSTER_ROLES",
+    "CLUSTER_ROLE_BINDINGS",
     "CONFIG_MAPS",
     "JOBS",
     "JOB_SETS",
@@ -14,6 +16,8 @@ __all__ = [
     "NODES",
     "PIPELINERUNS",
     "PODS",
+    "ROLES",
+    "ROLE_BINDINGS",
     "SECRETS",
     "STATEFUL_SETS",
     "TASKRUNS",
@@ -255,8 +259,27 @@ def _cluster(
     )
 
 
+RBAC: Final = "rbac.authorization.k8s.io"
+CLUSTER_ROLES: Final = _cluster(RBAC, "ClusterRole", "clusterroles")
+CLUSTER_ROLE_BINDINGS: Final = _cluster(RBAC, "ClusterRoleBinding", "clusterrolebindings")
+ROLES: Final = Kind(
+    group=RBAC, versions=("v1",), kind="Role", plural="roles", has_status=False, generation=False
+)
+ROLE_BINDINGS: Final = Kind(
+    group=RBAC,
+    versions=("v1",),
+    kind="RoleBinding",
+    plural="rolebindings",
+    has_status=False,
+    generation=False,
+)
+
 REST: Final = (
     STATEFUL_SETS,
+    CLUSTER_ROLES,
+    CLUSTER_ROLE_BINDINGS,
+    ROLES,
+    ROLE_BINDINGS,
     Kind(
         group="coordination.k8s.io",
         versions=("v1",),

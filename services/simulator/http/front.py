@@ -22,7 +22,7 @@ from services.simulator.cluster.listing import Lists
 from services.simulator.cluster.selectors import select
 from services.simulator.cluster.stored import Stored
 from services.simulator.cluster.tables import table
-from services.simulator.http import discovery, openapi, watches
+from services.simulator.http import discovery, openapi, reviews, watches
 from services.simulator.http.metrics import RequestCounter
 from services.simulator.http.protobuf import PROTOBUF, decode_protobuf
 from services.simulator.http.requests import (
@@ -70,6 +70,10 @@ PATCH_TYPES: Final[Mapping[str, PatchType]] = {
 MEDIA_TYPES: Final = (
     "the body of the request was in an unknown format - accepted media types include: "
 )
+REVIEWS: Final = {
+    reviews.IDENTITY_PATH: reviews.token_review,
+    reviews.ACCESS_PATH: reviews.access_review,
+}
 JSON: Final = b"application/json"
 TEXT: Final = b"text/plain; charset=utf-8"
 OPENAPI_V2_PROTOBUF: Final = "com.github.proto-openapi.spec.v2"
@@ -178,6 +182,9 @@ class Front:
             raise fault
         if (fixed := self._fixed(request)) is not None:
             return fixed
+        if request.method == "POST" and (review := REVIEWS.get(request.path)) is not None:
+            asked = _decode(await request.body(), request.media_type)
+            return _Answer(orjson.dumps(review(self._api, asked)), 201)
         target = parse_target(self._api.kinds, request.raw_path)
         code = 500
         try:
