@@ -430,9 +430,10 @@ async def _drive(scene: _Scene) -> None:
     running = asyncio.create_task(runs.play())
     uids = await _submit(scene)
     await meddling
-    await running
+    # Before the runs have ended: a TaskRun of theirs that was deleted waits until its host is cleaned.
     scene.fleet.silent.clear()
     scene.fleet.refusing.clear()
+    await running
     loop = asyncio.get_running_loop()
     while loop.time() < END_SECONDS and await scene.unended():  # noqa: ASYNC110 - virtual time
         await asyncio.sleep(1.0)
