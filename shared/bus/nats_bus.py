@@ -28,6 +28,7 @@ from shared.bus.gathering import round_trip
 from shared.bus.lease import NatsLease, acquire
 from shared.bus.object_store import ObjectStore
 from shared.bus.port import (
+    AnswerError,
     BusError,
     CaughtUp,
     Entry,
@@ -42,6 +43,7 @@ from shared.bus.streams import OBJECTS, view_of
 from shared.bus.worker import ACK_WAIT_SECONDS, Registration, Worker
 from shared.contracts.admissions import Term
 from shared.contracts.messages import Message
+from shared.settings.access import OPEN, Access
 
 __all__ = ["NatsBus"]
 
@@ -49,8 +51,15 @@ log = structlog.get_logger(__name__)
 
 CHECK_AGAIN_SECONDS: Final = 2.0
 RESPONSES_MAX: Final = 64
+QUEUE: Final = "q"
+"""Of those who answer the same: the name that NATS's services have by default (ADR-32)."""
+
 ERROR_HEADER: Final = "Nats-Service-Error"
 """The header in which NATS's own service framework tells of failure."""
+
+CODE_HEADER: Final = "Nats-Service-Error-Code"
+FAILED: Final = AnswerError("the answer failed; the log of the service says why", code=500)
+"""What failed may hold secrets: it is for the log only."""
 
 Answer = Callable[[bytes], Awaitable[bytes]]
 
@@ -65,14 +74,18 @@ class NatsBus:
         instance: str,
         now: Callable[[], datetime],
         service: str | None = None,
-        credentials: str | None = None,
+        access: Access = OPEN,
+        reads: Collection[str] | None = None,
         rng: Random | None = None,
         retry_seconds: float = RETRY_SECONDS,
         ack_wait_seconds: float = ACK_WAIT_SECONDS,
     ) -> None:
         self._instance = instance
         self._now = now
-        self._connection = Connection(url=url, name=instance, credentials=credentials)
+        self._connection = Connection(url=url, name=instance, access=access)
+        self._reads = reads
+        """Logs that we may look into; None: all."""
+
         self._publisher = Publisher(
             self._connection, look_back=self._message_id_at, retry_seconds=retry_seconds
         )
@@ -92,7 +105,9 @@ class NatsBus:
         """Log to the headers that hold a fenced message to the term that this bus began."""
 
         self._single_server = False
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, tuple[Answer, bool]] = {}
+        """Subject to who answers, and whether one of several is asked."""
+
         self._listening: dict[str, Subscription] = {}
         self._listening_on: Client | None = None
         self._answering: set[asyncio.Task[None]] = set()
@@ -299,9 +314,11 @@ class NatsBus:
             raise UnavailableError(f"{subject}: {problem}")
         return bytes(reply.data)
 
-    async def respond(self, subject: str, answer: Answer) -> Callable[[], Awaitable[None]]:
+    async def respond(
+        self, subject: str, answer: Answer, *, alone: bool = True
+    ) -> Callable[[], Awaitable[None]]:
         """Answer requests to `subject` until the bus stops; see the port."""
-        self._answers[subject] = answer
+        self._answers[subject] = (answer, alone)
         if self._started:
             await self._listen(subject)
             await self._settle_subscriptions()
@@ -335,6 +352,8 @@ class NatsBus:
             await self._listen(subject)
 
     async def _listen(self, subject: str) -> None:
+        _, alone = self._answers[subject]
+
         async def on_request(message: Msg) -> None:
             # Beyond the bound the subscription waits, and with it whoever asks.
             await self._room.acquire()
@@ -343,21 +362,27 @@ class NatsBus:
             task.add_done_callback(self._answering.discard)
 
         self._listening[subject] = await self._connection.nc.subscribe(
-            subject, queue="responders", cb=on_request
+            subject, queue=QUEUE if alone else "", cb=on_request
         )
 
     async def _answer(self, subject: str, message: Msg) -> None:
         try:
-            answer = await self._answers[subject](message.data)
-            await message.respond(answer)
-        except Exception as error:  # whoever asked must not wait in vain
+            answer, _ = self._answers[subject]
+            await message.respond(await answer(message.data))
+        except AnswerError as error:
+            await self._refuse(message, error)
+        except Exception:  # whoever asked must not wait in vain
             log.exception("no answer", subject=subject)
-            with contextlib.suppress(NatsError):
-                await self._connection.nc.publish(
-                    message.reply, b"", headers={ERROR_HEADER: repr(error)[:500]}
-                )
+            await self._refuse(message, FAILED)
         finally:
             self._room.release()
+
+    async def _refuse(self, message: Msg, error: AnswerError) -> None:
+        text = " ".join(str(error).split())[:500]  # A header is one line.
+        with contextlib.suppress(NatsError):
+            await self._connection.nc.publish(
+                message.reply, b"", headers={ERROR_HEADER: text, CODE_HEADER: str(error.code)}
+            )
 
     async def put_body(self, name: str, data: bytes) -> str:
         """Keep a body that is too large for a message; see the port."""
@@ -416,7 +441,7 @@ class NatsBus:
         said: list[str] = []
         while True:
             try:
-                problems = await check(self._connection.nc)
+                problems = await check(self._connection.nc, views=self._reads)
             except BusError as error:
                 problems = [f"JetStream does not answer: {error}"]
             if problems != said:

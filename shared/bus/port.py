@@ -12,6 +12,7 @@ from typing import Protocol
 from shared.contracts.messages import BODY_REF, Message
 
 __all__ = [
+    "AnswerError",
     "Bus",
     "BusError",
     "CaughtUp",
@@ -62,6 +63,18 @@ class LaterError(Exception):
 
 class NeverError(Exception):
     """Raised by a handler: asking again will not help. The message goes to `DEAD` with the reason."""
+
+
+class AnswerError(Exception):
+    """Raised by whoever answers a question: there is no answer, and whoever asked is told this instead.
+
+    It reaches the other side as `UnavailableError`, over NATS with `Nats-Service-Error` and its code.
+    """
+
+    def __init__(self, text: str, *, code: int = 400) -> None:
+        super().__init__(text)
+        self.code = code
+        """As of HTTP."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,9 +205,12 @@ class Bus(Protocol):
         """Ask whoever answers `subject`. Raises `UnavailableError` where nobody does in time."""
 
     async def respond(
-        self, subject: str, answer: Callable[[bytes], Awaitable[bytes]]
+        self, subject: str, answer: Callable[[bytes], Awaitable[bytes]], *, alone: bool = True
     ) -> Callable[[], Awaitable[None]]:
-        """Answer requests to `subject` until the bus stops, or until what is returned is called."""
+        """Answer requests to `subject` until the bus stops, or until what is returned is called.
+
+        `alone`: of those who answer one is asked. Otherwise each is, and the first answer counts.
+        """
 
     async def put_body(self, name: str, data: bytes) -> str:
         """Keep a body that is too large for a message; return its reference, for `Message.body_ref`.

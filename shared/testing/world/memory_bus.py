@@ -15,6 +15,7 @@ import structlog
 from shared.bus import headers as wire_headers
 from shared.bus.bodies import Wholes, reference, whole_for_reading, whole_for_work
 from shared.bus.port import (
+    AnswerError,
     BusError,
     CaughtUp,
     Entry,
@@ -30,7 +31,7 @@ from shared.contracts.messages import Message
 from shared.testing.world import memory_server
 from shared.testing.world.connection import Connection
 from shared.testing.world.memory_lease import MemoryLease, acquire
-from shared.testing.world.memory_server import Durable, MemoryServer, Subscriber
+from shared.testing.world.memory_server import Durable, MemoryServer, Reply, Subscriber, answer_of
 from shared.testing.world.memory_streams import Stored, Stream
 from shared.testing.world.wire import PlainWire, Wire, WorldWire
 
@@ -264,13 +265,13 @@ class MemoryBus:
         await self._wire.point(f"request {subject}")
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
-        def replied(answer: bytes | None) -> None:
+        def replied(answer: bytes | AnswerError | None) -> None:
             if future.done():
                 return
-            if answer is None:
-                future.set_exception(UnavailableError(f"{subject}: nobody answers"))
-            else:
+            if isinstance(answer, bytes):
                 future.set_result(answer)
+            else:
+                future.set_exception(UnavailableError(f"{subject}: {answer or 'nobody answers'}"))
 
         def arrived() -> None:
             responder = self._server.responder(subject)
@@ -287,22 +288,23 @@ class MemoryBus:
             raise UnavailableError(f"{subject}: no answer within {timeout_seconds:g} s") from error
 
     async def respond(
-        self, subject: str, answer: Callable[[bytes], Awaitable[bytes]]
+        self, subject: str, answer: Callable[[bytes], Awaitable[bytes]], *, alone: bool = True
     ) -> Callable[[], Awaitable[None]]:
         """Answer requests to `subject` until the bus stops; see the port."""
+        del alone  # Of several answers only the first counts anyway.
         tasks: set[asyncio.Task[None]] = set()
 
-        async def work(data: bytes, reply: Callable[[bytes], object]) -> None:
+        async def work(data: bytes, reply: Reply) -> None:
             await self._wire.point(f"respond {subject}")
-            answered = await answer(data)
+            answered = await answer_of(answer, data)
             self.connection.send(lambda: reply(answered))
 
-        def begin(data: bytes, reply: Callable[[bytes], object]) -> None:
+        def begin(data: bytes, reply: Reply) -> None:
             task = asyncio.get_running_loop().create_task(work(data, reply))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        def take(data: bytes, reply: Callable[[bytes], object]) -> None:
+        def take(data: bytes, reply: Reply) -> None:
             self.connection.answer(lambda: begin(data, reply))
 
         withdrawn = False

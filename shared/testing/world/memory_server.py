@@ -5,20 +5,20 @@ It is nobody's process: what has arrived is done, whatever becomes of the sender
 
 import asyncio
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from shared.bus.headers import EXPECT_LAST, EXPECT_SUBJECT, MESSAGE_ID, SOURCE
-from shared.bus.port import BusError, Entry
+from shared.bus.port import AnswerError, BusError, Entry
 from shared.bus.streams import OBJECTS, load, view_of
 from shared.bus.worker import ACK_WAIT_SECONDS
 from shared.testing.world.memory_bodies import Bodies
 from shared.testing.world.memory_streams import Stored, Stream, matches
 from shared.testing.world.world import World
 
-__all__ = ["ACK_WAIT_SECONDS", "Durable", "MemoryServer", "Subscriber"]
+__all__ = ["ACK_WAIT_SECONDS", "Durable", "MemoryServer", "Reply", "Subscriber", "answer_of"]
 
 ACK_PENDING_MAX: Final = 1000
 UNREACHABLE_RETRY_SECONDS: Final = 0.5
@@ -26,8 +26,19 @@ SOURCING_SECONDS: Final = 0.0003
 """How far a view is behind its log, measured on nats-server 2.14."""
 
 
-Responder = Callable[[bytes, Callable[[bytes], object]], None]
+Reply = Callable[[bytes | AnswerError], object]
+Responder = Callable[[bytes, Reply], None]
 """Takes a request, and what to do with the answer to it."""
+
+
+async def answer_of(
+    answer: Callable[[bytes], Awaitable[bytes]], data: bytes
+) -> bytes | AnswerError:
+    """The answer, or why there is none."""
+    try:
+        return await answer(data)
+    except AnswerError as error:
+        return error
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from shared.bus.port import UnavailableError
+from shared.bus.port import AnswerError, UnavailableError
 from tests.contract.bus.stage import Stage
 
 
@@ -103,6 +103,19 @@ async def test_who_withdraws_is_asked_no_more_and_another_answers(bus_factory: S
     await two.respond("sluice.api.who", saying(b"two"))
     answers = [await client.request("sluice.api.who", b"", timeout_seconds=2.0) for _ in range(4)]
     assert answers == [b"two"] * 4
+
+
+async def test_a_question_that_cannot_be_answered_is_told_why(bus_factory: Stage) -> None:
+    server, client = bus_factory.bus("server"), bus_factory.bus("client")
+    await server.start()
+    await client.start()
+
+    async def answer(_data: bytes) -> bytes:
+        raise AnswerError("team-a may not be looked at", code=403)
+
+    await server.respond("sluice.api.secret", answer)
+    with pytest.raises(UnavailableError, match=r"sluice\.api\.secret: team-a may not be looked at"):
+        await client.request("sluice.api.secret", b"", timeout_seconds=20.0)
 
 
 async def test_a_request_that_nobody_answers_says_so(bus_factory: Stage) -> None:
