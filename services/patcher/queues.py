@@ -10,7 +10,7 @@ import structlog
 
 from services.patcher.mirror import Mirror
 from services.patcher.pace import Backlog, Load, Pace, keep_writing
-from services.patcher.status import Conditions
+from services.patcher.status import Conditions, timestamp
 from shared.bus.port import Bus, CaughtUp
 from shared.contracts import subjects
 from shared.contracts.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, Object
@@ -30,13 +30,26 @@ def status_of(obj: Object, queue: QueueStatus, *, at: datetime) -> Object:
     """The part of the status that is ours; what others put beside it stays."""
     conditions = Conditions.of(obj, at=at)
     conditions.set(ACTIVE, queue.active, queue.reason, queue.message)
+    used = {} if queue.consumed is None else {"fairSharing": _used(queue.consumed, queue)}
     return {
+        **used,
         "pendingWorkloads": queue.pending,
         "reservingWorkloads": queue.reserving,
         "admittedWorkloads": queue.admitted,
         "flavorsReservation": [_flavor(f, queue) for f in queue.reservation],
         "flavorsUsage": [_flavor(f, queue) for f in queue.usage],
         "conditions": conditions.items,
+    }
+
+
+def _used(consumed: dict[str, str], queue: QueueStatus) -> dict[str, Any]:
+    """Where quota reads it again after a restart, and whoever decides in its place."""
+    return {
+        "weightedShare": 0,
+        "admissionFairSharingStatus": {
+            "consumedResources": consumed,
+            "lastUpdate": timestamp(queue.consumed_at or queue.at),
+        },
     }
 
 

@@ -109,6 +109,9 @@ class Decider:
         self._taken = False
         """Some fact came since the last decision."""
 
+        self._samples = 0
+        """Of what LocalQueues used, those that were told."""
+
         self.last_term = 0
 
     @staticmethod
@@ -166,9 +169,10 @@ class Decider:
         """
         retold = [*self._follow(now)]
         decisions = self._engine.decide(translate.nanoseconds(now), admit=admit)
-        if (decisions or self._taken) and self._tell_at is None:
+        news = bool(decisions) or self._taken or self._engine.samples != self._samples
+        if news and self._tell_at is None:
             self._tell_at = now + timedelta(seconds=STATUS_SECONDS)
-        self._taken = False
+        self._taken, self._samples = False, self._engine.samples
         for decision in decisions:
             ident = (decision.cluster, decision.key)
             changed = self._lives.decided(ident, decision, now)

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 from services.quota.engine import QuotaEngine
 from services.quota.engine.tree import FlavorResource
 from services.quota.engine.views import QueueView, Used
+from services.quota.messages import instant
 from shared.contracts.quantities import format_amount
 from shared.contracts.queues import FlavorUsage, QueueStatus, ResourceUsage
 
 __all__ = ["standing"]
+
+MILLION: Final = 1_000_000
 
 READY = {
     "ClusterQueue": "Can admit new workloads",
@@ -52,7 +55,17 @@ def _status(
         reason=reason,
         message=message,
         at=now,
+        consumed=None if view.consumed is None else _consumed(view.consumed),
+        consumed_at=instant(view.sampled_at),
     )
+
+
+def _consumed(thousandths: Mapping[str, int]) -> dict[str, str]:
+    """Quantities; of what is counted by the thousand, nobody needs the fractions."""
+    return {
+        resource: f"{amount}m" if amount % 1000 and amount < MILLION else str(amount // 1000)
+        for resource, amount in thousandths.items()
+    }
 
 
 def _flavors(used: Mapping[FlavorResource, Used]) -> list[FlavorUsage]:

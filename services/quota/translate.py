@@ -6,7 +6,9 @@
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypedDict
+
+import structlog
 
 from services.quota.engine import facts
 from services.quota.engine.facts import Fact
@@ -30,7 +32,11 @@ __all__ = [
     "workload_changed",
 ]
 
+log = structlog.get_logger(__name__)
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_MILLION: Final = 1_000_000
 
 OUR_CONTROLLERS: Final = frozenset(
     {"kueue.x-k8s.io/multikueue", "sluicegate.dev/machines", "sluicegate.dev/window"}
@@ -145,7 +151,32 @@ def local_queue(cluster: str, obj: Object) -> facts.LocalQueueChanged:
         cluster_queue=target,
         stop=reader.word("spec.stopPolicy", _STOP, "None"),
         weight=reader.weight(),
+        **_consumed(obj),
     )
+
+
+class _Consumed(TypedDict, total=False):
+    consumed: dict[str, int]
+    consumed_at: int
+
+
+def _consumed(obj: Object) -> _Consumed:
+    """What of its use is recorded; nothing where that cannot be read, as for a new LocalQueue."""
+    sharing = (obj.get("status") or {}).get("fairSharing") or {}
+    recorded = sharing.get("admissionFairSharingStatus")
+    if not recorded:
+        return {}
+    try:
+        at = nanoseconds(datetime.fromisoformat(recorded["lastUpdate"]))
+        used = {
+            str(resource): parse_quantity(str(text)) // _MILLION
+            for resource, text in dict(recorded.get("consumedResources") or {}).items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        where = f"{obj['metadata'].get('namespace', '')}/{_name(obj)}"
+        log.warning("what a LocalQueue used is forgotten", queue=where, error=str(error))
+        return {}
+    return {"consumed": used, "consumed_at": at}
 
 
 def namespace(cluster: str, obj: Object) -> facts.NamespaceChanged:

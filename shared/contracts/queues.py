@@ -46,6 +46,12 @@ class QueueStatus(Message):
     usage: list[FlavorUsage] = []
     """Of those that are admitted."""
 
+    consumed: dict[str, str] | None = None
+    """What a LocalQueue used lately, older use counting less, where its queue goes by that."""
+
+    consumed_at: datetime | None = None
+    """Until when it is counted."""
+
     active: bool
     reason: str
     """Of the condition `Active`."""

@@ -51,6 +51,7 @@ from services.quota.engine.weighing import Weigher
 
 __all__ = ["Policy", "QuotaEngine"]
 
+NEVER: Final = 1 << 63
 QUIET_ROUNDS_MAX: Final = 18
 """Rounds in which only flavor scans go on: more than a group has flavors never helps."""
 
@@ -67,6 +68,11 @@ class QuotaEngine:
         self._intakes: dict[str, Intake] = {}
         self._pending: list[Decision] = []
         self._now = 0
+        self._sample_at: dict[str, int] = {}
+        """By cluster, when what LocalQueues used is sampled again; missing: at once."""
+
+        self.samples = 0
+        """How often that was looked at: whoever tells of it has something new."""
 
     def take(self, fact: Fact) -> None:
         """Note what became true. Decisions follow from `cycle` or `decide`."""
@@ -92,10 +98,12 @@ class QuotaEngine:
             case EvictionRequested():
                 intake.on_eviction(fact)
             case ClusterQueueChanged():
+                self._sample_at.pop(fact.cluster, None)
                 intake.on_cluster_queue(fact)
             case ClusterQueueGone():
                 intake.on_cluster_queue_gone(fact.name)
             case LocalQueueChanged():
+                self._sample_at.pop(fact.cluster, None)
                 intake.on_local_queue(fact)
             case LocalQueueGone():
                 intake.on_local_queue_gone(f"{fact.namespace}/{fact.name}")
@@ -168,8 +176,9 @@ class QuotaEngine:
         return list(self._shards.values())
 
     def next_at(self) -> int | None:
-        """When `decide` should be called even if no fact comes: a back-off ends."""
+        """When `decide` should be called even if no fact comes: a back-off ends, a sample is due."""
         times = [shard.timers[0][0] for shard in self._shards.values() if shard.timers]
+        times += [at for at in self._sample_at.values() if at != NEVER]
         return min(times, default=None)
 
     # Questions -------------------------------------------------------------------------------
@@ -229,7 +238,7 @@ class QuotaEngine:
         if shard.stale:
             rebuild(shard)
         if self._policy.resource_weights is not None:
-            sample(shard, self._policy, now)
+            self._sample(shard, now)
         while shard.timers and shard.timers[0][0] <= now:
             _, key, _ = heappop(shard.timers)
             w = shard.workloads.get(key)
@@ -238,6 +247,12 @@ class QuotaEngine:
             if w.requeue_at is None or w.requeue_at <= now:
                 shard.dirty[w.queue.node.tree.key] = None
                 enqueue(w.queue, w)
+
+    def _sample(self, shard: Shard, now: int) -> None:
+        if now >= self._sample_at.get(shard.name, now):
+            at = sample(shard, self._policy, now)
+            self._sample_at[shard.name] = NEVER if at is None else at
+            self.samples += 1
 
     def _round(self, shard: Shard, tree: Tree, now: int) -> bool:
         """Run one round; whether another one could bring more."""

@@ -170,7 +170,10 @@ class LocalQueueChanged:
     stop: StopPolicy = "None"
     weight: int = WEIGHT_ONE
     consumed: Mapping[str, int] | None = None
-    """Decayed usage that its status recorded, in thousandths of the unit; for a restart."""
+    """Decayed usage that its status recorded, in thousandths of the unit; for a restart. None: none."""
+
+    consumed_at: int | None = None
+    """Nanoseconds of the sample that was recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

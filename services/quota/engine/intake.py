@@ -1,5 +1,6 @@
 """How each fact changes what is known. A repeated fact changes nothing; a late one is ignored."""
 
+from dataclasses import replace
 from heapq import heappush
 from typing import Final
 
@@ -30,6 +31,7 @@ from services.quota.engine.holding import (
     recount,
     weigh_checks,
 )
+from services.quota.engine.local_usage import restore
 from services.quota.engine.queues import enqueue, leave, park, reorder
 from services.quota.engine.state import (
     ClusterQueue,
@@ -119,11 +121,12 @@ class Intake:
         """A LocalQueue is new or changed."""
         key = f"{fact.namespace}/{fact.name}"
         lq = self._local_queue(key)
+        restore(lq, fact)
+        # What it used changes with each sample, and nothing depends on the record of it.
+        fact = replace(fact, consumed=None, consumed_at=None)
         if lq.fact == fact:
             return
         lq.fact = fact
-        if fact.consumed and not lq.consumed:
-            lq.consumed = {r: amount / 1000 for r, amount in fact.consumed.items()}
         self._place_all(lq)
         holders = {k: w for k, w in lq.members.items() if w.place is Place.HOLDING}
         self._stop_holders(holders, fact.stop, "LocalQueueStopped", "The LocalQueue")

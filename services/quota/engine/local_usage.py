@@ -8,10 +8,10 @@ LocalQueue cannot rush in between.
 from math import inf
 
 from services.quota.engine.entry import Policy
-from services.quota.engine.facts import Key
+from services.quota.engine.facts import Key, LocalQueueChanged
 from services.quota.engine.state import LocalQueue, Place, Shard, Workload
 
-__all__ = ["charge", "sample", "usage_by_queue"]
+__all__ = ["charge", "restore", "sample", "usage_by_queue"]
 
 
 def _decay(elapsed: int, half_life: int) -> float:
@@ -45,13 +45,27 @@ def _usage_based(shard: Shard) -> list[LocalQueue]:
     ]
 
 
-def sample(shard: Shard, policy: Policy, now: int) -> None:
-    """Take a sample of every LocalQueue whose last one is old enough."""
+def restore(lq: LocalQueue, fact: LocalQueueChanged) -> None:
+    """Take over what was recorded of it, unless its use is known from here."""
+    if fact.consumed is None or fact.consumed_at is None or lq.sampled_at is not None:
+        return
+    lq.consumed = {r: amount / 1000 for r, amount in fact.consumed.items()}
+    lq.sampled_at = fact.consumed_at
+    lq.restored = True
+
+
+def sample(shard: Shard, policy: Policy, now: int) -> int | None:
+    """Take a sample of every LocalQueue whose last one is old enough; return when the next is due."""
+    due = []
     for lq in _usage_based(shard):
         if lq.sampled_at is None:
             lq.sampled_at = now
+        if lq.restored:
+            lq.restored = False
+            _charge_since(lq, policy, lq.sampled_at)
         elapsed = now - lq.sampled_at
         if elapsed < policy.sampling_interval:
+            due.append(lq.sampled_at + policy.sampling_interval)
             continue
         forgotten = _decay(elapsed, policy.half_life)
         current = _current(lq)
@@ -61,16 +75,28 @@ def sample(shard: Shard, policy: Policy, now: int) -> None:
         }
         lq.penalty.clear()
         lq.sampled_at = now
+        due.append(now + policy.sampling_interval)
+    return min(due, default=None)
 
 
 def charge(shard: Shard, policy: Policy, w: Workload) -> None:
     """It was admitted just now: count it before the next sample does."""
     lq = shard.local_queues.get(w.lq)
-    if lq is None:
-        return
+    if lq is not None:
+        _charge(lq, policy, w)
+
+
+def _charge(lq: LocalQueue, policy: Policy, w: Workload) -> None:
     part = _decay(policy.sampling_interval, policy.half_life)
     for (_, resource), amount in w.usage.items():
         lq.penalty[resource] = lq.penalty.get(resource, 0.0) + part * _units(resource, amount)
+
+
+def _charge_since(lq: LocalQueue, policy: Policy, since: int) -> None:
+    """Penalties are not recorded: whoever was admitted after the sample has one."""
+    for w in lq.members.values():
+        if w.place is Place.HOLDING and w.reserved_at > since:
+            _charge(lq, policy, w)
 
 
 def usage_by_queue(shard: Shard, policy: Policy) -> dict[Key, float]:

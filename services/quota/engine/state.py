@@ -376,7 +376,7 @@ class ClusterQueue:
 class LocalQueue:
     """A LocalQueue and the workloads that name it."""
 
-    __slots__ = ("consumed", "fact", "key", "members", "penalty", "sampled_at")
+    __slots__ = ("consumed", "fact", "key", "members", "penalty", "restored", "sampled_at")
 
     def __init__(self, key: Key) -> None:
         self.key = key
@@ -386,6 +386,8 @@ class LocalQueue:
         self.consumed: dict[str, float] = {}
         self.penalty: dict[str, float] = {}
         self.sampled_at: int | None = None
+        self.restored = False
+        """What it consumed is from a record, and what was admitted since has to be charged anew."""
 
     @property
     def weight(self) -> float:

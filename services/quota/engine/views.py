@@ -54,6 +54,12 @@ class QueueView:
     share: int = 0
     """`weightedShare` under fair sharing."""
 
+    consumed: Mapping[str, int] | None = None
+    """What a LocalQueue used lately, in thousandths; None where that does not matter."""
+
+    sampled_at: int | None = None
+    """Nanoseconds until which it is counted."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
@@ -110,6 +116,10 @@ def local_queue_view(shard: Shard, lq: LocalQueue) -> QueueView:
         reservation=_used(holders, frs, borrows=False),
         usage=_used([w for w in holders if w.admitted], frs, borrows=False),
         inactive=inactive,
+        consumed=None
+        if lq.sampled_at is None
+        else {r: round(amount * 1000) for r, amount in lq.consumed.items()},
+        sampled_at=lq.sampled_at,
     )
 
 

@@ -1,0 +1,173 @@
+"""What LocalQueues used lately decides who goes first; a restart must not forget it."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from services.quota.engine import Policy
+from services.quota.engine.views import QueueView
+from services.quota.standing import standing
+from services.quota.translate import local_queue
+from tests.unit.quota.builders import (
+    CLUSTER,
+    SECOND,
+    Bench,
+    admitted,
+    finished,
+    held,
+    local,
+    queue,
+    slots,
+    work,
+)
+
+HOUR = 3600 * SECOND
+MINUTE = 60 * SECOND
+POLICY = Policy(resource_weights={}, half_life=HOUR, sampling_interval=MINUTE)
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def bench(*facts: Any) -> Bench:
+    """One queue of one slot, reached by the LocalQueues `q` and `other`."""
+    return Bench(queue("q", slots(1), usage_based=True), *facts, policy=POLICY)
+
+
+def view(bench: Bench, name: str) -> QueueView:
+    found = bench.engine.local_queue(CLUSTER, f"ns/{name}")
+    assert found is not None
+    return found
+
+
+def slot_used(bench: Bench) -> int:
+    """Thousandths."""
+    return (view(bench, "q").consumed or {})["slot"]
+
+
+def tick(bench: Bench) -> None:
+    """Wait as the service does: until the engine asks to be called."""
+    at = bench.engine.next_at()
+    assert at is not None
+    bench.now = at
+    bench.engine.decide(at)
+
+
+def test_use_is_sampled_though_nothing_else_happens() -> None:
+    one = bench()
+    one.decide(work("w1"))
+    for _ in range(60):
+        tick(one)
+    assert slot_used(one) == pytest.approx(500, abs=5), "half of a slot after a half-life"
+    one.decide(finished("w1"))
+    for _ in range(60):
+        tick(one)
+    assert slot_used(one) == pytest.approx(250, abs=5)
+
+
+def test_who_has_no_use_for_samples_is_not_called_for_them() -> None:
+    assert Bench(queue("q", slots(1)), policy=POLICY).decide() == []
+    idle = Bench(queue("q", slots(1)), policy=POLICY)
+    idle.decide(work("w1"))
+    assert idle.engine.next_at() is None
+
+
+def test_after_a_restart_who_used_more_still_goes_last() -> None:
+    before = bench(local("other", "q"))
+    before.decide(work("w1"))
+    for _ in range(60):
+        tick(before)
+    seen = view(before, "q")
+
+    recorded = local("q", consumed=seen.consumed, consumed_at=seen.sampled_at)
+    for facts, first in (([recorded], "w3"), ([local("q")], "w2")):
+        after = bench(*facts, local("other", "q"))
+        after.now = before.now
+        assert admitted(after.decide(work("w2"), work("w3", to="other"))) == [first]
+
+
+def test_what_was_admitted_after_the_record_is_charged_once_more() -> None:
+    at = 1_000 * SECOND
+    record = local("q", consumed={}, consumed_at=at)
+    one = bench(record, local("other", "q", consumed={}, consumed_at=at))
+    one.decide(replace(held("w1"), at=at + SECOND), work("w1"), work("w2"), work("w3", to="other"))
+    assert admitted(one.decide(finished("w1"))) == ["w3"]
+    elder = bench(record, local("other", "q", consumed={}, consumed_at=at))
+    elder.decide(
+        replace(held("w1"), at=at - SECOND), work("w1"), work("w2"), work("w3", to="other")
+    )
+    assert admitted(elder.decide(finished("w1"))) == ["w2"]
+
+
+def test_a_record_that_comes_back_later_changes_nothing() -> None:
+    one = bench()
+    one.decide(work("w1"))
+    tick(one)
+    known = view(one, "q")
+    one.decide(local("q", consumed={"slot": 9_000}, consumed_at=one.now - HOUR))
+    assert view(one, "q") == known
+
+
+def test_a_record_wakes_nobody() -> None:
+    one = bench()
+    one.decide(work("w1"), work("w2"))
+    one.take(local("q", consumed={"slot": 1}, consumed_at=one.now))
+    assert not one.engine.busy
+
+
+def test_the_status_of_a_queue_says_what_is_read_from_it_again() -> None:
+    one = bench()
+    one.decide(work("w1"))
+    for _ in range(60):
+        tick(one)
+    [said] = [s for s in standing(one.engine, CLUSTER, NOON) if s.kind == "LocalQueue"]
+    assert said.consumed is not None
+    assert said.consumed_at is not None
+    sharing = {
+        "weightedShare": 0,
+        "admissionFairSharingStatus": {
+            "consumedResources": said.consumed,
+            "lastUpdate": said.consumed_at.isoformat(),
+        },
+    }
+    fact = local_queue(CLUSTER, obj(status={"fairSharing": sharing}))
+    seen = view(one, "q")
+    assert (fact.consumed, fact.consumed_at) == (seen.consumed, seen.sampled_at)
+
+
+def obj(**more: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "q", "namespace": "ns"},
+        "spec": {"clusterQueue": "q"},
+        **more,
+    }
+
+
+UNREADABLE: dict[str, Any] = {
+    "no time": {"consumedResources": {"cpu": "1"}},
+    "no quantity": {"consumedResources": {"cpu": "much"}, "lastUpdate": "2026-01-01T00:00:00Z"},
+    "no map": {"consumedResources": ["cpu"], "lastUpdate": "2026-01-01T00:00:00Z"},
+    "no time that is one": {"consumedResources": {}, "lastUpdate": "yesterday"},
+    "not a record at all": "much",
+}
+
+
+@pytest.mark.parametrize("record", UNREADABLE.values(), ids=list(UNREADABLE))
+def test_a_record_that_cannot_be_read_is_forgotten_and_keeps_no_queue_out(record: Any) -> None:
+    status = {"fairSharing": {"admissionFairSharingStatus": record}}
+    assert local_queue(CLUSTER, obj(status=status)) == local_queue(CLUSTER, obj())
+
+
+def test_a_record_of_a_larger_quantity_is_read_as_it_is_written() -> None:
+    status = {
+        "fairSharing": {
+            "admissionFairSharingStatus": {
+                "consumedResources": {"cpu": "1500m", "memory": "1Gi"},
+                "lastUpdate": "1970-01-01T00:01:00Z",
+            }
+        }
+    }
+    fact = local_queue(CLUSTER, obj(status=status))
+    assert fact == replace(
+        fact, consumed={"cpu": 1500, "memory": 1024**3 * 1000}, consumed_at=60 * SECOND
+    )
