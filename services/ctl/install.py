@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from services.ctl.definitions import apply_definitions
+from services.ctl.dev_spokes import hub_manifests
 from services.ctl.errors import CommandError, Exit
 from services.ctl.manifests import apply_manifest, apply_manifests, load_manifests
 from services.ctl.webhook import webhook_manifest
@@ -20,23 +22,28 @@ async def install(
     *,
     kubeconfig: Path | None,
     manifests: Sequence[Path],
+    spokes: int = 0,
+    definitions: bool = False,
     webhook_url: str | None,
     authority: Path | None,
     wait_seconds: float,
 ) -> list[str]:
     """Apply manifests, and register the webhook at `webhook_url`; say what was applied.
 
-    Waits for the API server and for the classifier's CA file. Raises `CommandError`.
+    `spokes`: also what the hub of so many needs. `definitions`: first of all those of our kinds that
+    are missing. Waits for the API server and for the classifier's CA file. Raises `CommandError`.
     """
-    documents = load_manifests(manifests)
+    documents = load_manifests(manifests) + (hub_manifests(spokes) if spokes else [])
     kube = HttpKube.from_kubeconfig(None if kubeconfig is None else str(kubeconfig))
-    done = []
+    done: list[str] = []
     try:
         async with asyncio.timeout(wait_seconds):
             await _until_served(kube)
+            if definitions:
+                await apply_definitions(kube, done.append)
             await apply_manifests(kube, documents)
             done += [document.title for document in documents]
-            if webhook_url is not None:
+            if webhook_url:
                 certificate = await _authority(authority)
                 manifest = webhook_manifest(url=webhook_url, authority=certificate)
                 await apply_manifest(kube, manifest)

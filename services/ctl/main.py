@@ -216,6 +216,12 @@ def install(
     kubeconfig: Annotated[
         Path | None, typer.Option(help="The cluster; default: the service account of the pod.")
     ] = None,
+    spokes: Annotated[
+        int, typer.Option(min=0, max=20, help="Apply what the hub of so many spokes needs.")
+    ] = 0,
+    definitions: Annotated[
+        bool, typer.Option("--definitions", help="Apply the definitions of kinds that are missing.")
+    ] = False,
     webhook_url: Annotated[
         str | None, typer.Option(help="Where the classifier answers: registers it there.")
     ] = None,
@@ -233,6 +239,8 @@ def install(
         install_all(
             kubeconfig=kubeconfig,
             manifests=manifests or [],
+            spokes=spokes,
+            definitions=definitions,
             webhook_url=webhook_url,
             authority=authority,
             wait_seconds=wait_seconds,
