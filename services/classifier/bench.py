@@ -23,6 +23,7 @@ from services.classifier.rules import RulesHolder
 from services.classifier.webhook import PIPELINE_RUN_PATH, webhook_app
 from services.classifier.webhook_server import WebhookServer
 from shared.runtime.certificates import CertificateFolder
+from shared.runtime.loop import run
 
 __all__ = ["main"]
 
@@ -206,7 +207,7 @@ def main() -> int:
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve is not None:
-        asyncio.run(_serve(options.serve, options.config))
+        run(_serve(options.serve, options.config))
         return 0
     return asyncio.run(_measure(options.config, options.rate, options.seconds))
 

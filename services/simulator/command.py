@@ -11,6 +11,7 @@ from services.simulator.app import Simulator
 from services.simulator.http.server import HOST
 from services.simulator.journal import JournalError
 from services.simulator.manifests import ManifestError, apply_all, read_folder
+from shared.runtime.loop import run
 
 __all__ = ["main"]
 
@@ -82,6 +83,6 @@ def main() -> None:
     """Serve until SIGINT or SIGTERM."""
     with suppress(KeyboardInterrupt):
         try:
-            asyncio.run(_run(_arguments()))
+            run(_run(_arguments()))
         except (JournalError, ManifestError, OSError) as error:
             sys.exit(f"simulator: {error}")

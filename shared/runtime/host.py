@@ -13,6 +13,7 @@ import structlog
 from shared.bus.nats_bus import NatsBus
 from shared.bus.port import Bus
 from shared.runtime.health import HealthServer
+from shared.runtime.loop import run
 from shared.settings.base import ServiceSettings
 from shared.telemetry.logging import configure_logging
 from shared.telemetry.tracing import NO_TRACING, OtlpTracing, Tracing
@@ -63,7 +64,7 @@ def run_service(
     configure_logging(service=name, level=settings.log_level, format_=settings.log_format)
     _collect_garbage_seldom()
     try:
-        return asyncio.run(_host(name, settings, build, ready_without_bus=ready_without_bus))
+        return run(_host(name, settings, build, ready_without_bus=ready_without_bus))
     except KeyboardInterrupt:
         return 0
 
