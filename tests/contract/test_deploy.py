@@ -50,6 +50,8 @@ def compose() -> Json:
 
 def test_compose_runs_every_service_with_variables_that_it_reads() -> None:
     for name, service in compose().items():
+        if not service["image"].startswith("sluicegate:"):
+            continue  # Others read their own.
         for variable in service.get("environment") or {}:
             assert variable in ANYBODYS, f"{name}: nobody reads {variable}"
     assert {service.value for service in SERVICES} <= compose().keys()
