@@ -16,6 +16,7 @@ from shared.bus.api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, ApiError, call
 from shared.bus.headers import log_sequence
 from shared.bus.port import UnavailableError
 from shared.bus.streams import VIEW_SUFFIX, Catalogue, load, view_of
+from shared.settings.access import OPEN, Access
 
 __all__ = ["Change", "Report", "apply", "apply_at", "check"]
 
@@ -75,7 +76,7 @@ async def apply(
     return Report(changes=tuple(changes))
 
 
-async def apply_at(url: str, *, rebuild: Collection[str] = ()) -> Report:
+async def apply_at(url: str, *, rebuild: Collection[str] = (), access: Access = OPEN) -> Report:
     """Connect to `url`, `apply`, disconnect. Raises `UnavailableError` where nobody answers."""
     try:
         nc = await nats.connect(
@@ -87,6 +88,7 @@ async def apply_at(url: str, *, rebuild: Collection[str] = ()) -> Report:
             error_cb=_silent,
             connect_timeout=CONNECT_SECONDS,
             name="sluice bus apply",
+            **access.options(),
         )
     except (OSError, NatsError, ValueError) as error:
         raise UnavailableError(f"cannot connect: {error!r}") from error
@@ -100,8 +102,12 @@ async def _silent(_error: Exception) -> None:
     """The last error is raised, in one sentence."""
 
 
-async def check(nc: Client, *, catalogue: Catalogue | None = None) -> list[str]:
+async def check(
+    nc: Client, *, catalogue: Catalogue | None = None, views: Collection[str] | None = None
+) -> list[str]:
     """Everything that is not as declared, as sentences; empty: all is well.
+
+    `views`: the logs whose views may be looked into; None: all of them.
 
     Raises `UnavailableError` where JetStream does not answer.
     """
@@ -113,7 +119,10 @@ async def check(nc: Client, *, catalogue: Catalogue | None = None) -> list[str]:
             continue
         if drift := _drift(config, found["config"], replicas=None):
             problems.append(f"stream {name} is not as declared ({drift}): {HOW}")
-        if name.endswith(VIEW_SUFFIX) and (ahead := await _ahead(nc, name)):
+        if not name.endswith(VIEW_SUFFIX):
+            continue
+        looked = views is None or name.removesuffix(VIEW_SUFFIX) in views
+        if looked and (ahead := await _ahead(nc, name)):
             problems.append(ahead)
     return problems
 

@@ -7,18 +7,20 @@ of ours is made here; `tests/architecture` fails where one is not.
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from ssl import SSLContext
+from typing import Any, Final
 
 import structlog
 from faststream import AckPolicy
 from faststream.nats import NatsBroker
-from faststream.nats.security import NatsCredentials
+from faststream.nats.security import NatsCredentials, NatsNKey, NatsSecurity
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from shared.bus.gathering import gather_writes
 from shared.bus.headers import parse_block
+from shared.settings.access import OPEN, Access
 
 __all__ = ["Connection", "make_broker"]
 
@@ -42,14 +44,14 @@ Hook = Callable[[], Awaitable[None]]
 
 def make_broker(
     url: str = "nats://127.0.0.1:4222",
-    *,
-    credentials: str | None = None,
+    options: Mapping[str, Any] | None = None,
     **callbacks: Hook | None,
 ) -> NatsBroker:
     """Build a broker with the policy for everyone: explicit acks, endless reconnection, no log.
 
-    Opens no connection. `credentials` is the path of a credentials file.
+    Opens no connection. `options` are those of an `Access`.
     """
+    options = options or {}
     return NatsBroker(
         [part.strip() for part in url.split(",")],
         ack_policy=AckPolicy.MANUAL,
@@ -59,7 +61,8 @@ def make_broker(
         ping_interval=PING_SECONDS,
         pending_size=PENDING_BYTES,
         graceful_timeout=GRACEFUL_SECONDS,
-        security=None if credentials is None else NatsCredentials(credentials),
+        security=_security(options),
+        **({"inbox_prefix": options["inbox_prefix"]} if "inbox_prefix" in options else {}),
         logger=None,
         # Handlers take the raw delivery: nothing to inject, nothing to convert.
         apply_types=False,
@@ -70,20 +73,33 @@ def make_broker(
     )
 
 
+def _security(options: Mapping[str, Any]) -> NatsSecurity | None:
+    """The same options in FastStream's words."""
+    context = options.get("tls")
+    if "nkeys_seed_str" in options:
+        return NatsNKey.from_seed(options["nkeys_seed_str"], ssl_context=context)
+    if "user_credentials" in options:
+        return NatsCredentials(options["user_credentials"], ssl_context=context)
+    return None if context is None else NatsSecurity(ssl_context=context)
+
+
 class Connection:
     """One connection that comes back for as long as it takes, and tells who depends on it.
 
     `epoch` counts the times that it was lost: whoever saw another value then must ask anew.
     """
 
-    def __init__(self, *, url: str, name: str, credentials: str | None = None) -> None:
+    def __init__(self, *, url: str, name: str, access: Access = OPEN) -> None:
+        self._access = access
+        options = access.options()
+        self._tls: SSLContext | None = options.get("tls")
         self.url = without_secrets(url)
         """For people: without user and password."""
 
         self.name = name
         self.broker = make_broker(
             url,
-            credentials=credentials,
+            options,
             error_cb=self._on_error,  # type: ignore[arg-type]  # takes the error
             disconnected_cb=self._on_disconnected,
             reconnected_cb=self._on_reconnected,
@@ -184,6 +200,7 @@ class Connection:
 
     async def _on_disconnected(self) -> None:
         self._left()
+        self._show_again()
         if self._nc is not None and not self._closing:
             # What nats-py has not sent yet would be sent first after the reconnection, before
             # what was lost on the way: an older state would overtake a newer one. Publisher,
@@ -191,6 +208,15 @@ class Connection:
             self._nc._pending.clear()  # noqa: SLF001  # there is no public way
             self._nc._pending_data_size = 0  # noqa: SLF001
             log.warning("connection to NATS lost; trying again", url=self.url)
+
+    def _show_again(self) -> None:
+        """A certificate is renewed in its file; the context had read the former one."""
+        if self._tls is None:
+            return
+        try:
+            self._access.show(self._tls)
+        except ValueError as error:
+            log.warning("the certificate for NATS cannot be read again", error=str(error))
 
     async def _on_reconnected(self) -> None:
         log.info("connected to NATS again", url=self.url)

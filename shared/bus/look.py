@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from shared.settings.access import OPEN, Access
+
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
@@ -67,7 +69,7 @@ class Seen:
 
 
 @asynccontextmanager
-async def looking(url: str, *, credentials: str | None = None) -> AsyncIterator["Look"]:
+async def looking(url: str, *, access: Access = OPEN) -> AsyncIterator["Look"]:
     """Connect once, without trying again. Raises `SilentError` where nobody answers."""
     # nats-py needs aiohttp only for websockets, and importing it costs 100 ms.
     borrowed = "aiohttp" not in sys.modules and not url.startswith(("ws://", "wss://"))
@@ -87,7 +89,10 @@ async def looking(url: str, *, credentials: str | None = None) -> AsyncIterator[
         met[:] = [error]
 
     nc = Client()
-    options: Json = {"user_credentials": credentials} if credentials else {}
+    try:
+        options = access.options()
+    except ValueError as error:
+        raise LookError(str(error)) from error
     try:
         await nc.connect(
             [part.strip() for part in url.split(",")],

@@ -1,25 +1,101 @@
-"""What a spoke may do on the bus: from `deploy/nats/permissions.yaml` to the server's configuration."""
+"""Who may do what on the bus: from `deploy/nats/permissions.yaml` to configuration of nats-server.
 
+The file speaks of what a service does (writes, reads, works, …); here is which requests of JetStream that
+takes. A user of ours proves itself with an nkey: the server's configuration holds public keys only.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from shared.bus.streams import DATA, view_of
+from shared.bus.streams import DATA, LEASES, OBJECTS, Catalogue, CatalogueError, load, view_of
 from shared.contracts import subjects
+from shared.settings.access import inbox_of
 
-__all__ = ["PERMISSIONS_FILE", "Permissions", "spoke_permissions"]
+__all__ = [
+    "PERMISSIONS_FILE",
+    "PUBLIC",
+    "Permissions",
+    "Rights",
+    "permissions",
+    "reads_of",
+    "rights_of",
+    "server_configuration",
+    "spoke_permissions",
+]
 
 PERMISSIONS_FILE: Final = DATA / "permissions.yaml"
+PUBLIC: Final = ("$JS.API.STREAM.INFO.*",)
+"""What everybody may ask: each service checks how the streams are declared when it starts."""
 
-_READING: Final = (
-    "$JS.API.CONSUMER.CREATE.{stream}.>",
+HUB: Final = "hub"
+RESPONSE: Final = "{ max: 1, ttl: 5m }"
+"""Whoever answers requests may publish once to where each of them says, for as long as anybody waits."""
+
+_LOOKS: Final = (
+    "$JS.API.CONSUMER.CREATE.{stream}.*",
     "$JS.API.CONSUMER.INFO.{stream}.*",
     "$JS.API.CONSUMER.DELETE.{stream}.*",
     "$JS.API.CONSUMER.MSG.NEXT.{stream}.*",
 )
-"""Requests by which a stream is looked at and read. None of them changes what it keeps."""
+_PULLS: Final = (
+    "$JS.API.CONSUMER.CREATE.{stream}.{durable}",
+    "$JS.API.CONSUMER.INFO.{stream}.{durable}",
+    "$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}",
+    "$JS.ACK.{stream}.{durable}.>",
+    # With domain and account, as newer servers have it.
+    "$JS.ACK.*.*.{stream}.{durable}.>",
+)
+_NOT_OURS: Final = (
+    "$JS.API.CONSUMER.CREATE.{stream}.{durable}",
+    "$JS.API.CONSUMER.DELETE.{stream}.{durable}",
+    "$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}",
+)
+"""Whoever pulls for another's durable takes its work away, whoever deletes it makes it begin again."""
+
+
+class Rights(BaseModel):
+    """What one user does, in the words of the file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    writes: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    replays: Literal["all"] | None = None
+    """Reads the logs too, not only their views."""
+
+    works: Mapping[str, tuple[str, ...]] = {}
+    purges: tuple[str, ...] = ()
+    leases: tuple[str, ...] = ()
+    bodies: Literal["keep", "read"] | None = None
+    answers: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()
+    listens: tuple[str, ...] = ()
+    api: tuple[str, ...] = ()
+    """Requests below `$JS.API`, for people."""
+
+    everything: bool = False
+
+    def for_cluster(self, cluster: str) -> "Rights":
+        """With the name filled in. Raises ValueError for a name that is none."""
+        token = subjects.encode(cluster)
+        if token == subjects.NONE or token.startswith("="):
+            raise ValueError(f"{cluster!r} is no name of a cluster")
+        text = self.model_dump_json().replace("{cluster}", token)
+        return Rights.model_validate_json(text)
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    services: dict[str, Rights]
+    spoke: Rights
+    people: dict[str, Rights]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,30 +104,151 @@ class Permissions:
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
+    never: tuple[str, ...] = ()
+    """Subjects that it may not publish to although a wildcard of `publish` covers them."""
+
+    responds: bool = False
+    """Whether it may publish to where a request wants its answer."""
 
     def server_configuration(self) -> str:
         """As the server's configuration has it, below `permissions`."""
-        lines = []
-        for name, allowed in (("publish", self.publish), ("subscribe", self.subscribe)):
-            lines += [f"{name}: {{ allow: [", *(f'  "{subject}"' for subject in allowed), "] }"]
+        lines = ["publish: {", *_listed("allow", self.publish)]
+        lines += _listed("deny", self.never) if self.never else []
+        lines += ["}", "subscribe: {", *_listed("allow", self.subscribe), "}"]
+        if self.responds:
+            lines.append(f"allow_responses: {RESPONSE}")
         return "\n".join(lines)
+
+
+def _listed(what: str, allowed: tuple[str, ...]) -> list[str]:
+    return [f"  {what}: [", *(f'    "{subject}"' for subject in allowed), "  ]"]
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path) -> _File:
+    try:
+        return _File.model_validate(yaml.safe_load(path.read_text()))
+    except (OSError, yaml.YAMLError, ValidationError) as error:
+        raise CatalogueError(path, error) from error
+
+
+def rights_of(
+    *, spokes: Collection[str] = (), cluster: str = HUB, path: Path = PERMISSIONS_FILE
+) -> dict[str, Rights]:
+    """Name of each user to what it does. A spoke's user has the spoke's name, before it ``spoke-``.
+
+    Raises `CatalogueError` for a file that is not as it must be, ValueError for a name that is none.
+    """
+    file = _read(path)
+    users = {name: rights.for_cluster(cluster) for name, rights in file.services.items()}
+    users |= {name: rights.for_cluster(cluster) for name, rights in file.people.items()}
+    for spoke in spokes:
+        if spoke == cluster:
+            raise ValueError(f"{spoke!r} is the cluster itself, and no spoke of it")
+        users[f"spoke-{spoke}"] = file.spoke.for_cluster(spoke)
+    return users
+
+
+def reads_of(service: str, *, path: Path = PERMISSIONS_FILE) -> tuple[str, ...] | None:
+    """Logs that a service may look into; None for a program that the file does not know."""
+    rights = _read(path).services.get(service)
+    return None if rights is None else rights.reads
+
+
+def permissions(
+    users: Mapping[str, Rights],
+    *,
+    keys: Mapping[str, str] | None = None,
+    catalogue: Catalogue | None = None,
+) -> dict[str, Permissions]:
+    """What each user may publish and hear. `keys`: its public key, for its inbox; without: any inbox."""
+    logs = (catalogue or load()).logs
+    owners = [
+        (view_of(log), durable)
+        for rights in users.values()
+        for log, names in rights.works.items()
+        for durable in names
+    ]
+    found = {}
+    for name, rights in users.items():
+        inbox = f"{inbox_of((keys or {}).get(name))}.>"
+        if rights.everything:
+            found[name] = Permissions(publish=(">",), subscribe=(">",))
+            continue
+        writes = [
+            log
+            for log, each in logs.items()
+            if any(_under(subject, each.subjects) for subject in rights.writes)
+        ]
+        found[name] = Permissions(
+            publish=tuple(dict.fromkeys(_publish(rights, writes))),
+            subscribe=tuple(
+                dict.fromkeys([inbox, *rights.answers, *rights.listens, *_leases(rights)])
+            ),
+            never=tuple(dict.fromkeys(_never(rights, owners))),
+            responds=bool(rights.answers),
+        )
+    return found
+
+
+def _publish(rights: Rights, writes: list[str]) -> Iterator[str]:
+    yield from rights.writes
+    yield from _leases(rights)
+    yield from rights.asks
+    yield from PUBLIC
+    yield from (f"$JS.API.{what}" for what in rights.api)
+    if rights.leases:
+        yield f"$JS.API.STREAM.MSG.GET.{LEASES}"
+    for log in writes:
+        # After a lost acknowledgement a fenced publisher looks what is there.
+        yield f"$JS.API.STREAM.MSG.GET.{log}"
+    for log in rights.reads:
+        for stream in (view_of(log), log):
+            yield f"$JS.API.STREAM.MSG.GET.{stream}"
+            if stream != log or rights.replays:
+                yield from (subject.format(stream=stream) for subject in _LOOKS)
+    for log, durables in rights.works.items():
+        for durable in durables:
+            yield from (subject.format(stream=view_of(log), durable=durable) for subject in _PULLS)
+    for log in rights.purges:
+        yield f"$JS.API.STREAM.PURGE.{view_of(log)}"
+    if rights.bodies:
+        yield f"$JS.API.STREAM.MSG.GET.OBJ_{OBJECTS}"
+    if rights.bodies == "keep":
+        yield from (f"$O.{OBJECTS}.C.>", f"$O.{OBJECTS}.M.>", f"$JS.API.STREAM.PURGE.OBJ_{OBJECTS}")
+
+
+def _leases(rights: Rights) -> list[str]:
+    return [subjects.join("lease", name) for name in rights.leases]
+
+
+def _never(rights: Rights, owners: list[tuple[str, str]]) -> Iterator[str]:
+    reads = {view_of(log) for log in rights.reads}
+    own = {(view_of(log), durable) for log, names in rights.works.items() for durable in names}
+    for stream, durable in owners:
+        if stream in reads and (stream, durable) not in own:
+            yield from (subject.format(stream=stream, durable=durable) for subject in _NOT_OURS)
+
+
+def _under(subject: str, filters: list[str]) -> bool:
+    """Whether a log with these subjects takes what is published to `subject`."""
+    return any(subject.split(".")[:2] == one.split(".")[:2] for one in filters)
+
+
+def server_configuration(users: Mapping[str, Permissions], keys: Mapping[str, str]) -> str:
+    """All users, as an `authorization` block that `server.conf` includes. Raises KeyError without a key.
+
+    They are users of the one global account: streams that are there already stay theirs.
+    """
+    blocks = []
+    for name, allowed in users.items():
+        lines = [f"# {name}", "{", f"  nkey: {keys[name]}", "  permissions: {"]
+        lines += [f"    {line}" for line in allowed.server_configuration().splitlines()]
+        blocks += [f"    {line}" for line in (*lines, "  }", "}")]
+    head = "# Made by `sluice bus permissions`: change deploy/nats/permissions.yaml, and make it again."
+    return "\n".join([head, "authorization {", "  users: [", *blocks, "  ]", "}", ""])
 
 
 def spoke_permissions(spoke: str, *, path: Path = PERMISSIONS_FILE) -> Permissions:
     """What the watcher and the patcher of one spoke need. Raises ValueError for a name that is none."""
-    token = subjects.encode(spoke)
-    if token == subjects.NONE or token.startswith("="):
-        raise ValueError(f"{spoke!r} is no name of a cluster")
-    document = yaml.safe_load(path.read_text())["spoke"]
-    reads = [stream for log in document["reads"] for stream in (log, view_of(log))]
-    reading = [
-        subject.format(stream=stream)
-        for stream in reads
-        if stream != view_of("LEASES")
-        for subject in _READING
-    ]
-    own = [subject.replace("{spoke}", token) for subject in document["publish"]]
-    return Permissions(
-        publish=(*own, *reading),
-        subscribe=tuple(s.replace("{spoke}", token) for s in document["subscribe"]),
-    )
+    return permissions(rights_of(spokes=(spoke,), path=path))[f"spoke-{spoke}"]

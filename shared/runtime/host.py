@@ -11,6 +11,7 @@ from typing import Final, Protocol
 import structlog
 
 from shared.bus.nats_bus import NatsBus
+from shared.bus.permissions import reads_of
 from shared.bus.port import Bus
 from shared.runtime.health import HealthServer
 from shared.runtime.loop import run
@@ -89,7 +90,8 @@ async def _host(
         url=settings.nats_url,
         instance=instance,
         service=name,
-        credentials=settings.nats_credentials,
+        access=settings.nats_access,
+        reads=reads_of(name),
         now=lambda: datetime.now(UTC),
     )
     closers: list[Callable[[], Awaitable[None]]] = []

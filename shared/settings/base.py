@@ -2,10 +2,12 @@
 
 import socket
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, FilePath, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shared.settings.access import Access
 
 __all__ = ["ServiceSettings"]
 
@@ -22,8 +24,20 @@ class ServiceSettings(BaseSettings):
     ] = "nats://127.0.0.1:4222"
     """Where NATS is; several servers are separated by commas."""
 
-    nats_credentials: str | None = None
-    """Path of a credentials file, where NATS asks for one."""
+    nats_credentials: FilePath | None = None
+    """Path of a credentials file (a JWT and its seed), where NATS asks for one."""
+
+    nats_nkey: FilePath | None = None
+    """Path of the seed of an nkey, as `sluice bus permissions --keys` makes it, where NATS asks for one."""
+
+    nats_ca: FilePath | None = None
+    """Path of the CA of NATS's certificate. Set: the connection is TLS, or there is none."""
+
+    nats_certificate: FilePath | None = None
+    """Path of a certificate to show, where NATS verifies its clients. Renewed: read anew."""
+
+    nats_private_key: FilePath | None = None
+    """Path of that certificate's key."""
 
     cluster: str = "hub"
     """Name of the cluster that this process watches, patches or decides for."""
@@ -51,3 +65,22 @@ class ServiceSettings(BaseSettings):
 
     graceful_stop_seconds: Annotated[float, Field(gt=0)] = 15.0
     """How long handlers may take to finish after SIGTERM."""
+
+    @property
+    def nats_access(self) -> Access:
+        """How to prove oneself to NATS, and to know it."""
+        return Access(
+            credentials=self.nats_credentials,
+            nkey=self.nats_nkey,
+            ca=self.nats_ca,
+            certificate=self.nats_certificate,
+            private_key=self.nats_private_key,
+        )
+
+    @model_validator(mode="after")
+    def _usable(self) -> Self:
+        """Say at start what is wrong with the files, not at the first connection."""
+        if self.nats_nkey is not None and self.nats_credentials is not None:
+            raise ValueError("SLUICE_NATS_NKEY and SLUICE_NATS_CREDENTIALS: only one of them")
+        self.nats_access.options()
+        return self

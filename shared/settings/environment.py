@@ -3,9 +3,16 @@
 import os
 from collections.abc import Mapping
 
-__all__ = ["child_environment"]
+from shared.settings.access import Access, access_of
+
+__all__ = ["child_environment", "nats_access"]
 
 
 def child_environment(overrides: Mapping[str, str]) -> dict[str, str]:
     """Return this process's environment with `overrides`, for a child that reads its settings there."""
     return {**os.environ, **overrides}
+
+
+def nats_access() -> Access:
+    """How a command proves itself to NATS: by the same variables as a service."""
+    return access_of(os.environ)

@@ -15,7 +15,7 @@ from nats.aio.client import Client
 from shared.bus.apply import apply_at
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats_bus import NatsBus
-from shared.bus.permissions import spoke_permissions
+from shared.bus.permissions import reads_of, spoke_permissions
 from shared.bus.streams import DATA
 from shared.contracts.effects import Dispatch
 from shared.contracts.observed import Synced
@@ -68,7 +68,7 @@ async def intruder(url: str) -> AsyncIterator[tuple[Client, list[str]]]:
 async def test_a_spoke_can_do_its_work() -> None:
     async with server() as (hub_url, east_url):
         hub = NatsBus(url=hub_url, instance="dispatcher", now=now)
-        east = NatsBus(url=east_url, instance="patcher-east", now=now)
+        east = NatsBus(url=east_url, instance="patcher-east", now=now, reads=reads_of("patcher"))
         got: asyncio.Queue[str] = asyncio.Queue()
 
         async def on_dispatch(entry: Any) -> None:
@@ -130,7 +130,8 @@ ATTEMPTS = {
     "delete one message": "$JS.API.STREAM.MSG.DELETE.ADMISSIONS",
     "change a stream": "$JS.API.STREAM.UPDATE.OBSERVED",
     "make a stream": "$JS.API.STREAM.CREATE.MINE",
-    "consume keys that wait to be fetched": "$JS.API.CONSUMER.CREATE.KEYS.thief",
+    "consume keys that wait to be fetched": "$JS.API.CONSUMER.CREATE.KEYS_NOW.thief",
+    "look a key up": "$JS.API.STREAM.MSG.GET.KEYS_NOW",
 }
 
 

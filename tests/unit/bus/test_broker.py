@@ -1,8 +1,11 @@
 """The connection's words."""
 
+from pathlib import Path
+
 import pytest
 
 from shared.bus.broker import make_broker, without_secrets
+from shared.settings.access import Access
 
 
 @pytest.mark.parametrize(
@@ -21,4 +24,4 @@ def test_a_url_is_shown_without_its_secrets(url: str, expected: str) -> None:
 def test_a_broker_with_credentials_is_made_without_a_warning() -> None:
     pytest.importorskip("nkeys", reason="comes with nats-py[nkeys]")
 
-    make_broker("nats://nowhere", credentials="/etc/sluicegate/watcher.creds")
+    make_broker("nats://nowhere", Access(credentials=Path("watcher.creds")).options())
