@@ -9,6 +9,7 @@ from secrets import token_bytes
 from typing import Any
 
 from services.patcher.anchors import Anchors
+from services.patcher.checks import Checks
 from services.patcher.elsewhere import Elsewhere
 from services.patcher.events import Events
 from services.patcher.handlers import Handlers
@@ -156,12 +157,14 @@ def _carry_out(
     onlookers = Onlookers(
         kube=ground.kube, mirror=mirror, events=events, annotated=settings.annotated_creators
     )
+    checks = Checks(bus=ground.bus, cluster=settings.cluster)
     reconciler = Reconciler(
         mirror=mirror,
         writer=ground.writer,
         jobs=jobs,
         events=events,
         reasons=reasons,
+        checks=checks,
         onlookers=onlookers,
         now=ground.now,
         foreign_events=settings.foreign_events,
@@ -175,7 +178,12 @@ def _carry_out(
         elsewhere=elsewhere,
         others_decide=settings.spoke_quota == "kueue",
     ).register(ground.bus)
-    return (partial(reasons.run, reconciler.give_reason), onlookers.run, anchors.run)
+    return (
+        partial(reasons.run, reconciler.give_reason),
+        partial(checks.run, reconciler.give_checks),
+        onlookers.run,
+        anchors.run,
+    )
 
 
 def _follow(ground: _Ground, configuration: Configuration) -> tuple[Loop, ...]:

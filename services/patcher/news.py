@@ -46,6 +46,7 @@ def of_status(before: Object, after: Object, admission: Admission) -> Iterator[N
             reason=status.ADMITTED,
             message=f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s",
         )
+    yield from _checks(before, after)
     evicted = new.get(status.EVICTED)
     if evicted is not None and began(status.EVICTED):
         yield News(reason=f"EvictedDueTo{evicted['reason']}", message=evicted["message"])
@@ -59,6 +60,21 @@ def of_status(before: Object, after: Object, admission: Admission) -> Iterator[N
     waits = refused is not None and refused["status"] == "False"
     if refused is not None and waits and refused.get("message") not in {None, "", told}:
         yield News(reason=refused["reason"], message=refused["message"], type_="Warning")
+
+
+def _checks(before: Object, after: Object) -> Iterator[News]:
+    """Whose answer is another one than before; at first all are pending, which is no news."""
+    old = {one["name"]: one["state"] for one in _check_states(before)}
+    for check in _check_states(after):
+        name, state, was = check["name"], check["state"], old.get(check["name"], "Pending")
+        if state != was:
+            text = f"Admission check {name} updated state from {was} to {state}"
+            said = f" with message: {check['message']}" if check.get("message") else ""
+            yield News(reason="AdmissionCheckUpdated", message=f"{text}{said}")
+
+
+def _check_states(obj: Object) -> list[Object]:
+    return (obj.get("status") or {}).get("admissionChecks") or []
 
 
 def _put_out(obj: Object, target: Object) -> Iterator[News]:

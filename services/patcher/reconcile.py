@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from services.patcher import news, objects, status
+from services.patcher.checks import Checks
 from services.patcher.events import Events
 from services.patcher.jobs import Jobs
 from services.patcher.mirror import Mirror
@@ -50,6 +51,7 @@ class Reconciler:
         jobs: Jobs,
         events: Events,
         reasons: Reasons,
+        checks: Checks,
         onlookers: Onlookers,
         now: Callable[[], datetime],
         foreign_events: bool,
@@ -60,6 +62,7 @@ class Reconciler:
         self._jobs = jobs
         self._events = events
         self._reasons = reasons
+        self._checks = checks
         self._onlookers = onlookers
         self._now = now
         self._foreign_events = foreign_events
@@ -90,6 +93,24 @@ class Reconciler:
                 await self._write_status(obj, state, admission)
             except NotFoundError:
                 return  # It was deleted meanwhile.
+
+    async def give_checks(self, namespace: str, name: str) -> bool:
+        """Write what its checks say now. False: its reservation is not written yet, so ask again."""
+        if self._mirror.not_synced() is not None:
+            return False
+        state, admission = self._about(namespace, name)
+        if state is None or admission is None or state.finish is not None:
+            return True
+        if admission.state not in {"reserved", "admitted"}:
+            return True  # What was said comes with the next decision, or nobody wants it any more.
+        obj = self._mirror.object(WORKLOAD, namespace, name)
+        if obj is None or not _lives(obj, state) or not status.reserves(obj):
+            return False
+        try:
+            await self._write_status(obj, state, admission, mere_news=True)
+        except NotFoundError:
+            log.debug("gone already", workload=name)
+        return True
 
     def _about(self, namespace: str, name: str) -> tuple[WorkloadState | None, Admission | None]:
         state = self._mirror.workload(namespace, name)
@@ -253,19 +274,20 @@ class Reconciler:
         return await self._write_status(obj, state, admission)
 
     async def _write_status(
-        self, obj: Object, state: WorkloadState, admission: Admission
+        self, obj: Object, state: WorkloadState, admission: Admission, *, mere_news: bool = False
     ) -> Object:
         """One write for one decision; none if the object says it already."""
+        said = await self._checks.said(admission)
         before = obj
 
         def patch(current: Object) -> Patch | None:
             nonlocal before
             before = current
-            if admission.state == "waiting" and self._overtaken(admission):
+            if (mere_news or admission.state == "waiting") and self._overtaken(admission):
                 # The object changed because it was admitted meanwhile: a reason that was on its
                 # way must not take that back. What overtook it is written by its own handler.
                 return None
-            return status_patch(current, status.status_for(current, admission, state))
+            return status_patch(current, status.status_for(current, admission, state, said))
 
         after = await self._writer.patch(WORKLOAD, obj, patch, subresource="status")
         if after is not before and (state.owner is not None or self._foreign_events):

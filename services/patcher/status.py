@@ -3,12 +3,14 @@
 `research/kueue.md` 1.8 lists them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, assert_never
 
+from services.patcher import checks
 from shared.contracts.admissions import Admission
+from shared.contracts.effects import CheckState
 from shared.contracts.kinds import Object
 from shared.contracts.workloads import Finish, WorkloadState
 
@@ -137,10 +139,15 @@ def is_being_put_out(obj: Object) -> bool:
     )
 
 
-def status_for(obj: Object, admission: Admission, state: WorkloadState | None = None) -> Object:
+def status_for(
+    obj: Object,
+    admission: Admission,
+    state: WorkloadState | None = None,
+    said: Sequence[CheckState] = (),
+) -> Object:
     """The whole status that `obj` must have once `admission` was carried out.
 
-    `state` says what its job reports; None: nothing of that is to be said.
+    `state` says what its job reports; None: nothing of that is to be said. `said`: by its checks.
     """
     status: dict[str, Any] = dict(obj.get("status") or {})
     conditions = Conditions.of(obj, at=admission.decided_at)
@@ -157,6 +164,7 @@ def status_for(obj: Object, admission: Admission, state: WorkloadState | None = 
             assert_never(admission.state)
     if admission.state != "released":
         _put_out(obj, conditions, admission)
+        _checked(status, admission, said)
         _remembered(status, admission)
         if state is not None and state.owner is not None:
             _reported(status, conditions, admission, state)
@@ -249,6 +257,15 @@ def _put_out(obj: Object, conditions: Conditions, admission: Admission) -> None:
     cause = str(evicted.get("reason", "")).removeprefix(f"{DEACTIVATED}DueTo")
     text = str(evicted.get("message", "")).removeprefix("The workload is deactivated due to ")
     conditions.set(DEACTIVATION_TARGET, True, cause or DEACTIVATED, text)
+
+
+def _checked(status: dict[str, Any], admission: Admission, said: Sequence[CheckState]) -> None:
+    """What its checks say; whoever holds no quota has all of them before itself."""
+    listed = status.get("admissionChecks") or []
+    holds = admission.state in {"reserved", "admitted"}
+    if listed or (holds and admission.checks):
+        states = (checks.kept if holds else checks.reset)(listed, admission, said)
+        _set_or_drop(status, "admissionChecks", states)
 
 
 def _remembered(status: dict[str, Any], admission: Admission) -> None:

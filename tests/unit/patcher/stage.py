@@ -31,7 +31,8 @@ class Setup:
     """A cluster, a bus, and a patcher between them. The test plays watcher, classifier and quota."""
 
     def __init__(self) -> None:
-        self.kube = LocalKube(Api(now=lambda: NOON, random=Random(1)))
+        self.api = Api(now=lambda: NOON, random=Random(1))
+        self.kube = LocalKube(self.api)
         self.patchers_kube: Kube = self.kube
         """The cluster as the patcher has it."""
 
