@@ -29,7 +29,7 @@ from shared.contracts.explain import (
 )
 from shared.contracts.workloads import WorkloadState
 
-__all__ = ["Answers"]
+__all__ = ["Answers", "Explainer"]
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +47,7 @@ class Answers:
 
     def __init__(self, *, bus: Bus, decider: Decider) -> None:
         self._bus = bus
-        self._decider = decider
+        self._explainer = Explainer(decider)
 
     async def serve(self) -> None:
         """Answer until cancelled; then let the next leader do it."""
@@ -74,17 +74,24 @@ class Answers:
 
     async def _on_explain(self, data: bytes) -> bytes:
         try:
-            answer = self.explain(ExplainRequest.model_validate_json(data or b"{}"))
+            answer = self._explainer.explain(ExplainRequest.model_validate_json(data or b"{}"))
         except ValidationError as error:
             answer = ExplainAnswer(problem=_sentence(error))
         return answer.model_dump_json(exclude_none=True).encode()
 
     async def _on_positions(self, data: bytes) -> bytes:
         try:
-            answer = self.positions(PositionsRequest.model_validate_json(data or b"{}"))
+            answer = self._explainer.positions(PositionsRequest.model_validate_json(data or b"{}"))
         except ValidationError as error:
             answer = PositionsAnswer(problem=_sentence(error))
         return answer.model_dump_json(exclude_none=True).encode()
+
+
+class Explainer:
+    """Answers from a decider's memory, whoever fills it."""
+
+    def __init__(self, decider: Decider) -> None:
+        self._decider = decider
 
     def explain(self, request: ExplainRequest) -> ExplainAnswer:
         """Why a workload waits, as of now."""

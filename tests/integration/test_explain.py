@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from services.console.view import View
 from services.ctl.explain import explained
 from services.quota.app import assemble
+from services.quota.follower import Follower
 from services.quota.settings import QuotaSettings
 from shared.bus.port import UnavailableError
 from shared.contracts import kinds
@@ -41,7 +43,15 @@ class Site:
         self.server = MemoryServer()
         self.bus = MemoryBus(self.server, instance="test")
         self.running: list[tuple[asyncio.Task[None], MemoryBus]] = []
+        self.view = View(
+            bus=self.bus, now=lambda: datetime.now(UTC), new_follower=lambda: Follower(SETTINGS)
+        )
+        self.looking: asyncio.Task[None] | None = None
         self._version = 0
+
+    async def look(self) -> None:
+        """Let somebody look who decides nothing."""
+        self.looking = asyncio.create_task(self.view.run())
 
     async def start_quota(self, name: str = "a") -> None:
         bus = MemoryBus(self.server, instance=f"quota-{name}")
@@ -58,6 +68,9 @@ class Site:
     async def close(self) -> None:
         while self.running:
             await self.stop_quota()
+        if self.looking is not None:
+            self.looking.cancel()
+            await asyncio.gather(self.looking, return_exceptions=True)
         await self.bus.stop()
 
     async def observe(
@@ -119,9 +132,13 @@ class Site:
                 told = str(error)
             else:
                 answer = ExplainAnswer.model_validate_json(data)
-                if answer.items and answer.items[0].reason == reason:
+                seen = self.view.follower.explain(ExplainRequest(namespace=namespace, name=name))
+                if not (answer.items and answer.items[0].reason == reason):
+                    told = str(answer)
+                elif seen != answer:
+                    told = f"{answer}, or as a follower sees it {seen}"
+                else:
                     return answer.items[0]
-                told = str(answer)
             await asyncio.sleep(0.01)
         raise AssertionError(f"{name} does not wait for {reason}, but {told}")
 
@@ -132,6 +149,7 @@ async def site() -> AsyncIterator[Site]:
     await site.bus.start()
     await site.basics()
     await site.start_quota()
+    await site.look()
     yield site
     await site.close()
 
