@@ -157,6 +157,7 @@ def _pages_with_effects() -> tuple[Page, ...]:
                 ("OBSERVED", ()),
                 ("WORKLOADS", ()),
                 ("ADMISSIONS", ()),
+                ("CHECKS", ()),
                 ("QUEUES", ("sluice.queue.hub.>",)),
             ),
             works=_patcher_works(),
