@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import structlog
@@ -19,6 +20,7 @@ from services.dispatcher.reporting import Reporting
 from services.dispatcher.settings import DispatcherSettings
 from services.dispatcher.telling import Telling
 from services.dispatcher.weighing import Weighing
+from shared.bus.kinds import KindFollower
 from shared.bus.port import Bus, CaughtUp, Entry, UnavailableError
 from shared.contracts import subjects
 from shared.contracts.admissions import Admission
@@ -31,7 +33,7 @@ from shared.contracts.kinds import (
     RESOURCE_FLAVOR,
     WORKLOAD,
 )
-from shared.contracts.observed import observed_filter
+from shared.contracts.observed import Observed, observed_filter
 from shared.integrations import INTEGRATIONS
 
 __all__ = ["Session"]
@@ -113,12 +115,10 @@ class Session:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
+                observed = [*hub, f"{root}.observed.*._._.synced"]
+                take_hub = partial(self._take, "OBSERVED", knowledge.take_hub)
+                group.create_task(self._follow_kinds(self._cluster, observed, take_hub))
                 for stream, filters, take in (
-                    (
-                        "OBSERVED",
-                        [*hub, f"{root}.observed.*._._.synced"],
-                        knowledge.take_hub,
-                    ),
                     ("ADMISSIONS", [f"{root}.admission.{token}.>"], knowledge.take_admission),
                     ("CHECKS", [f"{root}.check.{token}.>"], knowledge.take_check),
                     (
@@ -149,16 +149,37 @@ class Session:
             await self._ours_read.wait()
         async with aclosing(self._bus.watch(stream, *filters)) as entries:
             async for entry in entries:
-                if isinstance(entry, CaughtUp):
-                    self._unread.discard(stream)
-                    if stream == "CHECKS":
-                        self._telling.checks_read = max(self._telling.checks_read, entry.sequence)
-                    if not self._unread & _OURS:
-                        self._ours_read.set()
-                    self._knowledge.touch_all()
-                else:
-                    take(entry)
-                self._wake.set()
+                self._take(stream, take, entry)
+
+    async def _follow_kinds(
+        self, cluster: str, filters: list[str], take: Callable[[Entry | CaughtUp], None]
+    ) -> None:
+        """Objects of one cluster, also of the kinds that its Integrations bring while we run."""
+        await self._ours_read.wait()
+        await KindFollower(
+            bus=self._bus,
+            cluster=cluster,
+            filters=filters,
+            kinds=self._knowledge.integrations(cluster).brought,
+            take_integration=self._take_integration,
+            take=take,
+        ).run()
+
+    def _take_integration(self, observed: Observed) -> None:
+        self._knowledge.take_integration(observed)
+        self._wake.set()
+
+    def _take(self, stream: str, take: Callable[[Entry], None], entry: Entry | CaughtUp) -> None:
+        if isinstance(entry, CaughtUp):
+            self._unread.discard(stream)
+            if stream == "CHECKS":
+                self._telling.checks_read = max(self._telling.checks_read, entry.sequence)
+            if not self._unread & _OURS:
+                self._ours_read.set()
+            self._knowledge.touch_all()
+        else:
+            take(entry)
+        self._wake.set()
 
     def _take_dispatch(self, entry: Entry) -> None:
         """An order that is not ours may be for a workload that we have not read of yet."""
@@ -182,16 +203,17 @@ class Session:
     async def _follow_spoke(self, spoke: str) -> None:
         kinds = [i.kind for i in INTEGRATIONS] + [WORKLOAD, CLUSTER_QUEUE, LOCAL_QUEUE]
         filters = [observed_filter(kind, spoke) for kind in kinds]
-        async with aclosing(self._bus.watch("OBSERVED", *filters)) as entries:
-            async for entry in entries:
-                if isinstance(entry, CaughtUp):
-                    self._knowledge.read_spokes[spoke] = None
-                    for key in (*self._knowledge.admissions, *self._knowledge.orders):
-                        self._knowledge.expect_again(spoke, key)
-                    self._knowledge.touch_all()
-                else:
-                    self._knowledge.take_spoke(spoke, entry)
-                self._wake.set()
+        await self._follow_kinds(spoke, filters, partial(self._take_of_spoke, spoke))
+
+    def _take_of_spoke(self, spoke: str, entry: Entry | CaughtUp) -> None:
+        if isinstance(entry, CaughtUp):
+            self._knowledge.read_spokes[spoke] = None
+            for key in (*self._knowledge.admissions, *self._knowledge.orders):
+                self._knowledge.expect_again(spoke, key)
+            self._knowledge.touch_all()
+        else:
+            self._knowledge.take_spoke(spoke, entry)
+        self._wake.set()
 
     def _follow_new_spokes(self) -> None:
         knowledge = self._knowledge

@@ -7,7 +7,7 @@ from shared.contracts.names import workload_name
 from shared.contracts.observed import Observed
 from shared.contracts.spokes import is_managed_elsewhere
 from shared.contracts.workloads import OwnerReference
-from shared.integrations import Integration, integration_for, is_nested, queue_of
+from shared.integrations import Integration, Integrations, queue_of
 
 __all__ = ["Hub", "HubJob", "Key"]
 
@@ -43,11 +43,14 @@ class HubJob:
 class Hub:
     """The jobs that have a queue and have not ended."""
 
-    def __init__(self, *, cluster: str, nominations: bool) -> None:
+    def __init__(self, *, cluster: str, nominations: bool, integrations: Integrations) -> None:
         self._cluster = cluster
+        self._integrations = integrations
         self._nominations = nominations
         self._jobs: dict[Key, HubJob] = {}
         self._names: dict[tuple[str, str, str], Key] = {}
+        """By plural and group, namespace and name: two groups may call their kinds alike."""
+
         self.nominated: dict[Key, tuple[str, ...]] = {}
         """`status.nominatedClusterNames`, where somebody else writes it."""
 
@@ -57,10 +60,10 @@ class Hub:
             return None
         if observed.plural == WORKLOAD.plural and observed.group == WORKLOAD.group:
             return self._take_workload((observed.namespace, observed.name), observed)
-        integration = integration_for(group=observed.group, plural=observed.plural)
+        integration = self._integrations.find(group=observed.group, plural=observed.plural)
         if integration is None:
             return None
-        name = (observed.plural, observed.namespace, observed.name)
+        name = (integration.kind.detail, observed.namespace, observed.name)
         before = self._names.get(name)
         if before is not None and self._jobs[before].obj["metadata"]["uid"] != observed.uid:
             if observed.deleted:
@@ -68,7 +71,7 @@ class Hub:
             del self._jobs[before], self._names[name]
         obj = observed.object
         over = observed.deleted or obj is None or integration.finish(obj) is not None
-        if over or obj is None or not queue_of(obj) or is_nested(obj):
+        if over or obj is None or not queue_of(obj) or self._integrations.is_nested(obj):
             key = self._names.pop(name, None)
             if key is not None:
                 self._jobs.pop(key, None)

@@ -24,7 +24,7 @@ from shared.contracts.messages import Message, UndecodableError
 from shared.contracts.observed import Observed, Synced
 from shared.contracts.spokes import Beat, CopyState, Homecoming
 from shared.contracts.workloads import WorkloadState
-from shared.integrations import integration_for
+from shared.integrations import Integrations
 
 __all__ = ["Key", "Knowledge", "Record"]
 
@@ -62,7 +62,12 @@ class Knowledge:
         self._clock = clock
         self.presence = presence
         self.configuration = Configuration(cluster=cluster)
-        self.hub = Hub(cluster=cluster, nominations=nominations)
+        self._integrations: dict[str, Integrations] = {}
+        """By cluster: an Integration object counts where it is."""
+
+        self.hub = Hub(
+            cluster=cluster, nominations=nominations, integrations=self.integrations(cluster)
+        )
         self.room = Room()
         self.read_spokes: dict[str, None] = {}
         """Spokes whose objects were all read, so that what is not seen there is not there."""
@@ -81,11 +86,21 @@ class Knowledge:
         """What the Workload of a copy shows, by spoke and workload."""
 
         self._names: dict[tuple[str, str, str, str], Key] = {}
-        """Spoke, plural, namespace and name of a copy to its workload: a tombstone has no labels."""
+        """Spoke, plural and group, namespace and name of a copy to its workload: a tombstone has no
+        labels."""
 
         self._dirty: dict[Key, None] = {}
 
     # --- taking in ---
+
+    def integrations(self, cluster: str) -> Integrations:
+        """What is known of the kinds that can wait in a cluster."""
+        return self._integrations.setdefault(cluster, Integrations())
+
+    def take_integration(self, observed: Observed) -> None:
+        """Take in a document about a kind, of the hub or of a spoke."""
+        self.integrations(observed.cluster).take(observed)
+        self.touch_all()
 
     def take_hub(self, entry: Entry) -> None:
         """Take in the hub's objects, and every watcher's `Synced`."""
@@ -225,8 +240,9 @@ class Knowledge:
             self.touch(key)
 
     def _take_copy(self, spoke: str, observed: Observed, namespace: str) -> None:
-        name = (spoke, observed.plural, namespace, observed.name)
-        integration = integration_for(group=observed.group, plural=observed.plural)
+        name = (spoke, f"{observed.plural}_{observed.group}", namespace, observed.name)
+        known = self.integrations(spoke)
+        integration = known.find(group=observed.group, plural=observed.plural)
         copy = None
         if integration is not None and not observed.deleted and observed.object is not None:
             copy = copy_of(observed.object, integration, hub=self._cluster, origin=self._origin)
@@ -387,7 +403,8 @@ class Knowledge:
         if owner is None:
             return "The workload has no job that could be sent to a worker cluster"
         group = owner.api_version.rpartition("/")[0]
-        if integration_for(group=group, plural=owner.plural) is None:
+        known = self.integrations(self._cluster)
+        if known.find(group=group, plural=owner.plural) is None:
             return f"No way is known to send a {owner.kind} to a worker cluster"
         return None
 

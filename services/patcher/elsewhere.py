@@ -45,6 +45,8 @@ class Elsewhere:
             cluster=settings.cluster,
             now=now,
             renewed=self._lease,
+            integrations=mirror.integrations,
+            reading=mirror.not_synced,
             own_kueue=settings.spoke_quota == "kueue",
         )
         self._home = Home(kube=kube, writer=writer, mirror=mirror, now=now)

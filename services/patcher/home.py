@@ -11,7 +11,6 @@ from services.patcher.writer import Writer, may_pass, status_patch
 from shared.bus.port import LaterError, NeverError
 from shared.contracts.kinds import MULTIKUEUE_CLUSTER, WORKLOAD, Object
 from shared.contracts.spokes import Homecoming, SpokeState
-from shared.integrations import integration_for
 from shared.kube.port import (
     ConflictError,
     Kube,
@@ -82,7 +81,7 @@ class Home:
     async def _job(self, home: Homecoming, status: Object) -> None:
         target = home.target
         group = target.api_version.rpartition("/")[0]
-        integration = integration_for(group=group, plural=target.plural)
+        integration = self._mirror.integrations.find(group=group, plural=target.plural)
         if integration is None:
             return
         job = self._mirror.object(integration.kind, home.namespace, target.name)

@@ -12,9 +12,9 @@ from typing import Final, Literal
 import structlog
 
 from shared.bus.port import Bus, BusError
-from shared.contracts.kinds import Kind, Object
+from shared.contracts.kinds import INTEGRATION, Kind, Object
 from shared.contracts.spokes import LEASE, ORIGIN, Beat
-from shared.integrations import INTEGRATIONS
+from shared.integrations import Integrations
 from shared.kube.port import Kube, KubeError, NotFoundError
 
 __all__ = ["Lease"]
@@ -95,7 +95,7 @@ class Lease:
                 await self._stop_all(stop)
 
     async def _stop_all(self, stop: Callable[[Kind, Object], Awaitable[None]]) -> None:
-        for integration in INTEGRATIONS:
+        for integration in await self._known():
             try:
                 listing = await self._kube.list(integration.kind, labels=ORIGIN)
                 self._api = True
@@ -107,6 +107,18 @@ class Lease:
             except KubeError as error:
                 self._api = False
                 log.warning("copies cannot be stopped now", error=str(error))
+
+    async def _known(self) -> Integrations:
+        """All kinds of which there may be copies. The bus, which told of Integrations, is away."""
+        known = Integrations()
+        try:
+            for obj in (await self._kube.list(INTEGRATION)).items:
+                known.learn(obj)
+        except NotFoundError:
+            return known  # A cluster that does not serve them has none.
+        except KubeError as error:
+            log.warning("kinds of this cluster are not known now", error=str(error))
+        return known
 
     def _has_run_out(self, copy: Object) -> bool:
         lease = (copy["metadata"].get("annotations") or {}).get(LEASE)

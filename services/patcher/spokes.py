@@ -26,7 +26,7 @@ from shared.contracts.spokes import (
     PREBUILT_WORKLOAD,
     CopyState,
 )
-from shared.integrations import Integration, integration_for
+from shared.integrations import Integrations
 from shared.kube.port import (
     AlreadyExistsError,
     ConflictError,
@@ -68,13 +68,18 @@ class Spokes:
         cluster: str,
         now: Callable[[], datetime],
         renewed: Renewed,
+        integrations: Integrations,
+        reading: Callable[[], str | None],
         own_kueue: bool = False,
     ) -> None:
+        """`integrations`: of this cluster; `reading`: what has to be read before they are known."""
         self._kube = kube
         self._bus = bus
         self._cluster = cluster
         self._now = now
         self._renewed = renewed
+        self._integrations = integrations
+        self._reading = reading
         self._own_kueue = own_kueue
         self._removing: dict[str, None] = {}
         """Uids whose deletion this process asked for with what they own first."""
@@ -90,12 +95,14 @@ class Spokes:
             elif dispatch.workload is not None:
                 await self._make(WORKLOAD, dispatch.workload, dispatch)
                 if dispatch.state == "chosen" and job is not None:
-                    await self._make(_kind(job).kind, job, dispatch)
+                    await self._make(self._kind(job), job, dispatch)
             elif dispatch.state == "offered" and job is not None:
-                await self._make(_kind(job).kind, job, dispatch)
+                await self._make(self._kind(job), job, dispatch)
             if dispatch.state == "chosen" and dispatch.wish:
                 await self._grant(dispatch, dispatch.wish)
         except _NoIntegrationError as error:
+            if (reading := self._reading()) is not None:
+                raise LaterError(reading) from error
             await self._report(dispatch, "refused", str(error))
         except ThrottledError as error:
             raise LaterError(str(error), delay_seconds=error.retry_after_seconds) from error
@@ -130,6 +137,13 @@ class Spokes:
             return False
         of = f"{dispatch.cluster}/{dispatch.number}"
         return dispatch.state == "chosen" and of == order
+
+    def _kind(self, job: Object) -> Kind:
+        group = str(job.get("apiVersion", "")).rpartition("/")[0]
+        integration = self._integrations.find(group=group, kind=job.get("kind"))
+        if integration is None:
+            raise _NoIntegrationError(f"{job.get('kind')} is nothing that can wait here")
+        return integration.kind
 
     # --- making ---
 
@@ -168,7 +182,7 @@ class Spokes:
     async def _withdraw(self, dispatch: Dispatch) -> None:
         job = dispatch.job
         if job is not None:
-            await self._until_gone(_kind(job).kind, job, dispatch)
+            await self._until_gone(self._kind(job), job, dispatch)
         if self._own_kueue:
             # It has an owner only once there was a job.
             metadata = (job or {}).get("metadata") or {}
@@ -264,7 +278,7 @@ class Spokes:
         if target is None:
             return
         group = target.api_version.rpartition("/")[0]
-        integration = integration_for(group=group, plural=target.plural)
+        integration = self._integrations.find(group=group, plural=target.plural)
         if integration is None:
             return
         try:
@@ -310,15 +324,7 @@ class Spokes:
 
 
 class _NoIntegrationError(Exception):
-    """A kind of which this release knows nothing."""
-
-
-def _kind(job: Object) -> Integration:
-    group = str(job.get("apiVersion", "")).rpartition("/")[0]
-    integration = integration_for(group=group, kind=job.get("kind"))
-    if integration is None:
-        raise _NoIntegrationError(f"{job.get('kind')} is nothing that can wait here")
-    return integration
+    """A kind of which nobody in this cluster knows how it waits."""
 
 
 def _is_copy(metadata: Object, wanted: Object) -> bool:

@@ -117,12 +117,17 @@ class Integrations:
             self._standings.pop(observed.name, None)
             self._index()
             return None
-        known = self._standings.get(observed.name)
-        if known is not None and known.obj.get("spec") == observed.object.get("spec"):
-            standing = Standing(obj=observed.object, problem=known.problem, in_force=known.in_force)
+        return self.learn(observed.object)
+
+    def learn(self, obj: Object) -> Standing:
+        """Take in an Integration object."""
+        name = obj["metadata"]["name"]
+        known = self._standings.get(name)
+        if known is not None and known.obj.get("spec") == obj.get("spec"):
+            standing = Standing(obj=obj, problem=known.problem, in_force=known.in_force)
         else:
-            standing = self._judged(observed.object, None if known is None else known.in_force)
-        self._standings[observed.name] = standing
+            standing = self._judged(obj, None if known is None else known.in_force)
+        self._standings[name] = standing
         self._index()
         return standing
 

@@ -14,12 +14,15 @@ from services.simulator.local import LocalKube
 from shared.bus.port import LaterError
 from shared.contracts import kinds
 from shared.contracts.effects import Dispatch
-from shared.contracts.kinds import Object
+from shared.contracts.kinds import Kind, Object
 from shared.contracts.spokes import LEASE, CopyState
 from shared.contracts.workloads import OwnerReference
+from shared.integrations import Integrations
 from shared.kube.port import NotFoundError
 from shared.testing.world.loop import VirtualLoop
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
+from tests.simulation.test_integrations import CRD, DEFINITIONS
+from tests.unit.integrations.gadgets import document, loaded
 from tests.unit.patcher.stage import NOON
 
 ORIGIN = "kueue.x-k8s.io/multikueue-origin"
@@ -43,8 +46,16 @@ class Spoke:
             now=lambda: NOON,
             beat_seconds=5,
         )
+        self.integrations = Integrations()
+        self.reading: str | None = None
         self.spokes = Spokes(
-            kube=self.kube, bus=self.bus, cluster="east", now=lambda: NOON, renewed=self.lease
+            kube=self.kube,
+            bus=self.bus,
+            cluster="east",
+            now=lambda: NOON,
+            renewed=self.lease,
+            integrations=self.integrations,
+            reading=lambda: self.reading,
         )
 
     async def said(self) -> CopyState | None:
@@ -190,6 +201,19 @@ async def test_what_the_cluster_refuses_is_reported_in_its_words(spoke: Spoke) -
     assert "NoName" in said.message
 
 
+async def test_a_kind_of_which_nothing_is_known_is_refused_once_all_is_read(spoke: Spoke) -> None:
+    unknown = {**copy(), "apiVersion": "example.com/v1", "kind": "Gadget"}
+    spoke.reading = "reading OBSERVED"
+    with pytest.raises(LaterError, match="reading OBSERVED"):
+        await spoke.spokes.apply(order("offered", job=unknown))
+    assert await spoke.said() is None
+    spoke.reading = None
+    await spoke.apply(order("offered", job=unknown))
+    said = await spoke.said()
+    assert said is not None
+    assert (said.state, said.message) == ("refused", "Gadget is nothing that can wait here")
+
+
 async def test_another_spokes_order_is_nobodys_here(spoke: Spoke) -> None:
     await spoke.apply(order("offered", spoke="west"))
     assert await spoke.job() is None
@@ -269,6 +293,33 @@ def test_a_copy_whose_lease_cannot_be_renewed_is_stopped(
         return "deletionTimestamp" in after["metadata"]
 
     assert loop.run_until_complete(loop.create_task(drive())) is stopped
+
+
+async def gadget_with_a_lease(spoke: Spoke) -> Kind:
+    """A copy of a kind that only an Integration object of this cluster speaks of."""
+    await spoke.kube.create(DEFINITIONS, CRD)
+    await spoke.kube.create(kinds.INTEGRATION, document())
+    integration = loaded()
+    made = copy(lease="600")
+    made |= {"apiVersion": integration.kind.api_version, "kind": integration.kind.kind}
+    await spoke.kube.create(integration.kind, made)
+    return integration.kind
+
+
+def test_without_the_bus_the_cluster_says_of_which_kinds_there_may_be_copies(
+    loop: VirtualLoop,
+) -> None:
+    async def drive() -> bool:
+        spoke = Spoke()
+        kind = await gadget_with_a_lease(spoke)
+        guard = asyncio.create_task(spoke.lease.guard(spoke.spokes.stop))
+        await asyncio.sleep(30)
+        guard.cancel()
+        await asyncio.gather(guard, return_exceptions=True)
+        after = await spoke.kube.get(kind, "default", "train")
+        return "deletionTimestamp" in after["metadata"]
+
+    assert loop.run_until_complete(loop.create_task(drive()))
 
 
 def test_a_patcher_that_starts_without_the_bus_gives_itself_two_beats(loop: VirtualLoop) -> None:
