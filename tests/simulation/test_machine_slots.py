@@ -85,8 +85,13 @@ async def test_with_the_check_a_run_starts_when_its_machine_is_up(stage: Stage) 
     check_state = CheckState.decode(said.data)
     assert check_state.state == "Pending"
     assert "is starting" in check_state.message
+    (shown,) = (await stage.workload(run))["status"]["admissionChecks"]
+    assert (shown["name"], shown["state"]) == ("machines", "Pending")
+    assert shown["message"] == check_state.message
 
     await stage.until_admitted(run)
+    (shown,) = (await stage.workload(run))["status"]["admissionChecks"]
+    assert shown["state"] == "Ready", "who is admitted has all its checks"
     began = stage.now()
     await stage.until(lambda: _has_host(stage, "first-build"), seconds=10)
     assert stage.now() - began < 5, "its machine was there"
