@@ -204,6 +204,7 @@ def _follow(ground: _Ground, configuration: Configuration) -> tuple[Loop, ...]:
         cluster=ground.settings.cluster,
         now=ground.now,
         policy=configuration.object_retention_policies.workloads,
+        mirror=ground.mirror,
     )
     integrations = IntegrationKeeper(kube=ground.kube, mirror=ground.mirror, now=ground.now)
     return (queues.run, ground.events.run, integrations.run, retention.run)

@@ -15,12 +15,12 @@ import structlog
 
 from services.patcher import objects
 from services.patcher.events import Events
+from services.patcher.mirror import Mirror
 from services.patcher.status import DEACTIVATED, EVICTED, FINISHED, Conditions, reserves
 from shared.bus.port import Bus, CaughtUp
 from shared.contracts.kinds import WORKLOAD, Kind, Object
 from shared.contracts.messages import UndecodableError
 from shared.contracts.observed import Observed, observed_filter
-from shared.integrations import integration_for
 from shared.kube.port import ConflictError, Kube, KubeError, NotFoundError, RefusedError
 from shared.settings.configuration import WorkloadRetention
 
@@ -40,7 +40,9 @@ class Doomed:
     """What is to be deleted, and when."""
 
     at: datetime
-    kind: Kind
+    job: tuple[str, str] | None
+    """Group and kind, where the job is meant; None: the Workload."""
+
     metadata: Object
     """Of the object: no more of it is needed, and there may be many."""
 
@@ -57,7 +59,7 @@ def doomed(workload: Object, policy: WorkloadRetention) -> Doomed | None:
             return None
         kept = {key: metadata.get(key) for key in ("namespace", "name", "uid", "finalizers")}
         text = "Deleted finished workload due to elapsed retention"
-        return Doomed(at=at, kind=WORKLOAD, metadata=kept, message=text)
+        return Doomed(at=at, job=None, metadata=kept, message=text)
     evicted = conditions.get(EVICTED) or {}
     by_us = str(evicted.get("reason", "")).startswith(f"{DEACTIVATED}DueTo")
     inactive = (workload.get("spec") or {}).get("active", True) is False
@@ -69,7 +71,7 @@ def doomed(workload: Object, policy: WorkloadRetention) -> Doomed | None:
         return None
     kind, reference = job
     text = "Deleted job: deactivation retention period expired"
-    return Doomed(at=at, kind=kind, metadata=reference, message=text)
+    return Doomed(at=at, job=kind, metadata=reference, message=text)
 
 
 def _after(condition: Object | None, seconds: float | None) -> datetime | None:
@@ -79,14 +81,13 @@ def _after(condition: Object | None, seconds: float | None) -> datetime | None:
     return datetime.fromisoformat(since) + timedelta(seconds=seconds)
 
 
-def _job_of(metadata: Object) -> tuple[Kind, Object] | None:
-    """The job that owns a Workload, where its kind is one of ours."""
+def _job_of(metadata: Object) -> tuple[tuple[str, str], Object] | None:
+    """Group, kind and metadata of the job that owns a Workload."""
     for owner in metadata.get("ownerReferences") or []:
-        group = str(owner.get("apiVersion", "")).rpartition("/")[0]
-        integration = integration_for(group=group, kind=owner.get("kind"))
-        if owner.get("controller") and integration is not None:
+        if owner.get("controller"):
+            group = str(owner.get("apiVersion", "")).rpartition("/")[0]
             job = {"namespace": metadata["namespace"], "name": owner["name"], "uid": owner["uid"]}
-            return integration.kind, job
+            return (group, str(owner.get("kind", ""))), job
     return None
 
 
@@ -102,6 +103,7 @@ class Retention:
         cluster: str,
         now: Callable[[], datetime],
         policy: WorkloadRetention,
+        mirror: Mirror,
     ) -> None:
         self._bus = bus
         self._kube = kube
@@ -109,6 +111,7 @@ class Retention:
         self._filter = observed_filter(WORKLOAD, cluster)
         self._now = now
         self._policy = policy
+        self._mirror = mirror
         self._doomed: dict[_Name, Doomed] = {}
         self._times: list[tuple[datetime, _Name]] = []
         self._news = asyncio.Event()
@@ -161,10 +164,24 @@ class Retention:
             except TimeoutError:
                 continue
 
+    def _kind(self, fate: Doomed) -> Kind | None:
+        if fate.job is None:
+            return WORKLOAD
+        group, kind = fate.job
+        integration = self._mirror.integrations.find(group=group, kind=kind)
+        return None if integration is None else integration.kind
+
     async def _delete(self, name: _Name, fate: Doomed) -> None:
         """Delete that life of it, and no other."""
         metadata = fate.metadata
-        where = (fate.kind, metadata["namespace"], metadata["name"])
+        kind = self._kind(fate)
+        if kind is None:
+            if self._mirror.not_synced():
+                heappush(self._times, (self._now() + timedelta(seconds=RETRY_SECONDS), name))
+            else:
+                self._doomed.pop(name, None)  # Of a kind that is not ours to delete.
+            return
+        where = (kind, metadata["namespace"], metadata["name"])
         patch = objects.finalizer_patch({"metadata": metadata})
         try:
             if patch is not None:
@@ -180,5 +197,5 @@ class Retention:
             heappush(self._times, (self._now() + timedelta(seconds=RETRY_SECONDS), name))
             return
         else:
-            self._events.say(fate.kind, {"metadata": metadata}, "Deleted", fate.message)
+            self._events.say(kind, {"metadata": metadata}, "Deleted", fate.message)
         self._doomed.pop(name, None)

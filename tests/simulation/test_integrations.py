@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import pytest
 import yaml
 
 from shared.contracts.kinds import Kind, Object
+from shared.kube.port import NotFoundError
 from tests.conformance.seeds.stage import Stage, pool, priority, story
 
 CRD = yaml.safe_load("""
@@ -189,6 +191,26 @@ async def test_a_running_one_is_stopped_for_a_higher_priority_and_started_again(
     await stage.patch(high, condition("Complete"), subresource="status")
     await stage.until_admitted(low)
     assert await stage.runs(low)
+
+
+@story(configuration={"objectRetentionPolicies": {"workloads": {"afterDeactivatedByKueue": "2m"}}})
+async def test_one_that_runs_too_long_is_put_out_and_its_object_deleted_after_its_time(
+    stage: Stage,
+) -> None:
+    await set_up(stage, integration())
+    labels = {
+        "kueue.x-k8s.io/queue-name": "queue",
+        "kueue.x-k8s.io/max-exec-time-seconds": "60",
+    }
+    long = await stage.kube.create(GADGET, gadget("long", labels=labels))
+    await stage.until_admitted(long)
+    await stage.settle(80)
+    assert not await stage.runs(long)
+    assert (await stage.workload(long))["spec"]["active"] is False
+    stage.town.world.crash("patcher-1", down_seconds=120.0)
+    await stage.settle(180)
+    with pytest.raises(NotFoundError):
+        await stage.fresh(long)
 
 
 @story()
