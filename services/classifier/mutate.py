@@ -29,6 +29,7 @@ from shared.contracts.kinds import Object
 from shared.contracts.names import REQUESTS_APPLIED
 from shared.integrations import SHIPPED, Integration, Integrations, ObjectError, queue_of
 from shared.integrations.pointers import tokens, written
+from shared.telemetry.tracing import carried, carrier_of, continued, parse_traceparent
 
 __all__ = [
     "ANYWHERE",
@@ -151,10 +152,7 @@ def mutate(
         class_ = place.default_class(draft.labels.get(names.QUEUE, ""))
         if class_:
             draft.labels[names.PRIORITY_CLASS_LABEL] = class_
-    if names.TRACEPARENT_ANNOTATION not in draft.annotations:
-        traceparent = new_traceparent()
-        if traceparent is not None:
-            draft.annotations[names.TRACEPARENT_ANNOTATION] = traceparent
+    draft.trace(integration, new_traceparent)
     return draft.finished()
 
 
@@ -254,6 +252,20 @@ class _Draft:
             if operation["op"] != "test":
                 path = tokens(operation["path"])
                 self.spec = written({"spec": self.spec}, path, operation["value"])["spec"]
+
+    def trace(self, integration: Integration, new_traceparent: Callable[[], str | None]) -> None:
+        """Begin its trace, or go on with the one that its author is in, and have its controller join."""
+        theirs = integration.trace_annotation
+        given = carried(self.annotations.get(theirs))
+        if names.TRACEPARENT_ANNOTATION not in self.annotations:
+            traceparent = new_traceparent()
+            if traceparent is None:
+                return
+            self.annotations[names.TRACEPARENT_ANNOTATION] = continued(traceparent, given)
+        if theirs and given is None:
+            ours = self.annotations[names.TRACEPARENT_ANNOTATION]
+            if parse_traceparent(ours) is not None:
+                self.annotations[theirs] = carrier_of(ours)
 
     def shown(self) -> Object:
         """The object as expressions may see it."""

@@ -21,6 +21,7 @@ from shared.contracts.kinds import Object
 from shared.contracts.spokes import is_managed_elsewhere
 from shared.contracts.workloads import Finish, OwnerReference, Phase, PodSet, WorkloadState
 from shared.integrations import Integration, queue_of
+from shared.telemetry.tracing import carried, parse_traceparent
 
 __all__ = ["is_evicted", "project_foreign", "project_job", "tombstone"]
 
@@ -92,6 +93,8 @@ def project_job(
         max_execution_seconds=limit,
         coschedule=(metadata.get("annotations") or {}).get(names.COSCHEDULE),
         labels=_labels(metadata),
+        run_of=_labels(metadata).get(integration.trace_name_label),
+        trace_parent=_trace_parent(metadata, integration),
         traceparent=(metadata.get("annotations") or {}).get(names.TRACEPARENT_ANNOTATION),
         **recorded(workload),
     )
@@ -235,6 +238,16 @@ def _asked(
 
 def _labels(metadata: Object) -> dict[str, str]:
     return dict(metadata.get("labels") or {})
+
+
+def _trace_parent(metadata: Object, integration: Integration) -> str | None:
+    """The span that the job was created under: its controller is told of it, too."""
+    annotations = metadata.get("annotations") or {}
+    ours = parse_traceparent(annotations.get(names.TRACEPARENT_ANNOTATION))
+    theirs = parse_traceparent(carried(annotations.get(integration.trace_annotation)))
+    if ours is None or theirs is None or ours[0] != theirs[0] or ours == theirs:
+        return None
+    return f"{theirs[1]:016x}"
 
 
 def _on_hold(metadata: Object) -> str | None:

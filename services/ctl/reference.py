@@ -21,6 +21,7 @@ from services.patcher.settings import PatcherSettings
 from services.provisioner.settings import ProvisionerSettings
 from services.quota.decider import Decider
 from services.quota.settings import QuotaSettings
+from services.tracer.settings import TracerSettings
 from services.watcher.settings import WatcherSettings
 from shared.bus.asyncapi import asyncapi, to_yaml
 from shared.bus.worker import Registration
@@ -40,6 +41,7 @@ from shared.contracts.messages import Message
 from shared.contracts.observed import Observed, Synced, observed_filter
 from shared.contracts.queues import QueueStatus
 from shared.contracts.spokes import Beat, CopyState, Homecoming, SpokeState
+from shared.contracts.traces import Traced
 from shared.contracts.workloads import WorkloadState
 from shared.settings.base import ServiceSettings
 
@@ -162,6 +164,20 @@ def _pages_with_effects() -> tuple[Page, ...]:
             ),
             works=_patcher_works(),
             publishes=(Outcome, SealKey, CopyState, Beat, DeadLetter),
+        ),
+        Page(
+            name="tracer",
+            about="Gives a collector the trace of each workload that ended.",
+            settings=TracerSettings,
+            watches=(
+                ("WORKLOADS", ()),
+                ("ADMISSIONS", ()),
+                ("CHECKS", ()),
+                ("DISPATCHES", ()),
+                ("OUTCOMES", ()),
+                ("TRACES", ()),
+            ),
+            publishes=(Traced,),
         ),
     )
 

@@ -20,11 +20,15 @@ class Program(StrEnum):
     DISPATCHER = "dispatcher"
     PROVISIONER = "provisioner"
     PATCHER = "patcher"
+    TRACER = "tracer"
     SIMULATOR = "simulator"
 
 
-SERVICES: Final = tuple(program for program in Program if program is not Program.SIMULATOR)
-"""What a deployment consists of; the simulator only stands in for a cluster."""
+SERVICES: Final = tuple(
+    program for program in Program if program not in {Program.TRACER, Program.SIMULATOR}
+)
+"""What a deployment consists of. The tracer is there where somebody takes traces; the simulator only
+stands in for a cluster."""
 
 
 def run_program(program: Program, arguments: Sequence[str]) -> int:

@@ -18,13 +18,13 @@ from faststream.specification import AsyncAPI
 from shared.bus.filters import overlap
 from shared.bus.streams import VIEW_SUFFIX, load, view_of
 from shared.bus.worker import Registration
-from shared.contracts import admissions, effects, observed, queues, spokes, workloads
+from shared.contracts import admissions, effects, observed, queues, spokes, traces, workloads
 from shared.contracts.messages import Message
 
 __all__ = ["all_messages", "asyncapi", "messages_of", "pattern_of", "template_of", "to_yaml"]
 
 VERSION: Final = "1"
-_CONTRACTS: Final = (admissions, effects, observed, queues, spokes, workloads)
+_CONTRACTS: Final = (admissions, effects, observed, queues, spokes, traces, workloads)
 _TEMPLATE: Final = re.compile(r"``(sluice\.[^`]+)``")
 _NAMED: Final = re.compile(r"<([^<>]+)>")
 

@@ -153,6 +153,12 @@ class WorkloadState(Message):
     coschedule: str | None = None
     """The coscheduling mode that a run asks for: another one is another question to the cluster."""
 
+    run_of: str | None = None
+    """Name of what it is a run of (a Pipeline), where its kind says it; shown to people."""
+
+    trace_parent: str | None = None
+    """Span of whoever created the job, 16 hexadecimal digits, where it was part of a trace already."""
+
     labels: dict[str, str] = Field(default={})
     """Of the job; shown to people, not weighed."""
 

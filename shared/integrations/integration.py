@@ -60,6 +60,9 @@ class Integration:
 
         self.default_queue = "" if webhook is None else webhook.default_queue or ""
         self.remember_pause = webhook is not None and webhook.remember_pause
+        trace = self.document.spec.trace
+        self.trace_annotation = "" if trace is None else trace.annotation or ""
+        self.trace_name_label = "" if trace is None else trace.name_label or ""
 
     @classmethod
     def load(cls, obj: Object, lines: Lines | None = None) -> "Integration":

@@ -6,6 +6,7 @@ finishes, by whoever sees that first. All other spans are its children, with exp
 most of what a workload does is to wait: no process could hold such a span open.
 """
 
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from random import Random
@@ -19,10 +20,16 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags
 
+from shared.contracts.messages import TRACEPARENT
+
 __all__ = [
     "NO_TRACING",
     "OtlpTracing",
     "Tracing",
+    "carried",
+    "carrier_of",
+    "continued",
+    "is_sampled",
     "new_traceparent",
     "parse_traceparent",
     "trace_id_of",
@@ -41,13 +48,45 @@ def new_traceparent(random: Random) -> str:
 def parse_traceparent(value: str | None) -> tuple[int, int] | None:
     """Trace id and span id; None for what is no valid context, which is never an error."""
     parts = (value or "").split("-")
-    if len(parts) != 4 or len(parts[1]) != 32 or len(parts[2]) != 16:
+    if [len(part) for part in parts] != [2, 32, 16, 2]:
         return None
     try:
         trace_id, span_id = int(parts[1], 16), int(parts[2], 16)
     except ValueError:
         return None
     return (trace_id, span_id) if trace_id and span_id else None
+
+
+def is_sampled(value: str | None) -> bool:
+    """Whether its spans are wanted: whoever began the trace said so."""
+    flags = (value or "").rpartition("-")[2]
+    try:
+        return bool(int(flags, 16) & TraceFlags.SAMPLED)
+    except ValueError:
+        return False
+
+
+def continued(traceparent: str, parent: str | None) -> str:
+    """`traceparent`, a new one, as part of the trace of `parent`; as it is without a valid one."""
+    if parse_traceparent(parent) is None or parent is None:
+        return traceparent
+    trace_id, flags = parent.split("-")[1], parent.split("-")[3]
+    return f"{_VERSION}-{trace_id}-{traceparent.split('-')[2]}-{flags}"
+
+
+def carrier_of(traceparent: str) -> str:
+    """A trace context as an annotation holds it for OpenTelemetry's propagators: JSON."""
+    return f'{{"traceparent":"{traceparent}"}}'
+
+
+def carried(text: str | None) -> str | None:
+    """The trace context in such an annotation; None for what holds no valid one."""
+    try:
+        carrier = json.loads(text or "null")
+    except ValueError:
+        return None
+    found = carrier.get(TRACEPARENT) if isinstance(carrier, dict) else None
+    return found if isinstance(found, str) and parse_traceparent(found) is not None else None
 
 
 def trace_id_of(value: str | None) -> str | None:

@@ -25,6 +25,7 @@ from shared.contracts.messages import Message, UndecodableError
 from shared.contracts.observed import Observed, Synced
 from shared.contracts.queues import FlavorUsage, QueueStatus, ResourceUsage
 from shared.contracts.spokes import Beat, CopyState, Homecoming, SpokeCounts, SpokeState
+from shared.contracts.traces import Traced
 from shared.contracts.workloads import Finish, OwnerReference, PodSet, WorkloadState
 
 WIRE = Path(__file__).parent / "wire"
@@ -113,6 +114,9 @@ EXAMPLES: dict[str, Message] = {
             )
         ],
         active=True, reason="Ready", message="Can admit new workloads", at=NOON,
+    ),
+    "traced": Traced(
+        ended=17, batches=23, since={"WORKLOADS": 11, "ADMISSIONS": 20}, at=NOON
     ),
     "dead": DeadLetter(
         service="patcher", original_subject="sluice.admission.hub.a.b", original_sequence=9,

@@ -23,6 +23,7 @@ __all__ = [
     "PatchOperation",
     "PodSetSpec",
     "StopSpec",
+    "TraceSpec",
     "WebhookSpec",
 ]
 
@@ -174,6 +175,17 @@ class WebhookSpec(_Strict):
     """One that comes held was paused by its user: it is admitted, and started only by the user."""
 
 
+class TraceSpec(_Strict):
+    """How its traces join those of its own controller."""
+
+    annotation: Annotated[str, StringConstraints(min_length=1, max_length=253)] | None = None
+    """Annotation in which its controller looks for a span to go on from: JSON, `{"traceparent": …}`. One
+    that is there already is gone on from; else it is written at creation."""
+
+    name_label: Annotated[str, StringConstraints(min_length=1, max_length=253)] | None = None
+    """Label with the name of what it is a run of: few of them, since spans are named after it."""
+
+
 class IntegrationSpec(_Strict):
     """All that Sluicegate has to know of a kind. Only `kind` and `podSets` have to be said.
 
@@ -222,6 +234,9 @@ class IntegrationSpec(_Strict):
 
     webhook: WebhookSpec | None = None
     """What is done at creation beyond holding it."""
+
+    trace: TraceSpec | None = None
+    """If absent: its trace is Sluicegate's alone."""
 
 
 class IntegrationStatus(ApiModel):

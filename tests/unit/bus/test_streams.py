@@ -23,7 +23,7 @@ def test_the_shipped_catalogue_says_what_the_design_says() -> None:
     configs = load().configs()
 
     logs = ["OBSERVED", "WORKLOADS", "ADMISSIONS", "CHECKS", "DISPATCHES", "HOSTS", "OUTCOMES"]
-    logs += ["QUEUES", "KEYS", "SPOKES"]
+    logs += ["QUEUES", "KEYS", "SPOKES", "TRACES"]
     assert set(configs) == {
         *logs,
         *(f"{log}_NOW" for log in logs),

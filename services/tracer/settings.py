@@ -1,0 +1,16 @@
+"""Everything an operator may set for the tracer, with its default."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from shared.settings.base import ServiceSettings
+
+__all__ = ["TracerSettings"]
+
+
+class TracerSettings(ServiceSettings):
+    """Read once, at start, from `SLUICE_…` environment variables."""
+
+    trace_settle_seconds: Annotated[float, Field(ge=0)] = 2.0
+    """How long after a workload's end its trace is made: what was said of it last is on the log by then."""

@@ -1,0 +1,335 @@
+"""From the facts of one workload to its trace: names, parents, and no time unaccounted for."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from services.tracer.lives import Life, Lives
+from services.tracer.timeline import batch_of, spans_of
+from shared.bus.port import Entry
+from shared.contracts.admissions import Admission
+from shared.contracts.effects import CheckState, Dispatch, Outcome
+from shared.contracts.messages import TRACEPARENT, Message
+from shared.contracts.spokes import ORIGIN
+from shared.contracts.workloads import Finish, OwnerReference, WorkloadState
+from shared.telemetry.spans import Kind, Span, coverage, leaves
+
+BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC)
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+TRACE = f"00-{TRACE_ID}-b7ad6b7169203331-01"
+ADMISSION = "sluice.admission.{cluster}.{namespace}.{name}"
+HOP = timedelta(milliseconds=10)
+"""From a service's clock to the log."""
+
+WORKLOAD: dict[str, Any] = {
+    "cluster": "hub", "namespace": "team-a", "name": "pipelinerun-build-1", "uid": "u-1",
+}  # fmt: skip
+
+
+def second(seconds: float) -> datetime:
+    return BEGAN + timedelta(seconds=seconds)
+
+
+class Logs:
+    """Puts messages on the logs, and reads them as the tracer does."""
+
+    def __init__(self, *, ended: int = 0) -> None:
+        self.lives = Lives(ended=ended)
+        self._last: dict[str, int] = {}
+        self.ended: list[Life] = []
+
+    def put(self, message: Message, at: float, *, trace: str | None = TRACE) -> None:
+        sequence = self._last[message.stream] = self._last.get(message.stream, 0) + 1
+        entry = Entry(
+            subject=message.subject,
+            data=message.encode(),
+            headers={} if trace is None else {TRACEPARENT: trace},
+            sequence=sequence,
+            time=second(at) + HOP,
+        )
+        self.ended += self.lives.take(message.stream, entry)
+
+    def state(self, at: float, phase: str = "waiting", **more: Any) -> None:
+        fields: dict[str, Any] = {"phase": phase, "created_at": BEGAN, "queue": "main"}
+        owner = OwnerReference(
+            api_version="tekton.dev/v1", kind="PipelineRun", plural="pipelineruns", name="build-1",
+            uid="u-1",
+        )  # fmt: skip
+        trace = more.pop("trace", TRACE)
+        self.put(
+            WorkloadState.model_validate(WORKLOAD | fields | {"owner": owner} | more),
+            at,
+            trace=trace,
+        )
+
+    def decide(self, at: float, state: str, number: int, **more: Any) -> None:
+        decided = {"term": 1, "number": number, "decided_at": second(at), "cluster_queue": "cq"}
+        self.put(Admission.model_validate(WORKLOAD | decided | {"state": state} | more), at)
+
+    def release(self, at: float, number: int) -> None:
+        done = {"result": "applied", "action": "release", "term": 1, "number": number}
+        self.put(Outcome.model_validate(WORKLOAD | done | {"at": second(at)}), at)
+
+    def finish(self, at: float, *, success: bool = True, **more: Any) -> None:
+        end = Finish(success=success, message="done", at=second(at))
+        self.state(at, "finished", finish=end, **more)
+
+    def trace(self) -> list[Span]:
+        (life,) = self.ended
+        return spans_of(life)
+
+
+def named(spans: list[Span]) -> list[tuple[str, float, float]]:
+    """Leaves in their order: name, from, to, in seconds to two places."""
+    return [
+        (
+            span.name,
+            round((span.start - BEGAN).total_seconds(), 2),
+            round((span.end - BEGAN).total_seconds(), 2),
+        )
+        for span in sorted(leaves(spans), key=lambda span: (span.start, span.end))
+    ]
+
+
+def covered(spans: list[Span]) -> float:
+    root = spans[0]
+    return coverage(spans, root.start, root.end)
+
+
+def simple(logs: Logs) -> None:
+    logs.state(1)
+    logs.decide(2, "waiting", 1, reason="InsufficientQuota")
+    logs.decide(10, "waiting", 2, reason="Preempting")
+    logs.decide(30, "admitted", 3)
+    logs.release(31, 3)
+    logs.finish(60)
+
+
+def test_what_waits_is_split_by_the_reason_that_was_told() -> None:
+    logs = Logs()
+    simple(logs)
+    assert named(logs.trace()) == [
+        ("process sluice.observed.{cluster}.{namespace}.{name}.{resource}", 0, 1.01),
+        ("wait Pending", 1.01, 2),
+        ("wait InsufficientQuota", 2, 10),
+        ("wait Preempting", 10, 30),
+        (f"create {ADMISSION}", 30, 30.01),
+        (f"process {ADMISSION}", 30.01, 31),
+        ("run", 31, 60),
+    ]
+    assert covered(logs.trace()) == pytest.approx(1.0)
+
+
+def test_the_workloads_own_span_is_the_one_that_its_annotation_names() -> None:
+    logs = Logs()
+    logs.state(1, run_of="build-container", trace_parent="00f067aa0ba902b7")
+    logs.finish(2, success=False, run_of="build-container")
+    root = logs.trace()[0]
+    assert f"{root.context.trace_id:032x}" == TRACE_ID
+    assert f"{root.context.span_id:016x}" == "b7ad6b7169203331"
+    assert root.parent is not None
+    assert f"{root.parent.span_id:016x}" == "00f067aa0ba902b7"
+    assert (root.name, root.kind) == ("RUN build-container", Kind.SERVER)
+    assert root.attributes["cicd.pipeline.result"] == "failure"
+    assert root.attributes["error.type"] == "failure"
+    assert root.error == "done"
+
+
+def test_a_message_is_created_published_in_a_batch_and_processed_each_linked_with_the_one_before() -> (
+    None
+):
+    logs = Logs()
+    simple(logs)
+    spans = {span.name: span for span in logs.trace()}
+    created, processed = spans[f"create {ADMISSION}"], spans[f"process {ADMISSION}"]
+    assert (created.kind, processed.kind) == (Kind.PRODUCER, Kind.CONSUMER)
+    assert processed.links == (created.context,)
+    assert created.attributes["messaging.system"] == "nats"
+    assert created.attributes["messaging.message.id"] == "admission:1:3"
+    destination = "sluice.admission.hub.team-a.pipelinerun-build-1"
+    assert created.attributes["messaging.destination.name"] == destination
+    decision = next(f for f in logs.ended[0].facts if getattr(f, "number", 0) == 3)
+    trace = logs.ended[0].trace
+    assert trace is not None
+    batch = batch_of([(trace, decision)], count=4, end=second(30.02))  # type: ignore[list-item]
+    assert batch is not None
+    assert batch.attributes["messaging.batch.message_count"] == 4
+    assert (batch.kind, batch.links) == (Kind.CLIENT, (created.context,))
+    assert created.links == (batch.context,)
+    assert batch.context.trace_id != created.context.trace_id
+
+
+def test_made_again_from_the_same_logs_they_are_the_same_spans() -> None:
+    once, twice = Logs(), Logs()
+    simple(once)
+    simple(twice)
+    assert once.trace() == twice.trace()
+
+
+def test_checks_are_waited_for_beside_one_another() -> None:
+    logs = Logs()
+    logs.state(1)
+    logs.decide(5, "reserved", 1, checks=["machines", "spokes"])
+    for at, check in ((15, "machines"), (25, "spokes")):
+        fields = {"check": check, "state": "Ready", "at": second(at)}
+        logs.put(CheckState.model_validate(WORKLOAD | fields), at)
+    logs.decide(26, "admitted", 2)
+    logs.release(27, 2)
+    logs.finish(40)
+    spans = logs.trace()
+    names = [name for name, _, _ in named(spans)]
+    assert ("wait AdmissionCheck machines", 5.01, 15.01) in named(spans)
+    assert ("wait AdmissionCheck spokes", 5.01, 25.01) in named(spans)
+    assert "wait AdmissionChecks" not in names, "something lies under it"
+    assert "process sluice.check.{cluster}.{namespace}.{name}.{check}" in names
+    assert covered(spans) == pytest.approx(1.0)
+
+
+def test_an_eviction_is_a_stop_and_then_a_wait_again() -> None:
+    logs = Logs()
+    logs.state(1)
+    logs.decide(2, "admitted", 1)
+    logs.release(3, 1)
+    logs.decide(10, "evicted", 2, reason="Preempted", preempted_by="team-b/other")
+    logs.decide(12, "waiting", 3, reason="InsufficientQuota")
+    logs.decide(20, "admitted", 4)
+    logs.release(21, 4)
+    logs.finish(30)
+    told = named(logs.trace())
+    assert told[4:7] == [
+        ("run", 3, 10),
+        ("stop Preempted", 10, 12),
+        ("wait InsufficientQuota", 12, 20),
+    ]
+    stop = next(span for span in logs.trace() if span.name == "stop Preempted")
+    assert stop.attributes["sluicegate.preempted_by"] == "team-b/other"
+    assert covered(logs.trace()) == pytest.approx(1.0)
+
+
+def test_a_kind_that_tells_when_its_pods_are_ready_waits_for_them() -> None:
+    logs = Logs()
+    logs.state(1, pods_ready=False)
+    logs.decide(2, "admitted", 1)
+    logs.release(3, 1)
+    logs.state(4, "running", pods_ready=False)
+    logs.state(9, "running", pods_ready=True)
+    logs.finish(30)
+    assert named(logs.trace())[-2:] == [("wait PodsReady", 3, 9.01), ("run", 9.01, 30)]
+
+
+def test_a_decision_that_tells_something_anew_ends_nothing() -> None:
+    logs = Logs()
+    logs.state(1)
+    logs.decide(2, "admitted", 1)
+    logs.release(3, 1)
+    logs.decide(8, "admitted", 2, pods_ready="Started")
+    logs.finish(30)
+    assert named(logs.trace())[-1] == ("run", 3, 30)
+
+
+def test_what_goes_away_before_it_ran_was_cancelled() -> None:
+    logs = Logs()
+    logs.state(1)
+    logs.decide(2, "waiting", 1, reason="InsufficientQuota")
+    logs.state(9, "gone")
+    spans = logs.trace()
+    assert spans[0].attributes["cicd.pipeline.result"] == "cancellation"
+    assert named(spans)[-1] == ("wait InsufficientQuota", 2, 9.01)
+
+
+def test_a_copy_is_a_part_of_its_originals_trace_from_the_order_on() -> None:
+    logs = Logs()
+    order = {"spoke": "hub", "uid": "at-home", "state": "offered", "number": 1, "at": second(-3)}
+    logs.put(Dispatch.model_validate(WORKLOAD | {"cluster": "home"} | order), -3)
+    logs.state(1, labels={ORIGIN: "multikueue"})
+    logs.decide(2, "admitted", 1)
+    logs.release(3, 1)
+    logs.finish(30, labels={ORIGIN: "multikueue"})
+    spans = logs.trace()
+    top = spans[0]
+    assert top.parent is not None
+    assert f"{top.parent.span_id:016x}" == "b7ad6b7169203331"
+    assert top.context.trace_id == top.parent.trace_id
+    assert named(spans)[:3] == [
+        ("create sluice.dispatch.{spoke}.{namespace}.{name}", -3, -2.99),
+        ("process sluice.dispatch.{spoke}.{namespace}.{name}", -2.99, 0),
+        ("process sluice.observed.{cluster}.{namespace}.{name}.{resource}", 0, 1.01),
+    ]
+    assert covered(spans) == pytest.approx(1.0)
+
+
+def test_at_home_a_workload_runs_elsewhere_without_being_released() -> None:
+    logs = Logs()
+    logs.state(1)
+    logs.decide(2, "reserved", 1, checks=["spokes"])
+    ready = {"check": "spokes", "state": "Ready", "at": second(8), "spoke": "east"}
+    logs.put(CheckState.model_validate(WORKLOAD | ready), 8)
+    logs.decide(9, "admitted", 2, spoke="east")
+    logs.finish(30)
+    assert named(logs.trace())[-1] == ("run", 9.01, 30)
+
+
+def test_the_logs_may_be_read_one_after_another() -> None:
+    """A decision that is read before its workload waits for it."""
+    logs, shuffled = Logs(), Logs()
+    simple(logs)
+    shuffled.decide(2, "waiting", 1, reason="InsufficientQuota")
+    shuffled.decide(10, "waiting", 2, reason="Preempting")
+    shuffled.decide(30, "admitted", 3)
+    shuffled.state(1)
+    shuffled.release(31, 3)
+    shuffled.finish(60)
+    assert shuffled.trace() == logs.trace()
+
+
+def test_a_trace_that_nobody_wants_is_not_kept() -> None:
+    for trace in (None, "nonsense", f"00-{TRACE_ID}-b7ad6b7169203331-00"):
+        logs = Logs()
+        logs.state(1, trace=trace)
+        logs.decide(2, "admitted", 1)
+        logs.finish(3, trace=trace)
+        logs.decide(4, "released", 2)
+        assert logs.ended == []
+        assert logs.lives.open == 0
+
+
+def test_after_a_restart_only_what_was_not_taken_is_traced() -> None:
+    logs = Logs(ended=2)
+    logs.state(1)
+    logs.finish(3)
+    assert logs.ended == []
+    needed = logs.lives.since(iter(()))
+    assert needed["WORKLOADS"] == 3, "nothing of it is needed any more"
+
+
+def test_what_is_needed_again_begins_with_the_oldest_that_is_open() -> None:
+    logs = Logs()
+    logs.state(1)
+    logs.decide(2, "waiting", 1, reason="Pending")
+    assert logs.lives.since(iter(())) == {
+        "WORKLOADS": 1, "ADMISSIONS": 1, "CHECKS": 1, "DISPATCHES": 1, "OUTCOMES": 1
+    }  # fmt: skip
+    logs.finish(3)
+    logs.decide(4, "released", 2)
+    needed = logs.lives.since(iter(()))
+    assert (needed["WORKLOADS"], needed["ADMISSIONS"]) == (3, 3)
+    assert logs.lives.since(iter(logs.ended))["ADMISSIONS"] == 1
+
+
+def test_a_workload_that_tells_the_same_for_ever_costs_nothing() -> None:
+    logs = Logs()
+    logs.state(1)
+    for number in range(5_000):
+        logs.decide(2 + number, "waiting", number + 1, reason="InsufficientQuota")
+    logs.finish(9_000)
+    assert len(logs.ended[0].facts) == 3
+
+
+def test_another_life_of_the_same_name_ends_the_one_before() -> None:
+    logs = Logs()
+    logs.state(1)
+    other = TRACE.replace("b7ad", "c7ad")
+    logs.state(5, uid="u-2", created_at=second(4), trace=other)
+    logs.finish(9, uid="u-2", created_at=second(4), trace=other)
+    assert [life.uid for life in logs.ended] == ["u-1", "u-2"]
