@@ -27,7 +27,7 @@ from services.quota.life import Rules
 from services.quota.lives import Lives
 from services.quota.policy import policy_of
 from services.quota.settings import QuotaSettings
-from services.quota.standing import standing
+from services.quota.standing import STATUS_SECONDS, Bulletin
 from shared.bus.port import Entry
 from shared.contracts import kinds
 from shared.contracts.admissions import HOLDING, Admission, Term
@@ -53,9 +53,6 @@ _WATCHED: Final = (
     kinds.COHORT,
     kinds.ADMISSION_CHECK,
 )
-
-STATUS_SECONDS: Final = 1.0
-"""Between two looks at how the queues stand."""
 
 LATE_MAX: Final = 20
 """Workloads alike that are told why they wait, at each such look: thousands must not cost a burst."""
@@ -95,12 +92,9 @@ class Decider:
         self._adopted: dict[_Id, Held] = {}
         """Admissions that only the cluster had on record, until they are on the log again."""
 
-        self._told: dict[str, QueueStatus] = {}
-        """Subject to the status of a queue that was published last."""
-
-        self._tell_at: datetime | None = None
+        self._bulletin = Bulletin()
         self._late_at: datetime | None = None
-        """When the status of queues is looked at again; None: nothing happened since."""
+        """When those are told whom the engine has not told yet why they wait; None: there are none."""
 
         self._synced: set[str] = set()
         self._early: dict[str, list[Fact]] = {}
@@ -170,8 +164,8 @@ class Decider:
         retold = [*self._follow(now)]
         decisions = self._engine.decide(translate.nanoseconds(now), admit=admit)
         news = bool(decisions) or self._taken or self._engine.samples != self._samples
-        if news and self._tell_at is None:
-            self._tell_at = now + timedelta(seconds=STATUS_SECONDS)
+        if news:
+            self._bulletin.expect(now)
         self._taken, self._samples = False, self._engine.samples
         for decision in decisions:
             ident = (decision.cluster, decision.key)
@@ -216,15 +210,7 @@ class Decider:
 
     def queue_statuses(self, now: datetime) -> Iterator[QueueStatus]:
         """Yield each queue's status that changed, for all queues at most once a second."""
-        if self._tell_at is None or now < self._tell_at:
-            return
-        self._tell_at = None
-        for cluster in sorted(self._synced):
-            for status in standing(self._engine, cluster, now):
-                last = self._told.get(status.subject)
-                if last is None or last.model_copy(update={"at": now}) != status:
-                    self._told[status.subject] = status
-                    yield status
+        return self._bulletin.statuses(self._engine, sorted(self._synced), now)
 
     def contradictions(self, on_log: Iterable[Admission]) -> list[str]:
         """Where what the log says of the synced clusters differs from what the engine believes."""
@@ -245,7 +231,7 @@ class Decider:
 
     def seconds_to_next(self, now: datetime) -> float | None:
         """After how long `decide` has something to do without any new fact; None: never."""
-        ticks = (self._tell_at, self._late_at)
+        ticks = (self._bulletin.at, self._late_at)
         times = [(tick - now).total_seconds() for tick in ticks if tick is not None]
         if self._waits:
             due = min(at for at, _ in self._waits.values())

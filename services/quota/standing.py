@@ -1,7 +1,7 @@
 """How the queues stand, as their status tells it: the engine's views in the words of the wire."""
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from services.quota.engine import QuotaEngine
@@ -11,14 +11,55 @@ from services.quota.messages import instant
 from shared.contracts.quantities import format_amount
 from shared.contracts.queues import FlavorUsage, QueueStatus, ResourceUsage
 
-__all__ = ["standing"]
+__all__ = ["STATUS_SECONDS", "Bulletin", "standing"]
 
 MILLION: Final = 1_000_000
+
+STATUS_SECONDS: Final = 1.0
+"""Between two looks at how the queues stand, at least."""
+
+STATUS_SECONDS_MAX: Final = 5.0
+STATUSES_PER_SECOND: Final = 20
+"""Where more change all the time they are told more seldom: nobody reads or writes them faster."""
 
 READY = {
     "ClusterQueue": "Can admit new workloads",
     "LocalQueue": "Can submit new workloads to localQueue",
 }
+
+
+class Bulletin:
+    """When it is time to tell how the queues stand, and of which there is something to tell."""
+
+    def __init__(self) -> None:
+        self.at: datetime | None = None
+        """When the next one is due; None: nothing has happened since the last."""
+
+        self._seconds = STATUS_SECONDS
+        self._told: dict[str, QueueStatus] = {}
+        """Subject to the status of a queue that was told last."""
+
+    def expect(self, now: datetime) -> None:
+        """Something has happened."""
+        if self.at is None:
+            self.at = now + timedelta(seconds=self._seconds)
+
+    def statuses(
+        self, engine: QuotaEngine, clusters: Iterable[str], now: datetime
+    ) -> Iterator[QueueStatus]:
+        """Yield each queue's status that differs from the one told last; nothing before it is due."""
+        if self.at is None or now < self.at:
+            return
+        self.at = None
+        count = 0
+        for cluster in clusters:
+            for status in standing(engine, cluster, now):
+                last = self._told.get(status.subject)
+                if last is None or last.model_copy(update={"at": now}) != status:
+                    self._told[status.subject] = status
+                    count += 1
+                    yield status
+        self._seconds = min(max(count / STATUSES_PER_SECOND, STATUS_SECONDS), STATUS_SECONDS_MAX)
 
 
 def standing(engine: QuotaEngine, cluster: str, now: datetime) -> Iterator[QueueStatus]:

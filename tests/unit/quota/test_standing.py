@@ -1,0 +1,47 @@
+"""How often it is told how the queues stand: at least a second apart, more where very many change."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from services.quota.standing import Bulletin
+from tests.unit.quota.builders import CLUSTER, Bench, local, queue, slots, work
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+CHANGING: dict[str, tuple[int, int]] = {
+    "one queue, that is two objects: every second": (1, 1),
+    "ten queues are twenty objects: still every second": (10, 1),
+    "thirty queues are told every three seconds": (30, 3),
+    "no number of queues waits longer than five": (80, 5),
+}
+
+
+def told(queues: int) -> Iterator[float]:
+    """Something happens in every queue all the time: the seconds between two tellings."""
+    names = [f"q{n}" for n in range(queues)]
+    facts = [fact for name in names for fact in (queue(name, slots(0)), local(name))]
+    bench, bulletin = Bench(*facts), Bulletin()
+    now = last = NOON
+    for turn in range(120):
+        bench.decide(*(work(f"{name}-{turn}", to=name) for name in names) if turn % 5 == 0 else ())
+        bulletin.expect(now)
+        if list(bulletin.statuses(bench.engine, [CLUSTER], now)):
+            yield (now - last).total_seconds()
+            last = now
+        now += timedelta(seconds=0.1)
+
+
+@pytest.mark.parametrize(("queues", "seconds"), CHANGING.values(), ids=list(CHANGING))
+def test_how_often(queues: int, seconds: int) -> None:
+    _, *apart = told(queues)
+    assert {round(one) for one in apart} == {seconds}
+
+
+def test_what_has_not_changed_is_not_told_again() -> None:
+    bench, bulletin = Bench(queue("q", slots(0)), local("q")), Bulletin()
+    for seconds, expected in ((0, 2), (10, 0)):
+        bulletin.expect(NOON + timedelta(seconds=seconds))
+        due = NOON + timedelta(seconds=seconds + 1)
+        assert len(list(bulletin.statuses(bench.engine, [CLUSTER], due))) == expected
