@@ -149,10 +149,11 @@ class K3s:
 
     def _fetch_kubeconfig(self) -> bool:
         answer = self._container.exec_run(["cat", K3S_KUBECONFIG])
-        if answer.exit_code != 0:
-            return False
+        document = yaml.safe_load(answer.output) if answer.exit_code == 0 else None
+        if not document or not document.get("users"):
+            return False  # It is being written, anew after each start.
         self.kubeconfig.write_bytes(answer.output)
-        write_credentials(yaml.safe_load(answer.output), self._folder)
+        write_credentials(document, self._folder)
         return True
 
     def _is_running(self) -> bool:
