@@ -11,11 +11,13 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from services.ctl.definitions import apply_definitions, convert_by
-from services.ctl.dev_spokes import Spoke, hub_manifests, start_spokes
+from services.ctl.dev_secure import Secured, secure
+from services.ctl.dev_spokes import Spoke, hub_manifests, spoke_names, start_spokes
 from services.ctl.errors import CommandError, Exit
 from services.ctl.manifests import apply_manifest, apply_manifests, load_manifests
 from services.ctl.run import SERVICES, Program
@@ -24,8 +26,10 @@ from services.ctl.webhook import validating_manifest, webhook_manifest
 from shared.bus.apply import apply_at
 from shared.bus.embedded import SERVER_ENVIRONMENT, EmbeddedServerError, server_command
 from shared.bus.port import BusError
+from shared.bus.streams import DATA
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
+from shared.settings.access import OPEN, Access
 
 __all__ = [
     "EXAMPLE",
@@ -46,6 +50,10 @@ EXAMPLE: Final = Path(__file__).parents[2] / "deploy" / "examples" / "konflux"
 STATE_FILE: Final = "state.json"
 BROKER: Final = "nats-server"
 HOST: Final = "127.0.0.1"
+VIEWER: Final = "viewer"
+DECLARER: Final = "bus"
+"""The user that may declare streams."""
+
 START_SECONDS: Final = 60.0
 WEBHOOK_PATH: Final = "/mutate"
 VALIDATION_PATH: Final = "/validate"
@@ -83,6 +91,9 @@ class DevOptions:
     spokes: int = 0
     """So many simulated clusters beside the hub, to which it sends work."""
 
+    secure: bool = False
+    """A user with least permissions for each service, and TLS. Only where the server is ours."""
+
     echo: Callable[[str, str], None] | None = None
     """Gets every line that a child writes."""
 
@@ -98,7 +109,13 @@ class Running:
 
     logs: Path
     supervisor: Supervisor
+    secured: Secured | None = None
     spokes: list[Spoke] = field(default_factory=list)
+
+    @property
+    def access(self) -> Access:
+        """How a command proves itself to NATS: as who may look."""
+        return OPEN if self.secured is None else self.secured.access(VIEWER)
 
     def kube(self) -> HttpKube:
         """A client of the cluster. Close it."""
@@ -125,6 +142,7 @@ async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
                 api_url=api_url,
                 logs=directory / "logs",
                 supervisor=starter.supervisor,
+                secured=starter.secured,
             )
             kube = system.kube()
             try:
@@ -154,10 +172,13 @@ class _Starter:
         logs = directory / "logs"
         shutil.rmtree(logs, ignore_errors=True)
         self.supervisor = Supervisor(logs=logs, say=say, echo=options.echo)
+        self.secured: Secured | None = None
 
     async def broker(self) -> str:
         """Start nats-server, unless there is one, and apply the streams; return its URL."""
         url = self._options.nats_url
+        if url is not None and self._options.secure:
+            raise CommandError(url, "is a server of yours", hint="--secure starts one of its own")
         if url is None:
             data = self._directory / "nats"
             if self._options.kubeconfig is None:
@@ -166,8 +187,12 @@ class _Starter:
             data.mkdir(exist_ok=True)
             port = free_port()
             url = f"nats://{HOST}:{port}"
+            if self._options.secure:
+                folder, spokes = self._directory / "nats-users", spoke_names(self._options.spokes)
+                self.secured = secure(folder, spokes, datetime.now(UTC))
             try:
-                argv = server_command(data, port=port)
+                config = DATA / "server.conf" if self.secured is None else self.secured.config
+                argv = server_command(data, port=port, config=config)
             except EmbeddedServerError as error:
                 raise CommandError(BROKER, str(error), hint="or set NATS_URL") from error
             self.supervisor.start(
@@ -180,8 +205,12 @@ class _Starter:
                 )
             )
             await self.supervisor.wait_ready([BROKER], timeout_seconds=START_SECONDS)
-        await apply_streams(url)
+        await apply_streams(url, self.secured.access(DECLARER) if self.secured else OPEN)
         return url
+
+    def _proof(self, user: str) -> dict[str, str]:
+        """What of its environment lets a child speak to NATS as `user`."""
+        return {} if self.secured is None else self.secured.environment(user)
 
     async def cluster(self) -> tuple[Path, str | None]:
         """Start the simulator, unless there is a cluster; return kubeconfig and the simulator's URL."""
@@ -231,7 +260,11 @@ class _Starter:
                 ChildSpec(
                     name=program.value,
                     argv=(*_PROGRAM, program.value),
-                    environment={**common, "SLUICE_HEALTH_PORT": str(port)},
+                    environment={
+                        **common,
+                        **self._proof(program.value),
+                        "SLUICE_HEALTH_PORT": str(port),
+                    },
                     ready=_answers(port),
                 )
             )
@@ -255,7 +288,10 @@ class _Starter:
             self._options.spokes,
             supervisor=self.supervisor,
             directory=self._directory,
-            environment={"SLUICE_NATS_URL": nats_url},
+            environment=lambda spoke: {
+                "SLUICE_NATS_URL": nats_url,
+                **self._proof(f"spoke-{spoke}"),
+            },
             free_port=free_port,
             answers=_answers,
             speed=self._options.speed,
@@ -266,10 +302,10 @@ class _Starter:
 _PROGRAM: Final = (sys.executable, "-m", "services.ctl.main", "run")
 
 
-async def apply_streams(url: str) -> None:
+async def apply_streams(url: str, access: Access = OPEN) -> None:
     """Make the streams what they should be. Raises `CommandError`."""
     try:
-        report = await apply_at(url)
+        report = await apply_at(url, access=access)
     except BusError as error:
         raise unreachable(url, error) from error
     if not report.ok:
@@ -334,6 +370,7 @@ def _write_state(directory: Path, system: Running) -> None:
         "pid": os.getpid(),
         "nats_url": system.nats_url,
         "kubeconfig": str(system.kubeconfig),
+        "nats_access": system.secured.environment(VIEWER) if system.secured else {},
         "children": {name: system.supervisor.pid(name) for name in system.supervisor.names},
     }
     (directory / STATE_FILE).write_text(json.dumps(state, indent=2))

@@ -81,13 +81,16 @@ async def start_spokes(
     *,
     supervisor: Supervisor,
     directory: Path,
-    environment: Mapping[str, str],
+    environment: Callable[[str], Mapping[str, str]],
     free_port: Callable[[], int],
     answers: Callable[[int], Ready],
     speed: float,
     seed: int,
 ) -> list[Spoke]:
-    """Start clusters and pairs; return when all are ready. Raises `CommandError`."""
+    """Start clusters and pairs; return when all are ready. Raises `CommandError`.
+
+    `environment`: of the two programs, for the name of their spoke.
+    """
     spokes: list[Spoke] = []
     for index, name in enumerate(spoke_names(count), 1):
         port, kubeconfig = free_port(), directory / f"kubeconfig-{name}"
@@ -118,7 +121,7 @@ async def start_spokes(
         finally:
             await kube.close()
         names += [
-            _start(program, spoke, supervisor, environment, free_port, answers)
+            _start(program, spoke, supervisor, environment(spoke.name), free_port, answers)
             for program in (Program.WATCHER, Program.PATCHER)
         ]
     await supervisor.wait_ready(names, timeout_seconds=START_SECONDS)

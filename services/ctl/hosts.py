@@ -230,6 +230,7 @@ def platform_lines(platforms: list[Platform], now: datetime) -> list[str]:
 
 async def _show(url: str | None, directory: Path) -> list[str]:
     from services.ctl.look import connected, nats_url_of  # noqa: PLC0415
+    from services.ctl.lookout import access_for  # noqa: PLC0415
     from shared.bus.port import CaughtUp  # noqa: PLC0415
     from shared.contracts.effects import HostState, PlatformState  # noqa: PLC0415
     from shared.contracts.kinds import CONFIG_MAP  # noqa: PLC0415
@@ -238,7 +239,7 @@ async def _show(url: str | None, directory: Path) -> list[str]:
     records: list[PlatformState] = []
     told: list[HostState] = []
     configs: dict[str, dict[str, str]] = {}
-    async with connected(nats_url_of(url, directory)) as bus:
+    async with connected(nats_url_of(url, directory), access=access_for(url, directory)) as bus:
         async with aclosing(bus.watch("HOSTS", "sluice.host.>", "sluice.platform.>")) as entries:
             async for entry in entries:
                 if isinstance(entry, CaughtUp):

@@ -11,9 +11,12 @@ from typing import Final
 from services.ctl.dev import STATE_FILE, unreachable
 from services.ctl.errors import CommandError, Exit
 from services.ctl.history import history, history_json, history_lines
+from services.ctl.lookout import access_for
 from shared.bus.apply import Report, apply_at
 from shared.bus.nats_bus import NatsBus
+from shared.bus.permissions import reads_of
 from shared.bus.port import Bus, BusError
+from shared.settings.access import OPEN, Access
 from shared.telemetry.logging import configure_logging
 
 __all__ = ["apply_bus", "connected", "nats_url_of", "show_history"]
@@ -33,10 +36,19 @@ def nats_url_of(given: str | None, directory: Path) -> str:
 
 
 @asynccontextmanager
-async def connected(url: str) -> AsyncIterator[Bus]:
+async def connected(url: str, *, access: Access = OPEN) -> AsyncIterator[Bus]:
     """A bus for looking. Raises `CommandError` where nobody answers within a few seconds."""
     configure_logging(service="ctl", level="error", format_="console", for_good=False)
-    bus = NatsBus(url=url, instance="sluice", now=lambda: datetime.now(UTC))
+    try:
+        bus = NatsBus(
+            url=url,
+            instance="sluice",
+            now=lambda: datetime.now(UTC),
+            access=access,
+            reads=reads_of("viewer"),
+        )
+    except ValueError as error:
+        raise CommandError(f"NATS at {url}", str(error)) from error
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             await bus.start()
@@ -52,7 +64,7 @@ async def show_history(
     namespace: str, name: str, *, as_json: bool, url: str | None, directory: Path
 ) -> list[str]:
     """The lines of `sluice history`. Raises `CommandError` where the logs know nothing of it."""
-    async with connected(nats_url_of(url, directory)) as bus:
+    async with connected(nats_url_of(url, directory), access=access_for(url, directory)) as bus:
         events = await history(bus, namespace, name)
     if not events:
         raise CommandError(
@@ -66,8 +78,9 @@ async def show_history(
 
 async def apply_bus(url: str | None, directory: Path, *, rebuild: tuple[str, ...]) -> Report:
     """`sluice bus apply`."""
+    access = access_for(url, directory)
     url = nats_url_of(url, directory)
     try:
-        return await apply_at(url, rebuild=rebuild)
+        return await apply_at(url, rebuild=rebuild, access=access)
     except BusError as error:
         raise unreachable(url, error) from error

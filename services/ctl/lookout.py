@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from services.ctl.errors import CommandError, Exit
 from shared.bus.look import JetStreamError, Look, LookError, looking
+from shared.settings.access import OPEN, Access, access_of
+from shared.settings.environment import nats_access
 
-__all__ = ["current", "kubeconfig_of", "lookout", "nats_url_of"]
+__all__ = ["access_for", "current", "kubeconfig_of", "lookout", "nats_url_of"]
 
 DEFAULT_URL: Final = "nats://127.0.0.1:4222"
 STATE_FILE: Final = "state.json"
@@ -29,6 +31,15 @@ def nats_url_of(given: str | None, directory: Path) -> str:
     return given or _state(directory).get("nats_url") or DEFAULT_URL
 
 
+def access_for(given: str | None, directory: Path) -> Access:
+    """How a command proves itself: as the environment says, else as the `sluice dev` that it asks says."""
+    access = nats_access()
+    if access != OPEN or given is not None:
+        return access
+    known = _state(directory).get("nats_access") or {}
+    return access_of(known) if isinstance(known, dict) else OPEN
+
+
 def kubeconfig_of(given: Path | None, directory: Path) -> Path:
     """The file that was given, else that of the `sluice dev` in `directory`."""
     if given is None and (known := _state(directory).get("kubeconfig")):
@@ -40,11 +51,11 @@ def kubeconfig_of(given: Path | None, directory: Path) -> Path:
     return given
 
 
-def _state(directory: Path) -> dict[str, str]:
+def _state(directory: Path) -> dict[str, Any]:
     path = directory / STATE_FILE
     if not path.exists():
         return {}
-    state: dict[str, str] = json.loads(path.read_text())
+    state: dict[str, Any] = json.loads(path.read_text())
     return state
 
 
@@ -53,7 +64,7 @@ async def lookout(given: str | None, directory: Path) -> AsyncIterator[Look]:
     """A connection for looking. Whatever fails is a `CommandError` with what to do about it."""
     url = nats_url_of(given, directory)
     try:
-        async with looking(url) as look:
+        async with looking(url, access=access_for(given, directory)) as look:
             yield look
     except JetStreamError as error:
         hint = "the streams are missing: run `sluice bus apply`"

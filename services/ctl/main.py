@@ -82,6 +82,9 @@ def dev(
     spokes: Annotated[
         int, typer.Option(min=0, max=20, help="Simulated clusters beside it, to send work to.")
     ] = 0,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="TLS, and a user of its own for each service on NATS.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show the services' logs.")] = False,
     nats_url: Annotated[
         str | None,
@@ -105,6 +108,7 @@ def dev(
         manifests=tuple(manifests or ()) or (() if kubeconfig or spokes else (EXAMPLE,)),
         rules=rules or (SPOKES_EXAMPLE if spokes else EXAMPLE) / "classifier",
         spokes=spokes,
+        secure=secure,
         webhook=webhook,
         speed=speed,
         seed=seed,
@@ -129,6 +133,9 @@ def demo(
     spokes: Annotated[
         int, typer.Option(min=0, max=20, help="Send everything to so many simulated spokes.")
     ] = 0,
+    secure: Annotated[
+        bool, typer.Option("--secure", help="TLS, and a user of its own for each service on NATS.")
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running at the end.")] = False,
     directory: Directory = Path(".sluice"),
 ) -> None:
@@ -147,6 +154,7 @@ def demo(
         speed=speed,
         pipelineruns=pipelineruns,
         spokes=spokes,
+        secure=secure,
         keep=keep,
         directory=directory,
     )
@@ -195,6 +203,24 @@ def bus_apply(
     print(report)
     if not report.ok:
         raise typer.Exit(Exit.FAILED)
+
+
+@bus_app.command("permissions")
+def bus_permissions(
+    keys: Annotated[
+        Path, typer.Option(help="Folder with the users' seeds; those that are missing are made.")
+    ] = Path("nats-keys"),
+    spoke: Annotated[list[str] | None, typer.Option(help="A spoke. May be repeated.")] = None,
+    cluster: Annotated[str, typer.Option(help="Name of the hub: its SLUICE_CLUSTER.")] = "hub",
+    kubernetes: Annotated[
+        bool, typer.Option("--kubernetes", help="Print a ConfigMap and the users' Secrets instead.")
+    ] = False,
+) -> None:
+    """Print nats-server's configuration of who may do what: deploy/nats/permissions.yaml, and keys."""
+    from services.ctl.permissions import manifests, rendered  # noqa: PLC0415
+
+    configuration, users = rendered(keys, spoke or [], cluster=cluster)
+    print(manifests(configuration, keys, users) if kubernetes else configuration, end="")
 
 
 @app.command()

@@ -18,6 +18,7 @@ from shared.contracts import subjects
 from shared.settings.access import inbox_of
 
 __all__ = [
+    "HUB",
     "PERMISSIONS_FILE",
     "PUBLIC",
     "Permissions",
@@ -27,6 +28,7 @@ __all__ = [
     "rights_of",
     "server_configuration",
     "spoke_permissions",
+    "user_blocks",
 ]
 
 PERMISSIONS_FILE: Final = DATA / "permissions.yaml"
@@ -34,7 +36,7 @@ PUBLIC: Final = ("$JS.API.STREAM.INFO.*",)
 """What everybody may ask: each service checks how the streams are declared when it starts."""
 
 HUB: Final = "hub"
-RESPONSE: Final = "{ max: 1, ttl: 5m }"
+RESPONSE: Final = '{ max: 1, expires: "5m" }'
 """Whoever answers requests may publish once to where each of them says, for as long as anybody waits."""
 
 _LOOKS: Final = (
@@ -150,8 +152,9 @@ def rights_of(
 
 
 def reads_of(service: str, *, path: Path = PERMISSIONS_FILE) -> tuple[str, ...] | None:
-    """Logs that a service may look into; None for a program that the file does not know."""
-    rights = _read(path).services.get(service)
+    """Logs that a user of the hub may look into; None for one that the file does not know."""
+    file = _read(path)
+    rights = file.services.get(service) or file.people.get(service)
     return None if rights is None else rights.reads
 
 
@@ -235,17 +238,23 @@ def _under(subject: str, filters: list[str]) -> bool:
     return any(subject.split(".")[:2] == one.split(".")[:2] for one in filters)
 
 
+def user_blocks(users: Mapping[str, Permissions], keys: Mapping[str, str]) -> list[str]:
+    """The lines of a list of users in the server's configuration. Raises KeyError without a key."""
+    blocks = []
+    for name, allowed in users.items():
+        blocks += [f"# {name}", "{", f"  nkey: {keys[name]}", "  permissions: {"]
+        blocks += [f"    {line}" for line in allowed.server_configuration().splitlines()]
+        blocks += ["  }", "}"]
+    return blocks
+
+
 def server_configuration(users: Mapping[str, Permissions], keys: Mapping[str, str]) -> str:
     """All users, as an `authorization` block that `server.conf` includes. Raises KeyError without a key.
 
     They are users of the one global account: streams that are there already stay theirs.
     """
-    blocks = []
-    for name, allowed in users.items():
-        lines = [f"# {name}", "{", f"  nkey: {keys[name]}", "  permissions: {"]
-        lines += [f"    {line}" for line in allowed.server_configuration().splitlines()]
-        blocks += [f"    {line}" for line in (*lines, "  }", "}")]
     head = "# Made by `sluice bus permissions`: change deploy/nats/permissions.yaml, and make it again."
+    blocks = [f"    {line}" for line in user_blocks(users, keys)]
     return "\n".join([head, "authorization {", "  users: [", *blocks, "  ]", "}", ""])
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "KeyPair",
     "ReloadingContext",
     "issue_authority",
+    "issue_client",
     "issue_serving",
 ]
 
@@ -85,6 +86,17 @@ def issue_authority(now: datetime) -> KeyPair:
 
 def issue_serving(authority: KeyPair, names: Sequence[str], now: datetime) -> KeyPair:
     """Make a server's certificate for DNS names and IP addresses."""
+    return _issue(authority, names, ExtendedKeyUsageOID.SERVER_AUTH, now)
+
+
+def issue_client(authority: KeyPair, name: str, now: datetime) -> KeyPair:
+    """Make a certificate that a client shows to a server that verifies clients."""
+    return _issue(authority, (name,), ExtendedKeyUsageOID.CLIENT_AUTH, now)
+
+
+def _issue(
+    authority: KeyPair, names: Sequence[str], usage: x509.ObjectIdentifier, now: datetime
+) -> KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = authority.certificate.subject
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
@@ -92,7 +104,7 @@ def issue_serving(authority: KeyPair, names: Sequence[str], now: datetime) -> Ke
         _builder(_name(names[0][:_COMMON_NAME_MAX]), issuer, key, now, days=SERVING_DAYS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([_general_name(n) for n in names]), False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         .add_extension(identifier, critical=False)
         .sign(authority.key, hashes.SHA256())
     )

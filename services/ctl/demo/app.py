@@ -48,6 +48,7 @@ class DemoOptions:
     speed: float = 60.0
     pipelineruns: Path | None = None
     spokes: int = 0
+    secure: bool = False
     keep: bool = False
     directory: Path = Path(".sluice")
 
@@ -82,6 +83,7 @@ class _Demo:
             manifests=() if options.spokes else (EXAMPLE,),
             rules=(SPOKES_EXAMPLE if options.spokes else EXAMPLE) / "classifier",
             spokes=options.spokes,
+            secure=options.secure,
             speed=options.speed,
             seed=options.seed,
         )
@@ -128,7 +130,7 @@ class _Demo:
             f"{options.seed}; simulated time runs {options.speed:g} times as fast"
         )
         board = Board(len(arrivals))
-        async with connected(system.nats_url) as bus:
+        async with connected(system.nats_url, access=system.access) as bus:
             async with _background(follow(bus, board), show(board, self._console)):
                 kube = system.kube()
                 try:

@@ -189,7 +189,7 @@ async def _judged(
     system: Running, results: Iterable[Result], say: Callable[[str], None]
 ) -> list[str]:
     submitted = {r.submitted.uid: r.submitted for r in results if r.ended}
-    async with connected(system.nats_url) as bus:
+    async with connected(system.nats_url, access=system.access) as bus:
         await until_given_back(bus)
         story = await tell(bus, submitted)
     say("checks, from the log alone:")

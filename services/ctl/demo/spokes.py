@@ -81,7 +81,7 @@ async def run_spokes(
     finally:
         await kube.close()
     left = await _until_clean(system)
-    async with connected(system.nats_url) as bus:
+    async with connected(system.nats_url, access=system.access) as bus:
         entries = [entry async for entry in _everything(bus)]
     orders = [Dispatch.decode(e.data) for e in entries if e.headers.get("ce-type") == Dispatch.type]
     say("where they ran:")

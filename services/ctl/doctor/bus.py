@@ -8,6 +8,7 @@ from typing import Any, Final
 from services.ctl.doctor.findings import Finding
 from shared.bus.apply import check
 from shared.bus.look import SUFFIX, JetStreamError, Look, Seen, SilentError
+from shared.bus.permissions import reads_of
 from shared.bus.port import BusError
 from shared.bus.streams import LEASES, load
 
@@ -28,7 +29,7 @@ ANSWER_SECONDS: Final = 5.0
 async def streams(look: Look) -> list[Finding]:
     """Streams that are missing, differ from their declaration, fill up, or fall behind."""
     try:
-        problems = await check(look.nc)
+        problems = await check(look.nc, views=reads_of("viewer"))
     except BusError as error:
         raise SilentError(str(error)) from error
     found = [

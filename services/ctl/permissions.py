@@ -1,0 +1,82 @@
+"""`sluice bus permissions`: keys for the users of the bus, and the server's configuration that knows them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from services.ctl.errors import CommandError
+from shared.bus.permissions import HUB, permissions, rights_of, server_configuration
+from shared.bus.streams import CatalogueError
+from shared.settings.access import new_key, public_key
+
+__all__ = ["CONFIG_MAP", "FILE", "key_file", "make_keys", "manifests", "rendered", "secret_of"]
+
+NAMESPACE: Final = "sluicegate"
+CONFIG_MAP: Final = "nats-permissions"
+FILE: Final = "permissions.conf"
+"""The key of that ConfigMap; `deploy/nats/authorized.conf` includes it by this name."""
+
+SEED: Final = "nkey"
+"""The key of each Secret."""
+
+
+def key_file(folder: Path, user: str) -> Path:
+    """Where the seed of a user is."""
+    return folder / f"{user}.nk"
+
+
+def secret_of(user: str) -> str:
+    """The Secret from which its pods take the seed."""
+    return f"nats-user-{user}"
+
+
+def make_keys(folder: Path, users: Sequence[str]) -> dict[str, str]:
+    """Public key of each user; a seed that is missing is made. Raises `CommandError` for a bad one."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    keys = {}
+    for user in users:
+        path = key_file(folder, user)
+        if not path.exists():
+            seed, keys[user] = new_key()
+            # Readable by nobody else from its first moment on.
+            path.touch(mode=0o600, exist_ok=False)
+            path.write_text(f"{seed}\n")
+            continue
+        try:
+            keys[user] = public_key(path.read_text().strip())
+        except (OSError, ValueError) as error:
+            raise CommandError(
+                str(path), f"not the seed of an nkey: {error}", hint="delete it to make another"
+            ) from error
+    return keys
+
+
+def rendered(folder: Path, spokes: Sequence[str], *, cluster: str = HUB) -> tuple[str, list[str]]:
+    """The server's configuration, and its users. Makes the keys that are missing in `folder`."""
+    try:
+        rights = rights_of(spokes=spokes, cluster=cluster)
+    except CatalogueError as error:
+        raise CommandError("permissions", str(error)) from error
+    except ValueError as error:
+        raise CommandError("--spoke", str(error)) from error
+    keys = make_keys(folder, tuple(rights))
+    return server_configuration(permissions(rights, keys=keys), keys), list(rights)
+
+
+def manifests(configuration: str, folder: Path, users: Sequence[str]) -> str:
+    """A ConfigMap of public keys for the server, and a Secret for each user, as YAML."""
+    config_map = _object("ConfigMap", CONFIG_MAP, {"data": {FILE: configuration}})
+    secrets = [
+        _object(
+            "Secret", secret_of(user), {"stringData": {SEED: key_file(folder, user).read_text()}}
+        )
+        for user in users
+    ]
+    return yaml.safe_dump_all([config_map, *secrets], sort_keys=False)
+
+
+def _object(kind: str, name: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata, **content}
