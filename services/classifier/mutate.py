@@ -22,10 +22,10 @@ from services.classifier.cel import (
 from services.classifier.coschedule import check_and_count, lead_to_anchor
 from services.classifier.pipeline_validation import validate
 from services.classifier.rules import Rules
-from services.classifier.tekton import InvalidPipelineRunError, decode
+from services.classifier.tekton import InvalidPipelineRunError, as_it_is, decode
 from shared.contracts import names
 from shared.contracts.coscheduling import AFFINITY_ANNOTATION, CoscheduleError
-from shared.contracts.kinds import Object
+from shared.contracts.kinds import PIPELINE_RUN, Object
 from shared.contracts.names import REQUESTS_APPLIED
 from shared.integrations import SHIPPED, Integration, Integrations, ObjectError, queue_of
 from shared.integrations.pointers import tokens, written
@@ -127,6 +127,7 @@ def mutate(
     if not place.managed or not _waits(given, integration, place.integrations):
         return Mutated(object=given, patch=())
     classify = integration.classify
+    is_run = integration.kind.detail == PIPELINE_RUN.detail
     labels = _labels(given)
     # A run may opt out of its default by an empty label; a job's empty label is as good as none.
     named = names.QUEUE in labels if classify else bool(queue_of(given))
@@ -143,9 +144,9 @@ def mutate(
             draft.spec["managedBy"] = MULTI_KUEUE
         if len(rules.programs):
             draft.undo_requests()
-            draft.apply(_asked(draft, rules, namespace))
+            draft.apply(_asked(draft, rules, namespace, is_run=is_run))
     try:
-        check_and_count(draft.annotations, draft.spec, is_run=classify)
+        check_and_count(draft.annotations, draft.spec, is_run=is_run)
     except CoscheduleError as error:
         raise RefusedError(BAD_REQUEST, str(error)) from error
     if names.PRIORITY_CLASS_LABEL not in draft.labels:
@@ -199,14 +200,20 @@ def _labels(given: Object) -> dict[str, str]:
     return _texts(_object(given, "metadata"), "labels")
 
 
-def _asked(draft: "_Draft", rules: Rules, namespace: str | None) -> list[Mutation]:
-    """What the expressions want, all seeing the same copy of the run, without our own notes."""
+def _asked(draft: "_Draft", rules: Rules, namespace: str | None, *, is_run: bool) -> list[Mutation]:
+    """What the expressions want, all seeing the same copy of the object, without our own notes.
+
+    A PipelineRun is shown as Tekton defaults it, any other kind as it is.
+    """
     shown = draft.shown()
     labels = shown["metadata"]["labels"]
     own = shown["metadata"].get("namespace") or ""
     try:
-        seen = decode(shown)
-        validate(seen)
+        if is_run:
+            seen = decode(shown)
+            validate(seen)
+        else:
+            seen = as_it_is(shown)
         return rules.programs.evaluate(
             Variables(
                 pipeline_run=seen,

@@ -18,6 +18,7 @@ from shared.contracts.kinds import Object
 __all__ = [
     "DEFAULT_TIMEOUT_NANOSECONDS",
     "InvalidPipelineRunError",
+    "as_it_is",
     "decode",
     "format_duration",
     "parse_duration",
@@ -169,6 +170,15 @@ def decode(pipeline_run: Mapping[str, Any]) -> Object:
                     f"metadata.{field}[{key}]: must be a string, got {_kind(value)}"
                 )
     return seen
+
+
+def as_it_is(obj: Mapping[str, Any]) -> Object:
+    """Copy an object of another kind for the same expressions: every number a double, no nulls.
+
+    Raises `InvalidPipelineRunError` where it is nested too deeply.
+    """
+    shown: Object = _doubles(dict(obj))
+    return shown
 
 
 def _spec(raw: Object) -> Object:
@@ -424,7 +434,7 @@ def _without_empty(raw: Object, path: str, keep: tuple[str, ...] = ()) -> Object
 
 
 def _doubles(value: Any, depth: int = 0) -> Any:
-    """Copy `value` with every integer as a double."""
+    """Copy `value` with every integer as a double, and without nulls."""
     if depth > NESTING_MAX:
         raise InvalidPipelineRunError(f"nested more than {NESTING_MAX} levels deep")
     if isinstance(value, dict):
@@ -432,6 +442,7 @@ def _doubles(value: Any, depth: int = 0) -> Any:
         return {
             key: item if type(item) is str else _doubles(item, depth + 1)
             for key, item in value.items()
+            if item is not None
         }
     if isinstance(value, list):
         return [item if type(item) is str else _doubles(item, depth + 1) for item in value]

@@ -13,6 +13,8 @@ from services.classifier.cel import CelEngine
 from services.classifier.mutate import REQUESTS_APPLIED, Place, RefusedError, mutate
 from services.classifier.rules import Rules, parse_rules
 from shared.contracts import names
+from shared.integrations import Integrations
+from tests.unit.integrations.gadgets import document, gadget
 
 ENGINE = CelEngine()
 PENDING = "PipelineRunPending"
@@ -518,3 +520,54 @@ def test_whatever_is_sent_is_held_or_refused_in_words(changes: list[tuple[Path, 
         assert len(reason) > 20
     else:
         assert made.object["spec"]["status"] == PENDING
+
+
+# --- kinds that nobody wrote code for ------------------------------------------------------------
+
+
+def classified(**spec: Any) -> Place:
+    """A place where Gadgets are known, and classified like runs."""
+    integrations = Integrations()
+    integrations.learn(document(webhook={"classify": True}, **spec))
+    return Place(integrations=integrations)
+
+
+def test_a_kind_that_asks_for_it_is_classified_as_it_is_and_not_read_as_a_run() -> None:
+    given = gadget()
+    given["spec"]["colour"] = None
+    expressions = (
+        'pipelineRun.spec.replicas == 2.0 ? priority("pair") : priority("other")',
+        'has(pipelineRun.spec.colour) ? annotation("colour", "some") : annotation("colour", "none")',
+        'resource("tekton.dev/slots", 3)',
+    )
+
+    made = mutate(given, rules(*expressions), namespace="ns", place=classified()).object
+
+    assert made["spec"]["suspend"] is True
+    assert made["metadata"]["labels"] == {
+        names.QUEUE: "q",
+        "kueue.x-k8s.io/priority-class": "pair",
+    }
+    assert annotations(made) == {"colour": "none", R + "tekton.dev/slots": "3"}
+    assert made["spec"]["replicas"] == 2, "what expressions see is a copy"
+    assert mutate(made, rules(*expressions), place=classified()).object == made
+
+
+def test_a_kind_that_is_classified_is_no_run_that_could_be_coscheduled() -> None:
+    given = gadget()
+    given["metadata"]["annotations"] = {names.COSCHEDULE: "pipelineruns"}
+
+    with pytest.raises(RefusedError, match="only PipelineRuns can be coscheduled"):
+        mutate(given, rules('priority("x")'), place=classified())
+
+
+def test_an_expression_that_fails_on_such_an_object_is_told() -> None:
+    with pytest.raises(RefusedError, match="no such key: pipelineSpec"):
+        mutate(gadget(), rules("priority(pipelineRun.spec.pipelineSpec.x)"), place=classified())
+
+
+def test_a_kind_that_does_not_ask_for_it_is_not_classified() -> None:
+    integrations = Integrations()
+    integrations.learn(document())
+    made = mutate(gadget(), rules('priority("x")'), place=Place(integrations=integrations))
+    assert made.patch == ()
