@@ -15,6 +15,7 @@ from services.classifier.handlers import Projection
 from services.classifier.policy import DEFAULT_POLICY, Policy
 from services.classifier.rules import RulesHolder
 from services.classifier.settings import ClassifierSettings
+from services.classifier.traces import trace_review
 from services.classifier.vicinity import Vicinity
 from services.classifier.webhook import webhook_app
 from services.classifier.webhook_server import WebhookServer, follow_rules
@@ -22,7 +23,7 @@ from shared.bus.port import Bus
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.host import Parts, run_service
 from shared.settings.configuration import read_configuration
-from shared.telemetry.tracing import NO_TRACING, Tracing, new_traceparent
+from shared.telemetry.tracing import new_traceparent
 
 __all__ = ["Classifier", "assemble", "main", "not_ready"]
 
@@ -58,13 +59,12 @@ def assemble(
     *,
     bus: Bus,
     now: Callable[[], datetime],
-    tracing: Tracing = NO_TRACING,
     policy: Policy = DEFAULT_POLICY,
     webhook_ready: Callable[[], str | None] = lambda: None,
     vicinity: Vicinity | None = None,
 ) -> Classifier:
     """Wire the parts. Opens nothing. `vicinity`: what the webhook knows, where there is a webhook."""
-    projection = Projection(bus=bus, now=now, tracing=tracing, policy=policy)
+    projection = Projection(bus=bus, now=now, policy=policy)
     follow = None if vicinity is None else partial(vicinity.follow, bus)
     return Classifier(projection, webhook_ready, follow)
 
@@ -79,7 +79,7 @@ def main() -> int:
     def build(parts: Parts) -> Classifier:
         policy = Policy.of(read_configuration(settings.configuration))
         if settings.classifier_config is None:
-            return assemble(bus=parts.bus, now=now, tracing=parts.tracing, policy=policy)
+            return assemble(bus=parts.bus, now=now, policy=policy)
         vicinity = Vicinity(
             cluster=settings.cluster, policy=policy, job_default_queue=settings.job_default_queue
         )
@@ -91,6 +91,7 @@ def main() -> int:
                 rules,
                 new_traceparent=lambda: new_traceparent(random),
                 place_of=vicinity.place,
+                traced=partial(trace_review, parts.tracing, now),
             ),
             host=settings.webhook_host,
             port=settings.webhook_port,
@@ -103,7 +104,6 @@ def main() -> int:
         return assemble(
             bus=parts.bus,
             now=now,
-            tracing=parts.tracing,
             policy=policy,
             webhook_ready=lambda: not_ready(rules, server),
             vicinity=vicinity,

@@ -17,7 +17,6 @@ from shared.contracts.kinds import INTEGRATION
 from shared.contracts.messages import UndecodableError
 from shared.contracts.observed import Observed, Synced, observed_filter
 from shared.contracts.workloads import WorkloadState
-from shared.telemetry.tracing import Tracing
 
 __all__ = ["Projection"]
 
@@ -37,12 +36,10 @@ class Projection:
         *,
         bus: Bus,
         now: Callable[[], datetime],
-        tracing: Tracing,
         policy: Policy = DEFAULT_POLICY,
     ) -> None:
         self._bus = bus
         self._now = now
-        self._tracing = tracing
         self._policy = policy
 
     async def run(self) -> None:
@@ -53,9 +50,7 @@ class Projection:
             try:
                 async with asyncio.TaskGroup() as group:
                     projecting = group.create_task(
-                        _Term(
-                            bus=self._bus, tracing=self._tracing, group=group, policy=self._policy
-                        ).run()
+                        _Term(bus=self._bus, group=group, policy=self._policy).run()
                     )
                     await lease.lost()
                     projecting.cancel()
@@ -68,12 +63,9 @@ class Projection:
 class _Term:
     """One holder's time: state is rebuilt from the streams, so nothing outlives it."""
 
-    def __init__(
-        self, *, bus: Bus, tracing: Tracing, group: asyncio.TaskGroup, policy: Policy
-    ) -> None:
+    def __init__(self, *, bus: Bus, group: asyncio.TaskGroup, policy: Policy) -> None:
         self._policy = policy
         self._bus = bus
-        self._tracing = tracing
         self._group = group
         self._projectors: dict[str, Projector] = {}
         self._synced: set[str] = set()
@@ -209,7 +201,6 @@ class _Term:
                 await self._adopt(state)
         self._sequences[subject] = sequence
         self._in_flight.discard(subject)
-        self._trace(state)
         if (following := self._next.pop(subject, None)) is not None:
             self._publish(following)
 
@@ -227,26 +218,6 @@ class _Term:
             self._sequences[state.subject] = last.sequence
         else:
             raise FencedError(f"{state.subject} was written by somebody else")
-
-    def _trace(self, state: WorkloadState) -> None:
-        """The workload's own span, which the trace context names, is written when it has ended."""
-        if state.finish is None or state.finish.at is None:
-            return
-        self._tracing.span(
-            f"workload {state.owner.kind if state.owner else 'Workload'}",
-            parent=state.traceparent,
-            start=state.created_at,
-            end=state.finish.at,
-            root=True,
-            attributes={
-                "k8s.cluster.name": state.cluster,
-                "k8s.namespace.name": state.namespace,
-                "sluicegate.workload": state.name,
-                "sluicegate.queue": state.queue,
-                "sluicegate.priority": state.priority,
-                "cicd.pipeline.result": "success" if state.finish.success else "failure",
-            },
-        )
 
 
 SYNCED_FILTER: Final = "sluice.observed.*._._.synced"

@@ -27,6 +27,7 @@ from services.classifier.rules import Rules
 from services.classifier.validation import Problem, validate
 from shared.contracts.apis.definitions import STORAGE
 from shared.contracts.kinds import Kind, Object
+from shared.contracts.names import TRACEPARENT_ANNOTATION
 
 __all__ = [
     "CONVERSION_BYTES_MAX",
@@ -80,6 +81,9 @@ class Reply:
 
     request: Object | None = None
     """The request, to log whose it was; None if it could not be read."""
+
+    traceparent: str | None = None
+    """Of the object as it will be created, if it was changed and that is meant."""
 
 
 def answer_review(
@@ -232,7 +236,17 @@ def _allowed(request: Object, made: Mutated) -> Reply:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(orjson.dumps(made.patch)).decode()
     outcome = Outcome.MUTATED if made.patch else Outcome.UNCHANGED
-    return Reply(status=_HTTP_OK, body=_review(response), outcome=outcome, request=request)
+    traceparent = None
+    if made.patch and not request.get("dryRun"):
+        annotations = made.object["metadata"].get("annotations") or {}
+        traceparent = annotations.get(TRACEPARENT_ANNOTATION)
+    return Reply(
+        status=_HTTP_OK,
+        body=_review(response),
+        outcome=outcome,
+        request=request,
+        traceparent=traceparent,
+    )
 
 
 def _denied(request: Object, code: int, problem: str) -> Reply:

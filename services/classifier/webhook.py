@@ -73,15 +73,21 @@ class _RefusedBodyError(Exception):
         self.answer = answer
 
 
+def _untraced(_reply: Reply, _path: str, _seconds: float) -> None:
+    """Tell nobody."""
+
+
 def webhook_app(
     rules: RulesHolder,
     *,
     new_traceparent: Callable[[], str | None] = no_trace,
     place_of: Callable[[str], Place] = anywhere,
+    traced: Callable[[Reply, str, float], None] = _untraced,
 ) -> Starlette:
     """Build the app. `rules` may change under it; each request works with what is in force then.
 
-    `place_of` says what holds for objects that are created in a namespace.
+    `place_of` says what holds for objects that are created in a namespace. `traced` hears of each
+    mutation: what was answered, at which path, after how many seconds.
     """
     one_at_a_time = asyncio.Lock()
 
@@ -102,7 +108,9 @@ def webhook_app(
             new_traceparent=new_traceparent,
             place_of=place_of,
         )
-        _SECONDS.observe(loop.time() - began)
+        seconds = loop.time() - began
+        _SECONDS.observe(seconds)
+        traced(reply, request.url.path, seconds)
         return _answer(reply)
 
     async def validate(request: Request) -> Response:

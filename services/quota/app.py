@@ -13,7 +13,6 @@ from services.quota.settings import QuotaSettings
 from shared.bus.port import Bus
 from shared.runtime.host import Parts, run_service
 from shared.settings.configuration import Configuration, read_configuration
-from shared.telemetry.tracing import NO_TRACING, Tracing
 
 __all__ = ["QuotaService", "assemble", "main"]
 
@@ -40,7 +39,6 @@ def assemble(
     bus: Bus,
     now: Callable[[], datetime],
     configuration: Configuration | None = None,
-    tracing: Tracing = NO_TRACING,
     registry: CollectorRegistry | None = None,
 ) -> QuotaService:
     """Wire the parts. Opens nothing. `registry`: where metrics are told; None: nowhere."""
@@ -48,7 +46,6 @@ def assemble(
         bus=bus,
         new_decider=lambda: Decider(settings, configuration),
         now=now,
-        tracing=tracing,
         audit_seconds=settings.audit_seconds,
         meter=Meter(registry),
     )
@@ -71,7 +68,6 @@ def main() -> int:
             bus=parts.bus,
             now=now,
             configuration=configuration,
-            tracing=parts.tracing,
             registry=REGISTRY,
         )
 

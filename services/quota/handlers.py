@@ -19,7 +19,6 @@ from shared.contracts.admissions import HOLDING, Admission, Term
 from shared.contracts.messages import UndecodableError
 from shared.contracts.observed import Synced, observed_filter
 from shared.contracts.queues import QueueStatus
-from shared.telemetry.tracing import Tracing
 
 __all__ = ["Quota"]
 
@@ -71,7 +70,6 @@ class Quota:
         bus: Bus,
         new_decider: Callable[[], Decider],
         now: Callable[[], datetime],
-        tracing: Tracing,
         audit_seconds: float,
         meter: Meter | None = None,
     ) -> None:
@@ -86,7 +84,6 @@ class Quota:
 
         self._new_decider = new_decider
         self._now = now
-        self._tracing = tracing
         self._state = "waiting for the lease"
 
     def state(self) -> str:
@@ -138,7 +135,6 @@ class Quota:
             bus=self._bus,
             decider=decider,
             now=self._now,
-            tracing=self._tracing,
             audit_seconds=self._audit_seconds,
             audited=self._audited,
             meter=self._meter,
@@ -166,7 +162,6 @@ class _Leadership:
         bus: Bus,
         decider: Decider,
         now: Callable[[], datetime],
-        tracing: Tracing,
         audit_seconds: float,
         audited: Callable[[], None],
         meter: Meter,
@@ -185,7 +180,6 @@ class _Leadership:
         self._bus = bus
         self._decider = decider
         self._now = now
-        self._tracing = tracing
         self._term = 0
         self._number = 0
         self._begun = False
@@ -350,7 +344,6 @@ class _Leadership:
         future = self._bus.publish(numbered, expect_last=self._last)
         self._last += 1
         asyncio.ensure_future(future).add_done_callback(self._done)
-        self._trace(numbered)
         self._count(numbered)
         return numbered.state == "admitted"
 
@@ -377,32 +370,6 @@ class _Leadership:
         """One lost publish fails all behind it: what is on the log is read anew by the next term."""
         if self._failed is not None:
             raise self._failed
-
-    def _trace(self, admission: Admission) -> None:
-        """What a workload does most of its life is to wait, and then to run: both end in a decision."""
-        if admission.state in {"reserved", "admitted"}:
-            if admission.admitted_at not in {None, admission.decided_at}:
-                return  # It was admitted before; something of it is told anew.
-            start = self._decider.waiting_since(admission)
-            self._span("wait for quota", admission, start or admission.decided_at)
-        elif (since := self._decider.ran_since(admission)) is not None:
-            self._span("run", admission, since)
-
-    def _span(self, name: str, admission: Admission, start: datetime) -> None:
-        self._tracing.span(
-            name,
-            parent=admission.traceparent,
-            start=start,
-            end=admission.decided_at,
-            attributes={
-                "k8s.namespace.name": admission.namespace,
-                "sluicegate.workload": admission.name,
-                "sluicegate.cluster_queue": admission.cluster_queue,
-                "sluicegate.priority": admission.priority,
-                "sluicegate.term": admission.term,
-                "sluicegate.decision": admission.number,
-            },
-        )
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -1,0 +1,96 @@
+"""A trace begins at the webhook, or goes on there, and Tekton is told of it."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from services.classifier.mutate import mutate
+from services.classifier.review import Reply, answer_review
+from services.classifier.traces import trace_review
+from shared.contracts import names
+from shared.telemetry.tracing import NO_TRACING
+from tests.unit.classifier.test_review import RULES, review, run
+
+TEKTON = "tekton.dev/pipelinerunSpanContext"
+NEW = "00-11111111111111111111111111111111-2222222222222222-01"
+THEIRS = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def made(annotations: dict[str, str] | None = None) -> dict[str, str]:
+    """The annotations of a run that was created with these."""
+    given = run()
+    given["metadata"]["annotations"] = annotations or {}
+    first = mutate(given, RULES, new_traceparent=lambda: NEW).object
+    again = mutate(first, RULES, new_traceparent=lambda: NEW.replace("1", "3"))
+    assert again.object == first, "a webhook may be called twice"
+    found: dict[str, str] = first["metadata"]["annotations"]
+    return found
+
+
+def test_tekton_goes_on_with_the_trace_that_begins_here() -> None:
+    annotations = made()
+    assert annotations[names.TRACEPARENT_ANNOTATION] == NEW
+    assert json.loads(annotations[TEKTON]) == {"traceparent": NEW}
+
+
+def test_a_trace_that_tekton_was_given_goes_on_here_and_what_it_was_given_stays() -> None:
+    given = json.dumps({"traceparent": THEIRS, "tracestate": "vendor=1"})
+    annotations = made({TEKTON: given})
+    assert annotations[TEKTON] == given
+    ours = annotations[names.TRACEPARENT_ANNOTATION]
+    assert ours == "00-0af7651916cd43dd8448eb211c80319c-2222222222222222-00", (
+        "the same trace, a span of our own, and whether it is wanted as its author said"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "nonsense", "[]", "null", "{}", '{"traceparent": 5}', '{"traceparent": "00-1-2-3"}'],
+)
+def test_what_is_no_trace_context_is_replaced(text: str) -> None:
+    annotations = made({TEKTON: text})
+    assert annotations[names.TRACEPARENT_ANNOTATION] == NEW
+    assert json.loads(annotations[TEKTON]) == {"traceparent": NEW}
+
+
+class Spans:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, dict[str, Any]]] = []
+
+    def span(self, name: str, **said: Any) -> None:
+        self.told.append((name, said))
+
+    def close(self) -> None:
+        """Nothing is sent."""
+
+
+def answered(**more: Any) -> tuple[Reply, list[tuple[str, dict[str, Any]]]]:
+    reply = answer_review(review(run(), **more), RULES, new_traceparent=lambda: NEW)
+    spans = Spans()
+    trace_review(spans, lambda: NOON, reply, "/mutate", 0.25)
+    return reply, spans.told
+
+
+def test_the_first_span_is_the_webhooks() -> None:
+    _, [(name, said)] = answered()
+    assert name == "POST /mutate"
+    assert said["parent"] == NEW
+    assert (said["start"], said["end"]) == (NOON - timedelta(seconds=0.25), NOON)
+    assert said["attributes"]["http.route"] == "/mutate"
+    assert said["attributes"]["http.response.status_code"] == 200
+
+
+@pytest.mark.parametrize("more", [{"dryRun": True}, {"operation": "UPDATE"}], ids=str)
+def test_what_creates_nothing_has_no_span(more: dict[str, Any]) -> None:
+    _, told = answered(**more)
+    assert told == []
+
+
+def test_nothing_is_told_where_nobody_traces() -> None:
+    reply, _ = answered()
+    trace_review(NO_TRACING, lambda: NOON, reply, "/mutate", 0.25)
