@@ -20,7 +20,8 @@ USER = "u-0123456789abcdef0123456789ab"
 
 _STUBS = {
     "useradd": 'for user; do :; done; mkdir -p "$SLUICEGATE_HOME/$user"',
-    "userdel": 'for user; do :; done; rm -rf "$SLUICEGATE_HOME/$user"',
+    "userdel": 'for user; do :; done; rm -rf "$SLUICEGATE_HOME/$user"; '
+    'echo "userdel $*" >>"$SLUICEGATE_ETC/calls"',
     "id": 'for user; do :; done; [ -d "$SLUICEGATE_HOME/$user" ] && echo 1000',
     "getent": 'echo "$2:x:1000:1000::$SLUICEGATE_HOME/$2:/bin/bash"',
     "chown": "exit 0",

@@ -48,7 +48,9 @@ async def test_a_prepared_host_lets_the_key_in_and_a_cleaned_one_does_not(host: 
         await host.log_in(USER, private)
     assert list(host.home.iterdir()) == []
     assert list((host.etc / "security/limits.d").iterdir()) == []
-    assert f"pkill -KILL -u {USER}" in (host.etc / "calls").read_text()
+    calls = (host.etc / "calls").read_text()
+    assert f"pkill -KILL -u {USER}" in calls
+    assert f"userdel --force --remove {USER}" in calls, "its home alone is not the user"
 
 
 async def test_both_may_be_repeated_and_the_last_key_is_the_only_one(host: SshHost) -> None:
