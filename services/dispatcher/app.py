@@ -11,6 +11,7 @@ import structlog
 from services.dispatcher.handlers import Session
 from services.dispatcher.settings import DispatcherSettings
 from services.dispatcher.windows import WindowChecks
+from shared.bus.nats_bus import NatsBus
 from shared.bus.port import Bus, BusError, Lease
 from shared.runtime.host import Parts, run_service
 
@@ -108,6 +109,9 @@ def main() -> int:
         return datetime.now(UTC)
 
     def build(parts: Parts) -> Dispatcher:
+        if isinstance(parts.bus, NatsBus):
+            # Every replica keeps it, whoever has the lease.
+            parts.beside(parts.bus.door().run)
         return assemble(settings=settings, bus=parts.bus, now=now, random=Random())
 
     return run_service("dispatcher", settings, build)

@@ -23,6 +23,7 @@ from shared.bus.api import MESSAGE_NOT_FOUND, ApiError, call
 from shared.bus.apply import check
 from shared.bus.bodies import Wholes, whole_for_reading, whole_for_work
 from shared.bus.broker import GRACEFUL_SECONDS, Connection
+from shared.bus.door import Door
 from shared.bus.durables import Durables
 from shared.bus.gathering import round_trip
 from shared.bus.lease import NatsLease, acquire
@@ -131,6 +132,10 @@ class NatsBus:
     def registrations(self) -> tuple[Registration, ...]:
         """What `work` was called with, for the AsyncAPI page."""
         return self._durables.registrations
+
+    def door(self) -> Door:
+        """The door at which spokes ask; whoever calls it keeps it, by `Door.run`."""
+        return Door(self._connection)
 
     async def start(self) -> None:
         """Connect and check the streams, for as long as it takes; then begin the work."""

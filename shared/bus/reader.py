@@ -307,6 +307,8 @@ class Reader:
             config["filter_subjects"] = list(self._filters)
         body = {"stream_name": self._stream, "config": config, "action": "create"}
         created = await call(nc, f"CONSUMER.CREATE.{self._stream}.{self._consumer}", body)
+        # To a spoke the hub's door gives one of the names that it may have.
+        self._consumer = str(created["name"])
         return int(created["num_pending"])
 
     async def _drop_consumer(self) -> None:
