@@ -20,7 +20,7 @@ from nats.errors import Error as NatsError
 
 from shared.bus.gathering import gather_writes
 from shared.bus.headers import parse_block
-from shared.settings.access import OPEN, Access
+from shared.settings.access import INBOX, OPEN, Access
 
 __all__ = ["Connection", "make_broker"]
 
@@ -93,6 +93,9 @@ class Connection:
         self._access = access
         options = access.options()
         self._tls: SSLContext | None = options.get("tls")
+        self.inbox: str = options.get("inbox_prefix", INBOX)
+        """Below it is all that is sent to us alone."""
+
         self.url = without_secrets(url)
         """For people: without user and password."""
 

@@ -8,7 +8,6 @@ from typing import Any, Final, Protocol
 import structlog
 from faststream.message import StreamMessage
 from faststream.nats import ConsumerConfig, JStream, PullSub
-from faststream.nats.broker import NatsBroker
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -121,7 +120,7 @@ class Durables:
         taken = {(other.stream, other.durable) for other in self._registrations}
         assert (registration.stream, registration.durable) not in taken, "durable used twice"
         self._registrations.append(registration)
-        self._subscribers.append(subscribe(self._connection.broker, registration, self._worker))
+        self._subscribers.append(subscribe(self._connection, registration, self._worker))
 
     async def start(self) -> None:
         """Make the consumers as registered, then begin to pull."""
@@ -216,14 +215,14 @@ class Durables:
                 return
 
 
-def subscribe(broker: NatsBroker, registration: Registration, worker: Worker) -> Any:
-    """Hang `registration` on `broker`: the only place that makes a subscriber."""
+def subscribe(connection: Connection, registration: Registration, worker: Worker) -> Any:
+    """Hang `registration` on the broker: the only place that makes a subscriber."""
 
     async def deliver(messages: list[Msg]) -> None:
         for message in messages:
             await worker.take(registration, message)
 
-    subscriber = broker.subscriber(
+    subscriber = connection.broker.subscriber(
         stream=JStream(view_of(registration.stream), declare=False),
         durable=registration.durable,
         config=ConsumerConfig(
@@ -233,6 +232,7 @@ def subscribe(broker: NatsBroker, registration: Registration, worker: Worker) ->
         ),
         # FastStream's way to a handler takes longer than most handlers: it goes there once for all.
         pull_sub=PullSub(batch_size=BATCH, timeout=FETCH_SECONDS, batch=True),
+        inbox_prefix=f"{connection.inbox}.".encode(),
         decoder=_raw,
         no_reply=True,
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = ["OPEN", "VARIABLES", "Access", "access_of", "inbox_of", "new_key", "public_key"]
+__all__ = ["INBOX", "OPEN", "VARIABLES", "Access", "access_of", "inbox_of", "new_key", "public_key"]
 
 INBOX: Final = "_INBOX"
 VARIABLES: Final = {
