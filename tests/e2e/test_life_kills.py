@@ -17,16 +17,17 @@ from services.ctl.look import connected
 from services.quota.life import backoff_seconds
 from shared.bus.port import CaughtUp
 from shared.contracts import kinds
-from shared.contracts.admissions import Admission
+from shared.contracts.admissions import Admission, Term
 from shared.contracts.kinds import Object
 from shared.kube.client import HttpKube
 from shared.settings.configuration import RequeuingStrategy
 from tests.conformance.seeds.stage import job, pool
 
 SECONDS_MAX = 240
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 90.0
 TIMEOUT_SECONDS, BASE_SECONDS, LIMIT = 3, 4, 2
 LIMIT_SECONDS = 12
+REIGN_SECONDS = 1.0
 NAMESPACE = "team-a"
 WAIT = {
     "timeout": f"{TIMEOUT_SECONDS}s",
@@ -91,7 +92,7 @@ class Story:
 
     async def until_put_out(self, cause: str) -> datetime:
         async def put_out() -> bool:
-            return (await self.workload())["spec"].get("active") is False
+            return ((await self.workload()).get("spec") or {}).get("active") is False
 
         await self.until(put_out)
         evicted = await self.condition("Evicted")
@@ -116,7 +117,7 @@ async def decisions(system: Running, prefix: str) -> list[Admission]:
     """Everything that was ever decided about a workload."""
     found = []
     async with (
-        connected(system.nats_url) as bus,
+        connected(system.nats_url, access=system.access) as bus,
         aclosing(bus.replay("ADMISSIONS", "sluice.admission.>")) as items,
     ):
         async for item in items:
@@ -176,6 +177,61 @@ async def test_the_execution_time_is_counted_on_while_quota_and_nats_are_killed(
             assert (evicted - admitted).total_seconds() >= LIMIT_SECONDS - 1
         finally:
             await kube.close()
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+async def test_all_clocks_run_down_though_no_leader_lives_as_long_as_any_of_them(
+    options: DevOptions,
+) -> None:
+    """A timer in a process would begin anew with each leader, and never run down."""
+    nowhere = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}
+    limit = {"kueue.x-k8s.io/max-exec-time-seconds": str(LIMIT_SECONDS)}
+    async with running(options, lambda _: None) as system:
+        kube = system.kube()
+        killer = asyncio.create_task(keep_killing(system))
+        try:
+            stuck, long = Story(system, kube, "job-stuck-"), Story(system, kube, "job-long-")
+            await kube.create(
+                kinds.JOB, job("long", "p", {"cpu": 1}, seconds=900_000, labels=limit)
+            )
+            await kube.create(kinds.JOB, job("stuck", "q", {"cpu": 1}, pod=nowhere))
+            await stuck.until_put_out("RequeuingLimitExceeded")
+            await long.until_put_out("MaximumExecutionTimeExceeded")
+            assert not killer.done(), "leaders were killed all the while"
+        finally:
+            killer.cancel()
+            await asyncio.gather(killer, return_exceptions=True)
+            await kube.close()
+        told = await decisions(system, "job-stuck-")
+        assert len(await terms(system)) > LIMIT, "one leader cannot have seen all of it"
+    judge(told)
+
+
+async def keep_killing(system: Running) -> None:
+    """Let each leader decide for a moment, shorter than any clock here, and kill it."""
+    seen = 0
+    while True:
+        led = len(await terms(system))
+        pid = system.supervisor.pid("quota")
+        if led > seen and pid is not None:
+            seen = led
+            await asyncio.sleep(REIGN_SECONDS)
+            os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(0.1)
+
+
+async def terms(system: Running) -> list[Term]:
+    """The leaderships that began."""
+    found = []
+    async with (
+        connected(system.nats_url, access=system.access) as bus,
+        aclosing(bus.replay("ADMISSIONS", "sluice.term.>")) as items,
+    ):
+        async for item in items:
+            if isinstance(item, CaughtUp):
+                break
+            found.append(Term.decode(item.data))
+    return found
 
 
 def judge(told: list[Admission]) -> None:
