@@ -20,6 +20,7 @@ from services.classifier.cel import (
     Variables,
 )
 from services.classifier.coschedule import check_and_count, lead_to_anchor
+from services.classifier.metrics import EVALUATIONS, MUTATIONS, counted
 from services.classifier.pipeline_validation import validate
 from services.classifier.rules import Rules
 from services.classifier.tekton import InvalidPipelineRunError, as_it_is, decode
@@ -144,7 +145,9 @@ def mutate(
             draft.spec["managedBy"] = MULTI_KUEUE
         if len(rules.programs):
             draft.undo_requests()
-            draft.apply(_asked(draft, rules, namespace, is_run=is_run))
+            wanted = _asked(draft, rules, namespace, is_run=is_run)
+            with counted(MUTATIONS):
+                draft.apply(wanted)
     try:
         check_and_count(draft.annotations, draft.spec, is_run=is_run)
     except CoscheduleError as error:
@@ -214,14 +217,14 @@ def _asked(draft: "_Draft", rules: Rules, namespace: str | None, *, is_run: bool
             validate(seen)
         else:
             seen = as_it_is(shown)
-        return rules.programs.evaluate(
-            Variables(
-                pipeline_run=seen,
-                namespace=own if isinstance(own, str) and own else (namespace or ""),
-                pac_event_type=labels.get(_PAC_EVENT, ""),
-                pac_test_event_type=labels.get(_PAC_TEST_EVENT, ""),
-            )
+        variables = Variables(
+            pipeline_run=seen,
+            namespace=own if isinstance(own, str) and own else (namespace or ""),
+            pac_event_type=labels.get(_PAC_EVENT, ""),
+            pac_test_event_type=labels.get(_PAC_TEST_EVENT, ""),
         )
+        with counted(EVALUATIONS):
+            return rules.programs.evaluate(variables)
     except InvalidPipelineRunError as error:
         raise RefusedError(BAD_REQUEST, str(error)) from error
     except EvaluationError as error:

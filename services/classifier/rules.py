@@ -16,6 +16,7 @@ import yaml
 
 from services.classifier.cel import CelEngine, CompileError, Programs
 from services.classifier.cel.mutations import explain_label_value
+from services.classifier.metrics import FAILURE, RELOADS, SUCCESS
 
 __all__ = [
     "CONFIGURATION_BYTES_MAX",
@@ -143,7 +144,9 @@ class RulesHolder:
             rules = parse_rules(text, self._engine)
         except RulesError as error:
             self.error = str(error)
+            RELOADS.labels(FAILURE).inc()
             return False
+        RELOADS.labels(SUCCESS).inc()
         self.error = None
         if self.current is None or self.current.digest != rules.digest:
             self.current = rules
@@ -162,6 +165,7 @@ class RulesHolder:
             text = path.read_text()
         except (OSError, UnicodeDecodeError) as error:
             self.error = f"{path}: {error}"
+            RELOADS.labels(FAILURE).inc()
             return False
         return self.offer(text)
 

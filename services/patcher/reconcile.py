@@ -14,6 +14,7 @@ from services.patcher import news, objects, status
 from services.patcher.checks import Checks
 from services.patcher.events import Events
 from services.patcher.jobs import Jobs
+from services.patcher.metrics import told_creation
 from services.patcher.mirror import Mirror
 from services.patcher.onlookers import Onlookers
 from services.patcher.reasons import Reasons
@@ -248,6 +249,7 @@ class Reconciler:
         except NotFoundError as error:
             raise LaterError(f"namespace {state.namespace} is gone: {error}") from error
         if new:
+            told_creation(integration.kind.kind, job, self._now())
             text = f"Created Workload: {state.namespace}/{state.name}"
             self._events.say(integration.kind, job, "CreatedWorkload", text)
         return created

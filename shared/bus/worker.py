@@ -23,6 +23,7 @@ from shared.bus.port import BusError, Entry, Handler, LaterError, NeverError, To
 from shared.bus.reader import entry_of, position_of
 from shared.contracts.effects import DeadLetter
 from shared.contracts.messages import Message, UndecodableError
+from shared.telemetry.metrics import WORK
 
 __all__ = ["ACK_WAIT_SECONDS", "Registration", "Worker", "backoff_seconds"]
 
@@ -198,6 +199,7 @@ class Worker:
 
     def _end(self, job: _Job) -> None:
         """It is done; say so soon."""
+        WORK.labels(durable=job.registration.durable, result="done").inc()
         self._done.append(job.message)
         if self._acking is None:
             self._acking = asyncio.create_task(self._acknowledge_soon())
@@ -241,6 +243,7 @@ class Worker:
             delay_seconds=delay,
             deliveries=entry.deliveries,
         )
+        WORK.labels(durable=job.registration.durable, result="later").inc()
         await job.message.nak(delay=delay)
 
     async def _never(self, job: _Job, reason: str) -> None:
@@ -256,6 +259,7 @@ class Worker:
             await self._later(job, f"dead letter not stored: {error}", delay_seconds=None)
             return
         self._remember(job)
+        WORK.labels(durable=job.registration.durable, result="never").inc()
         await job.message.term()
 
     async def _beat(self) -> None:

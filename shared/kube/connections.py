@@ -12,6 +12,7 @@ import aiohttp
 
 from shared.kube.config import Access
 from shared.kube.port import UnavailableError
+from shared.telemetry.metrics import KUBE_REQUESTS, KUBE_SECONDS
 
 __all__ = ["READ_BYTES", "Connections"]
 
@@ -48,6 +49,8 @@ class Connections:
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own, for each phase
     ) -> tuple[int, bytes, Mapping[str, str]]:
         """Send one request; return status, body and headers. `UnavailableError` without an answer."""
+        loop = asyncio.get_running_loop()
+        began, code = loop.time(), "none"
         try:
             async with self._calls.request(
                 method,
@@ -57,10 +60,14 @@ class Connections:
                 timeout=timeout,
                 **self._how(),
             ) as got:
+                code = str(got.status)
                 return got.status, await got.read(), got.headers
         except (aiohttp.ClientError, OSError, ValueError) as error:  # TimeoutError is an OSError
             text = f"{method} {path}: {type(error).__name__}: {error}"
             raise UnavailableError(text) from error
+        finally:
+            KUBE_SECONDS.labels(method=method).observe(loop.time() - began)
+            KUBE_REQUESTS.labels(method=method, code=code).inc()
 
     @asynccontextmanager
     async def watch(

@@ -19,6 +19,7 @@ from shared.kube.port import (
     ThrottledError,
     WatchEvent,
 )
+from shared.telemetry.metrics import WATCH_FAILURES
 
 __all__ = ["Changed", "Deleted", "Listed", "Reflection", "Reflector", "Unserved"]
 
@@ -216,6 +217,7 @@ class Reflector:
 
     async def _wait_after(self, error: KubeError, event: str) -> None:
         self._trouble = error
+        WATCH_FAILURES.labels(resource=self._kind.plural).inc()
         asked = error.retry_after_seconds if isinstance(error, ThrottledError) else 0.0
         wait = self._backoff.failed(at_least=min(asked, RETRY_AFTER_SECONDS_MAX))
         self._log.warning(event, error=str(error), wait_seconds=round(wait, 3))

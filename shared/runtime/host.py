@@ -17,6 +17,7 @@ from shared.runtime.health import HealthServer
 from shared.runtime.loop import run
 from shared.settings.base import ServiceSettings
 from shared.telemetry.logging import configure_logging
+from shared.telemetry.metrics import BUS_CONNECTED, READY
 from shared.telemetry.tracing import NO_TRACING, OtlpTracing, Tracing
 
 __all__ = ["Build", "Parts", "Service", "run_service"]
@@ -105,6 +106,8 @@ async def _host(
             return service.ready()
         return f"no connection to NATS at {settings.nats_url}"
 
+    READY.set_function(lambda: ready() is None)
+    BUS_CONNECTED.set_function(lambda: bus.connected)
     health = HealthServer(host=settings.health_host, port=settings.health_port, ready=ready)
     port = await health.start()
     log.info("started", health=f"http://{settings.health_host}:{port}/readyz")

@@ -76,6 +76,7 @@ kueue_local_queue_execution_time_seconds | name namespace priority_class | From 
         "gauge",
         """
 kueue_pending_workloads | cluster_queue status | Who waits; the inadmissible wait for a change
+kueue_pending_scheduling_hashes | cluster_queue status | Kinds of those who wait: equal ones share a verdict
 kueue_reserving_active_workloads | cluster_queue | Who has quota
 kueue_admitted_active_workloads | cluster_queue | Who is admitted
 kueue_finished_workloads | cluster_queue | Ended workloads that are still kept
@@ -111,10 +112,9 @@ kueue_build_info | git_version git_commit build_date go_version compiler platfor
 NOT_OURS: Final[dict[str, str]] = {
     "kueue_admission_cycle_preemption_skips": "no cycle skips a preemption: a claim keeps its place",
     "kueue_preemption_target_recomputations_total": "targets are not searched anew within a round",
-    "kueue_pending_scheduling_hashes": "equal workloads are one class by construction",
     "kueue_pod_scheduling_gate_removal_seconds": "plain pods are no kind of ours",
     "kueue_replaced_workload_slices_total": "no elastic slices: a changed job is requeued",
-    "kueue_workload_creation_latency_seconds": "the patcher creates Workloads; it does not tell it yet",
+    "kueue_workload_creation_latency_seconds": "the patcher tells it, which creates them",
     "multikueue_workloads_admitted_total": "the dispatcher tells it",
     "multikueue_workloads_dispatched_total": "the dispatcher tells it",
 }

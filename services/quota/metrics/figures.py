@@ -127,9 +127,13 @@ def _cluster_queue(cq: ClusterQueue) -> Iterator[Figure]:
 def _pending(cq: ClusterQueue) -> Iterator[Figure]:
     asked: Counter[str] = Counter()
     statuses = Counter(dict.fromkeys(("active", "inadmissible"), 0))
+    shapes: dict[str, set[int]] = {status: set() for status in statuses}
     reasons: Counter[str] = Counter()
     for w in cq.waiting.values():
-        statuses[_status(w)] += 1
+        status = _status(w)
+        statuses[status] += 1
+        if w.shape is not None:
+            shapes[status].add(w.shape.number)
         reasons[_reason(w)] += 1
         for pod_set in w.fact.pod_sets if w.fact is not None else ():
             for resource, amount in pod_set.requests.items():
@@ -137,6 +141,7 @@ def _pending(cq: ClusterQueue) -> Iterator[Figure]:
     reasons["UnsatisfiedAdmissionChecks"] += sum(not w.admitted for w in cq.holders.values())
     for status, count in statuses.items():
         yield "kueue_pending_workloads", (cq.name, status), count
+        yield "kueue_pending_scheduling_hashes", (cq.name, status), len(shapes[status])
     for reason, count in reasons.items():
         if count:
             yield "kueue_unadmitted_workloads", (cq.name, reason, WHOLE), count

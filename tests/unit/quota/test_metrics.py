@@ -226,6 +226,8 @@ def _finished() -> WorkloadState:
 STANDING: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {
     ("kueue_pending_workloads", (("cluster_queue", "cq"), ("status", "inadmissible"))): 1,
     ("kueue_pending_workloads", (("cluster_queue", "cq"), ("status", "active"))): 0,
+    ("kueue_pending_scheduling_hashes", (("cluster_queue", "cq"), ("status", "inadmissible"))): 1,
+    ("kueue_pending_scheduling_hashes", (("cluster_queue", "cq"), ("status", "active"))): 0,
     ("kueue_reserving_active_workloads", (("cluster_queue", "cq"),)): 1,
     ("kueue_admitted_active_workloads", (("cluster_queue", "cq"),)): 1,
     ("kueue_finished_workloads", (("cluster_queue", "cq"),)): 1,

@@ -1,0 +1,39 @@
+"""What every service counts of itself, whatever it is for. Labels have few values: never a name of work."""
+
+from typing import Final
+
+from prometheus_client import Counter, Gauge, Histogram
+
+__all__ = [
+    "BUS_CONNECTED",
+    "KUBE_REQUESTS",
+    "KUBE_SECONDS",
+    "READY",
+    "WATCH_FAILURES",
+    "WORK",
+]
+
+READY: Final = Gauge("sluicegate_ready", "1 while the process does its work, as /readyz says.")
+BUS_CONNECTED: Final = Gauge("sluicegate_bus_connected", "1 while there is a connection to NATS.")
+
+WORK: Final = Counter(
+    "sluicegate_work",
+    "Entries of durable consumers that were handled, put off, or given up as dead letters.",
+    ["durable", "result"],
+)
+"""`result` is done, later or never."""
+
+KUBE_REQUESTS: Final = Counter(
+    "sluicegate_kube_requests",
+    "Answers of the Kubernetes API, without watches.",
+    ["method", "code"],
+)
+KUBE_SECONDS: Final = Histogram(
+    "sluicegate_kube_request_seconds",
+    "Time to an answer of the Kubernetes API, without watches.",
+    ["method"],
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+WATCH_FAILURES: Final = Counter(
+    "sluicegate_watch_failures", "Lists and watches that failed and are tried again.", ["resource"]
+)
