@@ -24,6 +24,7 @@ GROUP_MAX: Final = 16
 
 OPERATOR_NAMESPACE: Final = "multi-platform-controller"
 PROVIDERS: Final = frozenset({"aws", "ibmz", "ibmp", "fake"})
+"""Types of machines that we have ourselves."""
 
 NatsUrl = Annotated[
     str | None,
@@ -104,7 +105,7 @@ def quota_of(data: dict[str, str], *, flavor: str) -> tuple[list[dict[str, Any]]
     from services.provisioner.providers.keys import RULES  # noqa: PLC0415
     from shared.contracts.names import slot_resource  # noqa: PLC0415
 
-    config = parse_host_config(data, available=PROVIDERS, keys=RULES)
+    config = parse_host_config(data, available=_types(), keys=RULES)
     slots: dict[str, int] = {}
     addresses = 0
     for name, platform in sorted(config.platforms.items()):
@@ -139,6 +140,15 @@ def batched_pairs(slots: dict[str, int], size: int) -> list[list[tuple[str, int]
     """The items of `slots`, `size` at a time."""
     items = list(slots.items())
     return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def _types() -> frozenset[str]:
+    """Types of machines that a configuration may name: ours, and those of other packages."""
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
+    from services.provisioner.providers.registry import GROUP  # noqa: PLC0415
+
+    return PROVIDERS | entry_points(group=GROUP).names
 
 
 def _places(platform: Any) -> int:
@@ -180,7 +190,7 @@ def platforms_of(
         return found.setdefault((cluster, name), Platform(cluster=cluster, name=name))
 
     for cluster, data in configs.items():
-        config = parse_host_config(data, available=PROVIDERS, keys=RULES)
+        config = parse_host_config(data, available=_types(), keys=RULES)
         for name, platform in config.platforms.items():
             shown = of(cluster, name)
             shown.kind = _KINDS[type(platform).__name__]

@@ -60,6 +60,7 @@ class Provisioner:
                 await self._serve(lease)
             finally:
                 self._session = None
+                self._tools.metrics.step_down()
                 await lease.release()
             await asyncio.sleep(self._random.uniform(0, PAUSE_SECONDS))
 

@@ -34,6 +34,8 @@ prepare() {
         mkdir -p "$etc/sudoers.d"
         ( umask 227; printf '%s ALL=(ALL) NOPASSWD: %s\n' "$user" "$sudo" >"$etc/sudoers.d/.$user.new" )
         mv -f "$etc/sudoers.d/.$user.new" "$etc/sudoers.d/$user"
+    else
+        rm -f "$etc/sudoers.d/$user"
     fi
 }
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
-from services.provisioner.instance_tags import check_instance_tag
+from services.provisioner.instance_tags import check_instance_tag, check_length
 from services.provisioner.platforms import PlatformFormatError, check_platform, key_of
 from services.provisioner.providers.keys import NO_RULES, Keys
 from services.provisioner.systems import System, system_of
@@ -266,12 +266,7 @@ class _Parser:
 
     def _machines(self, platform: str, prefix: str, fields: Mapping[str, str]) -> MachineSpec:
         provider = self._provider(prefix, fields)
-        tag = fields.get("instance-tag", "")
-        if tag:
-            try:
-                check_instance_tag(key_of(platform), tag)
-            except ValueError as error:
-                raise _BadValueError(f"{prefix}instance-tag: {error}") from error
+        tag = self._tag(platform, prefix, fields.get("instance-tag", ""))
         ssh_secret = fields.get("ssh-secret", "")
         if provider != "fake":
             _check_ssh_secret(prefix, ssh_secret, platform=platform, provider=provider)
@@ -282,7 +277,7 @@ class _Parser:
             provider=provider,
             system=system_of(platform),
             max_instances=_number(prefix, fields, "max-instances"),
-            tag=tag or self._data.get("instance-tag", "").strip(),
+            tag=tag,
             allocation_timeout_seconds=_number(
                 prefix, fields, "allocation-timeout", default=ALLOCATION_TIMEOUT_SECONDS
             ),
@@ -294,6 +289,18 @@ class _Parser:
             extra_tags=self._extra_tags,
             parameters=tuple(fields.items()),
         )
+
+    def _tag(self, platform: str, prefix: str, tag: str) -> str:
+        """The platform's own tag, or that of all, which names no machine but may be too long for one."""
+        try:
+            if tag:
+                check_instance_tag(key_of(platform), tag)
+                return tag
+            default = self._data.get("instance-tag", "").strip()
+            check_length(key_of(platform), default)
+        except ValueError as error:
+            raise _BadValueError(f"{prefix}instance-tag: {error}") from error
+        return default
 
     def _provider(self, prefix: str, fields: Mapping[str, str]) -> str:
         provider = fields.get("type", "")

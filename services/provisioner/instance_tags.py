@@ -6,7 +6,7 @@ architecture, sizes): a tag copied from another platform would count and termina
 
 from typing import Final
 
-__all__ = ["check_instance_tag"]
+__all__ = ["check_instance_tag", "check_length"]
 
 TAG_LENGTH_MAX: Final = {"ppc64le": 29, "s390x": 45}
 """Leaves room for a dash and 16 digits in the longest name that IBM's clouds take."""
@@ -30,6 +30,12 @@ def check_instance_tag(key: str, tag: str) -> None:
     type_, tag_type = "-".join(sorted(key_parts[1:-1])), "-".join(sorted(tag_parts[2:]))
     if type_ != tag_type:
         raise ValueError(f"instance type mismatch: key has '{type_}', value has '{tag_type}'")
+    check_length(key, tag)
+
+
+def check_length(key: str, tag: str) -> None:
+    """Raise ValueError where a machine of the platform whose key is `key` cannot be named after `tag`."""
+    architecture = key.rpartition("-")[2]
     longest = TAG_LENGTH_MAX.get(architecture)
     if longest is not None and len(tag) > longest:
         raise ValueError(

@@ -121,6 +121,12 @@ class Metrics:
         """A machine was found that no record knows, that is gone, or that is past its age."""
         self._swept.inc(reason)
 
+    def step_down(self) -> None:
+        """Another replica is the one: how platforms stand is its to say. What was counted stays."""
+        for gauge in (self._pool, self._running, self._waiting):
+            gauge.clear()
+        self._seen.clear()
+
     def stand(
         self, platform: str, *, hosts: int, running: Iterable[str], waiting: Iterable[str]
     ) -> None:

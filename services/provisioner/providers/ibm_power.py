@@ -169,7 +169,8 @@ def _vm(instance: Mapping[str, Any]) -> Vm:
         ),
         "",
     )
-    state = STATES.get(str(instance.get("status", "")).upper(), VmState.FAILED)
+    # The interface lists no states: what we do not know may pass, and has its time-out.
+    state = STATES.get(str(instance.get("status", "")).upper(), VmState.STARTING)
     return Vm(
         name=_name(instance),
         state=state,

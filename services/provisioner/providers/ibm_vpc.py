@@ -169,7 +169,8 @@ def _vm(instance: Mapping[str, Any], floating: str) -> Vm:
     address = floating
     if network.get("name") == PRIVATE:
         address = (network.get("primary_ip") or {}).get("address", "")
-    state = STATES.get(str(instance.get("status")), VmState.FAILED)
+    # The list of states may grow: what we do not know may pass, and has its time-out.
+    state = STATES.get(str(instance.get("status")), VmState.STARTING)
     reachable = state is VmState.RUNNING and address != NO_ADDRESS
     return Vm(
         name=str(instance["name"]),

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from services.provisioner.providers import aws
+from services.provisioner.providers import aws, ibm_power, ibm_vpc
+from services.provisioner.providers.aws import AwsProvider
 from services.provisioner.providers.port import (
     ProviderBusyError,
     ProviderError,
@@ -38,6 +39,18 @@ def test_each_error_of_ec2_says_what_can_be_done(code: str) -> None:
     error = aws._translated("launch", "m", ClientError(response, "RunInstances"))
     assert type(error) is kind
     assert error.reason == f"{code}: because"
+
+
+async def test_ec2_is_given_the_name_as_a_token_since_its_lists_are_behind_its_orders(
+    tmp_path: Path,
+) -> None:
+    async with aws_stage(tmp_path) as stage:
+        provider: AwsProvider = stage.details["provider"]
+        tokens = [
+            provider._request(stage.order(uid))["ClientToken"] for uid in ("t-1", "t-1", "t-2")
+        ]
+        assert tokens[0] == tokens[1] != tokens[2]
+        assert len(tokens[0]) <= 64, "longer ones are refused"
 
 
 async def test_ec2_machines_carry_the_tags_and_the_disk_and_may_be_spot(tmp_path: Path) -> None:
@@ -103,6 +116,29 @@ async def test_vpc_machines_have_a_public_address_unless_asked_otherwise(tmp_pat
 
         await stage.provider.terminate(public.name)
         assert stage.details["double"].floating == {}
+
+
+STATES = {
+    "pending": VmState.STARTING, "starting": VmState.STARTING, "restarting": VmState.STARTING,
+    "running": VmState.RUNNING, "stopping": VmState.FAILED, "stopped": VmState.FAILED,
+    "failed": VmState.FAILED, "deleting": VmState.FAILED, "hibernating": VmState.STARTING,
+    "BUILD": VmState.STARTING, "ACTIVE": VmState.RUNNING, "SHUTOFF": VmState.FAILED,
+    "ERROR": VmState.FAILED, "DELETING": VmState.FAILED, "HARD_REBOOT": VmState.STARTING,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "state"), STATES.items())
+def test_each_state_of_ibm_says_what_can_be_done_and_one_that_is_new_may_pass(
+    status: str, state: VmState
+) -> None:
+    if status.isupper():
+        assert ibm_power._vm({"serverName": "m", "status": status}).state is state
+    else:
+        network = {"name": "public", "primary_ip": {"address": "10.1.0.9"}}
+        vm = ibm_vpc._vm(
+            {"name": "m", "status": status, "primary_network_interface": network}, "150.0.0.1"
+        )
+        assert (vm.state, bool(vm.address)) == (state, state is VmState.RUNNING)
 
 
 async def test_vpc_lists_page_by_page(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """`sluice hosts`: platforms, waits, and the quota that fits a host configuration."""
 
 from datetime import UTC, datetime, timedelta
+from importlib import metadata
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 
 from services.ctl.hosts import platform_lines, platforms_of, quota_of
 from services.ctl.main import app
+from services.provisioner.providers.registry import GROUP
 from shared.contracts.effects import HostState, Machine, PlatformState, Seat
 from tests.unit.provisioner.stage import HOST_CONFIG
 
@@ -71,6 +74,21 @@ def test_the_command_prints_the_quota_and_says_what_is_wrong(tmp_path: Path) -> 
     assert "linux-s390x" in printed["resourceGroups"][0]["coveredResources"]
     assert "linux-arm64" not in printed["resourceGroups"][0]["coveredResources"]
     assert "max-instances: invalid value 'many'" in result.stderr
+
+
+def test_machines_of_another_package_s_type_are_places_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = {
+        **HOST_CONFIG, "dynamic.linux-arm64.type": "mine", "dynamic.linux-arm64.ssh-secret": "key",
+    }  # fmt: skip
+    _, errors = quota_of(data, flavor="machines")
+    assert "expect 'aws', 'ibmz', or 'ibmp', got 'mine'" in errors["linux/arm64"]
+    installed = EntryPoints([EntryPoint(name="mine", value="nowhere:KIND", group=GROUP)])
+    monkeypatch.setattr(metadata, "entry_points", lambda *, group: installed.select(group=group))
+    groups, errors = quota_of(data, flavor="machines")
+    assert errors == {}
+    assert "linux-arm64" in groups[0]["coveredResources"]
 
 
 @pytest.mark.parametrize("content", ["{}", "kind: Secret\napiVersion: v1\nmetadata: {name: a}"])

@@ -294,6 +294,15 @@ def test_a_key_of_a_cloud_that_says_what_it_must_not_is_told_when_it_is_read(
     assert "linux/arm64" in bad.platforms
 
 
+def test_the_tag_of_all_must_not_be_too_long_for_the_machines_of_one() -> None:
+    config = parse(GOOD | {"instance-tag": "p" * 46})
+    assert config.errors == {
+        "linux/s390x": "dynamic.linux-s390x.instance-tag: "
+        "instance tag too long for s390x: 46 characters (max 45)"
+    }
+    assert "linux/arm64" in config.platforms
+
+
 def test_a_platform_that_left_the_lists_is_gone_though_it_was_good() -> None:
     config = parse(GOOD | {"dynamic-platforms": ""}, last_good=GOOD)
     assert "linux/arm64" not in config.platforms

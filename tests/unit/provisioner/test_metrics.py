@@ -11,6 +11,7 @@ from services.provisioner.settings import ProvisionerSettings
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.world import ProcessContext
 from tests.unit.provisioner.stage import PerilousProvider, Stage, task_run
+from tests.unit.provisioner.test_places import TWO, Places
 
 HISTOGRAMS = ("host_allocation_time", "wait_time", "task_run_time")
 COUNTERS = (
@@ -84,6 +85,51 @@ def test_gauges_go_back_to_nothing_when_all_is_over() -> None:
             assert stage.value("waiting_tasks", **of_team) == 0
             assert stage.value("platform_pool_size", platform="linux/arm64") == 0
             assert stage.value("task_run_time_count", platform="linux/arm64") == 2
+            assert stage.value("host_allocation_time_count", platform="linux/arm64") == 2
+            assert stage.value("provisioning_successes", platform="linux/arm64") is None, (
+                "nobody prepares a host that is pretended"
+            )
+
+        stage.play(drive)
+
+
+def test_each_visit_to_a_host_counts_once_as_what_it_was() -> None:
+    with Places() as stage:
+
+        async def drive() -> None:
+            stage.fleet.refusing.add("power-1")
+            build = task_run("build", "linux/ppc64le")
+            await stage.run_task(build)
+            ready = await stage.until("build", "ready")
+            assert ready.host == "power-2"
+            of = {"platform": "linux/ppc64le"}
+            assert stage.value("provisioning_failures", **of) == 1
+            assert stage.value("provisioning_successes", **of) == 1
+            assert stage.value("host_allocation_failures", **of) is None
+            stage.fleet.refusing.clear()
+            stage.fleet.silent.add("power-2")
+            await stage.finish(build)
+            await stage.until("build", "released", seconds=900)
+            assert stage.value("cleanup_failures", **of) == 1
+            assert stage.value("task_run_time_count", **of) == 1
+
+        stage.act(drive, config=TWO)
+
+
+def test_who_is_not_the_one_any_more_does_not_say_how_platforms_stand() -> None:
+    with Measured() as stage:
+
+        async def drive() -> None:
+            await stage.run_task(task_run("build"))
+            await stage.until("build", "ready")
+            of_team = {"platform": "linux/arm64", "taskrun_namespace": "team-a"}
+            assert stage.value("running_tasks", **of_team) == 1
+            lease = "provisioner-hub"
+            stage.server.release(lease, stage.server._leases[lease].holder)
+            assert stage.server.acquire(lease, "another", ttl_seconds=600)
+            await asyncio.sleep(60)
+            assert stage.value("running_tasks", **of_team) is None
+            assert stage.value("host_allocation_time_count", platform="linux/arm64") == 1
 
         stage.play(drive)
 

@@ -6,8 +6,11 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from services.provisioner.app import assemble
 from services.provisioner.fake_hosts import FakeFleet, FakeHosts
+from services.provisioner.metrics import Metrics
 from services.provisioner.settings import ProvisionerSettings
 from services.provisioner.usher import sealing_context
 from shared.contracts.effects import HostState, SealKey
@@ -36,6 +39,8 @@ class Places(Stage):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.fleet = FakeFleet()
+        self.registry = CollectorRegistry()
+        self.metrics = Metrics(self.registry)
 
     async def _serve(self, context: ProcessContext) -> None:
         bus = MemoryBus(self.server, instance=context.instance)
@@ -47,6 +52,7 @@ class Places(Stage):
             now=context.now,
             random=context.random,
             entropy=context.random.randbytes,
+            metrics=self.metrics,
         )
         await bus.start()
         await self.provisioner.run()
@@ -63,6 +69,9 @@ class Places(Stage):
     async def publish_key(self) -> None:
         key = public_key_of(PATCHER_KEY)
         await self.bus.publish(SealKey(cluster="hub", public_key=key, at=self.world.now()))
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"multi_platform_controller_{name}", labels)
 
     def users(self) -> int:
         return sum(len(users) for users in self.fleet.users.values())

@@ -59,7 +59,7 @@ def test_the_intent_is_written_before_the_provider_is_called() -> None:
                 record = stage.server.latest("HOSTS", stage.record_subject("linux/arm64"))
                 said = stage.server.latest("HOSTS", "sluice.host.hub.team-a.build")
                 machines = PlatformState.decode(record.data).machines if record else []
-                states = [HostState.decode(said.data).state] if said else []
+                states: list[str] = [HostState.decode(said.data).state] if said else []
                 del order
                 seen.append(([machine.name for machine in machines], states))
 

@@ -77,6 +77,9 @@ async def test_sudo_commands_are_granted_and_taken_back(host: SshHost) -> None:
         sudoers.read_text() == f"{USER} ALL=(ALL) NOPASSWD: /usr/bin/podman, /usr/bin/rm -rf /x\n"
     )
 
+    await hosts.prepare(host.place(), public_key=key_pair()[1], expires_at=LATER)
+    assert not sudoers.exists(), "a user that stayed from an earlier time keeps no rights of then"
+    await hosts.prepare(place, public_key=key_pair()[1], expires_at=LATER)
     await hosts.clean(place)
     assert not sudoers.exists()
 
