@@ -168,8 +168,8 @@ class _Term:
         """Read the record. Without one, what ended before now is nobody's question."""
         last = await self._bus.last_sequence("WORKLOADS")
         decided = await self._bus.last_sequence("ADMISSIONS")
-        record = Traced(ended=last, batches=decided, at=self._now())
-        async with aclosing(self._bus.watch("TRACES", record.subject)) as items:
+        record = None
+        async with aclosing(self._bus.watch("TRACES", self._record.subject)) as items:
             async for item in items:
                 if isinstance(item, CaughtUp):
                     break
@@ -182,6 +182,11 @@ class _Term:
                 # Beyond the logs' ends it speaks of logs that were lost.
                 if found.ended <= last and found.batches <= decided:
                     record = found
+        if record is None:
+            record = Traced(ended=last, batches=decided, at=self._now())
+            self._record_sequence = await self._bus.publish(
+                record, expect_subject=self._record_sequence
+            )
         self._record = record
         self._lives = Lives(ended=record.ended)
         self._batches = record.batches
@@ -316,19 +321,20 @@ class _Term:
     def _drop(self, ready: _Ready, result: str) -> None:
         self._pending.remove(ready)
         self._room.set()
-        if ready.batch:
+        if ready.life is None:
             self._batches = max(self._batches, ready.batch)
         else:
+            self._lives.let_go(ready.life)
             TRACES.labels(result=result).inc()
 
     async def _put_record(self) -> None:
         """Say how far the collector is. A second tracer that said more fences this one out."""
-        lives = [ready.life for ready in self._pending if ready.life is not None]
-        ended = min([self._lives.read["WORKLOADS"], *(life.ended_by - 1 for life in lives)])
-        since = self._lives.since(iter(lives))
+        since = self._lives.since()
         batches = [self._batch.first] if self._batch is not None else []
         since["ADMISSIONS"] = min([since["ADMISSIONS"], self._batches + 1, *batches])
-        record = Traced(ended=ended, batches=self._batches, since=since, at=self._now())
+        record = Traced(
+            ended=self._lives.ended(), batches=self._batches, since=since, at=self._now()
+        )
         if record.model_copy(update={"at": self._record.at}) == self._record:
             return
         self._record_sequence = await self._bus.publish(

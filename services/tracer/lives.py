@@ -3,12 +3,11 @@
 The logs are read beside one another, so a decision may be read before the workload that it is about.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from services.tracer.facts import LOGS, Asked, Decided, Fact, Ident, Ordered, asked, fact_of
+from services.tracer.facts import LOGS, Asked, Decided, Fact, Ident, asked, fact_of
 from shared.bus.port import Entry
 from shared.contracts.spokes import ORIGIN
 from shared.contracts.workloads import WorkloadState
@@ -90,6 +89,9 @@ class Lives:
         """`ended`: up to there, in `WORKLOADS`, a collector has what ended."""
         self._taken = ended
         self._open: dict[Ident, Life] = {}
+        self._ended: dict[tuple[Ident, str], Life] = {}
+        """Those whose traces were not handed over yet: what else is said of them may be read only now."""
+
         self._over: dict[Ident, str] = {}
         """Those that have ended and not gone, to the uid: what is said of them still is no news."""
 
@@ -113,10 +115,19 @@ class Lives:
             self._take_fact(*found)
         return []
 
-    def since(self, pending: Iterator[Life]) -> dict[str, int]:
-        """Log to the first sequence that is still needed; `pending` ended and were not handed over."""
+    def let_go(self, life: Life) -> None:
+        """Its trace was handed over."""
+        self._ended.pop((life.ident, life.uid), None)
+
+    def ended(self) -> int:
+        """Up to where in `WORKLOADS` the traces of all that ended were handed over."""
+        pending = [life.ended_by - 1 for life in self._ended.values()]
+        return min([self.read["WORKLOADS"], *pending])
+
+    def since(self) -> dict[str, int]:
+        """Log to the first sequence that is still needed."""
         needed = {log: last + 1 for log, last in self.read.items()}
-        for life in (*self._open.values(), *pending):
+        for life in (*self._open.values(), *self._ended.values()):
             for log, sequence in life.first.items():
                 needed[log] = min(needed[log], sequence)
         for facts in self._early.values():
@@ -126,11 +137,12 @@ class Lives:
 
     def _take_fact(self, ident: Ident, fact: Fact) -> None:
         life = self._open.get(ident)
-        if life is not None and fact.uid in {life.uid, ""}:
+        uid = fact.uid or (life.uid if life is not None else self._over.get(ident, ""))
+        if life is None or life.uid != uid:
+            life = self._ended.get((ident, uid))
+        if life is not None:
             life.add(fact)
-        elif self._over.get(ident) != fact.uid and (life is None or fact.uid):
-            if isinstance(fact, Ordered) and ident in self._over:
-                return  # The copy's end is ordered, too.
+        elif not uid or self._over.get(ident) != uid:
             self._early.setdefault(ident, []).append(fact)
             self._early_count += 1
             if self._early_count > EARLY_MAX:
@@ -198,4 +210,7 @@ class Lives:
         """It is over; none where nobody traces it, or a collector has its trace already."""
         del self._open[life.ident]
         life.end, life.ended_by = max(at, life.created_at), sequence
-        return [life] if life.trace is not None and sequence > self._taken else []
+        if life.trace is None or sequence <= self._taken:
+            return []
+        self._ended[life.ident, life.uid] = life
+        return [life]

@@ -283,6 +283,18 @@ def test_the_logs_may_be_read_one_after_another() -> None:
     assert shuffled.trace() == logs.trace()
 
 
+def test_also_when_the_workloads_end_is_read_before_its_decisions() -> None:
+    logs, shuffled = Logs(), Logs()
+    simple(logs)
+    shuffled.state(1)
+    shuffled.finish(60)
+    shuffled.release(31, 3)
+    shuffled.decide(2, "waiting", 1, reason="InsufficientQuota")
+    shuffled.decide(10, "waiting", 2, reason="Preempting")
+    shuffled.decide(30, "admitted", 3)
+    assert shuffled.trace() == logs.trace()
+
+
 def test_a_trace_that_nobody_wants_is_not_kept() -> None:
     for trace in (None, "nonsense", f"00-{TRACE_ID}-b7ad6b7169203331-00"):
         logs = Logs()
@@ -299,7 +311,7 @@ def test_after_a_restart_only_what_was_not_taken_is_traced() -> None:
     logs.state(1)
     logs.finish(3)
     assert logs.ended == []
-    needed = logs.lives.since(iter(()))
+    needed = logs.lives.since()
     assert needed["WORKLOADS"] == 3, "nothing of it is needed any more"
 
 
@@ -307,14 +319,17 @@ def test_what_is_needed_again_begins_with_the_oldest_that_is_open() -> None:
     logs = Logs()
     logs.state(1)
     logs.decide(2, "waiting", 1, reason="Pending")
-    assert logs.lives.since(iter(())) == {
+    assert logs.lives.since() == {
         "WORKLOADS": 1, "ADMISSIONS": 1, "CHECKS": 1, "DISPATCHES": 1, "OUTCOMES": 1
     }  # fmt: skip
     logs.finish(3)
     logs.decide(4, "released", 2)
-    needed = logs.lives.since(iter(()))
+    assert logs.lives.since()["ADMISSIONS"] == 1, "its trace was not taken yet"
+    assert logs.lives.ended() == 1
+    logs.lives.let_go(logs.ended[0])
+    needed = logs.lives.since()
     assert (needed["WORKLOADS"], needed["ADMISSIONS"]) == (3, 3)
-    assert logs.lives.since(iter(logs.ended))["ADMISSIONS"] == 1
+    assert logs.lives.ended() == 2
 
 
 def test_a_workload_that_tells_the_same_for_ever_costs_nothing() -> None:

@@ -1,0 +1,244 @@
+"""The tracer between logs and a collector: nothing is lost, whoever dies or is away."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from services.tracer import handlers
+from services.tracer.handlers import Tracer
+from shared.contracts.admissions import Admission
+from shared.contracts.messages import Message
+from shared.contracts.traces import Traced
+from shared.contracts.workloads import Finish, WorkloadState
+from shared.telemetry.spans import Span
+from shared.testing.world.memory_bus import MemoryBus, MemoryServer
+
+BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Shelf:
+    """A collector in memory, which can be away, or dislike somebody."""
+
+    def __init__(self) -> None:
+        self.kept: list[Span] = []
+        self.away = False
+        self.dislikes = ""
+        self.asked = 0
+
+    def take(self, spans: Sequence[Span]) -> bool:
+        self.asked += 1
+        if self.away or (self.dislikes and any(self._of(span) == self.dislikes for span in spans)):
+            return False
+        self.kept += spans
+        return True
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    @staticmethod
+    def _of(span: Span) -> str:
+        return str(span.attributes.get("sluicegate.workload", ""))
+
+    def workloads(self) -> list[str]:
+        """Whose traces it has, as often as it has them."""
+        return [self._of(span) for span in self.kept if span.name.startswith("RUN ")]
+
+    def batches(self) -> list[int]:
+        """How many decisions each batch says that it had."""
+        counts = [span.attributes.get("messaging.batch.message_count") for span in self.kept]
+        return [int(count) for count in counts if count is not None]
+
+
+class Logs:
+    """The server, and hands that put messages on it."""
+
+    def __init__(self) -> None:
+        self.server = MemoryServer()
+        self.shelf = Shelf()
+        self.bus = MemoryBus(self.server, instance="test")
+        self._numbers = 0
+
+    async def put(self, message: Message) -> None:
+        await self.bus.publish(message)
+
+    async def workload(self, name: str, *, done: bool) -> None:
+        number = sum(map(ord, name))
+        fields = {"cluster": "hub", "namespace": "a", "name": name, "uid": name}
+        trace = {"traceparent": f"00-{number:032x}-{number:016x}-01"}
+        finish = Finish(success=True, at=now()) if done else None
+        for phase in ("waiting", "finished") if done else ("waiting",):
+            state = {"phase": phase, "created_at": BEGAN}
+            end = {"finish": finish} if phase == "finished" else {}
+            await self.put(WorkloadState.model_validate(fields | trace | state | end))
+            if phase == "waiting":
+                self._numbers += 1
+                decision = {"term": 1, "number": self._numbers, "decided_at": BEGAN}
+                decision["state"] = "admitted"
+                await self.put(Admission.model_validate(fields | trace | decision))
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        async def holds() -> object:
+            return condition()
+
+        await self.eventually(holds)
+
+    async def eventually(self, condition: Callable[[], Awaitable[object]]) -> None:
+        async with asyncio.timeout(20):
+            while not await condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    @asynccontextmanager
+    async def tracing(self, instance: str = "tracer") -> AsyncIterator[None]:
+        bus = MemoryBus(self.server, instance=instance)
+        await bus.start()
+        tracer = Tracer(bus=bus, collector=self.shelf, now=now, settle_seconds=0.02)
+        task = asyncio.create_task(tracer.run())
+        try:
+            await self.eventually(self.record)
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            await bus.stop()
+
+    async def record(self) -> Traced | None:
+        last = await self.bus.latest("TRACES", "sluice.traced.all")
+        return None if last is None else Traced.decode(last.data)
+
+
+@pytest.fixture
+async def logs(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Logs]:
+    monkeypatch.setattr(handlers, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(handlers, "RECORD_SECONDS", 0.02)
+    monkeypatch.setattr(handlers, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(handlers, "BATCH_IDLE", timedelta(seconds=0.02))
+    logs = Logs()
+    await logs.bus.start()
+    yield logs
+    await logs.bus.stop()
+
+
+async def ended(logs: Logs, sequence: int) -> bool:
+    record = await logs.record()
+    return record is not None and record.ended >= sequence
+
+
+async def batched(logs: Logs, sequence: int) -> bool:
+    record = await logs.record()
+    return record is not None and record.batches >= sequence
+
+
+async def recorded(logs: Logs, sequence: int) -> None:
+    await logs.eventually(lambda: ended(logs, sequence))
+
+
+async def test_what_ended_before_anybody_traced_is_left_alone_and_what_waits_is_not(
+    logs: Logs,
+) -> None:
+    await logs.workload("old", done=True)
+    await logs.workload("waits", done=False)
+    async with logs.tracing():
+        await logs.workload("new", done=True)
+        await logs.until(logs.shelf.workloads)
+    assert logs.shelf.workloads() == ["new"]
+
+
+async def test_after_a_restart_it_goes_on_where_the_collector_was(logs: Logs) -> None:
+    async with logs.tracing():
+        await logs.workload("first", done=True)
+        await recorded(logs, 2)
+    await logs.workload("second", done=True)
+    async with logs.tracing("another"):
+        await logs.until(lambda: len(logs.shelf.workloads()) > 1)
+        await recorded(logs, 4)
+    assert logs.shelf.workloads() == ["first", "second"]
+    async with logs.tracing("a third"):
+        await logs.workload("third", done=True)
+        await logs.until(lambda: len(logs.shelf.workloads()) > 2)
+    assert logs.shelf.workloads() == ["first", "second", "third"]
+
+
+async def test_decisions_of_one_moment_are_one_batch_told_once(logs: Logs) -> None:
+    async with logs.tracing():
+        for name in ("a", "b", "c"):
+            await logs.workload(name, done=False)
+        await logs.until(logs.shelf.batches)
+        await logs.eventually(lambda: batched(logs, 3))
+    async with logs.tracing("another"):
+        await logs.workload("d", done=True)
+        await logs.until(logs.shelf.workloads)
+        await logs.until(lambda: len(logs.shelf.batches()) > 1)
+    assert logs.shelf.batches() == [3, 1]
+    assert len(logs.shelf.kept[0].links) == 3
+
+
+async def test_one_that_was_open_at_a_restart_has_its_whole_trace(logs: Logs) -> None:
+    async with logs.tracing():
+        await logs.workload("long", done=False)
+        await logs.workload("short", done=True)
+        await recorded(logs, 3)
+    record = await logs.record()
+    assert record is not None
+    assert record.since["WORKLOADS"] == 1
+    async with logs.tracing("another"):
+        fields = {"cluster": "hub", "namespace": "a", "name": "long", "uid": "long"}
+        end = {"phase": "finished", "finish": Finish(success=True, at=now()), "created_at": BEGAN}
+        await logs.put(WorkloadState.model_validate(fields | end))
+        await logs.until(lambda: "long" in logs.shelf.workloads())
+    names = [s.name for s in logs.shelf.kept if s.attributes.get("sluicegate.workload") == "long"]
+    assert any(name.startswith("create sluice.admission") for name in names), names
+
+
+async def test_a_collector_that_was_away_gets_everything_when_it_is_back(logs: Logs) -> None:
+    logs.shelf.away = True
+    async with logs.tracing():
+        for name in ("a", "b", "c"):
+            await logs.workload(name, done=True)
+        await logs.until(lambda: logs.shelf.asked > 3)
+        assert logs.shelf.kept == []
+        logs.shelf.away = False
+        await logs.until(lambda: len(logs.shelf.workloads()) == 3)
+    assert sorted(logs.shelf.workloads()) == ["a", "b", "c"]
+
+
+async def test_a_trace_that_the_collector_refuses_holds_up_no_other(logs: Logs) -> None:
+    logs.shelf.dislikes = "bad"
+    async with logs.tracing():
+        await logs.workload("bad", done=True)
+        for number in range(8):
+            await logs.workload(f"good-{number}", done=True)
+            await asyncio.sleep(0.03)
+        await logs.until(lambda: len(logs.shelf.workloads()) == 8)
+        await recorded(logs, 18)
+    assert "bad" not in logs.shelf.workloads()
+
+
+async def test_while_the_collector_is_away_no_more_is_read_than_fits(
+    logs: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handlers, "PENDING_MAX", 10)
+    logs.shelf.away = True
+    async with logs.tracing():
+        for number in range(60):
+            await logs.workload(f"w-{number}", done=True)
+        await logs.until(lambda: logs.shelf.asked > 2)
+        logs.shelf.away = False
+        await logs.until(lambda: len(logs.shelf.workloads()) >= 60)
+    assert len(set(logs.shelf.workloads())) == 60
+
+
+async def test_two_tracers_are_not_both_at_it(logs: Logs) -> None:
+    async with logs.tracing("one"), logs.tracing("two"):
+        await logs.workload("a", done=True)
+        await logs.until(logs.shelf.workloads)
+        await recorded(logs, 2)
+        await asyncio.sleep(0.1)
+    assert logs.shelf.workloads() == ["a"]
