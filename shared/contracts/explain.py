@@ -108,6 +108,15 @@ class Explanation(Part):
     """Not before."""
 
     expected_start: datetime | None = None
+    expected_earliest: datetime | None = None
+    """With `expected_latest` the ends of the interval into which it falls with 80 % confidence."""
+
+    expected_latest: datetime | None = None
+    """None: there is no telling how late."""
+
+    expected_from_runs: int | None = None
+    """How many past runs of its kind that comes from."""
+
     expected_start_unknown_because: str = ""
 
 

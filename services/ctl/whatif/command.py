@@ -39,7 +39,7 @@ from services.quota.policy import policy_of
 from services.quota.translate import nanoseconds
 from shared.contracts import kinds
 
-__all__ = ["WhatIf", "plan", "simulate", "span_of"]
+__all__ = ["WhatIf", "plan", "remove", "simulate", "span_of"]
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -126,7 +126,7 @@ async def _both(what: WhatIf, *, save_to: Path | None) -> tuple[Course, Course, 
     manifests: list[Manifest] = load_manifests(what.manifests) if what.manifests else []
     changes.apply(changed, manifests, cluster=cluster)
     for name in what.remove:
-        _remove(changes, changed, name)
+        remove(changes, changed, name)
     if what.lost_spoke is not None:
         changes.lose_spoke(changed, what.lost_spoke)
     if what.log is None:
@@ -179,7 +179,8 @@ def span_of(text: str) -> timedelta:
     return timedelta(seconds=int(number) * UNITS[unit])
 
 
-def _remove(changes: Changes, picture: Picture, name: str) -> None:
+def remove(changes: Changes, picture: Picture, name: str) -> None:
+    """Take away what ``KIND/NAME`` or ``KIND/NAMESPACE/NAME`` names. Raises `CommandError`."""
     kind, *rest = name.split("/")
     if kind.lower() not in REMOVABLE or len(rest) not in {1, 2} or not all(rest):
         raise CommandError(

@@ -1,0 +1,127 @@
+"""Builds the console. The only module that knows all of its parts."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from importlib.metadata import version
+
+import structlog
+
+from services.console.access import Access, Everybody, KubeAccess
+from services.console.desk import Desk
+from services.console.http import console_app
+from services.console.nats_api import console_service
+from services.console.server import ConsoleServer
+from services.console.settings import ConsoleSettings
+from services.console.view import View
+from services.quota.follower import Follower
+from shared.bus.micro import MicroService
+from shared.bus.port import Bus
+from shared.kube.client import HttpKube
+from shared.runtime.certificates import CertificateFolder
+from shared.runtime.host import Parts, run_service
+from shared.settings.configuration import Configuration, read_configuration
+
+__all__ = ["Console", "assemble", "main"]
+
+log = structlog.get_logger(__name__)
+
+
+class Console:
+    """Follows the streams, and answers over NATS; beside it `main` listens for HTTP."""
+
+    def __init__(
+        self, *, bus: Bus, desk: Desk, service: MicroService, listening: Callable[[], bool]
+    ) -> None:
+        self._bus = bus
+        self._service = service
+        self._listening = listening
+        self.desk = desk
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.desk.view.run())
+            group.create_task(self._service.serve(self._bus))
+
+    def ready(self) -> str | None:
+        """Ready once it has read everything and listens."""
+        if not self.desk.view.ready:
+            return "reading the streams"
+        return None if self._listening() else "the console does not listen yet"
+
+
+def assemble(
+    *,
+    settings: ConsoleSettings,
+    bus: Bus,
+    now: Callable[[], datetime],
+    access: Access,
+    configuration: Configuration | None = None,
+    listening: Callable[[], bool] = lambda: True,
+) -> Console:
+    """Wire the parts. Opens nothing."""
+    view = View(bus=bus, now=now, new_follower=lambda: Follower(configuration=configuration))
+    desk = Desk(
+        view=view,
+        access=access,
+        cluster=settings.cluster,
+        simulation_seconds=settings.console_simulation_seconds,
+    )
+    service = console_service(desk, version=version("sluicegate"), started=now())
+    return Console(bus=bus, desk=desk, service=service, listening=listening)
+
+
+def main() -> int:
+    """Entry point of `sluice run console`."""
+    settings = ConsoleSettings()
+    configuration = read_configuration(settings.configuration)
+
+    def now() -> datetime:
+        return datetime.now(UTC)
+
+    def build(parts: Parts) -> Console:
+        access: Access = Everybody()
+        if settings.console_authorization == "kubernetes":
+            kube = HttpKube.from_kubeconfig(settings.kubeconfig, settings.kube_context)
+            parts.on_stop(kube.close)
+            access = KubeAccess(kube)
+        else:
+            log.warning("everybody on this machine sees everything: console_authorization is none")
+        folder = settings.console_certificates
+        certificates = None if folder is None else CertificateFolder(folder, settings.console_names)
+        listening: list[ConsoleServer] = []
+        console = assemble(
+            settings=settings,
+            bus=parts.bus,
+            now=now,
+            access=access,
+            configuration=configuration,
+            listening=lambda: bool(listening) and listening[0].listening,
+        )
+        server = ConsoleServer(
+            console_app(
+                console.desk,
+                streams_max=settings.console_streams,
+                local_only=settings.console_authorization == "none",
+            ),
+            host=settings.console_host,
+            port=settings.console_port,
+            now=now,
+            certificates=certificates,
+        )
+        listening.append(server)
+        parts.beside(_listen(server, settings.console_host, tls=certificates is not None))
+        parts.on_stop(server.stop)
+        return console
+
+    return run_service("console", settings, build)
+
+
+def _listen(server: ConsoleServer, host: str, *, tls: bool) -> Callable[[], Awaitable[None]]:
+    async def serve() -> None:
+        port = await server.start()
+        log.info("console listens", url=f"{'https' if tls else 'http'}://{host}:{port}/")
+        await asyncio.Event().wait()
+
+    return serve

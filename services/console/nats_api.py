@@ -1,0 +1,129 @@
+"""The same questions over NATS, as a service that `nats micro ls`, `info` and `stats` show.
+
+A question is a JSON object. Its `token` is what HTTP carries in `Authorization`: NATS knows which program
+asks, not for whom.
+"""
+
+import json
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Annotated, Final, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from services.console.desk import Desk
+from services.console.documents import (
+    LIMIT_DEFAULT,
+    LIMIT_MAX,
+    Document,
+    PendingWorkloadsSummary,
+    SimulateRequest,
+)
+from services.console.refusals import Refusal
+from shared.bus.micro import Endpoint, MicroService
+from shared.bus.port import AnswerError
+
+__all__ = ["SERVICE", "console_service"]
+
+SERVICE: Final = "sluice-console"
+
+
+class _Question(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    token: str | None = None
+
+
+class _Pending(_Question):
+    cluster: str | None = None
+    cluster_queue: str | None = None
+    namespace: str | None = None
+    local_queue: str | None = None
+    limit: Annotated[int, Field(ge=0, le=LIMIT_MAX)] = LIMIT_DEFAULT
+    offset: Annotated[int, Field(ge=0)] = 0
+
+
+class _Explain(_Question):
+    cluster: str | None = None
+    namespace: str
+    name: str
+    forecast: bool = False
+
+
+class _Queues(_Question):
+    namespace: str | None = None
+
+
+class _Simulate(_Question):
+    change: SimulateRequest = SimulateRequest()
+
+
+Q = TypeVar("Q", bound=_Question)
+
+
+def console_service(desk: Desk, *, version: str, started: datetime) -> MicroService:
+    """The service. It answers once it is served."""
+
+    async def pending(question: _Pending) -> Document:
+        return await _pending(desk, question)
+
+    async def explain(question: _Explain) -> Document:
+        user = await desk.user(question.token)
+        return await desk.explain(
+            user,
+            question.namespace,
+            question.name,
+            cluster=question.cluster,
+            forecast=question.forecast,
+        )
+
+    async def queues(question: _Queues) -> Document:
+        return await desk.queues(await desk.user(question.token), question.namespace)
+
+    async def simulate(question: _Simulate) -> Document:
+        return await desk.simulate(await desk.user(question.token), question.change)
+
+    return MicroService(
+        name=SERVICE,
+        version=version,
+        description="Tells who waits in Sluicegate's queues, why, and what would be if.",
+        started=started,
+        endpoints=(
+            _endpoint("pending", _Pending, pending, "Who waits in a queue, in order."),
+            _endpoint("explain", _Explain, explain, "Why a workload waits."),
+            _endpoint("queues", _Queues, queues, "How the queues stand."),
+            _endpoint("simulate", _Simulate, simulate, "What would be if something changed."),
+        ),
+    )
+
+
+def _endpoint(
+    name: str, of: type[Q], answer: Callable[[Q], Awaitable[Document]], about: str
+) -> Endpoint:
+    async def answered(data: bytes) -> bytes:
+        try:
+            question = of.model_validate_json(data or b"{}")
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"]) or "question"
+            raise AnswerError(f"{where}: {first['msg']}") from error
+        try:
+            document = await answer(question)
+        except Refusal as refusal:
+            raise AnswerError(str(refusal), code=refusal.code) from refusal
+        return json.dumps(document.wire()).encode()
+
+    return Endpoint(name=name, subject=f"sluice.rpc.console.{name}", answer=answered, about=about)
+
+
+async def _pending(desk: Desk, question: _Pending) -> PendingWorkloadsSummary:
+    user = await desk.user(question.token)
+    cluster = question.cluster or desk.cluster
+    page = {"limit": question.limit, "offset": question.offset}
+    match question:
+        case _Pending(cluster_queue=str(name), namespace=None, local_queue=None):
+            return await desk.pending_in_cluster_queue(user, cluster, name, **page)
+        case _Pending(cluster_queue=None, namespace=str(namespace), local_queue=str(name)):
+            return await desk.pending_in_local_queue(user, cluster, namespace, name, **page)
+        case _:
+            raise Refusal(400, "name a cluster_queue, or a namespace and a local_queue")

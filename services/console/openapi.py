@@ -1,0 +1,205 @@
+"""The HTTP API as an OpenAPI 3.1 document, made from the documents that are answered."""
+
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from services.console.documents import (
+    LIMIT_DEFAULT,
+    LIMIT_MAX,
+    VISIBILITY,
+    VISIBILITY_VERSIONS,
+    Explained,
+    PendingWorkloadsSummary,
+    QueueList,
+    SimulateAnswer,
+    SimulateRequest,
+    Snapshot,
+    WorkloadList,
+)
+
+__all__ = ["openapi"]
+
+Json = dict[str, Any]
+
+ANSWERS: Final = (
+    PendingWorkloadsSummary,
+    QueueList,
+    WorkloadList,
+    Explained,
+    SimulateAnswer,
+    Snapshot,
+)
+_REF: Final = "#/components/schemas/{model}"
+_STATUS: Final[Json] = {
+    "title": "Status",
+    "type": "object",
+    "description": "Why there is no answer: `metav1.Status`.",
+    "required": ["kind", "apiVersion", "status", "message", "reason", "code"],
+    "properties": {
+        "kind": {"const": "Status"},
+        "apiVersion": {"const": "v1"},
+        "metadata": {"type": "object"},
+        "status": {"const": "Failure"},
+        "message": {"type": "string"},
+        "reason": {"type": "string"},
+        "code": {"type": "integer"},
+    },
+}
+
+
+def openapi() -> Json:
+    """The document. Equal for equal code."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Sluicegate console",
+            "version": "v1",
+            "description": "Who waits, why, and what would be if. Everything is read only. Bearer tokens are "
+            "shown to the cluster (TokenReview); a namespace is shown to who may list its Workloads there "
+            "(SubjectAccessReview).",
+        },
+        "security": [{"bearer": []}],
+        "paths": {**_visibility(), **_ours()},
+        "components": {
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+            "schemas": {**_schemas(), "Status": _STATUS},
+        },
+    }
+
+
+def _schemas() -> Json:
+    _, answers = models_json_schema(
+        [(model, "serialization") for model in ANSWERS], ref_template=_REF
+    )
+    _, asked = models_json_schema([(SimulateRequest, "validation")], ref_template=_REF)
+    found: Json = {**asked["$defs"], **answers["$defs"]}
+    return {name: found[name] for name in sorted(found)}
+
+
+def _visibility() -> Json:
+    version = {
+        **_path("version", "Of Kueue's API."),
+        "schema": {"enum": list(VISIBILITY_VERSIONS)},
+    }
+    page = [
+        _query("limit", "How many at most.", "integer", default=LIMIT_DEFAULT, maximum=LIMIT_MAX),
+        _query("offset", "How many to leave out first.", "integer", default=0),
+        _query("cluster", "Of which cluster; default: the one that the console is in."),
+    ]
+    base = f"/apis/{VISIBILITY}/{{version}}"
+    name, namespace = _path("name", "Of the queue."), _path("namespace", "Of the queue.")
+    return {
+        f"{base}/clusterqueues/{{name}}/pendingworkloads": _get(
+            "pendingWorkloadsOfClusterQueue",
+            "Who waits in a ClusterQueue, in order. With `get` of `clusterqueues/pendingworkloads` all are "
+            "listed, with `get` of the ClusterQueue those of namespaces that the asker may see.",
+            PendingWorkloadsSummary,
+            version,
+            name,
+            *page,
+        ),
+        f"{base}/namespaces/{{namespace}}/localqueues/{{name}}/pendingworkloads": _get(
+            "pendingWorkloadsOfLocalQueue",
+            "Who waits in a LocalQueue, in order.",
+            PendingWorkloadsSummary,
+            version,
+            namespace,
+            name,
+            *page,
+        ),
+    }
+
+
+def _ours() -> Json:
+    only = _query("namespace", "Only of this namespace; default: of all that the asker may see.")
+    return {
+        "/api/v1/queues": _get("queues", "How the queues stand.", QueueList, only),
+        "/api/v1/workloads": _get(
+            "workloads",
+            "Who waits, who runs and who is done; the youngest first.",
+            WorkloadList,
+            only,
+            _query("limit", "How many at most.", "integer", default=2000, maximum=20_000),
+        ),
+        "/api/v1/namespaces/{namespace}/workloads/{name}/explain": _get(
+            "explain",
+            "Why a workload waits: what it lacks, who holds that, who is ahead, what would help.",
+            Explained,
+            _path("namespace", "Of the workload."),
+            _path("name", "Of the workload or of its job."),
+            _query("cluster", "Only of this cluster."),
+            _query("forecast", "Also say when it starts; that takes a moment.", "boolean"),
+        ),
+        "/api/v1/simulate": _simulate(),
+        "/api/v1/events": _events(only),
+    }
+
+
+def _simulate() -> Json:
+    operation = _operation(
+        "simulate", "What would be if something were different. Nothing is written.", SimulateAnswer
+    )
+    operation["requestBody"] = {
+        "required": True,
+        "content": {"application/json": {"schema": _ref(SimulateRequest)}},
+    }
+    return {"post": operation}
+
+
+def _events(only: Json) -> Json:
+    operation = _operation(
+        "events",
+        "Server-sent events: `snapshot` with everything, then `change` with the rows that are different "
+        "(`queues`, `workloads`) and the names of those that are `gone`; `end` where the asker may see it no "
+        "more. The schema is that of a snapshot's data.",
+        Snapshot,
+    )
+    ok = operation["responses"]["200"]
+    ok["content"] = {"text/event-stream": {"schema": _ref(Snapshot)}}
+    return {"get": {**operation, "parameters": [only]}}
+
+
+def _get(identity: str, about: str, answer: type[BaseModel], *parameters: Json) -> Json:
+    return {"get": {**_operation(identity, about, answer), "parameters": list(parameters)}}
+
+
+def _operation(identity: str, about: str, answer: type[BaseModel]) -> Json:
+    return {
+        "operationId": identity,
+        "description": about,
+        "responses": {
+            "200": {
+                "description": "The answer.",
+                "content": {"application/json": {"schema": _ref(answer)}},
+            },
+            "default": {
+                "description": "Why there is none.",
+                "content": {"application/json": {"schema": {"$ref": _REF.format(model="Status")}}},
+            },
+        },
+    }
+
+
+def _ref(model: type[BaseModel]) -> Json:
+    return {"$ref": _REF.format(model=model.__name__)}
+
+
+def _path(name: str, about: str) -> Json:
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "description": about,
+        "schema": {"type": "string"},
+    }
+
+
+def _query(name: str, about: str, type_: str = "string", **more: Any) -> Json:
+    return {
+        "name": name,
+        "in": "query",
+        "description": about,
+        "schema": {"type": type_, **({"minimum": 0} if type_ == "integer" else {}), **more},
+    }

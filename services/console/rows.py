@@ -1,0 +1,173 @@
+"""How queues and workloads are shown: the view's messages in the documents' words."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from services.console.documents import FlavorRow, Job, QueueRow, ResourceRow, WorkloadRow
+from services.console.view import View
+from services.quota.follower import Ident
+from shared.contracts.admissions import Admission, AdmissionState
+from shared.contracts.observed import Observed
+from shared.contracts.quantities import (
+    QuantityError,
+    amount,
+    format_amount,
+    parse_quantity,
+)
+from shared.contracts.queues import QueueStatus
+from shared.contracts.workloads import PodSet, WorkloadState
+
+__all__ = ["queue_row", "workload_row"]
+
+_STATUS: Final[dict[AdmissionState, str]] = {
+    "admitted": "ADMITTED",
+    "reserved": "QUOTARESERVED",
+    "evicted": "EVICTED",
+}
+
+
+def workload_row(view: View, ident: Ident) -> WorkloadRow | None:
+    """One workload as it stands; None: there is none."""
+    found = view.workload(ident)
+    if found is None:
+        return None
+    state, admission = found
+    status = "PENDING"
+    if state.phase == "finished":
+        status = "FINISHED"
+    elif admission is not None:
+        status = _STATUS.get(admission.state, "PENDING")
+    holding = status in {"ADMITTED", "QUOTARESERVED", "EVICTED"}
+    owner, finish = state.owner, state.finish
+    return WorkloadRow.model_validate(
+        {
+            "cluster": state.cluster,
+            "namespace": state.namespace,
+            "name": state.name,
+            "job": None if owner is None else Job(kind=owner.kind, name=owner.name),
+            "queue": state.queue,
+            "cluster_queue": _cluster_queue(view, state, admission if holding else None),
+            "priority": state.priority,
+            "status": status,
+            **_reason(state, admission, status),
+            "asks": _asks(state.pod_sets),
+            "spoke": admission.spoke if admission is not None and holding else None,
+            "created_at": state.created_at,
+            "admitted_at": _admitted_at(state, admission),
+            "finished_at": None if finish is None else finish.at,
+            "succeeded": None if finish is None else finish.success,
+        }
+    )
+
+
+def _cluster_queue(view: View, state: WorkloadState, admission: Admission | None) -> str:
+    if admission is not None and admission.cluster_queue:
+        return admission.cluster_queue
+    observed, _ = view.queue((state.cluster, state.namespace, state.queue))
+    return str(_spec(observed).get("clusterQueue") or "")
+
+
+def _reason(state: WorkloadState, admission: Admission | None, status: str) -> dict[str, str]:
+    if status == "FINISHED":
+        finish = state.finish
+        reason = "" if finish is None else ("Succeeded" if finish.success else "Failed")
+        return {"reason": reason, "message": "" if finish is None else finish.message}
+    if admission is not None:
+        return {"reason": admission.reason, "message": admission.message}
+    if state.inadmissible:
+        return {"reason": "Misconfigured", "message": state.inadmissible}
+    return {}
+
+
+def _admitted_at(state: WorkloadState, admission: Admission | None) -> object:
+    if admission is not None and admission.state == "admitted":
+        return admission.admitted_at or admission.decided_at
+    return state.admitted_at if state.phase == "finished" else None
+
+
+def _asks(pod_sets: Iterable[PodSet]) -> dict[str, str]:
+    total: dict[str, int] = {}
+    for pod_set in pod_sets:
+        for resource, quantity in pod_set.requests.items():
+            try:
+                each = amount(resource, quantity)
+            except QuantityError:
+                continue  # The reason why it waits says so.
+            total[resource] = total.get(resource, 0) + each * pod_set.count
+    return {resource: format_amount(resource, value) for resource, value in sorted(total.items())}
+
+
+def queue_row(view: View, ident: Ident) -> QueueRow | None:
+    """One queue as it stands; None: it is not configured."""
+    observed, status = view.queue(ident)
+    if observed is None:
+        return None
+    cluster, namespace, name = ident
+    spec = _spec(observed)
+    told: dict[str, object] = {}
+    if status is not None:
+        told = {
+            "active": status.active,
+            "reason": status.reason,
+            "message": status.message,
+            "pending": status.pending,
+            "reserving": status.reserving,
+            "admitted": status.admitted,
+        }
+    return QueueRow.model_validate(
+        {
+            "kind": "LocalQueue" if namespace else "ClusterQueue",
+            "cluster": cluster,
+            "namespace": namespace or None,
+            "name": name,
+            "cohort": spec.get("cohortName") or spec.get("cohort"),
+            "cluster_queue": spec.get("clusterQueue"),
+            **told,
+            "flavors": _flavors(spec, status),
+        }
+    )
+
+
+def _flavors(spec: dict[str, object], status: QueueStatus | None) -> list[FlavorRow]:
+    """What is configured, then what else is in use."""
+    nominal: dict[tuple[str, str], str] = {}
+    groups = spec.get("resourceGroups")
+    for group in groups if isinstance(groups, list) else ():
+        for flavor in group.get("flavors") or []:
+            for resource in flavor.get("resources") or []:
+                place = (str(flavor.get("name")), str(resource.get("name")))
+                nominal[place] = str(resource.get("nominalQuota", "0"))
+    used: dict[tuple[str, str], tuple[str, str]] = {}
+    for flavor_usage in status.reservation if status is not None else ():
+        for usage in flavor_usage.resources:
+            used[flavor_usage.name, usage.name] = (usage.total, usage.borrowed)
+    found: dict[str, list[ResourceRow]] = {}
+    for flavor_name, resource_name in {**nominal, **used}:
+        place = (flavor_name, resource_name)
+        total, borrowed = used.get(place, ("0", "0"))
+        row = ResourceRow(
+            name=resource_name,
+            nominal=nominal.get(place),
+            reserved=total,
+            borrowed=borrowed,
+            share=_share(total, nominal.get(place)),
+        )
+        found.setdefault(flavor_name, []).append(row)
+    return [FlavorRow(name=name, resources=rows) for name, rows in found.items()]
+
+
+def _share(total: str, nominal: str | None) -> float | None:
+    if nominal is None:
+        return None
+    try:
+        used, whole = parse_quantity(total), parse_quantity(nominal)
+    except QuantityError:
+        return None
+    if whole <= 0:
+        return 1.0 if used > 0 else 0.0
+    return round(used / whole, 4)
+
+
+def _spec(observed: Observed | None) -> dict[str, object]:
+    obj = observed.object if observed is not None else None
+    return dict((obj or {}).get("spec") or {})

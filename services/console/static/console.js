@@ -1,0 +1,354 @@
+// The page: follows /api/v1/events, shows what it says, and asks why when somebody wants to know.
+// Nothing is written anywhere; the token stays in this tab's session.
+"use strict";
+
+const TOKEN = "sluicegate.token";
+const SHOWN_MAX = 500;
+const AGAIN_FIRST_MS = 1000;
+const AGAIN_MAX_MS = 30000;
+
+const byId = (id) => document.getElementById(id);
+const state = { queues: new Map(), workloads: new Map(), omitted: 0, fresh: new Set(), again: AGAIN_FIRST_MS };
+let connection = null;
+let drawing = 0;
+
+const key = (row) => [row.cluster, row.namespace || "", row.name].join("/");
+
+function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [attribute, value] of Object.entries(attributes)) {
+    if (value !== undefined && value !== null) made.setAttribute(attribute, value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+// --- speaking to the console -----------------------------------------------------------------------
+
+function headers() {
+  const token = sessionStorage.getItem(TOKEN);
+  return token ? { Authorization: `Bearer ${token}` } : {};
+}
+
+async function problemOf(response) {
+  try {
+    return (await response.json()).message || response.statusText;
+  } catch {
+    return response.statusText || `status ${response.status}`;
+  }
+}
+
+async function follow() {
+  if (connection) connection.abort();
+  const mine = connection = new AbortController();
+  say("connecting", "connecting…");
+  try {
+    const response = await fetch("/api/v1/events", { headers: headers(), signal: mine.signal });
+    if (response.status === 401 || response.status === 403) {
+      signIn(await problemOf(response));
+      return;
+    }
+    if (!response.ok) throw new Error(await problemOf(response));
+    byId("signin").hidden = true;
+    byId("sign").hidden = !sessionStorage.getItem(TOKEN);
+    state.again = AGAIN_FIRST_MS;
+    say("live", "live");
+    await readEvents(response.body.getReader());
+    throw new Error("the connection ended");
+  } catch (error) {
+    if (mine.signal.aborted) return;
+    const seconds = Math.round(state.again / 1000);
+    say("lost", `${error.message}; again in ${seconds} s`);
+    setTimeout(() => { if (connection === mine) follow(); }, state.again);
+    state.again = Math.min(AGAIN_MAX_MS, state.again * 2);
+  }
+}
+
+async function readEvents(reader) {
+  const decoder = new TextDecoder();
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    text += decoder.decode(value, { stream: true });
+    let end;
+    while ((end = text.indexOf("\n\n")) >= 0) {
+      take(text.slice(0, end));
+      text = text.slice(end + 2);
+    }
+  }
+}
+
+function take(block) {
+  let name = "message";
+  const data = [];
+  for (const line of block.split("\n")) {
+    if (line.startsWith("event: ")) name = line.slice(7);
+    if (line.startsWith("data: ")) data.push(line.slice(6));
+  }
+  if (!data.length) return;
+  const told = JSON.parse(data.join("\n"));
+  if (name === "end") {
+    connection.abort();
+    signIn(told.message);
+    return;
+  }
+  if (name === "snapshot") {
+    state.queues.clear();
+    state.workloads.clear();
+    state.omitted = told.omitted || 0;
+  }
+  for (const row of told.queues) state.queues.set(key(row), row);
+  for (const row of told.workloads) {
+    state.workloads.set(key(row), row);
+    if (name === "change") state.fresh.add(key(row));
+  }
+  for (const gone of told.gone || []) {
+    (gone.what === "queue" ? state.queues : state.workloads).delete(key(gone));
+  }
+  draw();
+}
+
+function say(how, text) {
+  const shown = byId("connection");
+  shown.dataset.state = how;
+  shown.textContent = text;
+}
+
+function signIn(why) {
+  say("lost", "not signed in");
+  byId("signin-why").textContent = why;
+  byId("signin").hidden = false;
+  state.queues.clear();
+  state.workloads.clear();
+  draw();
+  byId("token").focus();
+}
+
+// --- drawing ---------------------------------------------------------------------------------------
+
+function draw() {
+  cancelAnimationFrame(drawing);
+  drawing = requestAnimationFrame(() => {
+    drawTotals();
+    drawQueues();
+    drawNamespaces();
+    drawWorkloads();
+  });
+}
+
+function drawTotals() {
+  const of = (status) => [...state.workloads.values()].filter((row) => row.status === status).length;
+  byId("totals").textContent = `${of("PENDING")} pending · ${of("ADMITTED")} admitted`;
+}
+
+function drawQueues() {
+  const rows = [...state.queues.values()].sort((a, b) =>
+    a.kind.localeCompare(b.kind) || key(a).localeCompare(key(b)));
+  byId("queues").replaceChildren(...rows.map(card));
+  byId("no-queues").hidden = rows.length > 0;
+}
+
+function card(row) {
+  const of = row.kind === "ClusterQueue"
+    ? ["ClusterQueue", row.cohort ? `cohort ${row.cohort}` : null]
+    : ["LocalQueue", `in ${row.namespace}`, row.clusterQueue ? `→ ${row.clusterQueue}` : null];
+  if (clusters() > 1) of.push(row.cluster);
+  const counts = element("dl", { class: "counts" });
+  for (const [title, value] of [["pending", row.pending], ["reserving", row.reserving], ["admitted", row.admitted]]) {
+    counts.append(element("div", {}, element("dt", {}, title), element("dd", {}, value ?? "–")));
+  }
+  const made = element("li", { class: "card", "data-queue": key(row) },
+    element("h3", {}, row.name), element("p", { class: "of" }, of.filter(Boolean).join(" · ")), counts);
+  for (const flavor of row.flavors) {
+    for (const resource of flavor.resources) made.append(use(flavor, resource));
+  }
+  if (row.active === false) made.append(element("p", { class: "idle" }, `${row.reason}: ${row.message}`));
+  return made;
+}
+
+function use(flavor, resource) {
+  const text = resource.nominal === undefined ? resource.reserved : `${resource.reserved} of ${resource.nominal}`;
+  const borrowed = resource.borrowed !== "0" ? `, ${resource.borrowed} borrowed` : "";
+  const label = `${resource.name} in ${flavor.name}`;
+  const made = element("div", { class: "use" },
+    element("span", {}, element("b", {}, label), element("span", {}, text + borrowed)));
+  if (resource.share !== undefined) {
+    made.append(element("meter", {
+      min: 0, max: 1.0001, low: 0.9, high: 1, optimum: 0.5, value: Math.min(1.0001, resource.share),
+      "aria-label": `${label}: ${text}${borrowed}`,
+    }));
+  }
+  return made;
+}
+
+function clusters() {
+  return new Set([...state.queues.values(), ...state.workloads.values()].map((row) => row.cluster)).size;
+}
+
+function drawNamespaces() {
+  const names = [...new Set([...state.workloads.values(), ...state.queues.values()]
+    .map((row) => row.namespace).filter(Boolean))].sort();
+  const select = byId("namespace");
+  const known = [...select.options].slice(1).map((option) => option.value);
+  if (known.join() === names.join()) return;
+  const chosen = select.value;
+  select.replaceChildren(element("option", { value: "" }, "all"),
+    ...names.map((name) => element("option", { value: name }, name)));
+  select.value = names.includes(chosen) ? chosen : "";
+}
+
+const RANK = { PENDING: 0, EVICTED: 1, QUOTARESERVED: 2, ADMITTED: 3, FINISHED: 4 };
+
+function drawWorkloads() {
+  const search = byId("search").value.trim().toLowerCase();
+  const namespace = byId("namespace").value;
+  const status = byId("status").value;
+  const found = [...state.workloads.values()].filter((row) =>
+    (!namespace || row.namespace === namespace) && (!status || row.status === status)
+    && (!search || haystack(row).includes(search)));
+  found.sort((a, b) => RANK[a.status] - RANK[b.status] || b.priority - a.priority
+    || a.createdAt.localeCompare(b.createdAt) || key(a).localeCompare(key(b)));
+  const body = byId("rows");
+  const focused = document.activeElement?.closest?.("tr")?.dataset.key;
+  body.replaceChildren(...found.slice(0, SHOWN_MAX).map(workload));
+  if (focused) body.querySelector(`tr[data-key="${CSS.escape(focused)}"] .name`)?.focus();
+  state.fresh.clear();
+  byId("no-rows").hidden = found.length > 0;
+  const more = found.length > SHOWN_MAX ? `, the first ${SHOWN_MAX} shown` : "";
+  const left = state.omitted ? `, ${state.omitted} older ones left out` : "";
+  byId("count").textContent = `${found.length} of ${state.workloads.size}${more}${left}`;
+}
+
+function haystack(row) {
+  return [row.name, row.namespace, row.job?.name, row.job?.kind, row.queue, row.clusterQueue, row.reason, row.message]
+    .join(" ").toLowerCase();
+}
+
+function workload(row) {
+  const open = element("button", { type: "button", class: "name", "aria-haspopup": "dialog" },
+    row.job ? row.job.name : row.name);
+  open.addEventListener("click", () => explain(row));
+  const where = clusters() > 1 ? `${row.cluster} / ${row.namespace}` : row.namespace;
+  const kind = row.job ? `${row.job.kind} in ${where}` : `Workload in ${where}`;
+  const asks = Object.entries(row.asks).map(([name, amount]) => `${amount} ${name}`).join(", ");
+  return element("tr", { "data-key": key(row), class: state.fresh.has(key(row)) ? "fresh" : null },
+    element("th", { scope: "row" }, open, element("span", { class: "sub" }, kind)),
+    element("td", {}, row.queue || "–", element("span", { class: "sub" }, row.clusterQueue ? `→ ${row.clusterQueue}` : "")),
+    element("td", {}, element("span", { class: "status", "data-of": row.status }, words(row.status))),
+    element("td", { class: "why" }, row.reason || "", element("span", { class: "sub" }, row.message || "")),
+    element("td", {}, asks || "–"),
+    element("td", { class: "number" }, String(row.priority)),
+    element("td", { class: "number" }, element("time", { datetime: row.createdAt }, age(row.createdAt))));
+}
+
+const words = (status) => ({ QUOTARESERVED: "quota reserved" })[status] || status.toLowerCase();
+
+function age(from, to = Date.now()) {
+  const seconds = Math.max(0, Math.round((to - Date.parse(from)) / 1000));
+  if (seconds < 120) return `${seconds}s`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)}m`;
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)}h`;
+  return `${Math.floor(seconds / 86400)}d`;
+}
+
+// --- why -------------------------------------------------------------------------------------------
+
+async function explain(row) {
+  byId("why-title").textContent = `${row.namespace}/${row.name}`;
+  byId("why-body").replaceChildren(element("p", {}, "asking…"));
+  const dialog = byId("why");
+  if (!dialog.open) dialog.showModal();
+  const path = `/api/v1/namespaces/${encodeURIComponent(row.namespace)}/workloads/${encodeURIComponent(row.name)}`;
+  const query = `cluster=${encodeURIComponent(row.cluster)}`;
+  if (await showWhy(`${path}/explain?${query}`)) await showWhy(`${path}/explain?${query}&forecast=true`);
+}
+
+async function showWhy(url) {
+  const body = byId("why-body");
+  try {
+    const response = await fetch(url, { headers: headers() });
+    if (!response.ok) throw new Error(await problemOf(response));
+    body.replaceChildren(...(await response.json()).items.map(told));
+    return true;
+  } catch (error) {
+    body.replaceChildren(element("p", { class: "idle" }, error.message));
+    return false;
+  }
+}
+
+function told(item) {
+  const list = element("dl", { class: "told" });
+  const line = (title, text) => {
+    if (text) list.append(element("dt", {}, title), element("dd", {}, text));
+  };
+  line("Reason", item.reason);
+  line("Message", item.message);
+  line("Job", item.job);
+  line("Queue", `${item.queue || "none"}${item.cluster_queue ? ` → ${item.cluster_queue}` : ""}, priority ${item.priority}`);
+  line("Created", `${item.created_at} (${age(item.created_at)} ago)`);
+  if (item.position) {
+    line("Position", `${item.position} in ClusterQueue ${item.cluster_queue}`);
+    line("Ahead", ahead(item));
+  }
+  for (const shortage of item.shortages || []) {
+    line("Lacks", `${shortage.resource} in flavor ${shortage.flavor}: asked ${shortage.asked}, free ${shortage.free}`
+      + ` (of which borrowable ${shortage.borrowable}), at most ${shortage.most}`);
+    line("Held by", held(shortage));
+  }
+  if (item.victims?.length || item.victims_elsewhere) line("Preempts", others(item.victims, item.victims_elsewhere));
+  for (const [check, how] of Object.entries(item.checks || {})) line("Check", `${check} is ${how}`);
+  line("Not before", item.requeue_at);
+  line("What would help", item.remedy);
+  line("Expected start", expected(item));
+  return list;
+}
+
+function others(names, elsewhere) {
+  const parts = [...(names || [])];
+  if (elsewhere) parts.push(`${elsewhere} of other namespaces`);
+  return parts.join(", ");
+}
+
+function ahead(item) {
+  const names = [...(item.ahead || [])];
+  if (item.ahead_here > names.length) names.push(`${item.ahead_here - names.length} more here`);
+  return others(names, item.ahead_elsewhere) || "nobody";
+}
+
+function held(shortage) {
+  const parts = (shortage.holders || []).map((holder) => `${holder.name} ${holder.amount}`);
+  if (shortage.holders_elsewhere) parts.push(`${shortage.holders_elsewhere} of other namespaces ${shortage.held_elsewhere}`);
+  return parts.join(", ") || "nobody";
+}
+
+function expected(item) {
+  if (!item.expected_start) {
+    return item.expected_start_unknown_because ? `unknown: ${item.expected_start_unknown_because}` : "";
+  }
+  const from = (at) => age(new Date().toISOString(), Date.parse(at));
+  const latest = item.expected_latest ? from(item.expected_latest) : "any time";
+  return `in ${from(item.expected_start)} (80 %: ${from(item.expected_earliest)} to ${latest};`
+    + ` from ${item.expected_from_runs} runs of its kind)`;
+}
+
+// --- beginning -------------------------------------------------------------------------------------
+
+byId("filters").addEventListener("submit", (event) => event.preventDefault());
+for (const id of ["search", "namespace", "status"]) byId(id).addEventListener("input", draw);
+byId("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem(TOKEN, byId("token").value.trim());
+  byId("token").value = "";
+  follow();
+});
+byId("sign").addEventListener("click", () => {
+  sessionStorage.removeItem(TOKEN);
+  if (connection) connection.abort();
+  byId("sign").hidden = true;
+  signIn("");
+});
+setInterval(() => {
+  for (const time of document.querySelectorAll("time")) time.textContent = age(time.dateTime);
+}, 5000);
+follow();

@@ -1,0 +1,180 @@
+"""A console over real HTTP, beside a quota service that decides, and a cluster that says who may."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from io import BytesIO
+from typing import Any
+
+import aiohttp
+
+from services.console.access import Access, Everybody, KubeAccess
+from services.console.app import assemble
+from services.console.http import console_app
+from services.console.server import ConsoleServer
+from services.console.settings import ConsoleSettings
+from services.simulator.app import Simulator
+from services.simulator.manifests import apply_all
+from shared.kube.client import HttpKube
+from shared.testing.world.memory_bus import MemoryBus
+from tests.integration.test_explain import Site
+
+SETTLED_SECONDS = 20.0
+Json = dict[str, Any]
+RBAC = "rbac.authorization.k8s.io"
+READS_WORKLOADS = [{"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["list"]}]
+READS_QUEUES = [
+    {"apiGroups": ["kueue.x-k8s.io"], "resources": ["clusterqueues"], "verbs": ["get", "list"]}
+]
+READS_PENDING = [
+    {
+        "apiGroups": ["visibility.kueue.x-k8s.io"],
+        "resources": ["clusterqueues/pendingworkloads"],
+        "verbs": ["get"],
+    }
+]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def account(name: str) -> Json:
+    """A token of that name for an account of that name."""
+    return {
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+        "metadata": {
+            "name": name, "namespace": "team",
+            "annotations": {"kubernetes.io/service-account.name": name},
+        },
+        "data": {"token": base64.b64encode(f"token-of-{name}".encode()).decode()},
+    }  # fmt: skip
+
+
+def bound(name: str, rules: list[Json], namespace: str | None = None) -> list[Json]:
+    """A role for that account, here or everywhere."""
+    kind = "Role" if namespace else "ClusterRole"
+    metadata = {"name": f"{name}-{len(rules[0]['resources'][0])}", "namespace": namespace}
+    metadata = {key: value for key, value in metadata.items() if value}
+    subject = {"kind": "ServiceAccount", "namespace": "team", "name": name}
+    ref = {"apiGroup": RBAC, "kind": kind, "name": metadata["name"]}
+    return [
+        {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": metadata, "rules": rules},
+        {"apiVersion": f"{RBAC}/v1", "kind": f"{kind}Binding", "metadata": metadata,
+         "roleRef": ref, "subjects": [subject]},
+    ]  # fmt: skip
+
+
+def namespace(name: str) -> Json:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+PEOPLE: list[Json] = [
+    namespace("team"),
+    namespace("others"),
+    # dana belongs to one team, root to all, bob to none; viz has Kueue's own role.
+    *map(account, ("dana", "root", "bob", "viz")),
+    *bound("dana", READS_WORKLOADS, "team"),
+    *bound("dana", READS_QUEUES),
+    *bound("root", READS_WORKLOADS),
+    *bound("root", READS_QUEUES),
+    *bound("viz", READS_PENDING),
+]
+
+
+@dataclass(kw_only=True)
+class Answer:
+    code: int
+    body: Any
+    headers: Json
+
+
+@dataclass(kw_only=True)
+class Place:
+    """A console, and somebody who asks it."""
+
+    site: Site
+    url: str
+    session: aiohttp.ClientSession
+    cluster: Simulator | None = None
+    bus: MemoryBus
+    token: str | None = None
+
+    async def ask(self, path: str, token: str | None = None, body: Any = None) -> Answer:
+        """GET, or POST where there is a body."""
+        token = token or self.token
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        method = "GET" if body is None else "POST"
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        async with self.session.request(
+            method, self.url + path, headers=headers, data=None if data is None else BytesIO(data)
+        ) as response:
+            content = await response.read()
+            is_json = response.content_type == "application/json"
+            return Answer(
+                code=response.status,
+                body=json.loads(content) if is_json else content.decode(),
+                headers=dict(response.headers),
+            )
+
+    async def until(
+        self,
+        path: str,
+        code: int,
+        shows: Callable[[Any], bool] = lambda _body: True,
+        *,
+        token: str | None = None,
+    ) -> Answer:
+        """The answer once it has that code and `shows` holds of it."""
+        async with asyncio.timeout(SETTLED_SECONDS):
+            while True:
+                answer = await self.ask(path, token)
+                if answer.code == code and shows(answer.body):
+                    return answer
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def console(*, people: bool) -> AsyncIterator[Place]:
+    """Everything, with people who have roles, or with everybody on this machine."""
+    site = Site()
+    await site.bus.start()
+    await site.basics()
+    await site.start_quota()
+    bus = MemoryBus(site.server, instance="console-a")
+    await bus.start()
+    cluster: Simulator | None = None
+    kube: HttpKube | None = None
+    access: Access = Everybody()
+    if people:
+        cluster = Simulator(behaviour=False)
+        await cluster.start()
+        await apply_all(cluster.api, [("test", document) for document in PEOPLE])
+        kube = HttpKube.at(cluster.url)
+        access = KubeAccess(kube, yes_seconds=0.2, no_seconds=0.2)
+    service = assemble(settings=ConsoleSettings(), bus=bus, now=now, access=access)
+    server = ConsoleServer(
+        console_app(service.desk, streams_max=3, local_only=not people),
+        host="127.0.0.1",
+        port=0,
+        now=now,
+    )
+    running = asyncio.create_task(service.run())
+    port = await server.start()
+    try:
+        async with aiohttp.ClientSession() as session:
+            url = f"http://127.0.0.1:{port}"
+            yield Place(site=site, url=url, session=session, cluster=cluster, bus=bus)
+    finally:
+        await server.stop()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await bus.stop()
+        await site.close()
+        if cluster is not None and kube is not None:
+            await kube.close()
+            await cluster.stop()
