@@ -3,6 +3,9 @@
 An HTTP server of its own, because a key is forgotten only when it has arrived, and usual servers do
 not tell: here the answer is confirmed when the other side, having it all, closes in good order. A
 connection that breaks before that gives the key back. Nothing that is sent or said is ever logged.
+
+The build script asks once, and takes whatever it is answered for its key (`research/tekton.md` 2.2): so
+who asks while the bus is away, or while somebody else is being given the same key, is kept waiting.
 """
 
 import asyncio
@@ -32,8 +35,12 @@ REQUEST_SECONDS: Final = 10.0
 CONFIRM_SECONDS: Final = CLAIM_SECONDS / 2
 """Within this the other side has closed, or the answer counts as lost."""
 
-CONNECTIONS_MAX: Final = 256
-"""Beyond it a connection is closed at once; curl tries again."""
+PATIENCE_SECONDS: Final = 60.0
+"""How long an answer may take that cannot be given yet. curl waits for as long as it takes."""
+
+RETRY_SECONDS: Final = 0.5
+CONNECTIONS_MAX: Final = 1024
+"""Beyond it a connection is closed at once."""
 
 _REASONS: Final = {
     200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
@@ -108,14 +115,21 @@ class OneTimeServer:
     async def _claim(self, request: _Request) -> Claim:
         if request.path != "/otp":
             raise _RefusedError(404, "there is /otp")
-        try:
-            return await self._keys.claim(request.body)
-        except UnknownPasswordError as error:
-            raise _RefusedError(400, "no key for this password") from error
-        except ClaimedError as error:
-            raise _RefusedError(503, "the key is being delivered") from error
-        except BusError as error:
-            raise _RefusedError(503, "no connection to the keys") from error
+        time = asyncio.get_running_loop().time
+        deadline = time() + PATIENCE_SECONDS
+        while True:
+            try:
+                return await self._keys.claim(request.body)
+            except UnknownPasswordError as error:
+                raise _RefusedError(400, "no key for this password") from error
+            except (ClaimedError, BusError) as error:
+                if time() >= deadline:
+                    delivering = isinstance(error, ClaimedError)
+                    text = (
+                        "the key is being delivered" if delivering else "no connection to the keys"
+                    )
+                    raise _RefusedError(503, text) from error
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def _deliver(
         self, claim: Claim, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -105,7 +105,7 @@ class Setup:
             (ssh / key).write_text(value)
         script = (
             f"cd {ssh}; if [ -e error ]; then cat error; exit 1; fi\n"
-            f'curl --silent --fail --cacert otp-ca -XPOST -d @otp "$(cat otp-server)" > id_rsa\n'
+            f"curl --cacert otp-ca -XPOST -d @otp $(cat otp-server) > id_rsa\n"
             "echo >> id_rsa; chmod 0400 id_rsa"
         )
         process = await asyncio.create_subprocess_exec("sh", "-ec", script)
