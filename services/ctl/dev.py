@@ -30,6 +30,7 @@ from shared.bus.streams import DATA
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
 from shared.settings.access import OPEN, Access
+from shared.settings.base import ServiceSettings
 
 __all__ = [
     "EXAMPLE",
@@ -254,7 +255,10 @@ class _Starter:
             "SLUICE_WEBHOOK_CERTIFICATES": str(certificates),
             "SLUICE_FAKE_BOOT_SECONDS": f"{SIMULATED_BOOT_SECONDS / self._options.speed:g}",
         }
-        for program in SERVICES:
+        # Where traces are taken, somebody has to make them.
+        traced = ServiceSettings().otlp_endpoint
+        programs = (*SERVICES, Program.TRACER) if traced else SERVICES
+        for program in programs:
             port = free_port()
             self.supervisor.start(
                 ChildSpec(
@@ -268,7 +272,7 @@ class _Starter:
                     ready=_answers(port),
                 )
             )
-        names = [program.value for program in SERVICES]
+        names = [program.value for program in programs]
         await self.supervisor.wait_ready(names, timeout_seconds=START_SECONDS)
         webhook = self._options.webhook
         if webhook if webhook is not None else self._options.kubeconfig is None:
