@@ -30,17 +30,17 @@ DURATION: Final = "simulator.sluicegate.dev/duration"
 PODS: Final = "simulator.sluicegate.dev/pods"
 MANAGED: Final = "kueue.x-k8s.io/multikueue"
 
-LOAD_SECONDS: Final = 60.0
-FAULT_SECONDS: Final = 240.0
+LOAD_SECONDS: Final = 25.0
+FAULT_SECONDS: Final = 80.0
 END_SECONDS: Final = 1500.0
-SETTLE_SECONDS: Final = 90.0
-BEAT_SECONDS: Final = 2.0
-LOST_SECONDS: Final = 120.0
-STOP_SECONDS: Final = 45.0
+SETTLE_SECONDS: Final = 25.0
+BEAT_SECONDS: Final = 3.0
+LOST_SECONDS: Final = 55.0
+STOP_SECONDS: Final = 20.0
 """What stopping takes: a pod's grace, and an API server that says no a few times."""
 
-DOWN_SECONDS: Final = 50.0
-"""How long a patcher may be down."""
+DOWN_SECONDS: Final = 25.0
+"""How long a patcher may be down, or away from its cluster."""
 
 
 def settings_of(random: Random) -> dict[str, Any]:
@@ -58,17 +58,32 @@ def settings_of(random: Random) -> dict[str, Any]:
         "patcher_down_seconds": DOWN_SECONDS,
         "no_cluster_retry_seconds": 5.0,
         "spokes_seconds": 2.0,
-        "orphan_seconds": 10.0,
-        "tidy_seconds": 20.0,
-        "forget_seconds": 60.0,
+        "orphan_seconds": 6.0,
+        "tidy_seconds": 8.0,
+        "forget_seconds": 12.0,
     }
 
 
 def spoke_faults(random: Random, settings: dict[str, Any]) -> Faults:
-    """A mixture of faults. With leases, a patcher is not away from its cluster for too long."""
-    faults = replace(faults_of(random), until_seconds=FAULT_SECONDS)
+    """Crashes, partitions and delays always, of the other faults a mixture.
+
+    With leases, a patcher is not away from its cluster for too long.
+    """
+    faults = replace(
+        faults_of(random),
+        until_seconds=FAULT_SECONDS,
+        delay=0.03,
+        partition_every_seconds=20.0,
+        kill_every_seconds=random.choice((10.0, 20.0)),
+    )
     if settings["redispatch"] == "afterLease":
-        faults = replace(faults, crash=faults.crash / 4, kill_every_seconds=40.0)
+        faults = replace(
+            faults,
+            crash=faults.crash / 4,
+            down_seconds=(0.1, 4.0),
+            kill_every_seconds=40.0,
+            partition_seconds=(0.5, 6.0),
+        )
     return faults
 
 
@@ -81,7 +96,7 @@ def play(seed: int) -> Verdict:
         town = SpokesTown(
             world, SPOKES, rules=RULES, dispatcher=settings, beat_seconds=BEAT_SECONDS
         )
-        overseer = Overseer(town.apis, world.loop.time)
+        overseer = Overseer(town.apis, world.loop.time, given_up=town.has_given_up)
         world.note(f"dispatcher {settings['dispatcher']}, {settings['redispatch']}")
         try:
             world.run(lambda: _drive(town, overseer, random, verdict))
@@ -148,9 +163,9 @@ def _queues(cluster: str, random: Random) -> list[tuple[Kind, Object]]:
         )
         for name, value in PRIORITIES.items()
     ]
-    cpu, slots = random.randint(2, 4), random.randint(1, 3)
+    cpu, slots = random.randint(1, 2), random.randint(1, 2)
     if hub:
-        cpu, slots = random.randint(5, 10), random.randint(3, 7)
+        cpu, slots = random.randint(3, 5), random.randint(3, 5)
     resources = [
         {"name": "cpu", "nominalQuota": str(cpu)},
         {"name": TEKTON_SLOT, "nominalQuota": str(slots)},
@@ -173,7 +188,7 @@ def _queues(cluster: str, random: Random) -> list[tuple[Kind, Object]]:
 
 def _job(index: int, random: Random) -> Object:
     template = {
-        "metadata": {"annotations": {DURATION: f"{random.randint(3, 60)}s"}},
+        "metadata": {"annotations": {DURATION: f"{random.randint(3, 30)}s"}},
         "spec": {
             "restartPolicy": "Never",
             "containers": [
@@ -201,7 +216,7 @@ def _run(index: int, random: Random) -> Object:
         spec={"pipelineSpec": {"tasks": [task]}},
     )
     run["metadata"]["labels"] = _priority(random)
-    run["metadata"]["annotations"] = {DURATION: f"{random.randint(3, 60)}s", PODS: "true"}
+    run["metadata"]["annotations"] = {DURATION: f"{random.randint(3, 30)}s", PODS: "true"}
     return run
 
 
@@ -217,11 +232,11 @@ async def _submit(town: SpokesTown, random: Random) -> Submitted:
     began = loop.time()
     coming = [
         (random.uniform(0, LOAD_SECONDS), kinds.JOB, _job(index, random))
-        for index in range(random.randint(2, 8))
+        for index in range(random.randint(1, 3))
     ]
     coming += [
         (random.uniform(0, LOAD_SECONDS), kinds.PIPELINE_RUN, _run(index, random))
-        for index in range(random.randint(1, 5))
+        for index in range(random.randint(0, 2))
     ]
     submitted: Submitted = []
     for at, kind, job in sorted(coming, key=lambda one: one[0]):
@@ -237,19 +252,21 @@ async def _submit(town: SpokesTown, random: Random) -> Submitted:
 
 
 async def _cut_spokes(town: SpokesTown, random: Random) -> None:
-    """Cut whole spokes off the bus, some for longer than the time-out."""
+    """Cut whole spokes off the bus, some for longer than the time-out, and have one on a slow link."""
     loop = asyncio.get_running_loop()
-    every = random.choice((20.0, 60.0, 1e6))
-    while True:
-        at = loop.time() + random.expovariate(1 / every)
-        if at >= FAULT_SECONDS:
-            await asyncio.sleep(max(0.0, FAULT_SECONDS - loop.time()))
-            return
+    slow, by_seconds = random.choice(SPOKES), random.choice((0.05, 0.3, 1.5))
+    for process in town.pair(slow):
+        town.world.slow_down(process, by_seconds)
+    every = random.choice((15.0, 40.0, 1e6))
+    at = loop.time() + random.uniform(0, FAULT_SECONDS / 2)
+    while at < FAULT_SECONDS:
         await asyncio.sleep(at - loop.time())
         spoke = random.choice(SPOKES)
-        seconds = min(random.uniform(5, 2 * LOST_SECONDS), FAULT_SECONDS + 30 - loop.time())
+        seconds = min(random.uniform(5, 2 * LOST_SECONDS), FAULT_SECONDS + 15 - loop.time())
         for process in town.pair(spoke):
             town.world.partition(process, "bus", seconds=seconds)
+        at = loop.time() + random.expovariate(1 / every)
+    await asyncio.sleep(max(0.0, FAULT_SECONDS - loop.time()))
 
 
 async def _meddle(town: SpokesTown, random: Random) -> set[str]:
@@ -259,7 +276,7 @@ async def _meddle(town: SpokesTown, random: Random) -> set[str]:
     """
     loop = asyncio.get_running_loop()
     gone: set[str] = set()
-    patience = random.choice((15.0, 40.0, 1e6))
+    patience = random.choice((10.0, 25.0, 1e6))
     while True:
         at = loop.time() + random.expovariate(1 / patience)
         if at >= LOAD_SECONDS * 2:
@@ -313,7 +330,8 @@ async def _cancel(town: SpokesTown, random: Random) -> set[str]:
 async def _until_ended(town: SpokesTown, submitted: Submitted) -> bool:
     loop = asyncio.get_running_loop()
     while loop.time() < END_SECONDS:
-        if town.world.calm and not [name async for name in _unended(town, submitted)]:
+        world = town.world
+        if world.calm and world.whole and not [name async for name in _unended(town, submitted)]:
             return True
         await asyncio.sleep(1.0)
     return False

@@ -24,7 +24,18 @@ Name = tuple[str, str]
 class Overseer:
     """Hears of every pod, in the moment in which it is made or ends."""
 
-    def __init__(self, apis: dict[str, Api], now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        apis: dict[str, Api],
+        now: Callable[[], float],
+        *,
+        given_up: Callable[[Name, str], bool] = lambda _job, _cluster: False,
+    ) -> None:
+        """`given_up`: whether the hub said that what the job had on that cluster is lost.
+
+        With leases it may say so of what ended unheard, which is then done again.
+        """
+        self._given_up = given_up
         self.problems: list[str] = []
         self.ran: dict[Name, list[str]] = {}
         """Where each job had pods, in that order."""
@@ -67,7 +78,7 @@ class Overseer:
         if not places or places[-1] != cluster:
             places.append(cluster)
         done = self._done.get(job)
-        if done is not None and done != cluster:
+        if done is not None and done != cluster and not self._given_up(job, done):
             self._tell(job, f"ended well on {done} and is started again on {cluster}")
 
     def _on_job(self, cluster: str, integration: Integration, event: Event) -> None:

@@ -10,10 +10,11 @@ from services.patcher.settings import PatcherSettings
 from services.simulator.behaviour.running import Behaviour
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
-from services.simulator.scenarios.town import CLUSTER, Town
+from services.simulator.scenarios.town import CLUSTER, Town, set_up
 from services.watcher import app as watcher
 from services.watcher.settings import WatcherSettings
 from shared.contracts import kinds
+from shared.contracts.effects import CheckState
 from shared.contracts.kinds import Kind, Object
 from shared.testing.world.kube import WorldKube
 from shared.testing.world.memory_bus import MemoryBus
@@ -66,6 +67,19 @@ class SpokesTown:
             self.world.process(f"watcher-{spoke}", self._watcher(spoke))
             self.world.process(f"patcher-{spoke}", self._patcher(spoke))
 
+    def has_given_up(self, job: tuple[str, str], spoke: str) -> bool:
+        """Whether the hub said that what `job` had on `spoke` is lost."""
+        said = self.hub.server.streams["CHECKS"].messages.values()
+        checks = (
+            CheckState.decode(one.data) for one in said if one.headers["ce-type"] == CheckState.type
+        )
+        return any(
+            check.namespace == job[0]
+            and f"-{job[1]}-" in check.name
+            and check.message == f'Admitting remote lost: "{spoke}"'
+            for check in checks
+        )
+
     def pair(self, spoke: str) -> tuple[str, str]:
         """The processes of a spoke."""
         return f"watcher-{spoke}", f"patcher-{spoke}"
@@ -74,7 +88,7 @@ class SpokesTown:
         async def start(context: ProcessContext) -> None:
             bus = MemoryBus(self.hub.server, instance=context.instance, random=context.random)
             running = watcher.assemble(
-                settings=WatcherSettings(cluster=spoke, instance=context.instance),
+                settings=set_up(WatcherSettings, context, cluster=spoke),
                 bus=bus,
                 kube=self._cluster_for(spoke, context),
                 now=context.now,
@@ -89,8 +103,8 @@ class SpokesTown:
         async def start(context: ProcessContext) -> None:
             bus = MemoryBus(self.hub.server, instance=context.instance, random=context.random)
             running = patcher.assemble(
-                settings=PatcherSettings(
-                    cluster=spoke, instance=context.instance, beat_seconds=self._beat_seconds
+                settings=set_up(
+                    PatcherSettings, context, cluster=spoke, beat_seconds=self._beat_seconds
                 ),
                 bus=bus,
                 kube=self._cluster_for(spoke, context),

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from services.classifier import app as classifier
 from services.classifier.cel import CelEngine
@@ -33,13 +33,16 @@ from services.watcher.observe import observed
 from services.watcher.settings import WatcherSettings
 from shared.bus.port import Bus
 from shared.contracts.apis.definitions import STORAGE
+from shared.settings.base import ServiceSettings
 from shared.settings.configuration import Configuration
 from shared.telemetry.tracing import new_traceparent
 from shared.testing.world.kube import WorldKube
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from shared.testing.world.world import Process, ProcessContext, World
 
-__all__ = ["CLUSTER", "SERVICES", "Town"]
+__all__ = ["CLUSTER", "SERVICES", "Town", "set_up"]
+
+S = TypeVar("S", bound=ServiceSettings)
 
 CLUSTER: Final = "hub"
 
@@ -177,11 +180,22 @@ def _newest(obj: Obj) -> Obj:
     return convert(obj, f"{GROUP}/{STORAGE}") if ours else obj
 
 
+_READ: dict[tuple[type[ServiceSettings], str], ServiceSettings] = {}
+
+
+def set_up(kind: type[S], context: ProcessContext, **given: Any) -> S:
+    """Settings of a process. The environment is read once: a world starts hundreds of processes."""
+    key = (kind, repr(sorted(given.items())))
+    if key not in _READ:
+        _READ[key] = kind(instance="world", **given)
+    read = _READ[key]
+    assert isinstance(read, kind)
+    return read.model_copy(update={"instance": context.instance})
+
+
 def _watcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
     return watcher.assemble(
-        settings=WatcherSettings(
-            cluster=CLUSTER, instance=context.instance, **town.set_for("watcher")
-        ),
+        settings=set_up(WatcherSettings, context, cluster=CLUSTER, **town.set_for("watcher")),
         bus=bus,
         kube=town.cluster_for(context),
         now=context.now,
@@ -197,7 +211,7 @@ def _classifier(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
 def _quota(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
     own = {"audit_seconds": 2, **town.set_for("quota")}
     return quota.assemble(
-        settings=QuotaSettings(instance=context.instance, **own),
+        settings=set_up(QuotaSettings, context, **own),
         bus=bus,
         now=context.now,
         configuration=town.configuration,
@@ -206,9 +220,7 @@ def _quota(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
 
 def _patcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
     return patcher.assemble(
-        settings=PatcherSettings(
-            cluster=CLUSTER, instance=context.instance, **town.set_for("patcher")
-        ),
+        settings=set_up(PatcherSettings, context, cluster=CLUSTER, **town.set_for("patcher")),
         bus=bus,
         kube=town.cluster_for(context),
         now=context.now,
@@ -219,7 +231,7 @@ def _patcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
 
 def _provisioner(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
     return provisioner.assemble(
-        settings=ProvisionerSettings(instance=context.instance, **town.set_for("provisioner")),
+        settings=set_up(ProvisionerSettings, context, **town.set_for("provisioner")),
         bus=bus,
         providers={},
         now=context.now,
@@ -229,7 +241,7 @@ def _provisioner(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
 
 def _dispatcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
     return dispatcher.assemble(
-        settings=DispatcherSettings(instance=context.instance, **town.set_for("dispatcher")),
+        settings=set_up(DispatcherSettings, context, **town.set_for("dispatcher")),
         bus=bus,
         now=context.now,
         random=context.random,

@@ -55,7 +55,7 @@ class Connection:
 
     def answer(self, act: Callable[[], object]) -> None:
         """Let our process do `act` when the packet arrives."""
-        self._travel("answer", lambda: self.ours(act))
+        self._travel("answer", act, self._context)
 
     def close(self) -> None:
         """Let go of it for good, with all that is on its way."""
@@ -74,7 +74,9 @@ class Connection:
             hook()
         self.wire.later(RECONNECT_SECONDS, lambda: self.ours(self.connect))
 
-    def _travel(self, way: str, act: Callable[[], object]) -> None:
+    def _travel(
+        self, way: str, act: Callable[[], object], context: contextvars.Context | None = None
+    ) -> None:
         if not self.open:
             return
         if not self.wire.reaches() or not self.server.up or self.wire.loses(way):
@@ -83,7 +85,7 @@ class Connection:
         now = self.server.seconds()
         self._clear[way] = max(self._clear[way], now + self.wire.latency())
         epoch = self._epoch
-        self.wire.later(self._clear[way] - now, lambda: self._arrive(epoch, act))
+        self.wire.later(self._clear[way] - now, lambda: self._arrive(epoch, act), context)
 
     def _arrive(self, epoch: tuple[int, int], act: Callable[[], object]) -> None:
         if epoch != self._epoch or self.closed:

@@ -28,6 +28,7 @@ STEPS_PER_INSTANT_MAX: Final = 500_000
 RESOLUTION_SECONDS: Final = 1e-9
 WAITING_SHOWN_MAX: Final = 40
 SWEEP_TASKS_MIN: Final = 256
+CANCELLED_TIMERS_MIN: Final = 100
 DISPOSE_ROUNDS_MAX: Final = 20
 DISPOSE_ROUND_SECONDS: Final = 3600.0
 
@@ -76,62 +77,76 @@ class Group:
 
 
 class _Handle(asyncio.Handle):
-    """A callback that knows its group."""
+    """A callback that knows its group. Made by the million: it sets what asyncio's own sets, no more."""
 
     __slots__ = ("group",)
-    group: Group | None
 
-    def _run(self) -> None:
-        if self.group is not None and self.group.frozen:
-            self.group.parked.append(super()._run)
-            return
-        super()._run()
+    def __init__(  # the loop looks at no more than this
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: "VirtualLoop",
+        context: contextvars.Context,
+        group: Group | None,
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = context
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self.group = group
 
 
 class _TimerHandle(asyncio.TimerHandle):
     """A timer that knows its group."""
 
     __slots__ = ("group",)
-    group: Group | None
 
-    def _run(self) -> None:
-        if self.group is not None and self.group.frozen:
-            self.group.parked.append(super()._run)
-            return
-        super()._run()
-
-
-class _Clock:
-    """Stands where BaseEventLoop has its selector: instead of blocking it moves the time."""
-
-    def __init__(self, loop: "VirtualLoop") -> None:
+    def __init__(  # as above
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: "VirtualLoop",
+        context: contextvars.Context,
+        group: Group | None,
+    ) -> None:
+        self._callback = callback
+        self._args = args
         self._loop = loop
-
-    def select(self, timeout: float | None) -> list[NoReturn]:
-        self._loop.advance(timeout)
-        return []
-
-    def close(self) -> None:
-        """Nothing is open."""
+        self._context = context
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._when = when
+        self._scheduled = False
+        self.group = group
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
     """Deterministic asyncio. Use it through `World`, or alone with `run_until_complete`."""
 
     # BaseEventLoop's own, which its stubs leave out.
-    _ready: deque[asyncio.Handle]
-    _scheduled: list[asyncio.TimerHandle]
+    _ready: deque[_Handle | _TimerHandle]  # ours alone get there
+    _timer_cancelled_count: int
+    _stopping: bool
+    _closed: bool
 
     def __init__(
         self, *, steps_max: int = STEPS_MAX, steps_per_instant_max: int = STEPS_PER_INSTANT_MAX
     ) -> None:
         super().__init__()
-        self._selector = _Clock(self)
         self._clock_resolution = RESOLUTION_SECONDS
         self._seconds = 0.0
         self._steps_max = steps_max
         self._steps_per_instant_max = steps_per_instant_max
         self._instant_steps = 0
+        self._timers: list[tuple[float, int, _TimerHandle]] = []
+        """A heap; the number keeps those of one moment in the order in which they were set."""
+
+        self._timer_count = 0
         self._tasks: list[tuple[asyncio.Task[Any], Group | None]] = []
         self._sweep_at = SWEEP_TASKS_MIN
         self._task_count = 0
@@ -154,21 +169,48 @@ class VirtualLoop(asyncio.BaseEventLoop):
         context.run(self._group.set, group)
         return context
 
-    def advance(self, timeout: float | None) -> None:
-        """Let time pass up to the next timer, and count. Called once per round of callbacks."""
-        ready = len(self._ready)
-        self.steps += ready
-        self._instant_steps += ready + 1
+    def _run_once(self) -> None:
+        """Stands in for BaseEventLoop's own, which looks for I/O: time jumps to the next timer."""
+        timers, ready = self._timers, self._ready
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)[2]._scheduled = False  # noqa: SLF001 # as below
+            self._timer_cancelled_count -= 1
+        if self._timer_cancelled_count > max(CANCELLED_TIMERS_MIN, len(timers) // 2):
+            timers[:] = [timer for timer in timers if not timer[2].cancelled()]
+            heapq.heapify(timers)
+            self._timer_cancelled_count = 0
+        waiting = len(ready)
+        self.steps += waiting
+        self._instant_steps += waiting + 1
+        if self.steps > self._steps_max or self._instant_steps > self._steps_per_instant_max:
+            raise self._too_much()
+        if not waiting and not self._stopping:
+            self._advance()
+        due = self._seconds + self._clock_resolution
+        while timers and timers[0][0] < due:
+            timer = heapq.heappop(timers)[2]
+            timer._scheduled = False  # noqa: SLF001 # BaseEventLoop counts by it
+            ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:  # noqa: SLF001 # what `cancelled` says
+                continue
+            if handle.group is not None and handle.group.frozen:
+                handle.group.parked.append(handle._run)  # noqa: SLF001 # what a loop calls
+            else:
+                handle._run()  # noqa: SLF001 # what a loop calls
+
+    def _too_much(self) -> StepBudgetError:
         if self.steps > self._steps_max:
-            raise StepBudgetError(self.steps, self._seconds, "in one run")
-        if self._instant_steps > self._steps_per_instant_max:
-            raise StepBudgetError(self._instant_steps, self._seconds, "without time passing")
-        if timeout is None:
+            return StepBudgetError(self.steps, self._seconds, "in one run")
+        return StepBudgetError(self._instant_steps, self._seconds, "without time passing")
+
+    def _advance(self) -> None:
+        """Let time pass up to the next timer."""
+        if not self._timers:
             raise DeadlockError(self._waiting())
-        if timeout > 0:
-            # Not `+= timeout`: the sum may miss the timer by a rounding error, and a day's wait
-            # would be cut short by the limit that select() has.
-            self._seconds = max(self._seconds, self._scheduled[0].when())
+        if self._timers[0][0] > self._seconds:
+            self._seconds = self._timers[0][0]
             # A timer is due when it is *before* now and the resolution; after some days one
             # billionth is lost in rounding, and nothing would ever be due.
             self._clock_resolution = max(RESOLUTION_SECONDS, 2 * math.ulp(self._seconds))
@@ -181,9 +223,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
         """As asyncio's; the callback belongs to the group of its context."""
-        assert not self.is_closed(), "the world is over"
-        handle = _Handle(callback, args, self, context)
-        handle.group = self._group.get(None) if context is None else context.get(self._group, None)
+        assert not self._closed, "the world is over"
+        if context is None:
+            context = contextvars.copy_context()
+        handle = _Handle(callback, args, self, context, context.get(self._group, None))
         self._ready.append(handle)
         return handle
 
@@ -204,7 +247,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """As asyncio's."""
-        return self.call_at(self._seconds + delay, callback, *args, context=context)
+        return self._set(self._seconds + delay, callback, args, context)
 
     def call_at(
         self,
@@ -214,11 +257,22 @@ class VirtualLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """As asyncio's; the callback belongs to the group of its context."""
-        assert not self.is_closed(), "the world is over"
-        timer = _TimerHandle(when, callback, args, self, context)
-        timer.group = self._group.get(None) if context is None else context.get(self._group, None)
-        heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True  # type: ignore[attr-defined] # noqa: SLF001 # BaseEventLoop counts by it
+        return self._set(when, callback, args, context)
+
+    def _set(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> asyncio.TimerHandle:
+        assert not self._closed, "the world is over"
+        if context is None:
+            context = contextvars.copy_context()
+        timer = _TimerHandle(when, callback, args, self, context, context.get(self._group, None))
+        self._timer_count += 1
+        heapq.heappush(self._timers, (when, self._timer_count, timer))
+        timer._scheduled = True  # noqa: SLF001 # BaseEventLoop counts by it
         return timer
 
     def run_in_executor(  # type: ignore[override] # it never returns

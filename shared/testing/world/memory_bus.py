@@ -30,9 +30,10 @@ from shared.bus.worker import IN_FLIGHT_MAX, Registration, Worker
 from shared.contracts.messages import Message
 from shared.testing.world import memory_server
 from shared.testing.world.connection import Connection
+from shared.testing.world.memory_feed import BATCH, Feed, batch_after
 from shared.testing.world.memory_lease import MemoryLease, acquire
 from shared.testing.world.memory_server import Durable, MemoryServer, Reply, Subscriber, answer_of
-from shared.testing.world.memory_streams import Stored, Stream
+from shared.testing.world.memory_streams import Stored
 from shared.testing.world.wire import PlainWire, Wire, WorldWire
 
 __all__ = ["MemoryBus", "MemoryServer"]
@@ -42,7 +43,6 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 ASK_SECONDS: Final = 5.0
-BATCH: Final = 64
 STOP_SECONDS: Final = 20.0
 
 
@@ -353,13 +353,15 @@ class MemoryBus:
     async def ask(self, question: Callable[[MemoryServer], T]) -> T:
         """One round trip. Raises `UnavailableError` when it is lost."""
         await self._wire.point("ask")
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
         self.connection.send(partial(self._settle, future, question))
+        # A timer of our own: worlds ask more often than they do anything else.
+        timer = loop.call_later(ASK_SECONDS, _expire, future)
         try:
-            async with asyncio.timeout(ASK_SECONDS):
-                return await future
-        except TimeoutError as error:
-            raise UnavailableError(f"no answer within {ASK_SECONDS:g} s") from error
+            return await future
+        finally:
+            timer.cancel()
 
     def _settle(self, future: "asyncio.Future[T]", question: Callable[[MemoryServer], T]) -> None:
         def done(result: T | None, error: BusError | None) -> None:
@@ -425,24 +427,27 @@ class MemoryBus:
         self, log_name: str, filters: tuple[str, ...], *, view: bool, start: int
     ) -> AsyncGenerator[Entry | CaughtUp, None]:
         stream = self._server.stream(view_of(log_name) if view else log_name)
-        wake = asyncio.Event()
-
-        def on_news() -> bool:
-            wake.set()
-            return self._alive()
-
-        self._server.listen(stream.name, on_news)
-        stopped = asyncio.create_task(self._stopped.wait())
-        stopped.add_done_callback(lambda _: wake.set())
-        wholes = Wholes(self, log_name, latest=view, over=self._stopped.is_set)
         target = await self._patiently(lambda server: server.stream(log_name).last)
-        position, caught_up, delivered = start - 1, False, 0
+        feed = Feed(
+            connection=self.connection,
+            alive=self._alive,
+            next_batch=lambda at: partial(batch_after, stream, at, filters, target, view),
+            position=start - 1,
+            filters=filters,
+        )
+        self._server.listen(stream.name, feed.on_news)
+        self.connection.down.append(feed.on_down)
+        stopped = asyncio.create_task(self._stopped.wait())
+        stopped.add_done_callback(lambda _: feed.wake.set())
+        wholes = Wholes(self, log_name, latest=view, over=self._stopped.is_set)
+        delivered = 0
         try:
             while not self._stopped.is_set():
-                wake.clear()
-                batch, position, done = await self._patiently(
-                    partial(_batch, stream, position, filters, target, view)
-                )
+                feed.wake.clear()
+                given, feed.given = feed.given, None
+                if given is None:
+                    given = await self._patiently(feed.next_batch(feed.position))
+                batch, feed.position, done = given
                 for stored in batch:
                     entry = stored.entry()
                     for _ in range(1 + (view and self._wire.doubles())):
@@ -450,13 +455,15 @@ class MemoryBus:
                             delivered = entry.sequence
                             if (whole := await wholes.of(entry)) is not None:
                                 yield whole
-                if done and not caught_up:
-                    caught_up = True
+                if done and not feed.caught_up:
+                    feed.caught_up = True
                     yield CaughtUp(sequence=target)
-                if not batch:
-                    await wake.wait()
+                if len(batch) < BATCH:
+                    await feed.wait()
         finally:
             stopped.cancel()
+            self.connection.down.remove(feed.on_down)
+            feed.over = True
 
     async def _patiently(self, question: Callable[[MemoryServer], T]) -> T:
         while True:
@@ -466,21 +473,6 @@ class MemoryBus:
                 log.debug("reading anew", because=str(error))
 
 
-def _batch(
-    stream: Stream,
-    position: int,
-    filters: tuple[str, ...],
-    target: int,
-    view: bool,
-    server: MemoryServer,
-) -> tuple[list[Stored], int, bool]:
-    """What follows `position`, up to where that is, and whether `target` is behind us then."""
-    stream.expire(server.seconds())
-    batch: list[Stored] = []
-    while len(batch) < BATCH:
-        stored = stream.after(position, filters)
-        if stored is None:
-            return batch, stream.last, (stream.sourced if view else stream.last) >= target
-        batch.append(stored)
-        position = stored.sequence
-    return batch, position, not view and position >= target
+def _expire(future: "asyncio.Future[T]") -> None:
+    if not future.done():
+        future.set_exception(UnavailableError(f"no answer within {ASK_SECONDS:g} s"))

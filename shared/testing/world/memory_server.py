@@ -143,7 +143,7 @@ class MemoryServer:
 
         self._durables: dict[tuple[str, str], Durable] = {}
         self._leases: dict[str, _Lease] = {}
-        self._listeners: dict[str, list[Callable[[], bool]]] = {}
+        self._listeners: dict[str, list[Callable[[tuple[str, ...]], bool]]] = {}
         self._responders: dict[str, list[tuple[Callable[[], bool], Responder]]] = {}
         self._sourcing: set[str] = set()
 
@@ -209,7 +209,7 @@ class MemoryServer:
                 f"{stream.name} {sequence} {subject}{again} {data.decode(errors='replace')}"
             )
         if stream.last > before:
-            self._notify(stream.name)
+            self._notify(stream.name, (subject,))
             self._source(stream.name)
         return sequence
 
@@ -236,14 +236,17 @@ class MemoryServer:
         if stored is not None and stored.origin <= up_to:
             view.remove(stored.sequence)
 
-    def listen(self, stream: str, wake: Callable[[], bool]) -> None:
-        """Call `wake` whenever `stream` has something new, until it returns False."""
+    def listen(self, stream: str, wake: Callable[[tuple[str, ...]], bool]) -> None:
+        """Call `wake` whenever `stream` has something new, until it returns False.
+
+        It is given the subjects that are new; none: it may be anything.
+        """
         self._listeners.setdefault(stream, []).append(wake)
 
-    def _notify(self, stream: str) -> None:
+    def _notify(self, stream: str, subjects: tuple[str, ...] = ()) -> None:
         listeners = self._listeners.get(stream)
         if listeners:
-            self._listeners[stream] = [wake for wake in listeners if wake()]
+            self._listeners[stream] = [wake for wake in listeners if wake(subjects)]
         for (name, _), durable in self._durables.items():
             if name == stream:
                 self.pump(durable)
@@ -261,9 +264,11 @@ class MemoryServer:
     def _sync_view(self, log: str) -> None:
         self._sourcing.discard(log)
         stream, view = self.streams[log], self.view(log)
+        subjects: list[str] = []
         for sequence in range(view.sourced + 1, stream.last + 1):
             stored = stream.messages.get(sequence)
             if stored is not None:
+                subjects.append(stored.subject)
                 source = f"{log} {sequence} > > {stored.subject}"
                 view.append(
                     subject=stored.subject,
@@ -274,7 +279,7 @@ class MemoryServer:
                     origin=sequence,
                 )
         view.sourced = stream.last
-        self._notify(view_of(log))
+        self._notify(view_of(log), tuple(subjects))
 
     # Durables
 

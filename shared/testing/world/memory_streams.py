@@ -7,6 +7,7 @@ Plain data structures: time comes in as an argument, nothing here waits.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from shared.bus.headers import taken_at
@@ -21,8 +22,12 @@ _OVERHEAD_BYTES: Final = 34
 """What the file store adds to subject, headers and body of a message."""
 
 
+@lru_cache(maxsize=100_000)
 def matches(subject: str, filters: tuple[str, ...]) -> bool:
-    """Whether `subject` is meant by one of `filters`; no filters mean everything."""
+    """Whether `subject` is meant by one of `filters`; no filters mean everything.
+
+    Kept: every reader asks it of every message, and most subjects come again.
+    """
     return not filters or any(_matches(subject, one) for one in filters)
 
 
@@ -57,11 +62,8 @@ class Stored:
     time: datetime
     """The server's clock when this stream took it."""
 
-    @property
-    def size(self) -> int:
-        """Bytes that it counts for."""
-        headers = sum(len(name) + len(value) + 4 for name, value in self.headers.items())
-        return len(self.subject) + headers + len(self.data) + _OVERHEAD_BYTES
+    size: int
+    """Bytes that it counts for."""
 
     def entry(self, *, deliveries: int = 1) -> Entry:
         """What a reader gets."""
@@ -73,6 +75,11 @@ class Stored:
             time=taken_at(self.headers, self.time),
             deliveries=deliveries,
         )
+
+
+def _size(subject: str, headers: Mapping[str, str], data: bytes) -> int:
+    own = sum(len(name) + len(value) + 4 for name, value in headers.items())
+    return len(subject) + own + len(data) + _OVERHEAD_BYTES
 
 
 class Stream:
@@ -144,6 +151,7 @@ class Stream:
             headers=headers,
             at=at,
             time=time,
+            size=_size(subject, headers, data),
         )
         self._make_room(stored)
         self.last = stored.sequence

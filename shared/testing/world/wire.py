@@ -1,9 +1,10 @@
 """What lies between a process and a server: latency, loss, partitions, death."""
 
 import asyncio
+import contextvars
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from shared.testing.world.world import World, WorldOverError
 
@@ -31,8 +32,13 @@ class Wire(Protocol):
     def doubles(self) -> bool:
         """Whether a delivery comes twice."""
 
-    def later(self, delay_seconds: float, act: Callable[[], object]) -> None:
-        """Call `act` in nobody's name."""
+    def later(
+        self,
+        delay_seconds: float,
+        act: Callable[[], object],
+        context: contextvars.Context | None = None,
+    ) -> None:
+        """Call `act` in `context`, or else in nobody's name."""
 
     async def point(self, what: str) -> None:
         """Where the process may die."""
@@ -68,13 +74,18 @@ class PlainWire:
         """Never."""
         return False
 
-    def later(self, delay_seconds: float, act: Callable[[], object]) -> None:
+    def later(
+        self,
+        delay_seconds: float,
+        act: Callable[[], object],
+        context: contextvars.Context | None = None,
+    ) -> None:
         """By the running loop."""
         loop = asyncio.get_running_loop()
         if delay_seconds > 0:
-            loop.call_later(delay_seconds, act)
+            loop.call_later(delay_seconds, act, context=context)
         else:
-            loop.call_soon(act)
+            loop.call_soon(act, context=context)
 
     async def point(self, what: str) -> None:
         """Nobody dies here."""
@@ -113,9 +124,10 @@ class WorldWire:
     def latency(self) -> float:
         """Within a network's usual, and now and then long."""
         world = self._world
+        slow = world.slowness_seconds(self._name)
         if world.chance(world.faults.delay):
-            return world.between(world.faults.delay_seconds)
-        return world.between(self.LATENCY_SECONDS)
+            return slow + world.between(world.faults.delay_seconds)
+        return slow + world.between(self.LATENCY_SECONDS)
 
     def loses(self, what: str) -> bool:
         """As often as the faults say."""
@@ -129,9 +141,17 @@ class WorldWire:
         """As often as the faults say."""
         return self._world.chance(self._world.faults.duplicate)
 
-    def later(self, delay_seconds: float, act: Callable[..., object], *args: Any) -> None:
-        """In the name of the world."""
-        self._world.later(delay_seconds, act, *args)
+    def later(
+        self,
+        delay_seconds: float,
+        act: Callable[[], object],
+        context: contextvars.Context | None = None,
+    ) -> None:
+        """By the world's loop."""
+        if context is None:
+            self._world.later(delay_seconds, act)
+        else:
+            self._world.loop.call_later(delay_seconds, act, context=context)
 
     async def point(self, what: str) -> None:
         """Die here, perhaps."""

@@ -153,6 +153,7 @@ class World:
         self.processes: dict[str, Process] = {}
         self._epoch = epoch
         self._cut: set[tuple[str, str]] = set()
+        self._slow: dict[str, float] = {}
         self._outside = self.loop.context_of(None)
         self.loop.set_exception_handler(self._on_exception)
 
@@ -275,6 +276,11 @@ class World:
         """Whether `process` reaches `to`: the bus or a cluster."""
         return (process, to) not in self._cut
 
+    @property
+    def whole(self) -> bool:
+        """Whether nobody is cut off."""
+        return not self._cut
+
     def partition(self, process: str, to: str, *, seconds: float | None = None) -> None:
         """Cut `process` off from `to`; it heals after `seconds`, None: when `heal` is called."""
         if (process, to) in self._cut:
@@ -289,6 +295,16 @@ class World:
         if (process, to) in self._cut:
             self.note(f"heal {process} | {to}")
             self._cut.discard((process, to))
+
+    def slow_down(self, process: str, seconds: float) -> None:
+        """All that `process` sends and gets takes up to `seconds` more, until the world is calm."""
+        self.note(f"slow link {process}: {seconds:g} s")
+        self._slow[process] = seconds
+
+    def slowness_seconds(self, process: str) -> float:
+        """What its next packet takes more than others."""
+        slow = self._slow.get(process)
+        return 0.0 if slow is None or self.calm else slow * self.random.random()
 
     # Faults that come by themselves
 
