@@ -198,7 +198,11 @@ class _Term:
                 await asyncio.sleep(STREAM_FULL_SECONDS)
                 state = self._next.pop(subject, state)
             except FencedError:
-                await self._adopt(state)
+                try:
+                    await self._adopt(state)
+                except UnavailableError as error:
+                    # The answer is needed: without it the same refusal comes again, and we ask again.
+                    log.warning("cannot ask who wrote", subject=subject, error=str(error))
         self._sequences[subject] = sequence
         self._in_flight.discard(subject)
         if (following := self._next.pop(subject, None)) is not None:
