@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from shared.contracts.kinds import NODE, POD, Object
+from shared.contracts.kinds import CLUSTER_QUEUE, NODE, POD, Object
 from shared.kube.port import NotFoundError
 from shared.testing.world.world import EPOCH
 from tests.conformance.seeds.says import says
@@ -31,6 +31,12 @@ async def set_active(stage: Stage, obj: Object, active: bool) -> None:
 async def is_evicted(stage: Stage, obj: Object, reason: str) -> bool:
     evicted = await stage.condition(obj, "Evicted")
     return (evicted.get("status"), evicted.get("reason")) == ("True", reason)
+
+
+async def in_use(stage: Stage, queue: str) -> dict[str, str]:
+    """What the status of a ClusterQueue says is used of each resource of its flavor."""
+    [flavor] = (await stage.kube.get(CLUSTER_QUEUE, None, queue))["status"]["flavorsUsage"]
+    return {resource["name"]: resource["total"] for resource in flavor["resources"]}
 
 
 @says("004:26")
@@ -143,12 +149,20 @@ async def test_pods_that_are_done_give_their_quota_back_early_and_it_only_grows(
     assert status["reclaimablePods"] == [{"name": "main", "count": 1}]
 
     # A job that counts fewer than before does not take back what others were given.
+    await stage.kube.delete(POD, "team-a", pods[0]["metadata"]["name"])
     fewer = {"status": {"succeeded": None}}
     await stage.patch(two, fewer, subresource="status")
     await stage.settle()
+    assert not (await stage.fresh(two))["status"].get("succeeded"), "so it stays"
     assert await stage.is_admitted(two, next_)
     status = (await stage.workload(two))["status"]
     assert status["reclaimablePods"] == [{"name": "main", "count": 1}]
+    assert await in_use(stage, "q") == {"cpu": "2"}
+    # Nor does whoever takes it out of the Workload, past its webhook.
+    less = {"status": {"reclaimablePods": []}}
+    await stage.patch(await stage.workload(two), less, subresource="status")
+    await stage.settle()
+    assert await in_use(stage, "q") == {"cpu": "2"}
 
 
 @story(configuration={"waitForPodsReady": {"timeout": "5m", "recoveryTimeout": "1m"}})
