@@ -27,7 +27,7 @@ from shared.contracts.observed import Observed, observed_filter
 from shared.contracts.queues import QueueStatus
 from shared.contracts.workloads import WorkloadState
 
-__all__ = ["CLASSES", "Change", "View"]
+__all__ = ["CLASSES", "SHOWN", "Change", "View"]
 
 log = structlog.get_logger(__name__)
 
@@ -44,6 +44,9 @@ CLASSES: Final = (
 _QUEUE_KINDS: Final = frozenset(
     (kind.group, kind.plural) for kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE)
 )
+
+SHOWN: Final = (*SET_UP, *CLASSES)
+"""The observed kinds that are read."""
 
 BATCH_MAX: Final = 1_000
 """Messages that are taken in before others get their turn."""
@@ -128,8 +131,7 @@ class View:
     async def _follow(self) -> None:
         memory = _Memory(self._new_follower())
         inbox: asyncio.Queue[tuple[str, Entry | CaughtUp]] = asyncio.Queue()
-        wanted = (*SET_UP, *CLASSES)
-        filters = [SYNCED_FILTER, *map(observed_filter, wanted)]
+        filters = [SYNCED_FILTER, *map(observed_filter, SHOWN)]
         async with asyncio.TaskGroup() as group:
             for stream in (*INPUTS, QUEUES):
                 watching = self._watch(stream, inbox, *(filters if stream == "OBSERVED" else ()))

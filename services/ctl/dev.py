@@ -108,6 +108,7 @@ class Running:
     api_url: str | None
     """Of the simulator."""
 
+    console_url: str
     logs: Path
     supervisor: Supervisor
     secured: Secured | None = None
@@ -141,6 +142,7 @@ async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
                 nats_url=nats_url,
                 kubeconfig=kubeconfig,
                 api_url=api_url,
+                console_url=f"http://{HOST}:{starter.console_port}/",
                 logs=directory / "logs",
                 supervisor=starter.supervisor,
                 secured=starter.secured,
@@ -174,6 +176,7 @@ class _Starter:
         shutil.rmtree(logs, ignore_errors=True)
         self.supervisor = Supervisor(logs=logs, say=say, echo=options.echo)
         self.secured: Secured | None = None
+        self.console_port = free_port()
 
     async def broker(self) -> str:
         """Start nats-server, unless there is one, and apply the streams; return its URL."""
@@ -254,7 +257,11 @@ class _Starter:
             "SLUICE_WEBHOOK_PORT": str(webhook_port),
             "SLUICE_WEBHOOK_CERTIFICATES": str(certificates),
             "SLUICE_FAKE_BOOT_SECONDS": f"{SIMULATED_BOOT_SECONDS / self._options.speed:g}",
+            "SLUICE_CONSOLE_PORT": str(self.console_port),
         }
+        if self._options.kubeconfig is None:
+            # A simulated cluster has nobody in it who could have a token, and nothing that is secret.
+            common["SLUICE_CONSOLE_AUTHORIZATION"] = "none"
         # Where traces are taken, somebody has to make them.
         traced = ServiceSettings().otlp_endpoint
         programs = (*SERVICES, Program.TRACER) if traced else SERVICES
@@ -410,4 +417,5 @@ def whereabouts(system: Running) -> list[str]:
     if system.api_url is not None:
         lines += [f"kubeconfig of {spoke.name}: {spoke.kubeconfig}" for spoke in system.spokes]
         lines.append(f"simulated cluster at {system.api_url} (kubectl --server {system.api_url} …)")
-    return [*lines, f"logs in {system.logs}", "ready; Ctrl-C stops everything"]
+    lines += [f"console at {system.console_url}", f"logs in {system.logs}"]
+    return [*lines, "ready; Ctrl-C stops everything"]

@@ -30,6 +30,17 @@ MUTATING_WEBHOOK: Final = Kind(
     namespaced=False,
 )
 
+
+def _rbac(kind: str, *, namespaced: bool = False) -> Kind:
+    return Kind(
+        group="rbac.authorization.k8s.io",
+        version="v1",
+        plural=f"{kind.lower()}s",
+        kind=kind,
+        namespaced=namespaced,
+    )
+
+
 _ORDER: Final = (
     kinds.NAMESPACE,
     kinds.CONFIG_MAP,
@@ -37,6 +48,10 @@ _ORDER: Final = (
     kinds.NODE,
     *kinds.CONFIGURATION_KINDS[1:],
     MUTATING_WEBHOOK,
+    _rbac("ClusterRole"),
+    _rbac("ClusterRoleBinding"),
+    _rbac("Role", namespaced=True),
+    _rbac("RoleBinding", namespaced=True),
     kinds.WORKLOAD,
     kinds.JOB,
     kinds.PIPELINE_RUN,

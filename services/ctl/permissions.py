@@ -7,7 +7,8 @@ from typing import Any, Final
 import yaml
 
 from services.ctl.errors import CommandError
-from shared.bus.permissions import HUB, permissions, rights_of, server_configuration
+from shared.bus.accounts import hub_configuration
+from shared.bus.permissions import HUB, rights_of
 from shared.bus.streams import CatalogueError
 from shared.settings.access import new_key, public_key
 
@@ -56,13 +57,13 @@ def make_keys(folder: Path, users: Sequence[str]) -> dict[str, str]:
 def rendered(folder: Path, spokes: Sequence[str], *, cluster: str = HUB) -> tuple[str, list[str]]:
     """The server's configuration, and its users. Makes the keys that are missing in `folder`."""
     try:
-        rights = rights_of(spokes=spokes, cluster=cluster)
+        users = list(rights_of(spokes=spokes, cluster=cluster))
     except CatalogueError as error:
         raise CommandError("permissions", str(error)) from error
     except ValueError as error:
         raise CommandError("--spoke", str(error)) from error
-    keys = make_keys(folder, tuple(rights))
-    return server_configuration(permissions(rights, keys=keys), keys), list(rights)
+    keys = make_keys(folder, users)
+    return hub_configuration(keys, spokes=spokes, cluster=cluster), users
 
 
 def manifests(configuration: str, folder: Path, users: Sequence[str]) -> str:

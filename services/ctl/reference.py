@@ -13,6 +13,9 @@ from typing import Any, Final
 
 from services.classifier.projector import Projector
 from services.classifier.settings import ClassifierSettings
+from services.console.openapi import openapi
+from services.console.settings import ConsoleSettings
+from services.console.view import SHOWN
 from services.ctl.integration_page import integration_page
 from services.ctl.lifecycle_page import lifecycle_page
 from services.dispatcher.settings import DispatcherSettings
@@ -166,6 +169,19 @@ def _pages_with_effects() -> tuple[Page, ...]:
             publishes=(Outcome, SealKey, CopyState, Beat, DeadLetter),
         ),
         Page(
+            name="console",
+            about="Shows who waits and why, to people and programs.",
+            settings=ConsoleSettings,
+            watches=(
+                ("OBSERVED", (*map(observed_filter, SHOWN), SYNCED)),
+                ("WORKLOADS", ()),
+                ("ADMISSIONS", ()),
+                ("CHECKS", ()),
+                ("OUTCOMES", ()),
+                ("QUEUES", ()),
+            ),
+        ),
+        Page(
             name="tracer",
             about="Gives a collector the trace of each workload that ended.",
             settings=TracerSettings,
@@ -243,6 +259,7 @@ def main() -> int:
         "settings.md": settings_page(),
         "lifecycle.md": lifecycle_page(GENERATED),
         "integration.md": integration_page(GENERATED),
+        "console.openapi.yaml": f"# {GENERATED}\n{to_yaml(openapi())}",
     }
     for page in pages():
         document = asyncapi(

@@ -20,6 +20,7 @@ class Program(StrEnum):
     DISPATCHER = "dispatcher"
     PROVISIONER = "provisioner"
     PATCHER = "patcher"
+    CONSOLE = "console"
     TRACER = "tracer"
     SIMULATOR = "simulator"
 

@@ -3,14 +3,12 @@
 import re
 from typing import Final
 
-__all__ = ["MISSING", "PlatformFormatError", "check_platform", "is_platform", "key_of"]
+__all__ = ["PlatformFormatError", "check_platform", "is_platform", "key_of"]
 
 ALWAYS: Final = frozenset({"local", "localhost", "linux/x86_64"})
 """They pass though they break the rule."""
 
 _LABEL: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-
-MISSING: Final = "PLATFORM parameter not found in TaskRun parameters"
 
 
 class PlatformFormatError(ValueError):

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from shared.bus.filters import covers
-from shared.bus.permissions import PERMISSIONS_FILE, Permissions, Rights, permissions, rights_of
+from shared.bus.permissions import (
+    HUB,
+    PERMISSIONS_FILE,
+    Permissions,
+    Rights,
+    permissions,
+    rights_of,
+)
 from shared.bus.streams import LEASES, load, view_of
 from shared.contracts import subjects
 
@@ -106,13 +113,14 @@ def _takes_any(filters: Iterable[str], written: Iterable[str]) -> bool:
     return any(covers(one, subject) for one in filters for subject in written)
 
 
-def hub_configuration(keys: Mapping[str, str], *, spokes: Sequence[str]) -> str:
+def hub_configuration(keys: Mapping[str, str], *, spokes: Sequence[str], cluster: str = HUB) -> str:
     """The users of a hub and its spokes, as a block that `server.conf` includes: each has its key.
 
     `keys`: name of each user to its public key; a spoke's is ``spoke-<name>``. Raises KeyError without one,
     ValueError for a name that is none.
     """
-    users = permissions(rights_of(), keys=keys)
+    rights_of(spokes=spokes, cluster=cluster)  # Raises for names that are none.
+    users = permissions(rights_of(cluster=cluster), keys=keys)
     hub = "\n".join(line for name, each in users.items() for line in _user(name, each, keys[name]))
     head = "# Made by `sluice bus permissions`: change deploy/nats/permissions.yaml, and make it again."
     proofs = {spoke: f"nkey: {keys[f'spoke-{spoke}']}" for spoke in spokes}

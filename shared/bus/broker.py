@@ -188,6 +188,7 @@ class Connection:
             self.refused = str(error)
             log.error("NATS denies permission", error=str(error), user=self.name)
         else:
+            self._show_again()
             self._complain(error)
         if self._nc is None and isinstance(error, NatsError):
             # FastStream compares the words: it takes some errors of the first connection for

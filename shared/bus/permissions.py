@@ -26,9 +26,7 @@ __all__ = [
     "permissions",
     "reads_of",
     "rights_of",
-    "server_configuration",
     "spoke_permissions",
-    "user_blocks",
 ]
 
 PERMISSIONS_FILE: Final = DATA / "permissions.yaml"
@@ -236,26 +234,6 @@ def _never(rights: Rights, owners: list[tuple[str, str]]) -> Iterator[str]:
 def _under(subject: str, filters: list[str]) -> bool:
     """Whether a log with these subjects takes what is published to `subject`."""
     return any(subject.split(".")[:2] == one.split(".")[:2] for one in filters)
-
-
-def user_blocks(users: Mapping[str, Permissions], keys: Mapping[str, str]) -> list[str]:
-    """The lines of a list of users in the server's configuration. Raises KeyError without a key."""
-    blocks = []
-    for name, allowed in users.items():
-        blocks += [f"# {name}", "{", f"  nkey: {keys[name]}", "  permissions: {"]
-        blocks += [f"    {line}" for line in allowed.server_configuration().splitlines()]
-        blocks += ["  }", "}"]
-    return blocks
-
-
-def server_configuration(users: Mapping[str, Permissions], keys: Mapping[str, str]) -> str:
-    """All users, as an `authorization` block that `server.conf` includes. Raises KeyError without a key.
-
-    They are users of the one global account: streams that are there already stay theirs.
-    """
-    head = "# Made by `sluice bus permissions`: change deploy/nats/permissions.yaml, and make it again."
-    blocks = [f"    {line}" for line in user_blocks(users, keys)]
-    return "\n".join([head, "authorization {", "  users: [", *blocks, "  ]", "}", ""])
 
 
 def spoke_permissions(spoke: str, *, path: Path = PERMISSIONS_FILE) -> Permissions:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from services.classifier.settings import ClassifierSettings
+from services.console.settings import ConsoleSettings
 from services.ctl.run import SERVICES, Program
 from services.dispatcher.settings import DispatcherSettings
 from services.patcher.settings import PatcherSettings
@@ -31,6 +32,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "dispatcher": DispatcherSettings,
     "provisioner": ProvisionerSettings,
     "patcher": PatcherSettings,
+    "console": ConsoleSettings,
 }
 EVERYBODYS = {"NATS_URL", "OTEL_EXPORTER_OTLP_ENDPOINT"}
 Json = dict[str, Any]

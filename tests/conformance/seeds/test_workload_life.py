@@ -159,7 +159,7 @@ async def test_pods_that_are_done_give_their_quota_back_early_and_it_only_grows(
     assert status["reclaimablePods"] == [{"name": "main", "count": 1}]
     assert await in_use(stage, "q") == {"cpu": "2"}
     # Nor does whoever takes it out of the Workload, past its webhook.
-    less = {"status": {"reclaimablePods": []}}
+    less: Object = {"status": {"reclaimablePods": []}}
     await stage.patch(await stage.workload(two), less, subresource="status")
     await stage.settle()
     assert await in_use(stage, "q") == {"cpu": "2"}

@@ -152,6 +152,21 @@ BAD = {
         data=GOOD | {"dynamic-platforms": "linux/arm64,,linux/arm64"}, what="dynamic-platforms",
         error="invalid dynamic platform '': empty platform in middle of list", still=["linux/arm64"],
     ),
+    "so is one in the middle of the local platforms": Bad(
+        data=GOOD | {"local-platforms": "linux/x86_64, ,local,localhost"}, what="local-platforms",
+        error="invalid local platform '': empty platform in middle of list",
+        still=["linux/x86_64", "local", "linux/arm64"],
+    ),
+    "and one at the beginning of the pools": Bad(
+        data=GOOD | {"dynamic-pool-platforms": ",linux/s390x,"}, what="dynamic-pool-platforms",
+        error="invalid dynamic pool platform '': empty platform in middle of list",
+        still=["linux/s390x", "linux/arm64"],
+    ),
+    "a local platform that is none is told": Bad(
+        data=GOOD | {"local-platforms": "linux/x86_64,local,localhost,linux"}, what="linux",
+        error="invalid local platform 'linux': platform must be in format 'label/label' "
+        "where each label follows Kubernetes RFC 1035 label name format",
+    ),
     "a platform that is none is told": Bad(
         data=GOOD | {"dynamic-pool-platforms": "linux/S390x"}, what="linux/S390x",
         error="invalid dynamic pool platform 'linux/S390x': platform must be in format 'label/label' "
@@ -165,6 +180,29 @@ BAD = {
         data=GOOD | {"host.b.address": "10.0.0.2"}, what="host.b",
         error="host.b.platform: platform must be in format 'label/label' where each label follows "
         "Kubernetes RFC 1035 label name format",
+    ),
+    "a host needs an address": Bad(
+        data=GOOD | {"host.b.platform": "linux/ppc64le"}, what="host.b",
+        error="host.b.address: '' is no IP address",
+    ),
+    "a host's platform must be one": Bad(
+        data=GOOD | {"host.b.address": "10.0.0.2", "host.b.platform": "ppc64le"}, what="host.b",
+        error="host.b.platform: platform must be in format 'label/label' where each label follows "
+        "Kubernetes RFC 1035 label name format",
+    ),
+    "a host's concurrency is a number": Bad(
+        data=GOOD | {"host.power.example.com.concurrency": "two"}, what="host.power.example.com",
+        error="host.power.example.com.concurrency: invalid value 'two': must be between 1 and 8",
+        still=["linux/arm64"],
+    ),
+    "a host's port is one": Bad(
+        data=GOOD | {"host.power.example.com.port": "70000"}, what="host.power.example.com",
+        error="host.power.example.com.port: invalid value '70000': must be between 1 and 65535",
+        still=["linux/arm64"],
+    ),
+    "a key of a host without a field is told": Bad(
+        data=GOOD | {"host.power": "10.0.0.1"}, what="host.",
+        error="host.power: the name of the host is missing",
     ),
     "a host's concurrency has a limit": Bad(
         data=GOOD | {"host.power.example.com.concurrency": "9"}, what="host.power.example.com",

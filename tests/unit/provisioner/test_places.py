@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from services.provisioner.app import assemble
@@ -14,10 +15,11 @@ from services.provisioner.metrics import Metrics
 from services.provisioner.settings import ProvisionerSettings
 from services.provisioner.usher import sealing_context
 from shared.contracts.effects import HostState, SealKey
+from shared.contracts.kinds import TASK_RUN
 from shared.contracts.seal import open_sealed, public_key_of
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.world import ProcessContext
-from tests.unit.provisioner.stage import HOST_CONFIG, PerilousProvider, Stage, task_run
+from tests.unit.provisioner.stage import HOST_CONFIG, PerilousProvider, Stage, done, task_run
 
 PATCHER_KEY = bytes(range(32))
 
@@ -260,6 +262,35 @@ def test_a_task_run_that_is_deleted_while_its_host_is_prepared_leaves_nobody_the
             await stage.run_task(build)
             await stage.until("build", "launching")
             await stage.finish(build)
+            await stage.until("build", "released")
+            assert stage.users() == 0
+
+        stage.act(drive)
+
+
+@pytest.mark.parametrize("how", ["marked for deletion", "gone without a word"])
+def test_a_task_run_that_is_deleted_while_its_host_is_cleaned_or_fails_leaves_nobody_there(
+    how: str,
+) -> None:
+    with Places() as stage:
+
+        async def drive() -> None:
+            build = task_run("build", "linux/ppc64le")
+            await stage.run_task(build)
+            await stage.until("build", "ready")
+            stage.fleet.silent.add("power-1")
+            await stage.finish(build)
+            await asyncio.sleep(60)
+            if how == "marked for deletion":
+                marks: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+                await stage.run_task(done(task_run("build", "linux/ppc64le", **marks)))
+            else:
+                await stage.see(TASK_RUN, done(build), deleted=True)
+            await asyncio.sleep(10)
+            ready = await stage.host("build")
+            assert ready is not None
+            assert ready.state == "ready", "it is not released before nobody is there"
+            stage.fleet.silent.clear()
             await stage.until("build", "released")
             assert stage.users() == 0
 
