@@ -45,9 +45,7 @@ class Console:
             group.create_task(self._service.serve(self._bus))
 
     def ready(self) -> str | None:
-        """Ready once it has read everything and listens."""
-        if not self.desk.view.ready:
-            return "reading the streams"
+        """Ready once it listens: the streams are read when somebody asks."""
         return None if self._listening() else "the console does not listen yet"
 
 
@@ -61,7 +59,12 @@ def assemble(
     listening: Callable[[], bool] = lambda: True,
 ) -> Console:
     """Wire the parts. Opens nothing."""
-    view = View(bus=bus, now=now, new_follower=lambda: Follower(configuration=configuration))
+    view = View(
+        bus=bus,
+        now=now,
+        new_follower=lambda: Follower(configuration=configuration),
+        idle_seconds=settings.console_idle_seconds,
+    )
     desk = Desk(
         view=view,
         access=access,

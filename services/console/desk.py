@@ -47,6 +47,9 @@ PLAYS_MAX: Final = 8
 RECENT: Final = timedelta(hours=3)
 """Submissions of this time are taken to come again."""
 
+READ_SECONDS: Final = 5.0
+"""How long the first who asks waits for the streams to be read."""
+
 DONE: Final = frozenset({"Admitted", "Finished"})
 
 Sees = Callable[[str], bool]
@@ -71,10 +74,11 @@ class Desk:
     # --- who may -------------------------------------------------------------------------------------
 
     async def user(self, token: str | None) -> User:
-        """Who asks."""
-        if not self.view.ready:
+        """Who asks. Only somebody makes the view read the streams, nobody does not."""
+        user = await self.access.user(token)
+        if not await self.view.ready(READ_SECONDS):
             raise Refusal(503, "the streams are not read to the end yet", retry_after_seconds=2)
-        return await self.access.user(token)
+        return user
 
     async def sees(self, user: User, namespace: str | None = None) -> Sees:
         """What of the namespaces the user may see; one that is named must be among it."""
@@ -294,7 +298,7 @@ def _foreseen(picture: Picture, past: Past, recent: list[Any], item: Explanation
     if state is None:
         return {}
     if past.known(state) == 0:
-        return {"expected_start_unknown_because": "no workload has ended since the console started"}
+        return {"expected_start_unknown_because": "no workload has ended that is still known"}
     # The same question at the same moment has the same answer.
     expected = expected_start(picture, ident, past=past, recent=recent, random=Random(state.uid))
     if expected is None:

@@ -2,8 +2,8 @@
 
 import hmac
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from services.console.desk import Desk
 from services.console.documents import (
@@ -151,6 +152,27 @@ def _page(name: str, kind: str) -> Answer:
     return page
 
 
+class _Stream(StreamingResponse):
+    """Server-sent events; its seat is free again however it ends."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, content: AsyncIterator[str], seat: ExitStack) -> None:
+        super().__init__(content, headers={"X-Accel-Buffering": "no"})
+        self._seat = seat
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._seat:
+            await super().__call__(scope, receive, send)
+
+
+async def _from(first: str, rest: AsyncGenerator[str]) -> AsyncGenerator[str]:
+    async with aclosing(rest):
+        yield first
+        async for event in rest:
+            yield event
+
+
 class _Handlers:
     """One method for each path."""
 
@@ -236,29 +258,26 @@ class _Handlers:
 
     async def events(self, request: Request) -> Response:
         """What happens, while it does."""
+        namespace = request.query_params.get("namespace") or None
+        with ExitStack() as seat:
+            seat.enter_context(self._seat())
+            happening = events(self._desk, _token(request), namespace)
+            # A refusal is an answer of its own, not the end of a stream.
+            first = await anext(happening)
+            seat.enter_context(self._desk.view.demand.looking())
+            return _Stream(_from(first, happening), seat.pop_all())
+
+    @contextmanager
+    def _seat(self) -> Iterator[None]:
         if self._streams >= self._streams_max:
             raise Refusal(503, "too many pages follow what happens", retry_after_seconds=30)
-        namespace = request.query_params.get("namespace") or None
-        happening = events(self._desk, _token(request), namespace)
-        first = await anext(
-            happening
-        )  # A refusal is an answer of its own, not the end of a stream.
-
-        async def following() -> AsyncIterator[str]:
-            self._streams += 1
-            STREAMS.inc()
-            try:
-                async with aclosing(happening):
-                    yield first
-                    async for event in happening:
-                        yield event
-            finally:
-                self._streams -= 1
-                STREAMS.dec()
-
-        return StreamingResponse(
-            following(), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
-        )
+        self._streams += 1
+        STREAMS.inc()
+        try:
+            yield
+        finally:
+            self._streams -= 1
+            STREAMS.dec()
 
     async def openapi(self, _request: Request) -> Response:
         """What all of this is."""

@@ -2,13 +2,15 @@
 
 import ipaddress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from shared.settings.kube import KubeSettings
 
 __all__ = ["ConsoleSettings", "is_loopback"]
+
+IDLE_SECONDS_MIN: Final = 60.0
 
 
 def is_loopback(host: str) -> bool:
@@ -44,8 +46,21 @@ class ConsoleSettings(KubeSettings):
     console_simulation_seconds: Annotated[float, Field(gt=0)] = 60.0
     """How long the answer to one what-if may take."""
 
+    console_idle_seconds: Annotated[float, Field(ge=0)] = 600.0
+    """How long after the last question the streams are followed on. Then nothing is read and kept until
+    somebody asks. 0: they are always followed. Otherwise at least 60."""
+
     console_streams: Annotated[int, Field(ge=1)] = 200
     """How many pages may follow what happens at once."""
+
+    @field_validator("console_idle_seconds")
+    @classmethod
+    def _longer_than_an_answer(cls, seconds: float) -> float:
+        if 0 < seconds < IDLE_SECONDS_MIN:
+            raise ValueError(
+                f"{seconds:g} is shorter than an answer may take: 0, or from {IDLE_SECONDS_MIN:g} on"
+            )
+        return seconds
 
     @model_validator(mode="after")
     def _nobody_from_outside_unasked(self) -> "ConsoleSettings":

@@ -1,11 +1,13 @@
 """All that is shown, in memory: fed by the bus, asked by every request, changed by nobody else.
 
 The view is a follower of the deciding quota service, and beside it what the queues' statuses and the
-configuration say. Whether it still is what the leader has is checked against the counts that the leader
-publishes; where both stay apart, everything is read anew.
+configuration say. It reads for as long as somebody asks, and keeps nothing when nobody does. Whether it
+still is what the leader has is checked against the counts that the leader publishes; where both stay apart,
+everything is read anew.
 """
 
 import asyncio
+import gc
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
@@ -16,6 +18,7 @@ from typing import Final, Literal
 import structlog
 from prometheus_client import Counter
 
+from services.console.demand import Demand
 from services.quota.follower import INPUTS, Follower, Ident
 from services.quota.forecast import Past, Picture, Run
 from services.quota.forecast.picture import SET_UP
@@ -72,6 +75,10 @@ class _ApartError(Exception):
     """What is known here is not what the leader knows."""
 
 
+class _UnwantedError(Exception):
+    """Nobody looks any more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """Something is not what it was."""
@@ -101,38 +108,52 @@ class View:
         bus: Bus,
         now: Callable[[], datetime],
         new_follower: Callable[[], Follower] = Follower,
+        idle_seconds: float = 0.0,
     ) -> None:
+        self.demand = Demand(idle_seconds)
         self._bus = bus
         self._now = now
         self._new_follower = new_follower
         self._memory = _Memory(new_follower())
         self._changes: deque[Change] = deque(maxlen=CHANGES_MAX)
         self._news = asyncio.Event()
+        self._read = asyncio.Event()
         self._past = Past()
         self._ended: dict[str, None] = {}
         self._apart_limit = APART_FIRST
         self.version = 0
         """Grows with each change."""
 
-        self.ready = False
-        """Everything that was there has been read once."""
-
     # --- fed -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Follow the streams until cancelled."""
+        """Follow the streams while somebody looks, until cancelled."""
         while True:
+            await self.demand.begun()
             try:
                 await self._follow()
             except* _ApartError as errors:
                 REBUILDS.labels(because="apart").inc()
                 log.warning("reading everything anew", because=str(errors.exceptions[0]))
+            except* _UnwantedError:
+                self._forget()
+                log.info("nobody looks: following no more")
+
+    def _forget(self) -> None:
+        self._read.clear()
+        self._memory = _Memory(self._new_follower())
+        self._changes.clear()
+        self._past = Past()
+        self._ended.clear()
+        self._apart_limit = APART_FIRST
+        gc.collect()  # An engine's parts know one another, and a service collects seldom.
 
     async def _follow(self) -> None:
         memory = _Memory(self._new_follower())
         inbox: asyncio.Queue[tuple[str, Entry | CaughtUp]] = asyncio.Queue()
         filters = [SYNCED_FILTER, *map(observed_filter, SHOWN)]
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._until_unwanted())
             for stream in (*INPUTS, QUEUES):
                 watching = self._watch(stream, inbox, *(filters if stream == "OBSERVED" else ()))
                 group.create_task(watching)
@@ -145,6 +166,10 @@ class View:
                 memory.follower.settle(self._now())
                 self._tell()
                 await asyncio.sleep(0)
+
+    async def _until_unwanted(self) -> None:
+        await self.demand.over()
+        raise _UnwantedError
 
     async def _watch(
         self, stream: str, inbox: asyncio.Queue[tuple[str, Entry | CaughtUp]], *filters: str
@@ -173,7 +198,7 @@ class View:
         self._memory = memory
         self._changes.clear()
         self.version += 1
-        self.ready = True
+        self._read.set()
         self._tell()
 
     def _take(self, memory: _Memory, stream: str, item: Entry | CaughtUp) -> None:
@@ -256,6 +281,16 @@ class View:
                 raise _ApartError(problems[0])
 
     # --- asked ---------------------------------------------------------------------------------------
+
+    async def ready(self, seconds: float) -> bool:
+        """Somebody asks: whether everything that is there has been read, within so many seconds."""
+        self.demand.ask()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._read.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def wait(self, version: int) -> None:
         """Return once there is something newer than `version`."""

@@ -1,0 +1,84 @@
+"""Who looks, and until when."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from services.console.demand import Demand
+from shared.testing.world.loop import VirtualLoop
+
+IDLE_SECONDS = 100.0
+
+
+async def when(wait: Callable[[], Awaitable[None]], *, most: float = 1e6) -> float | None:
+    """At which second it returns; None: not for as long as `most`."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(most):
+            await wait()
+        return asyncio.get_running_loop().time()
+    return None
+
+
+def play(scene: Callable[[], Awaitable[None]]) -> None:
+    loop = VirtualLoop()
+    try:
+        loop.run_until_complete(asyncio.ensure_future(scene(), loop=loop))
+    finally:
+        loop.dispose()
+
+
+def test_it_begins_with_the_first_question() -> None:
+    async def scene() -> None:
+        demand = Demand(IDLE_SECONDS)
+        assert await when(demand.begun, most=500.0) is None
+        asyncio.get_running_loop().call_later(10.0, demand.ask)
+        assert await when(demand.begun) == 510.0
+
+    play(scene)
+
+
+def test_it_is_over_when_nobody_has_asked_for_the_whole_time() -> None:
+    async def scene() -> None:
+        demand = Demand(IDLE_SECONDS)
+        demand.ask()
+        asyncio.get_running_loop().call_later(60.0, demand.ask)
+        assert await when(demand.over) == 160.0
+        assert await when(demand.begun, most=500.0) is None
+
+    play(scene)
+
+
+def test_an_open_page_keeps_it_up_until_it_is_closed_and_the_time_has_passed() -> None:
+    async def scene() -> None:
+        demand = Demand(IDLE_SECONDS)
+
+        async def look() -> None:
+            with demand.looking(), demand.looking():
+                await asyncio.sleep(1000.0)
+
+        looking = asyncio.create_task(look())
+        await demand.begun()
+        assert await when(demand.over) == 1100.0
+        await looking
+
+    play(scene)
+
+
+def test_a_question_between_its_end_and_the_next_wait_is_not_lost() -> None:
+    async def scene() -> None:
+        demand = Demand(IDLE_SECONDS)
+        demand.ask()
+        await demand.over()
+        demand.ask()
+        assert await when(demand.begun) == 100.0
+
+    play(scene)
+
+
+def test_with_no_time_set_it_is_always_there() -> None:
+    async def scene() -> None:
+        demand = Demand(0)
+        assert await when(demand.begun) == 0.0
+        assert await when(demand.over, most=1e6) is None
+
+    play(scene)

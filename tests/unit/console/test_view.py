@@ -1,0 +1,269 @@
+"""What the view knows, and for how long."""
+
+import asyncio
+from datetime import timedelta
+
+from services.console.view import AUDIT_SECONDS, Change
+from shared.contracts.explain import PositionsRequest
+from shared.contracts.observed import Observed
+from tests.unit.console.stage import (
+    MOMENT_SECONDS,
+    START,
+    Stage,
+    decision,
+    ended,
+    play,
+    status,
+    workload,
+)
+
+IDLE_SECONDS = 600.0
+FIRST = ("hub", "team", "job-first")
+CQ = ("hub", "", "cq")
+
+
+class Torn(Observed):
+    """One whose body did not come whole."""
+
+    def encode(self) -> bytes:
+        return super().encode()[:-10]
+
+
+# Only while somebody looks ----------------------------------------------------------------------
+
+
+def test_nothing_is_read_until_somebody_asks() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.basics()
+        await stage.start()
+        await asyncio.sleep(5 * IDLE_SECONDS)
+        assert not stage.reading
+        assert await stage.view.ready(5.0)
+        assert stage.reading
+        assert stage.view.queue(CQ)[0] is not None
+
+    play(scene, idle_seconds=IDLE_SECONDS)
+
+
+def test_who_asks_while_the_bus_is_away_is_told_so_after_a_moment() -> None:
+    async def scene(stage: Stage) -> None:
+        stage.server.up = False
+        asked = asyncio.create_task(stage.view.ready(5.0))
+        running = asyncio.create_task(stage.view.run())
+        assert not await asked
+        assert asyncio.get_running_loop().time() == 5.0
+        running.cancel()
+
+    play(scene, idle_seconds=IDLE_SECONDS)
+
+
+def test_when_nobody_asks_any_more_nothing_is_read_or_kept() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.basics()
+        await stage.say(workload("first"), ended("done", after=60.0))
+        await stage.start()
+        assert await stage.view.ready(5.0)
+        await asyncio.sleep(IDLE_SECONDS - 1.0)
+        assert stage.view.workload(FIRST) is not None
+        await asyncio.sleep(2.0)
+        assert not stage.reading
+        assert [*stage.view.workloads(), *stage.view.queues(), *stage.view.follower.states()] == []
+        assert stage.view.past.known(workload("done")) == 0
+
+    play(scene, idle_seconds=IDLE_SECONDS)
+
+
+def test_who_asks_again_sees_what_happened_meanwhile() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.basics()
+        await stage.start()
+        assert await stage.view.ready(5.0)
+        version = stage.view.version
+        await asyncio.sleep(2 * IDLE_SECONDS)
+        await stage.say(workload("first"))
+        assert stage.view.workload(FIRST) is None
+        assert await stage.view.ready(5.0)
+        assert stage.view.workload(FIRST) is not None
+        assert stage.view.version > version
+
+    play(scene, idle_seconds=IDLE_SECONDS)
+
+
+def test_an_open_page_keeps_it_reading() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.start()
+        with stage.view.demand.looking():
+            await asyncio.sleep(5 * IDLE_SECONDS)
+            assert stage.reading
+        await asyncio.sleep(IDLE_SECONDS + MOMENT_SECONDS)
+        assert not stage.reading
+
+    play(scene, idle_seconds=IDLE_SECONDS)
+
+
+# What is known ----------------------------------------------------------------------------------
+
+
+def test_a_workload_is_known_with_the_decision_about_its_present_life() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.basics()
+        await stage.start()
+        first = workload("first")
+        await stage.say(first, decision(first, "waiting", 1, reason="WaitingForQuota"))
+        known = stage.view.workload(FIRST)
+        assert known is not None
+        assert known[1] is not None
+        assert known[1].reason == "WaitingForQuota"
+        await stage.say(workload("first", uid="another"))
+        known = stage.view.workload(FIRST)
+        assert known is not None
+        assert known[1] is None
+        await stage.say(workload("first", uid="another", phase="gone"))
+        assert stage.view.workload(FIRST) is None
+
+    play(scene)
+
+
+def test_who_waits_is_known_in_order_and_who_was_admitted_waits_no_more() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.basics()
+        first, second = workload("first"), workload("second", priority=-1)
+        await stage.say(second, first)
+        await stage.start()
+        assert await stage.view.ready(5.0)
+
+        def waiting() -> list[str]:
+            asked = PositionsRequest(cluster="hub", cluster_queue="cq")
+            return [each.name for each in stage.view.follower.positions(asked).items]
+
+        assert waiting() == ["job-first", "job-second"]
+        given = {"name": "main", "count": 1, "flavors": {"cpu": "default"}, "usage": {"cpu": "1"}}
+        await stage.say(decision(first, "admitted", 1, pod_sets=[given]))
+        assert waiting() == ["job-second"]
+
+    play(scene)
+
+
+def test_what_is_deleted_is_not_known_any_more() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.basics()
+        await stage.say(status(pending=1))
+        await stage.start()
+        assert await stage.view.ready(5.0)
+        assert next(iter(stage.view.queues())) == CQ
+        await stage.say(stage.cluster_queue(deleted=True, object=None))
+        assert stage.view.queue(CQ) == (None, None)
+        assert CQ not in list(stage.view.queues())
+
+    play(scene)
+
+
+def test_what_cannot_be_read_is_left_out_and_the_rest_is_known() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.basics()
+        await stage.start()
+        await stage.say(Torn(**dict(stage.local_queue("team", "torn"))), workload("first"))
+        assert stage.view.workload(FIRST) is not None
+        assert ("hub", "team", "torn") not in list(stage.view.queues())
+
+    play(scene)
+
+
+def test_how_long_what_ended_had_run_is_learned_once_for_each_life() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.basics()
+        await stage.start()
+        await stage.say(ended("done", after=60.0))
+        await stage.say(ended("done", after=60.0, version="2"))
+        await stage.say(ended("other", after=60.0, success=False))
+        assert stage.view.past.known(workload("done")) == 2
+
+    play(scene)
+
+
+# What changed -----------------------------------------------------------------------------------
+
+
+def test_changes_are_told_once_each_the_latest_first() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.basics()
+        await stage.start()
+        assert await stage.view.ready(5.0)
+        version = stage.view.version
+        waiting = asyncio.create_task(stage.view.wait(version))
+        await asyncio.sleep(60.0)
+        assert not waiting.done()
+        await stage.say(workload("first"))
+        await waiting
+        await stage.say(status(pending=1))
+        await stage.say(workload("first", version="2"))
+        changes = stage.view.since(version)
+        assert changes == [
+            Change(version=version + 3, what="workload", ident=FIRST),
+            Change(version=version + 2, what="queue", ident=CQ),
+        ]
+        assert stage.view.since(stage.view.version) == []
+
+    play(scene)
+
+
+def test_who_is_behind_another_reading_is_told_everything_anew() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.basics()
+        await stage.start()
+        assert await stage.view.ready(5.0)
+        assert stage.view.since(stage.view.version - 1) is None
+        assert stage.view.since(stage.view.version + 1) is None
+
+    play(scene)
+
+
+# Whether it is what the leader has --------------------------------------------------------------
+
+
+def test_where_the_leader_counts_otherwise_again_and_again_everything_is_read_anew() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.basics()
+        await stage.say(workload("first"), status(pending=2))
+        await stage.start()
+        assert await stage.view.ready(5.0)
+        version = stage.view.version
+        await asyncio.sleep(2 * AUDIT_SECONDS)
+        assert stage.view.version == version
+        await asyncio.sleep(3 * AUDIT_SECONDS)
+        assert stage.view.version == version + 1
+        # Where that is of no use it becomes seldom.
+        await asyncio.sleep(500 * AUDIT_SECONDS)
+        assert stage.view.version < version + 15
+
+    play(scene)
+
+
+def test_where_both_count_alike_nothing_is_read_twice() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.basics()
+        await stage.say(workload("first"), status(pending=1), status("main", "team", pending=1))
+        await stage.start()
+        assert await stage.view.ready(5.0)
+        version = stage.view.version
+        await asyncio.sleep(100 * AUDIT_SECONDS)
+        assert stage.view.version == version
+
+    play(scene)
+
+
+def test_a_picture_is_a_copy() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.basics()
+        await stage.say(workload("first"))
+        await stage.start()
+        assert await stage.view.ready(5.0)
+        picture = stage.view.picture()
+        assert ("hub", "team/job-first") in picture.workloads
+        picture.workloads.clear()
+        picture.observed.clear()
+        assert stage.view.workload(FIRST) is not None
+        assert stage.view.queue(CQ)[0] is not None
+        assert picture.at == START + timedelta(seconds=asyncio.get_running_loop().time())
+
+    play(scene)
