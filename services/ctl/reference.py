@@ -122,6 +122,7 @@ def pages() -> tuple[Page, ...]:
             publishes=(Admission, Term, QueueStatus),
         ),
         *_pages_with_effects(),
+        *_pages_for_people(),
     )
 
 
@@ -168,6 +169,11 @@ def _pages_with_effects() -> tuple[Page, ...]:
             works=_patcher_works(),
             publishes=(Outcome, SealKey, CopyState, Beat, DeadLetter),
         ),
+    )
+
+
+def _pages_for_people() -> tuple[Page, ...]:
+    return (
         Page(
             name="console",
             about="Shows who waits and why, to people and programs.",
