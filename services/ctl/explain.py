@@ -87,8 +87,15 @@ def explained(item: Json, now: datetime) -> Iterator[str]:
     if item.get("victims") or item.get("victims_elsewhere"):
         victims = _names(item.get("victims", []), int(item.get("victims_elsewhere", 0)))
         yield _line("Preempts", victims)
+    if item.get("unready") or item.get("unready_elsewhere"):
+        unready = _names(item.get("unready", []), int(item.get("unready_elsewhere", 0)))
+        yield _line("Not ready", unready)
+    if item.get("fair_shares"):
+        shares = item["fair_shares"].items()
+        yield _line("Fair shares", ", ".join(f"{whose} {share}" for whose, share in shares))
     for check, state in item.get("checks", {}).items():
-        yield _line("Check", f"{check} is {state}")
+        said = item.get("check_messages", {}).get(check)
+        yield _line("Check", f"{check} is {state}" + (f": {said}" if said else ""))
     if item.get("requeue_at"):
         yield _line("Not before", str(item["requeue_at"]))
     if item.get("remedy"):
@@ -134,11 +141,12 @@ def _names(names: list[str], elsewhere: int) -> str:
 
 
 def _shortage(shortage: Json) -> str:
-    return (
+    text = (
         f"{shortage['resource']} in flavor {shortage['flavor']}: asked {shortage['asked']}, "
         f"free {shortage['free']} (of which borrowable {shortage['borrowable']}), "
         f"at most {shortage['most']}"
     )
+    return text + (f"; {shortage['limit']}" if shortage.get("limit") else "")
 
 
 def _held(shortage: Json) -> str:

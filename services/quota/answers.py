@@ -17,6 +17,7 @@ from services.quota.engine.amounts import show
 from services.quota.engine.facts import Key
 from services.quota.engine.state import Shard
 from shared.bus.port import Bus, BusError
+from shared.contracts.effects import CheckState
 from shared.contracts.explain import (
     ExplainAnswer,
     ExplainRequest,
@@ -120,11 +121,13 @@ class Explainer:
         ahead = self._ahead(state, told)
         here = [name for name in ahead if name.startswith(f"{state.namespace}/")]
         mine = _names(state.namespace, told.victims)
+        unready = _names(state.namespace, told.unready)
+        checks = self._checks(shard, state, told)
         holding = told.reason in {"Reserved", "Admitted"}
         return Explanation(
             **_base(state),
             reason=told.reason,
-            message=told.message,
+            message=self._message(state, told),
             cluster_queue=told.cluster_queue,
             position=told.position,
             position_in_local_queue=told.position_in_local_queue,
@@ -134,11 +137,40 @@ class Explainer:
             shortages=[_shortage(shard, state, told.cluster_queue, b) for b in told.bindings],
             victims=mine,
             victims_elsewhere=len(told.victims) - len(mine),
-            checks=_checks(shard, key) if told.reason == "Reserved" else {},
+            unready=unready,
+            unready_elsewhere=len(told.unready) - len(unready),
+            fair_shares=dict(told.shares),
+            checks={name: check.state for name, check in checks.items()},
+            check_messages={name: check.message for name, check in checks.items() if check.message},
             remedy=told.remedy,
             requeue_at=None if told.requeue_at is None else _at(told.requeue_at),
             expected_start_unknown_because="" if holding else NO_DURATIONS,
         )
+
+    def _message(self, state: WorkloadState, told: engine_answer.Explanation) -> str:
+        """What the engine says, and of who backs off also what made it give its quota back."""
+        last = self._decider.last_decision(state)
+        if told.requeue_at is None or last is None or last.state != "waiting" or not last.message:
+            return told.message
+        times = f" (time {last.requeue_count})" if last.requeue_count else ""
+        return f"{told.message}. {last.message}{times}"
+
+    def _checks(
+        self, shard: Shard, state: WorkloadState, told: engine_answer.Explanation
+    ) -> dict[str, CheckState]:
+        """What the owners of its checks say, where it waits for them; one who says nothing is pending."""
+        said = self._decider.checks_of(state)
+        queue = shard.queues.get(told.cluster_queue)
+        wanted = [rule.name for rule in queue.fact.checks] if queue is not None else []
+        if told.reason == "Reserved":
+            answers = shard.workloads[told.key].checks
+            return {
+                name: said[name] if name in answers and name in said else _silent(state, name)
+                for name in dict.fromkeys((*wanted, *answers))
+            }
+        if told.requeue_at is None:
+            return {}
+        return {name: said[name] for name in wanted if name in said and said[name].state == "Retry"}
 
     def _ahead(self, state: WorkloadState, told: engine_answer.Explanation) -> list[Key]:
         if told.position is None or told.position == 1:
@@ -205,6 +237,7 @@ def _shortage(
         free=show(amount_of, binding.free),
         borrowable=show(amount_of, binding.borrowable),
         most=show(amount_of, binding.most),
+        limit=binding.limit,
         holders=[
             Holder(name=key.partition("/")[2], amount=show(amount_of, -negative))
             for negative, key in sorted(here)[:NAMES_MAX]
@@ -214,12 +247,16 @@ def _shortage(
     )
 
 
-def _checks(shard: Shard, key: Key) -> dict[str, str]:
-    workload = shard.workloads[key]
-    queue = shard.queues.get(workload.held_by)
-    wanted = [rule.name for rule in queue.fact.checks] if queue is not None else []
-    states = {name: check.state for name, check in workload.checks.items()}
-    return {**dict.fromkeys(wanted, "Pending"), **states}
+def _silent(state: WorkloadState, check: str) -> CheckState:
+    return CheckState(
+        cluster=state.cluster,
+        namespace=state.namespace,
+        name=state.name,
+        uid=state.uid,
+        check=check,
+        state="Pending",
+        at=state.created_at,
+    )
 
 
 def _base(state: WorkloadState) -> dict[str, object]:

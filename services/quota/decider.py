@@ -83,6 +83,9 @@ class Decider:
         self._waits: dict[_Id, tuple[datetime, Wait]] = {}
         """When each reason that nobody was told yet is to be told. In order of the time."""
 
+        self._checks: dict[_Id, dict[str, CheckState]] = {}
+        """What was said last of each workload by the owner of each check. For those who ask."""
+
         self._spokes: dict[_Id, tuple[str, str]] = {}
         """uid of a workload and the spoke that won it."""
 
@@ -225,6 +228,16 @@ class Decider:
         """Every workload that is known, the finished ones included."""
         return self._states.values()
 
+    def last_decision(self, state: WorkloadState) -> Admission | None:
+        """What was decided last about this life."""
+        last = self._admissions.get(_id(state))
+        return last if last is not None and last.uid == state.uid else None
+
+    def checks_of(self, state: WorkloadState) -> dict[str, CheckState]:
+        """What the owners of checks said last of this life."""
+        said = self._checks.get(_id(state), {})
+        return {name: check for name, check in said.items() if check.uid == state.uid}
+
     def state_of(self, admission: Admission) -> WorkloadState | None:
         """The workload of a decision."""
         return self._states.get(_id(admission))
@@ -285,6 +298,7 @@ class Decider:
             self._refused.pop(ident, None)
             self._stopped.pop(ident, None)
             self._spokes.pop(ident, None)
+            self._checks.pop(ident, None)
             self._fact(WorkloadGone(cluster=cluster, namespace=namespace, name=name, uid=uid))
             return
         self._states[ident] = state
@@ -341,6 +355,7 @@ class Decider:
             self._evict(state, OUTGROWN, text, at=state.created_at)
 
     def _take_check(self, check: CheckState) -> None:
+        self._checks.setdefault(_id(check), {})[check.check] = check
         if check.spoke:
             self._spokes[_id(check)] = (check.uid, check.spoke)
         self._fact(messages.to_check_fact(check))

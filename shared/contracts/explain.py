@@ -51,6 +51,9 @@ class Shortage(Part):
     most: str
     """What it could ever have, if nobody else used anything; `unlimited` where there is no end."""
 
+    limit: str = ""
+    """Whose limit `asked` meets first, and how high it is: ``borrowingLimit 2 of ClusterQueue a``."""
+
     holders: list[Holder] = []
     """Largest first, a few."""
 
@@ -98,8 +101,19 @@ class Explanation(Part):
     """Workloads of the same namespace that were preempted for it and must end first."""
 
     victims_elsewhere: int = 0
+    unready: list[str] = []
+    """Workloads of the same namespace whose pods must be ready before it is admitted."""
+
+    unready_elsewhere: int = 0
+    fair_shares: dict[str, str] = {}
+    """Under fair sharing: the share that its ClusterQueue would have with it, and those of the queues
+    whose workloads it may not displace, because its own would be as high."""
+
     checks: dict[str, str] = {}
-    """Admission check to its state, while quota is reserved."""
+    """Admission check to its state, while quota is reserved or it backs off because of one."""
+
+    check_messages: dict[str, str] = {}
+    """What the checks' owners say beside."""
 
     remedy: str = ""
     """What would let it in."""

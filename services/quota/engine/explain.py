@@ -4,18 +4,22 @@ Nothing here is remembered, so nothing can be stale: the flavors are weighed ane
 would weigh them, and the trial leaves no trace.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from heapq import nsmallest
+from math import inf
 from typing import Final
 
 from services.quota.engine import flavors as fl
-from services.quota.engine.amounts import show
+from services.quota.engine.amounts import UNLIMITED, show
+from services.quota.engine.cycle import UNREADY
 from services.quota.engine.entry import Policy
 from services.quota.engine.facts import Key
+from services.quota.engine.fair_sharing import Share, share_of
 from services.quota.engine.flavors import FIT, NO_FIT, PREEMPT, Assignment
 from services.quota.engine.queues import namespace_matches
 from services.quota.engine.state import ClusterQueue, Place, Shard, Verdict, Workload
-from services.quota.engine.tree import available
+from services.quota.engine.tree import Node, add, available, remove
 from services.quota.engine.weighing import Weigher
 
 __all__ = ["Binding", "Explanation", "explain"]
@@ -39,6 +43,9 @@ class Binding:
 
     most: int
     """What it could ever have, if nobody else used anything."""
+
+    limit: str = ""
+    """Whose limit that is, and how high."""
 
     holders: tuple[Key, ...] = ()
     """Who holds most of it in the tree, largest first."""
@@ -65,10 +72,27 @@ class Explanation:
     victims: tuple[Key, ...] = ()
     """Whom it preempted and now waits for."""
 
+    unready: tuple[Key, ...] = ()
+    """Whose pods must be ready before anybody else is admitted."""
+
+    shares: Mapping[str, str] = field(default_factory=dict)
+    """Under fair sharing: what it would have with it, and what those have whom it may not displace."""
+
     remedy: str = ""
     """What would let it in."""
 
     requeue_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    """What the next round would say."""
+
+    reason: str
+    message: str
+    remedy: str
+    bindings: tuple[Binding, ...] = ()
+    shares: Mapping[str, str] = field(default_factory=dict)
 
 
 def explain(shard: Shard, policy: Policy, w: Workload, now: int) -> Explanation:
@@ -81,22 +105,24 @@ def explain(shard: Shard, policy: Policy, w: Workload, now: int) -> Explanation:
         return Explanation(
             key=w.key, reason=verdict.reason, message=verdict.text(), remedy=_OUT[verdict.reason]
         )
-    verdict, assignment, remedy = _judge(shard, policy, cq, w, now)
+    judged = _judge(shard, policy, cq, w, now)
     ranks = {v.key: _rank(cq, v) for v in cq.waiting.values()}
     mine = ranks[w.key]
     before = [key for key, rank in ranks.items() if rank < mine]
     same = sum(cq.waiting[key].lq == w.lq for key in before)
     return Explanation(
         key=w.key,
-        reason=verdict.reason,
-        message=verdict.text(),
+        reason=judged.reason,
+        message=judged.message,
         cluster_queue=cq.name,
-        bindings=() if assignment is None else _bindings(cq, assignment),
+        bindings=judged.bindings,
         position=len(before) + 1,
         position_in_local_queue=same + 1,
         ahead=tuple(nsmallest(NAMES_MAX, before, key=lambda key: ranks[key])),
         victims=tuple(sorted(w.claim.victims)) if w.claim is not None else (),
-        remedy=remedy,
+        unready=tuple(sorted(shard.unready)) if judged.reason == "WaitingForPodsReady" else (),
+        shares=judged.shares,
+        remedy=judged.remedy,
         requeue_at=w.requeue_at if w.requeue_at is not None and w.requeue_at > now else None,
     )
 
@@ -121,56 +147,85 @@ def _holding(w: Workload) -> Explanation:
     message = "The workload is admitted" if w.admitted else "Waits for its admission checks"
     if w.unplanned:
         message = "It runs though nobody admitted it; its quota is counted all the same"
-    return Explanation(key=w.key, reason=reason, message=message, cluster_queue=w.held_by)
+    remedy = "" if w.admitted else "the owners of its checks must say that they are ready"
+    return Explanation(
+        key=w.key, reason=reason, message=message, cluster_queue=w.held_by, remedy=remedy
+    )
 
 
 def _rank(cq: ClusterQueue, w: Workload) -> tuple[object, ...]:
     return (w is not cq.sticky, -w.priority, w.queued_at, w.uid)
 
 
-def _judge(
-    shard: Shard, policy: Policy, cq: ClusterQueue, w: Workload, now: int
-) -> tuple[Verdict, Assignment | None, str]:
-    """(verdict, what was weighed, what would help)."""
+_INACTIVE: Final = {
+    "Stopped": "resume the ClusterQueue",
+    "FlavorNotFound": "create the ResourceFlavor, or take it out of the ClusterQueue",
+    "AdmissionCheckNotFound": "create the AdmissionCheck, or take it out of the ClusterQueue",
+    "AdmissionCheckInactive": "start the check's controller, or correct its parameters",
+    "TopologyNotFound": "take topologyName out of the ResourceFlavor",
+}
+
+
+def _judge(shard: Shard, policy: Policy, cq: ClusterQueue, w: Workload, now: int) -> _Judgement:
     assert w.fact is not None, w.key
     if cq.inactive is not None:
-        text = f"ClusterQueue {cq.name} is inactive"
-        return Verdict("Suspended", text), None, f"make the ClusterQueue active: {cq.inactive[1]}"
+        reason, why = cq.inactive
+        text = f"ClusterQueue {cq.name} is inactive: {why}"
+        return _Judgement(
+            "Suspended", text, _INACTIVE.get(reason, "correct what the message names")
+        )
     if w.claim is not None:
-        count = len(w.claim.victims)
-        text = f"Pending the preemption of {count} workload(s)"
-        return Verdict("WaitingForPreemptedWorkloads", text), None, "their pods must end"
+        text = f"Pending the preemption of {len(w.claim.victims)} workload(s)"
+        return _Judgement("WaitingForPreemptedWorkloads", text, "their pods must end")
     if w.requeue_at is not None and w.requeue_at > now:
         text = "Backs off before it is evaluated again"
-        return Verdict("PendingEvaluation", text), None, "its back-off must end"
+        return _Judgement("PendingEvaluation", text, "its back-off must end")
     if not namespace_matches(shard, cq, w.namespace):
         text = "workload namespace doesn't match ClusterQueue selector"
-        return Verdict("Misconfigured", text), None, "change the namespace's labels or the selector"
+        return _Judgement("Misconfigured", text, "change the namespace's labels or the selector")
     if w.fact.inadmissible is not None:
-        return Verdict("Misconfigured", w.fact.inadmissible), None, "correct what the message names"
-    tree = cq.node.tree
-    weigher = Weigher(shard=shard, tree=tree, policy=policy)
+        return _Judgement("Misconfigured", w.fact.inadmissible, "correct what the message names")
+    weigher = Weigher(shard=shard, tree=cq.node.tree, policy=policy)
     assignment, targets = weigher.assign(cq, w, None, None)
-    return _weighed(cq, w, assignment, bool(targets))
+    if assignment.mode == NO_FIT or (assignment.mode == PREEMPT and not targets):
+        return _lacking(policy, cq, assignment)
+    return _waiting_its_turn(shard, policy, cq, w, now, assignment)
 
 
-def _weighed(
-    cq: ClusterQueue, w: Workload, assignment: Assignment, victims: bool
-) -> tuple[Verdict, Assignment, str]:
-    text = assignment.message()
-    if assignment.mode == NO_FIT:
-        reason = fl.no_fit_reason(assignment, cq)
-        return Verdict(reason, text), assignment, _remedy(reason, cq, assignment)
-    if assignment.mode == PREEMPT and not victims:
-        reason = "WaitingForQuota"
-        return Verdict(reason, text), assignment, _remedy(reason, cq, assignment)
+def _lacking(policy: Policy, cq: ClusterQueue, assignment: Assignment) -> _Judgement:
+    """There is not enough of something, and nobody may be displaced for it."""
+    no_fit = assignment.mode == NO_FIT
+    reason = fl.no_fit_reason(assignment, cq) if no_fit else "WaitingForQuota"
+    return _Judgement(
+        reason,
+        assignment.message(),
+        _remedy(reason, cq, assignment),
+        _bindings(cq, assignment),
+        _shares(cq, assignment) if policy.fair_sharing and not no_fit else {},
+    )
+
+
+def _waiting_its_turn(
+    shard: Shard, policy: Policy, cq: ClusterQueue, w: Workload, now: int, assignment: Assignment
+) -> _Judgement:
+    """It could go, if it were not for others."""
+    if assignment.mode == FIT and shard.unready:
+        remedy = "their pods must become ready, or their time for that must be over"
+        return _Judgement("WaitingForPodsReady", UNREADY, remedy)
+    first = min(cq.waiting.values(), key=lambda v: _rank(cq, v))
+    if cq.strict and first is not w:
+        text = f"ClusterQueue {cq.name} is StrictFIFO: nobody goes before its head"
+        remedy = _judge(shard, policy, cq, first, now).remedy
+        return _Judgement("PendingEvaluation", text, f"the head must go first: {remedy}")
+    bindings = _bindings(cq, assignment)
     last = w.verdict
     if last is not None and last.message and last.reason == "WaitingForQuota":
-        # It could go, but lost to others of its round, or would go round in a circle.
-        return last, assignment, "what the message names must change"
+        # It lost to others of its round, or would go round in a circle.
+        remedy = "what the message names must change"
+        return _Judgement(last.reason, last.text(), remedy, bindings)
     text = "Workload is pending evaluation in the scheduling queue"
     what = "fits" if assignment.mode == FIT else "can preempt"
-    return Verdict("PendingEvaluation", text), assignment, f"it {what} as soon as it is its turn"
+    return _Judgement("PendingEvaluation", text, f"it {what} as soon as it is its turn", bindings)
 
 
 def _remedy(reason: str, cq: ClusterQueue, assignment: Assignment) -> str:
@@ -214,6 +269,7 @@ def _bindings(cq: ClusterQueue, assignment: Assignment) -> tuple[Binding, ...]:
                 free=free,
                 borrowable=max(0, free - own),
                 most=node.potential[index],
+                limit=_limit(node, index, value),
                 holders=_holders(cq, index),
             )
         )
@@ -230,3 +286,62 @@ def _holders(cq: ClusterQueue, index: int) -> tuple[Key, ...]:
         if i == index and amount
     )
     return tuple(key for _, key in nsmallest(NAMES_MAX, held))
+
+
+def _limit(node: Node, index: int, asked: int) -> str:
+    """Whose limit `asked` meets first: now, or ever if even an empty tree had not enough."""
+    ever = asked > node.potential[index]
+    resource = node.tree.frs[index][1]
+
+    def used(at: Node) -> int:
+        return 0 if ever else at.usage[index]
+
+    kept, least, at = 0, UNLIMITED << 2, node
+    narrowest: Node | None = None
+    while (parent := at.parent) is not None:
+        kept += max(0, at.local[index] - used(at))
+        cap = at.borrow_cap[index]
+        if cap is not None and (room := kept + cap - max(0, used(at) - at.local[index])) < least:
+            least, narrowest = room, at
+        at = parent
+    if narrowest is not None and least < kept + at.subtree[index] - used(at):
+        amount = show(resource, narrowest.limit[index] or 0)
+        return f"borrowingLimit {amount} of {_title(narrowest)}"
+    amount = show(resource, at.subtree[index])
+    what = "nominalQuota" if at is node else "quota"
+    return "; ".join((f"{what} {amount} of {_title(at)}", *_kept_back(node, index)))
+
+
+def _kept_back(node: Node, index: int) -> list[str]:
+    """What others in the tree do not lend, though they do not use it."""
+    mine = {node, *node.path}
+    resource = node.tree.frs[index][1]
+    return [
+        f"lendingLimit of {_title(other)} keeps {show(resource, kept)}"
+        for other in node.tree.nodes
+        if other not in mine and (kept := other.local[index] - other.usage[index]) > 0
+    ][:NAMES_MAX]
+
+
+def _title(node: Node) -> str:
+    return f"{'Cohort' if node.queue is None else 'ClusterQueue'} {node.name}"
+
+
+def _shares(cq: ClusterQueue, assignment: Assignment) -> dict[str, str]:
+    """The shares that are compared: its side's with it, and those of who borrows what it needs."""
+    node = cq.node
+    found: dict[str, str] = {}
+    add(node, assignment.pairs)
+    for index in assignment.contested():
+        for other in node.tree.above[index]:
+            if other is not node:
+                lca = next(above for above in other.path if above in node.path)
+                for one in (node, other):
+                    side = next(n for n in (one, *one.path) if n.parent is lca)
+                    found[_title(side)] = _share_text(share_of(side))
+    remove(node, assignment.pairs)
+    return found
+
+
+def _share_text(share: Share) -> str:
+    return "unlimited" if share.weighted == inf else f"{share.weighted:.0f}"
