@@ -447,7 +447,10 @@ WAITING: Final = (
     ),
     Waiting(
         who="its RuntimeClass is missing",
-        arrange=created(*pool("builds", CPU), job("mine", "builds", {"cpu": 1}, pod={"runtimeClassName": "sandbox"})),
+        arrange=created(
+            *pool("builds", CPU),
+            job("mine", "builds", {"cpu": 1}, pod={"runtimeClassName": "sandbox"}),
+        ),
         reason="Misconfigured",
         says=('RuntimeClass "sandbox" not found',),
     ),
