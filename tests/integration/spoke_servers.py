@@ -101,7 +101,8 @@ async def servers(*spokes: str, door: bool = True) -> AsyncIterator[Servers]:
         configured = accounts('{ user: "hub", password: "hub" }', proofs)
         (root / "hub.conf").write_text(
             f"{(DATA / 'server.conf').read_text()}\n{configured}"
-            f'leafnodes {{ host: "127.0.0.1", port: {leaf_port} }}\n'
+            # Else the leaf learns of that port, and goes round a proxy that is cut.
+            f'leafnodes {{ host: "127.0.0.1", port: {leaf_port}, no_advertise: true }}\n'
         )
         hub = await EmbeddedServer(root / "hub", config=root / "hub.conf").start()
         proxy = Proxy(leaf_port)

@@ -2,10 +2,7 @@
 
 import asyncio
 import contextlib
-import tempfile
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -24,83 +21,23 @@ from services.simulator.local import LocalKube
 from services.simulator.scenarios.spokes_judge import Overseer, left_behind
 from services.watcher import app as watcher
 from services.watcher.settings import WatcherSettings
-from shared.bus.apply import apply_at
-from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats_bus import NatsBus
-from shared.bus.streams import DATA
 from shared.contracts import kinds
 from shared.contracts.kinds import Object
 from shared.integrations import JOB
+from tests.integration.spoke_servers import Proxy, now, servers
 
 NAMESPACE = "team-a"
 BEAT_SECONDS = 0.5
 SILENT_SECONDS = 2.0
 LOST_SECONDS = 4.0
+STOP_SECONDS = 5.5
+"""The patcher looks every two seconds, and a pod has three to end in."""
+
 CUT_SECONDS = 9.0
 JOBS = 6
 SPEED = 10.0
 END_SECONDS = 150.0
-
-
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
-class Proxy:
-    """A TCP proxy that can be cut: what it had is dropped, and nobody is told."""
-
-    def __init__(self, target: int) -> None:
-        self._target = target
-        self._server: asyncio.Server | None = None
-        self._open: set[asyncio.StreamWriter] = set()
-        self.cut = False
-
-    async def start(self) -> int:
-        self._server = await asyncio.start_server(self._on_connect, "127.0.0.1", 0)
-        return int(self._server.sockets[0].getsockname()[1])
-
-    async def stop(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        self._drop()
-
-    def set_cut(self, cut: bool) -> None:
-        self.cut = cut
-        if cut:
-            self._drop()
-
-    def _drop(self) -> None:
-        for writer in self._open:
-            writer.transport.abort()
-        self._open.clear()
-
-    async def _on_connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.cut:
-            writer.transport.abort()
-            return
-        try:
-            theirs, mine = await asyncio.open_connection("127.0.0.1", self._target)
-        except OSError:
-            writer.transport.abort()
-            return
-        self._open |= {writer, mine}
-        await asyncio.gather(self._pump(reader, mine), self._pump(theirs, writer))
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(65536):
-                writer.write(data)
-                await writer.drain()
-        writer.transport.abort()
-        self._open.discard(writer)
-
-
-def free_port() -> int:
-    import socket  # noqa: PLC0415
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Cluster:
@@ -115,7 +52,8 @@ class Cluster:
 class System:
     """The hub's services on the hub's server; the pair of each spoke on the server that it dials."""
 
-    def __init__(self) -> None:
+    def __init__(self, dispatching: DispatcherSettings) -> None:
+        self._dispatching = dispatching
         self.clusters = {
             name: Cluster(number) for number, name in enumerate(("hub", "east", "west"))
         }
@@ -131,12 +69,6 @@ class System:
             await self._start(
                 url, f"patcher-{name}", lambda bus, name=name: self._patcher(name, bus)
             )
-        settings = DispatcherSettings(
-            dispatcher="all-at-once",
-            silent_seconds=SILENT_SECONDS,
-            worker_lost_timeout_seconds=LOST_SECONDS,
-            spokes_seconds=0.5,
-        )
         await self._start(hub_url, "classifier", lambda bus: classifier.assemble(bus=bus, now=now))
         await self._start(
             hub_url, "quota", lambda bus: quota.assemble(settings=QuotaSettings(), bus=bus, now=now)
@@ -144,14 +76,17 @@ class System:
         await self._start(
             hub_url,
             "dispatcher",
-            lambda bus: dispatcher.assemble(settings=settings, bus=bus, now=now, random=Random(1)),
+            lambda bus: dispatcher.assemble(
+                settings=self._dispatching, bus=bus, now=now, random=Random(1)
+            ),
         )
 
     async def _start(self, url: str, name: str, build: Any) -> None:
         bus = NatsBus(url=url, instance=name, now=now)
         service = build(bus)
         await bus.start()
-        self._running.append((bus, [asyncio.create_task(service.run())]))
+        loops = [service.run] if not hasattr(service, "guard") else [service.run, service.guard]
+        self._running.append((bus, [asyncio.create_task(loop()) for loop in loops]))
 
     def _watcher(self, name: str, bus: NatsBus) -> Any:
         return watcher.assemble(
@@ -212,9 +147,9 @@ async def furnish(system: System) -> None:
     await kube.create(kinds.ADMISSION_CHECK, made(kinds.ADMISSION_CHECK, "elsewhere", spec=check))
 
 
-def job(number: int) -> Object:
+def job(number: int, seconds: float) -> Object:
     container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "1"}}}
-    annotations = {"simulator.sluicegate.dev/duration": "30s"}
+    annotations = {"simulator.sluicegate.dev/duration": f"{seconds * SPEED:.0f}s"}
     template = {
         "metadata": {"annotations": annotations},
         "spec": {"restartPolicy": "Never", "containers": [container]},
@@ -227,36 +162,6 @@ def job(number: int) -> Object:
     return obj
 
 
-@contextlib.asynccontextmanager
-async def servers() -> AsyncIterator[tuple[str, str, Proxy]]:
-    """A hub with JetStream, a leaf without, and the proxy through which the leaf dials out."""
-    with tempfile.TemporaryDirectory(prefix="leaf-", ignore_cleanup_errors=True) as folder:
-        root, leaf_port = Path(folder), free_port()
-        text = (
-            (DATA / "server.conf").read_text().replace("jetstream {", "jetstream {\n  domain: hub")
-        )
-        (root / "hub.conf").write_text(
-            f'{text}\nleafnodes {{ host: "127.0.0.1", port: {leaf_port} }}\n'
-        )
-        hub = await EmbeddedServer(root / "hub", config=root / "hub.conf").start()
-        proxy = Proxy(leaf_port)
-        port = await proxy.start()
-        (root / "leaf.conf").write_text(
-            "max_payload: 4MB\n"
-            # The leaf keeps nothing: what asks for JetStream there asks the hub's.
-            'mappings { "$JS.API.>": "$JS.hub.API.>" }\n'
-            f'leafnodes {{ reconnect: 1s, remotes: [ {{ url: "nats://127.0.0.1:{port}" }} ] }}\n'
-        )
-        leaf = await EmbeddedServer(root / "leaf", config=root / "leaf.conf").start()
-        try:
-            await apply_at(hub.url)
-            yield hub.url, leaf.url, proxy
-        finally:
-            await leaf.kill()
-            await proxy.stop()
-            await hub.kill()
-
-
 async def until(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110 # what changes is in clusters that know nothing of us
         await asyncio.sleep(0.1)
@@ -267,27 +172,23 @@ async def ended(system: System) -> set[str]:
     return {one["metadata"]["name"] for one in found if JOB.finish(one) is not None}
 
 
-@pytest.mark.timeout(300)
-async def test_a_spoke_that_is_cut_for_longer_than_the_time_out_runs_nothing_twice_and_loses_nothing() -> (
-    None
-):
-    async with servers() as (hub_url, leaf_url, proxy):
-        system = System()
-        loop = asyncio.get_running_loop()
+@contextlib.asynccontextmanager
+async def at_work(
+    settings: DispatcherSettings, *, seconds: float
+) -> AsyncIterator[tuple[System, Overseer, Proxy]]:
+    """A hub, `east` behind a leaf node, `west` beside; six jobs, some of which run on `east`."""
+    async with servers("east", "west") as found:
+        system = System(settings)
         apis = {name: cluster.api for name, cluster in system.clusters.items()}
-        overseer = Overseer(apis, loop.time)
+        overseer = Overseer(apis, asyncio.get_running_loop().time)
         await furnish(system)
-        await system.serve(hub_url, {"east": leaf_url, "west": hub_url})
+        await system.serve(found.hub, {"east": found.leaf, "west": found.direct["west"]})
         try:
             async with asyncio.timeout(END_SECONDS):
                 for number in range(JOBS):
-                    await system.clusters["hub"].kube.create(kinds.JOB, job(number))
-                await until(lambda: any("east" in places for places in overseer.ran.values()))
-                proxy.set_cut(True)
-                await asyncio.sleep(CUT_SECONDS)
-                on_east = {job for job, places in overseer.ran.items() if "east" in places}
-                assert all(overseer.ran[job] == ["east"] for job in on_east), "it stays there"
-                proxy.set_cut(False)
+                    await system.clusters["hub"].kube.create(kinds.JOB, job(number, seconds))
+                await until(lambda: bool(ran_on(overseer, "east")))
+                yield system, overseer, found.proxy
                 kubes = {name: cluster.kube for name, cluster in system.clusters.items()}
                 while len(await ended(system)) < JOBS or await left_behind(dict(kubes)):  # noqa: ASYNC110
                     await asyncio.sleep(0.2)
@@ -295,3 +196,48 @@ async def test_a_spoke_that_is_cut_for_longer_than_the_time_out_runs_nothing_twi
             assert len(overseer.ran) == JOBS
         finally:
             await system.stop()
+
+
+def ran_on(overseer: Overseer, cluster: str) -> set[tuple[str, str]]:
+    """Namespaces and names of the jobs that had a pod there."""
+    return {job for job, places in overseer.ran.items() if cluster in places}
+
+
+@pytest.mark.timeout(300)
+async def test_a_spoke_that_is_cut_for_longer_than_the_time_out_runs_nothing_twice_and_loses_nothing() -> (
+    None
+):
+    settings = DispatcherSettings(
+        dispatcher="all-at-once",
+        silent_seconds=SILENT_SECONDS,
+        worker_lost_timeout_seconds=LOST_SECONDS,
+        spokes_seconds=0.5,
+    )
+    async with at_work(settings, seconds=3.0) as (system, overseer, proxy):
+        proxy.set_cut(True)
+        await asyncio.sleep(CUT_SECONDS)
+        on_east = ran_on(overseer, "east")
+        assert all(overseer.ran[job] == ["east"] for job in on_east), "it stays there"
+        assert not {name for _, name in on_east} & await ended(system), "nobody heard that it ended"
+        proxy.set_cut(False)
+
+
+@pytest.mark.timeout(300)
+async def test_by_leases_what_ran_on_a_spoke_that_is_cut_runs_elsewhere_after_it_was_stopped_there() -> (
+    None
+):
+    settings = DispatcherSettings(
+        dispatcher="all-at-once",
+        silent_seconds=SILENT_SECONDS,
+        worker_lost_timeout_seconds=LOST_SECONDS + STOP_SECONDS,
+        redispatch="afterLease",
+        stop_seconds=STOP_SECONDS,
+        patcher_down_seconds=1.0,
+        spokes_seconds=0.5,
+    )
+    async with at_work(settings, seconds=8.0) as (_, overseer, proxy):
+        proxy.set_cut(True)
+        on_east = ran_on(overseer, "east")
+        # The judge sees the pods of both at every moment: the second starts after the first's end.
+        await until(lambda: bool(on_east & ran_on(overseer, "west")))
+        proxy.set_cut(False)
