@@ -45,6 +45,8 @@ REMEMBERED_MAX: Final = 10_000
 TOKEN_CHARACTERS_MAX: Final = 16_384
 ANSWER_SECONDS: Final = 10.0
 
+HOW: Final = "send one of this cluster, for instance of `kubectl create token`"
+
 Json = dict[str, Any]
 T = TypeVar("T")
 
@@ -75,7 +77,9 @@ class Attributes:
     def __str__(self) -> str:
         what = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
         named = f' "{self.name}"' if self.name else ""
-        where = f' in the namespace "{self.namespace}"' if self.namespace else " at cluster scope"
+        where = (
+            f' in the namespace "{self.namespace}"' if self.namespace else " at the cluster scope"
+        )
         return f'{self.verb} resource "{what}"{named} in API group "{self.group}"{where}'
 
 
@@ -154,13 +158,13 @@ class KubeAccess:
     async def user(self, token: str | None) -> User:
         """Whose token it is."""
         if not token:
-            raise Refusal(401, "a bearer token is needed")
+            raise Refusal(401, f"a bearer token is needed: {HOW}")
         if len(token) > TOKEN_CHARACTERS_MAX:
-            raise Refusal(401, "the token is too long to be one")
+            raise Refusal(401, f"the token is too long to be one: {HOW}")
         digest = hashlib.sha256(token.encode()).digest()
         user = await self._users.get(digest, lambda: self._review_token(token))
         if user is None:
-            raise Refusal(401, "the cluster does not know this token")
+            raise Refusal(401, f"the cluster does not know this token, or no more: {HOW}")
         return user
 
     async def _review_token(self, token: str) -> tuple[User | None, float]:

@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 import structlog
 
+from services.classifier.policy import Policy
 from services.console.access import Access, Everybody, KubeAccess
 from services.console.desk import Desk
 from services.console.http import console_app
@@ -69,6 +70,7 @@ def assemble(
         view=view,
         access=access,
         cluster=settings.cluster,
+        policy=Policy.of(configuration or Configuration()),
         simulation_seconds=settings.console_simulation_seconds,
     )
     service = console_service(desk, version=version("sluicegate"), started=now())

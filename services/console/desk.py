@@ -1,7 +1,6 @@
 """Answers questions for one user at a time, from the view and nothing else.
 
-Whoever asks over HTTP or over NATS asks here, and is told no more than the cluster allows: a namespace
-belongs to those who may list its workloads. ClusterQueues are named to those who may get them.
+Whoever asks over HTTP or over NATS asks here, and is told no more than `rights` says.
 """
 
 import asyncio
@@ -11,9 +10,9 @@ from random import Random
 from time import monotonic
 from typing import Any, Final
 
-from services.console.access import Access, Attributes, User
+from services.classifier.policy import DEFAULT_POLICY, Policy
+from services.console.access import Access, User
 from services.console.documents import (
-    VISIBILITY,
     Explained,
     ItemMeta,
     Owner,
@@ -24,23 +23,20 @@ from services.console.documents import (
     SimulateAnswer,
     SimulateRequest,
     WorkloadList,
-    WorkloadRow,
 )
-from services.console.refusals import Refusal, forbidden, not_found
+from services.console.refusals import Refusal, not_found
+from services.console.rights import Eyes, Rights, Sees
 from services.console.rows import queue_row, workload_row
 from services.console.view import View
-from services.console.whatif import play
+from services.console.whatif import Change
 from services.quota.follower import Ident
 from services.quota.forecast import Past, Picture, expected_start
 from shared.contracts.explain import ExplainRequest, Explanation, Position, PositionsRequest
 
-__all__ = ["Desk", "Sees", "visible"]
+__all__ = ["Desk"]
 
 EVERYBODY: Final = 1 << 62
 ROWS_MAX: Final = 2000
-NAMESPACES_MAX: Final = 500
-"""For so many is asked whether somebody may see them; with more, one must be named."""
-
 PLAYS_MAX: Final = 8
 """Questions that wait for their play; beyond them somebody has to come again."""
 
@@ -52,68 +48,37 @@ READ_SECONDS: Final = 5.0
 
 DONE: Final = frozenset({"Admitted", "Finished"})
 
-Sees = Callable[[str], bool]
-"""Whether somebody may see a namespace."""
-
 
 class Desk:
     """One for a process."""
 
     def __init__(
-        self, *, view: View, access: Access, cluster: str = "hub", simulation_seconds: float = 60.0
+        self,
+        *,
+        view: View,
+        access: Access,
+        cluster: str = "hub",
+        policy: Policy = DEFAULT_POLICY,
+        simulation_seconds: float = 60.0,
     ) -> None:
         self.view = view
         self.cluster = cluster
         """Of which is told where none is named."""
 
-        self.access = access
+        self.rights = Rights(access, lambda: (ident[1] for ident in view.queues() if ident[1]))
+        self._policy = policy
+        """As what the requests of jobs that are tried out are counted."""
+
         self._simulation_seconds = simulation_seconds
         self._playing = asyncio.Semaphore(1)
         self._queued = 0
 
-    # --- who may -------------------------------------------------------------------------------------
-
     async def user(self, token: str | None) -> User:
         """Who asks. Only somebody makes the view read the streams, nobody does not."""
-        user = await self.access.user(token)
+        user = await self.rights.user(token)
         if not await self.view.ready(READ_SECONDS):
             raise Refusal(503, "the streams are not read to the end yet", retry_after_seconds=2)
         return user
-
-    async def sees(self, user: User, namespace: str | None = None) -> Sees:
-        """What of the namespaces the user may see; one that is named must be among it."""
-        wanted = Attributes(verb="list", resource="workloads", namespace=namespace or "")
-        if namespace is not None:
-            if not await self.access.may(user, wanted):
-                raise forbidden(user.name, str(wanted))
-            return lambda other: other == namespace
-        if await self.access.may(user, wanted):
-            return _everything
-        names = sorted({ident[1] for ident in self.view.queues() if ident[1]})
-        if len(names) > NAMESPACES_MAX:
-            raise Refusal(400, f"there are {len(names)} namespaces: name one")
-        each = (Attributes(verb="list", resource="workloads", namespace=name) for name in names)
-        answers = await asyncio.gather(*(self.access.may(user, one) for one in each))
-        seen = frozenset(name for name, yes in zip(names, answers, strict=True) if yes)
-        return lambda other: other in seen
-
-    async def sees_cluster_queues(self, user: User) -> bool:
-        """Whether the user may see that there are ClusterQueues, and how they stand."""
-        return await self.access.may(user, Attributes(verb="list", resource="clusterqueues"))
-
-    async def _may_see_pending(
-        self, user: User, resource: str, name: str, namespace: str = ""
-    ) -> bool:
-        """By the roles that Kueue ships for its own visibility API."""
-        wanted = Attributes(
-            verb="get",
-            group=VISIBILITY,
-            resource=resource,
-            subresource="pendingworkloads",
-            namespace=namespace,
-            name=name,
-        )
-        return await self.access.may(user, wanted)
 
     # --- pending workloads ---------------------------------------------------------------------------
 
@@ -121,12 +86,7 @@ class Desk:
         self, user: User, cluster: str, name: str, *, limit: int, offset: int
     ) -> PendingWorkloadsSummary:
         """Who waits in a ClusterQueue: everybody, or those of namespaces that the user may see."""
-        sees: Sees = _everything
-        if not await self._may_see_pending(user, "clusterqueues", name):
-            wanted = Attributes(verb="get", resource="clusterqueues", name=name)
-            if not await self.access.may(user, wanted):
-                raise forbidden(user.name, str(wanted))
-            sees = await self.sees(user)
+        sees = await self.rights.waiting_in_cluster_queue(user, name)
         if self.view.queue((cluster, "", name))[0] is None:
             raise not_found(f'clusterqueues "{name}"')
         found = self._positions(PositionsRequest(cluster=cluster, cluster_queue=name), sees)
@@ -136,12 +96,11 @@ class Desk:
         self, user: User, cluster: str, namespace: str, name: str, *, limit: int, offset: int
     ) -> PendingWorkloadsSummary:
         """Who waits in a LocalQueue."""
-        if not await self._may_see_pending(user, "localqueues", name, namespace):
-            await self.sees(user, namespace)
+        await self.rights.waiting_in_local_queue(user, namespace, name)
         if self.view.queue((cluster, namespace, name))[0] is None:
             raise not_found(f'localqueues "{name}"')
         request = PositionsRequest(cluster=cluster, namespace=namespace, queue=name)
-        found = self._positions(request, _everything)
+        found = self._positions(request, lambda _namespace: True)
         return self._summary(found[offset : offset + limit])
 
     def _positions(self, request: PositionsRequest, sees: Sees) -> list[Position]:
@@ -190,17 +149,20 @@ class Desk:
 
     async def queues(self, user: User, namespace: str | None = None) -> QueueList:
         """How the queues stand that the user may see."""
-        sees = await self.sees(user, namespace)
-        named = await self.sees_cluster_queues(user)
-        rows = (queue_row(self.view, ident) for ident in self.view.queues())
-        items = [row for row in rows if row is not None and visible(row, sees, named)]
-        return QueueList(version=self.view.version, items=items)
+        eyes = await self.rights.eyes(user, namespace)
+        return QueueList(version=self.view.version, items=self.queue_rows(eyes))
+
+    def queue_rows(self, eyes: Eyes) -> list[QueueRow]:
+        """The same for somebody whose rights are known."""
+        seen = (ident for ident in self.view.queues() if eyes.seen(ident[1]))
+        rows = (queue_row(self.view, ident) for ident in seen)
+        return [row for row in rows if row is not None]
 
     async def workloads(
         self, user: User, namespace: str | None = None, *, limit: int = ROWS_MAX
     ) -> WorkloadList:
         """Who waits first, then who runs, then who is done; the youngest first."""
-        sees = await self.sees(user, namespace)
+        sees = await self.rights.sees(user, namespace)
         return self.rows(sees, limit=limit)
 
     def rows(self, sees: Sees, *, limit: int = ROWS_MAX) -> WorkloadList:
@@ -230,7 +192,7 @@ class Desk:
         forecast: bool = False,
     ) -> Explained:
         """Why a workload waits, in each cluster that knows one of this name."""
-        await self.sees(user, namespace)
+        await self.rights.sees(user, namespace)
         request = ExplainRequest(cluster=cluster, namespace=namespace, name=name)
         answer = self.view.follower.explain(request)
         if not answer.items:
@@ -250,20 +212,13 @@ class Desk:
 
     async def simulate(self, user: User, request: SimulateRequest) -> SimulateAnswer:
         """What would be if something were different, as far as the user may see it."""
-        sees = await self.sees(user)
-        all_of_it = await self.access.may(user, Attributes(verb="list", resource="workloads"))
-        if request.lost_spoke is not None and not all_of_it:
-            raise forbidden(user.name, "lose a spoke: that needs to list workloads everywhere")
-        for manifest in request.manifests:
-            metadata = manifest.get("metadata")
-            namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
-            if isinstance(namespace, str) and not sees(namespace):
-                wanted = Attributes(verb="list", resource="workloads", namespace=namespace)
-                raise forbidden(user.name, str(wanted))
+        change = Change(request, self._policy)
+        sees = await self.rights.plays(user, change.touched)
+        all_of_it = await self.rights.sees_all(user)
         picture, past = self.view.picture(), self.view.past
         ends = monotonic() + self._simulation_seconds
         answer = await self._play(
-            lambda: play(picture, past, request, over=lambda: monotonic() > ends)
+            lambda: change.play(picture, past, over=lambda: monotonic() > ends)
         )
         return answer if all_of_it else _cut(answer, sees)
 
@@ -277,15 +232,6 @@ class Desk:
                 return await asyncio.to_thread(playing)
         finally:
             self._queued -= 1
-
-
-def _everything(_namespace: str) -> bool:
-    return True
-
-
-def visible(row: QueueRow | WorkloadRow, sees: Sees, named: bool) -> bool:
-    """Whether a row is for somebody who sees these namespaces, and ClusterQueues if `named`."""
-    return named if not row.namespace else sees(row.namespace)
 
 
 def _ident(state: Any) -> Ident:

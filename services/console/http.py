@@ -204,7 +204,7 @@ class _Handlers:
             user,
             self._cluster(request),
             request.path_params["name"],
-            limit=_number(request, "limit", LIMIT_DEFAULT, most=LIMIT_MAX),
+            limit=_limit(request),
             offset=_number(request, "offset", 0),
         )
         return JSONResponse({**summary.wire(), "apiVersion": f"{VISIBILITY}/{version}"})
@@ -217,7 +217,7 @@ class _Handlers:
             self._cluster(request),
             request.path_params["namespace"],
             request.path_params["name"],
-            limit=_number(request, "limit", LIMIT_DEFAULT, most=LIMIT_MAX),
+            limit=_limit(request),
             offset=_number(request, "offset", 0),
         )
         return JSONResponse({**summary.wire(), "apiVersion": f"{VISIBILITY}/{version}"})
@@ -295,6 +295,11 @@ def _token(request: Request) -> str | None:
     """Of the header `Authorization`; nothing else is read, so that no link can carry one."""
     header = request.headers.get("authorization", "")
     return header[len(BEARER) :].strip() if header.lower().startswith(BEARER) else None
+
+
+def _limit(request: Request) -> int:
+    """0 is as none said, as Kueue has it."""
+    return _number(request, "limit", 0, most=LIMIT_MAX) or LIMIT_DEFAULT
 
 
 def _number(request: Request, name: str, default: int, *, most: int | None = None) -> int:

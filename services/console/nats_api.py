@@ -39,7 +39,7 @@ class _Pending(_Question):
     cluster_queue: str | None = None
     namespace: str | None = None
     local_queue: str | None = None
-    limit: Annotated[int, Field(ge=0, le=LIMIT_MAX)] = LIMIT_DEFAULT
+    limit: Annotated[int, Field(ge=0, le=LIMIT_MAX)] = 0
     offset: Annotated[int, Field(ge=0)] = 0
 
 
@@ -119,7 +119,7 @@ def _endpoint(
 async def _pending(desk: Desk, question: _Pending) -> PendingWorkloadsSummary:
     user = await desk.user(question.token)
     cluster = question.cluster or desk.cluster
-    page = {"limit": question.limit, "offset": question.offset}
+    page = {"limit": question.limit or LIMIT_DEFAULT, "offset": question.offset}
     match question:
         case _Pending(cluster_queue=str(name), namespace=None, local_queue=None):
             return await desk.pending_in_cluster_queue(user, cluster, name, **page)

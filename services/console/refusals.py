@@ -41,7 +41,7 @@ class Refusal(Exception):  # noqa: N818 - it is no fault
 
 def forbidden(user: str, what: str) -> Refusal:
     """The user is known, and may not."""
-    return Refusal(403, f'User "{user}" cannot {what}')
+    return Refusal(403, f'User "{user}" cannot {what}: a role that allows it must be bound to them')
 
 
 def not_found(what: str) -> Refusal:

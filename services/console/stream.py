@@ -5,10 +5,10 @@ import json
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
-from services.console.access import User
-from services.console.desk import Desk, Sees, visible
+from services.console.desk import Desk
 from services.console.documents import Snapshot
 from services.console.refusals import Refusal
+from services.console.rights import Eyes
 from services.console.rows import queue_row, workload_row
 from services.console.view import Change
 
@@ -27,7 +27,7 @@ async def events(desk: Desk, token: str | None, namespace: str | None) -> AsyncG
     It ends with an `end` event when the user may see it no more. Raises `Refusal` before the first.
     """
     user = await desk.user(token)
-    eyes = await _eyes(desk, user, namespace)
+    eyes = await desk.rights.eyes(user, namespace)
     version = desk.view.version
     yield _event("snapshot", version, _snapshot(desk, eyes))
     loop = asyncio.get_running_loop()
@@ -36,11 +36,11 @@ async def events(desk: Desk, token: str | None, namespace: str | None) -> AsyncG
         if loop.time() - asked >= BEAT_SECONDS:
             try:
                 user = await desk.user(token)
-                now = await _eyes(desk, user, namespace)
+                now = await desk.rights.eyes(user, namespace)
             except Refusal as refusal:
                 yield _event("end", version, refusal.status())
                 return
-            if now.differ(eyes, desk):
+            if _differ(eyes, now, desk):
                 version = desk.view.version
                 yield _event("snapshot", version, _snapshot(desk, now))
             eyes, asked = now, loop.time()
@@ -59,45 +59,30 @@ async def events(desk: Desk, token: str | None, namespace: str | None) -> AsyncG
         version = version_now
 
 
-class _Eyes:
-    """What one user may see at the moment."""
-
-    def __init__(self, sees: Sees, named: bool) -> None:
-        self.sees = sees
-        self.named = named
-
-    def differ(self, other: "_Eyes", desk: Desk) -> bool:
-        """Whether they see something else of what there is."""
-        namespaces = {ident[1] for ident in desk.view.queues() if ident[1]}
-        return self.named != other.named or any(
-            self.sees(name) != other.sees(name) for name in sorted(namespaces)
-        )
+def _differ(was: Eyes, now: Eyes, desk: Desk) -> bool:
+    """Whether somebody sees something else of what there is."""
+    namespaces = {ident[1] for ident in desk.view.queues()}
+    return any(was.seen(name) != now.seen(name) for name in sorted(namespaces | {""}))
 
 
-async def _eyes(desk: Desk, user: User, namespace: str | None) -> _Eyes:
-    return _Eyes(await desk.sees(user, namespace), await desk.sees_cluster_queues(user))
-
-
-def _snapshot(desk: Desk, eyes: _Eyes) -> dict[str, Any]:
-    view = desk.view
-    rows = (queue_row(view, ident) for ident in view.queues())
+def _snapshot(desk: Desk, eyes: Eyes) -> dict[str, Any]:
     workloads = desk.rows(eyes.sees)
     return Snapshot(
-        version=view.version,
-        queues=[row for row in rows if row is not None and visible(row, eyes.sees, eyes.named)],
+        version=desk.view.version,
+        queues=desk.queue_rows(eyes),
         workloads=workloads.items,
         omitted=workloads.omitted,
     ).wire()
 
 
-def _told(desk: Desk, eyes: _Eyes, changes: list[Change]) -> dict[str, Any]:
+def _told(desk: Desk, eyes: Eyes, changes: list[Change]) -> dict[str, Any]:
     """The rows that are new or different, and the names of those that are gone."""
     queues: list[dict[str, Any]] = []
     workloads: list[dict[str, Any]] = []
     gone: list[dict[str, str]] = []
     for change in changes:
         cluster, namespace, name = change.ident
-        if not (eyes.sees(namespace) if namespace else eyes.named):
+        if not eyes.seen(namespace):
             continue
         row = (queue_row if change.what == "queue" else workload_row)(desk.view, change.ident)
         if row is None:

@@ -3,59 +3,103 @@
 from collections.abc import Callable
 from typing import Final
 
-from services.classifier.policy import DEFAULT_POLICY
+from services.classifier.policy import Policy
 from services.console.documents import CourseFigures, SimulateAnswer, SimulateRequest
 from services.console.refusals import Refusal
+from services.console.rights import Touched
 from services.ctl.errors import CommandError
-from services.ctl.manifests import to_manifest
+from services.ctl.manifests import Manifest, to_manifest
 from services.ctl.whatif.changes import Changes
-from services.ctl.whatif.command import remove
+from services.ctl.whatif.command import removable
 from services.ctl.whatif.report import as_json, outcome_of, told
 from services.quota.forecast import Course, Past, Picture
 from services.quota.translate import nanoseconds
+from shared.contracts.kinds import Kind
 
-__all__ = ["play"]
+__all__ = ["Change"]
 
 LOOK_EVERY: Final = 64
 """Instants of a play between two looks at the time."""
 
 
-def play(
-    picture: Picture, past: Past, request: SimulateRequest, *, over: Callable[[], bool]
-) -> SimulateAnswer:
-    """Change a copy, play both, and compare. `over` says when it has taken too long.
+class Change:
+    """What somebody wants to be different. Raises `Refusal` 422 where that cannot be understood."""
 
-    Raises `Refusal`: 422 for a change that cannot be made, 503 where the time is over.
-    """
-    changes = Changes(policy=DEFAULT_POLICY)
-    changed = picture.copy()
-    try:
-        manifests = [
-            to_manifest(f"manifests[{number}]", document)
-            for number, document in enumerate(request.manifests)
-        ]
-        changes.apply(changed, manifests, cluster=request.cluster)
-        for name in request.remove:
-            remove(changes, changed, name)
-        if request.lost_spoke is not None:
-            changes.lose_spoke(changed, request.lost_spoke)
-    except CommandError as error:
-        raise Refusal(422, f"{error}{f' ({error.hint})' if error.hint else ''}") from error
-    start = nanoseconds(picture.at)
-    before, after = (each.course(past) for each in (picture, changed))
-    problems = [problem for problem in changed.problems if problem not in picture.problems]
-    for course in (before, after):
-        course.run(done=_until(over))
-        if over():
-            raise Refusal(503, "the play took too long: ask for less", retry_after_seconds=60)
-    if problems:
-        raise Refusal(422, problems[0])
-    new = [after.fates[ident] for ident in changes.added if ident in after.fates]
-    was, is_ = (
-        CourseFigures.model_validate(as_json(outcome_of(course, start=start)))
-        for course in (before, after)
-    )
-    return SimulateAnswer(changes=changes.notes, before=was, after=is_, submitted=list(told(new)))
+    def __init__(self, request: SimulateRequest, policy: Policy) -> None:
+        self._policy = policy
+        self._cluster = request.cluster
+        self._lost_spoke = request.lost_spoke
+        self._manifests: list[Manifest] = []
+        self._removals: list[tuple[Kind, str, str | None]] = []
+        try:
+            for number, document in enumerate(request.manifests):
+                self._manifests.append(to_manifest(f"manifests[{number}]", document))
+            self._removals += [removable(name) for name in request.remove]
+        except CommandError as error:
+            raise _refused(error) from error
+
+    @property
+    def touched(self) -> Touched:
+        """What it is about."""
+        namespaces: set[str] = set()
+        everywhere: list[str] = ["to lose a spoke"] if self._lost_spoke is not None else []
+        outside: list[str] = []
+        for manifest in self._manifests:
+            if manifest.kind.namespaced:
+                namespaces.add(manifest.object["metadata"].get("namespace") or "default")
+            else:
+                outside.append(f"to change {manifest.title}")
+        for kind, name, namespace in self._removals:
+            if not kind.namespaced:
+                outside.append(f"to remove {kind.kind} {name}")
+            elif namespace is None:
+                everywhere.append(f"to remove each {kind.kind} {name}")
+            else:
+                namespaces.add(namespace)
+        return Touched(
+            namespaces=frozenset(namespaces),
+            everywhere=", ".join(everywhere),
+            outside=", ".join(outside),
+        )
+
+    def play(self, picture: Picture, past: Past, *, over: Callable[[], bool]) -> SimulateAnswer:
+        """Change a copy, play both, and compare. `over` says when it has taken too long.
+
+        Raises `Refusal`: 422 for a change that cannot be made, 503 where the time is over.
+        """
+        changes, changed = Changes(policy=self._policy), picture.copy()
+        try:
+            self._make(changes, changed)
+        except CommandError as error:
+            raise _refused(error) from error
+        before, after = (each.course(past) for each in (picture, changed))
+        problems = [problem for problem in changed.problems if problem not in picture.problems]
+        for course in (before, after):
+            course.run(done=_until(over))
+            if over():
+                raise Refusal(503, "the play took too long: ask for less", retry_after_seconds=60)
+        if problems:
+            raise Refusal(422, problems[0])
+        new = [after.fates[ident] for ident in changes.added if ident in after.fates]
+        start = nanoseconds(picture.at)
+        was, is_ = (
+            CourseFigures.model_validate(as_json(outcome_of(course, start=start)))
+            for course in (before, after)
+        )
+        return SimulateAnswer(
+            changes=changes.notes, before=was, after=is_, submitted=list(told(new))
+        )
+
+    def _make(self, changes: Changes, picture: Picture) -> None:
+        changes.apply(picture, self._manifests, cluster=self._cluster)
+        for removal in self._removals:
+            changes.remove(picture, *removal)
+        if self._lost_spoke is not None:
+            changes.lose_spoke(picture, self._lost_spoke)
+
+
+def _refused(error: CommandError) -> Refusal:
+    return Refusal(422, f"{error}{f' ({error.hint})' if error.hint else ''}")
 
 
 def _until(over: Callable[[], bool]) -> Callable[[Course], bool]:

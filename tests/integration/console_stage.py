@@ -76,10 +76,11 @@ def namespace(name: str) -> Json:
 PEOPLE: list[Json] = [
     namespace("team"),
     namespace("others"),
-    # dana belongs to one team, root to all, bob to none; viz has Kueue's own role.
-    *map(account, ("dana", "root", "bob", "viz")),
+    # dana belongs to one team, lena to the others, root to all, bob to none; viz has Kueue's own role.
+    *map(account, ("dana", "lena", "root", "bob", "viz")),
     *bound("dana", READS_WORKLOADS, "team"),
     *bound("dana", READS_QUEUES),
+    *bound("lena", READS_WORKLOADS, "others"),
     *bound("root", READS_WORKLOADS),
     *bound("root", READS_QUEUES),
     *bound("viz", READS_PENDING),

@@ -38,8 +38,9 @@ from services.quota.forecast.picture import SECOND
 from services.quota.policy import policy_of
 from services.quota.translate import nanoseconds
 from shared.contracts import kinds
+from shared.contracts.kinds import Kind
 
-__all__ = ["WhatIf", "plan", "remove", "simulate", "span_of"]
+__all__ = ["WhatIf", "plan", "removable", "simulate", "span_of"]
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -126,7 +127,7 @@ async def _both(what: WhatIf, *, save_to: Path | None) -> tuple[Course, Course, 
     manifests: list[Manifest] = load_manifests(what.manifests) if what.manifests else []
     changes.apply(changed, manifests, cluster=cluster)
     for name in what.remove:
-        remove(changes, changed, name)
+        changes.remove(changed, *removable(name))
     if what.lost_spoke is not None:
         changes.lose_spoke(changed, what.lost_spoke)
     if what.log is None:
@@ -179,8 +180,8 @@ def span_of(text: str) -> timedelta:
     return timedelta(seconds=int(number) * UNITS[unit])
 
 
-def remove(changes: Changes, picture: Picture, name: str) -> None:
-    """Take away what ``KIND/NAME`` or ``KIND/NAMESPACE/NAME`` names. Raises `CommandError`."""
+def removable(name: str) -> tuple[Kind, str, str | None]:
+    """Kind, name and namespace of what is to be taken away. Raises `CommandError`."""
     kind, *rest = name.split("/")
     if kind.lower() not in REMOVABLE or len(rest) not in {1, 2} or not all(rest):
         raise CommandError(
@@ -188,8 +189,7 @@ def remove(changes: Changes, picture: Picture, name: str) -> None:
             "is no KIND/NAME or KIND/NAMESPACE/NAME",
             hint=f"KIND is one of {', '.join(REMOVABLE)}",
         )
-    namespace = rest[0] if len(rest) > 1 else None
-    changes.remove(picture, REMOVABLE[kind.lower()], rest[-1], namespace)
+    return REMOVABLE[kind.lower()], rest[-1], rest[0] if len(rest) > 1 else None
 
 
 def _complain(before: Picture, after: Picture) -> None:
