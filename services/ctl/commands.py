@@ -7,7 +7,7 @@ import typer
 
 from services.ctl.errors import CommandError
 
-__all__ = ["app"]
+__all__ = ["app", "named", "one_of"]
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -126,8 +126,8 @@ def explain(
 
     from services.ctl.explain import explain as ask  # noqa: PLC0415
 
-    namespace, name = _named(workload)
-    output = _one_of(output, "text", "json")
+    namespace, name = named(workload)
+    output = one_of(output, "text", "json")
     asyncio.run(
         ask(
             namespace,
@@ -142,7 +142,8 @@ def explain(
     )
 
 
-def _named(workload: str) -> tuple[str, str]:
+def named(workload: str) -> tuple[str, str]:
+    """Namespace and name. Raises `CommandError` where it is no such pair."""
     namespace, slash, name = workload.partition("/")
     if not (namespace and slash and name) or "/" in name:
         raise CommandError(workload, "is no NAMESPACE/NAME", hint="for example team-tenant/build-1")
@@ -169,9 +170,9 @@ def who_preempted(
 
     asyncio.run(
         show(
-            _named(workload) if workload else None,
+            named(workload) if workload else None,
             namespace=namespace,
-            output=_one_of(output, "table", "json"),
+            output=one_of(output, "table", "json"),
             url=nats_url,
             directory=directory,
         )
@@ -206,7 +207,7 @@ def doctor(
 
     from services.ctl.doctor.command import doctor as examine  # noqa: PLC0415
 
-    output = _one_of(output, "text", "json")
+    output = one_of(output, "text", "json")
     raise typer.Exit(asyncio.run(examine(output=output, url=nats_url, directory=directory)))
 
 
@@ -350,7 +351,7 @@ def simulate(
         url=nats_url,
         directory=directory,
     )
-    asyncio.run(play(what, output=_one_of(output, "text", "json"), save_to=save))
+    asyncio.run(play(what, output=one_of(output, "text", "json"), save_to=save))
 
 
 @app.command(
@@ -385,7 +386,7 @@ def plan(
             url=nats_url,
             directory=directory,
         )
-        status = asyncio.run(compare(what, output=_one_of(output, "text", "json")))
+        status = asyncio.run(compare(what, output=one_of(output, "text", "json")))
     except CommandError as error:
         error.status = Exit.NO_PLAN
         raise
@@ -403,7 +404,8 @@ def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")])
     print(script(shell))
 
 
-def _one_of(output: str, *known: str) -> str:
+def one_of(output: str, *known: str) -> str:
+    """The value of `--output`. Raises `CommandError` where the command has no such form."""
     if output not in known:
         raise CommandError(f"--output {output}", f"must be {' or '.join(known)}")
     return output

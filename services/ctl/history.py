@@ -1,19 +1,23 @@
 """`sluice history`: what happened to one workload, from the streams, with the trace that it left."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
-from shared.bus.port import Bus, CaughtUp, Entry
+from services.ctl.errors import CommandError, Exit
+from services.ctl.lookout import lookout
+from shared.bus.look import Look, Seen
 from shared.contracts import subjects
-from shared.contracts.messages import TRACEPARENT
-from shared.telemetry.tracing import trace_id_of
 
-__all__ = ["Event", "history", "history_json", "history_lines"]
+__all__ = ["Event", "history", "history_json", "history_lines", "show_history"]
 
 Body = dict[str, Any]
+
+TRACEPARENT: Final = "traceparent"
+"""The header. As in `shared.contracts.messages`, whose import would cost more than this file."""
 
 CAUSED: Final = ("ADMISSIONS", "CHECKS", "DISPATCHES", "OUTCOMES")
 """Logs whose subject names the workload in its fifth place."""
@@ -42,7 +46,23 @@ class Event:
     body: Body
 
 
-async def history(bus: Bus, namespace: str, name: str) -> list[Event]:
+async def show_history(
+    namespace: str, name: str, *, as_json: bool, url: str | None, directory: Path
+) -> None:
+    """Print what happened. Raises `CommandError` where the logs know nothing of it."""
+    async with lookout(url, directory) as look:
+        events = await history(look, namespace, name)
+    if not events:
+        raise CommandError(
+            f"{namespace}/{name}",
+            "the logs know nothing of it",
+            hint="give the name of a job or of its Workload; `sluice get workloads -A` lists them",
+            status=Exit.FAILED,
+        )
+    print("\n".join(history_json(events) if as_json else history_lines(events)))
+
+
+async def history(look: Look, namespace: str, name: str) -> list[Event]:
     """Everything the logs still hold about a workload or the job behind it, oldest first.
 
     `name` is either one's. Several lives of one name all appear.
@@ -51,73 +71,72 @@ async def history(bus: Bus, namespace: str, name: str) -> list[Event]:
     workloads: dict[str, None] = {}
     jobs: dict[str, None] = {name: None}
     events: list[Event] = []
-    async for entry, body in _read(bus, "WORKLOADS", f"sluice.workload.*.{token}.*"):
-        owner = (body.get("owner") or {}).get("name")
-        if name in {body.get("name"), owner}:
-            workloads[body["name"]] = None
+    for seen in await look.replay("WORKLOADS", f"sluice.workload.*.{token}.*"):
+        owner = (seen.body.get("owner") or {}).get("name")
+        if name in {seen.body.get("name"), owner}:
+            workloads[seen.body["name"]] = None
             if owner:
                 jobs[owner] = None
-            events.append(_event("WORKLOADS", entry, body))
-    objects = [*jobs, *(workload for workload in workloads if workload not in jobs)]
-    for each in objects:
-        filter_ = f"sluice.observed.*.{token}.{subjects.encode(each)}.*"
-        async for entry, body in _read(bus, "OBSERVED", filter_):
-            events.append(_event("OBSERVED", entry, body))
-    for log in CAUSED:
-        what = _WHAT[log]
-        for workload in workloads:
-            filter_ = f"sluice.{what}.*.{token}.{subjects.encode(workload)}"
-            async for entry, body in _read(bus, log, filter_ + (".*" if log == "CHECKS" else "")):
-                events.append(_event(log, entry, body))
-    events.extend([event async for event in _hosts(bus, token, tuple(jobs))])
+            events.append(_event("WORKLOADS", seen))
+    objects = dict.fromkeys((*jobs, *workloads))
+    for log, filters in {
+        "OBSERVED": [f"sluice.observed.*.{token}.{subjects.encode(each)}.*" for each in objects],
+        **{log: [_caused(log, token, workload) for workload in workloads] for log in CAUSED},
+    }.items():
+        if filters:
+            events += [_event(log, seen) for seen in await look.replay(log, *filters)]
+    events += await _hosts(look, token, tuple(jobs))
     return sorted(events, key=lambda event: (event.at, event.log, event.sequence))
 
 
-async def _hosts(bus: Bus, namespace: str, jobs: tuple[str, ...]) -> AsyncIterator[Event]:
+def _caused(log: str, namespace: str, workload: str) -> str:
+    subject = f"sluice.{_WHAT[log]}.*.{namespace}.{subjects.encode(workload)}"
+    return f"{subject}.*" if log == "CHECKS" else subject
+
+
+async def _hosts(look: Look, namespace: str, jobs: tuple[str, ...]) -> list[Event]:
     """Machines of the TaskRuns that belong to the job: those whose observed owner it is."""
     owned: dict[str, None] = {}
     filter_ = f"sluice.observed.*.{namespace}.*.taskruns_tekton_dev"
-    async for _, body in _read(bus, "OBSERVED", filter_):
-        metadata = (body.get("object") or {}).get("metadata") or {}
+    for seen in await look.replay("OBSERVED", filter_):
+        metadata = (seen.body.get("object") or {}).get("metadata") or {}
         owners = metadata.get("ownerReferences") or []
         if any(owner.get("name") in jobs for owner in owners):
-            owned[body["name"]] = None
+            owned[seen.body["name"]] = None
     if not owned:
-        return
-    async for entry, body in _read(bus, "HOSTS", f"sluice.host.*.{namespace}.*"):
-        if body.get("name") in owned:
-            yield _event("HOSTS", entry, body)
+        return []
+    filters = [f"sluice.host.*.{namespace}.{subjects.encode(name)}" for name in owned]
+    return [_event("HOSTS", seen) for seen in await look.replay("HOSTS", *filters)]
 
 
-async def _read(bus: Bus, log: str, filter_: str) -> AsyncIterator[tuple[Entry, Body]]:
-    """What the log has now under `filter_`; it does not wait for more."""
-    async for item in bus.replay(log, filter_):
-        if isinstance(item, CaughtUp):
-            return
-        try:
-            body = json.loads(item.data)
-        except ValueError:
-            body = {"undecodable": item.data[:80].decode(errors="replace")}
-        yield item, body
-
-
-def _event(log: str, entry: Entry, body: Body) -> Event:
+def _event(log: str, seen: Seen) -> Event:
     what = _WHAT[log]
     return Event(
-        at=entry.time,
+        at=seen.time,
         log=log,
-        sequence=entry.sequence,
+        sequence=seen.sequence,
         what=what,
-        text=_TEXTS[what](body),
-        trace_id=trace_id_of(entry.headers.get(TRACEPARENT)),
-        body=body,
+        text=_TEXTS[what](seen.body) if seen.body else "undecodable",
+        trace_id=_trace_id(seen.headers.get(TRACEPARENT, "")),
+        body=seen.body,
     )
+
+
+def _trace_id(traceparent: str) -> str | None:
+    """The 32 digits that a trace viewer asks for."""
+    parts = traceparent.split("-")
+    return parts[1] if len(parts) == _TRACEPARENT_PARTS else None
+
+
+_TRACEPARENT_PARTS: Final = 4
 
 
 def _observed(body: Body) -> str:
     title = f"{body.get('kind')} {body.get('name')}"
     if body.get("deleted"):
         return f"{title} is gone"
+    if body.get("object_ref"):
+        return f"{title}: resourceVersion {body.get('resource_version')}, larger than a message"
     obj: Body = body.get("object") or {}
     status = obj.get("status") or {}
     spec = obj.get("spec") or {}

@@ -239,8 +239,8 @@ def platform_lines(platforms: list[Platform], now: datetime) -> list[str]:
 
 
 async def _show(url: str | None, directory: Path) -> list[str]:
-    from services.ctl.look import connected, nats_url_of  # noqa: PLC0415
-    from services.ctl.lookout import access_for  # noqa: PLC0415
+    from services.ctl.look import connected  # noqa: PLC0415
+    from services.ctl.lookout import access_for, nats_url_of  # noqa: PLC0415
     from shared.bus.port import CaughtUp  # noqa: PLC0415
     from shared.contracts.effects import HostState, PlatformState  # noqa: PLC0415
     from shared.contracts.kinds import CONFIG_MAP  # noqa: PLC0415

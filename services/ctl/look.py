@@ -1,17 +1,15 @@
 """Connects to the bus of whoever is asked about."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from services.ctl.dev import STATE_FILE, unreachable
-from services.ctl.errors import CommandError, Exit
-from services.ctl.history import history, history_json, history_lines
-from services.ctl.lookout import access_for
+from services.ctl.dev import unreachable
+from services.ctl.errors import CommandError
+from services.ctl.lookout import access_for, nats_url_of
 from shared.bus.apply import Report, apply_at
 from shared.bus.nats_bus import NatsBus
 from shared.bus.permissions import reads_of
@@ -19,20 +17,9 @@ from shared.bus.port import Bus, BusError
 from shared.settings.access import OPEN, Access
 from shared.telemetry.logging import configure_logging
 
-__all__ = ["apply_bus", "connected", "nats_url_of", "show_history"]
+__all__ = ["apply_bus", "connected"]
 
-DEFAULT_URL: Final = "nats://127.0.0.1:4222"
 CONNECT_SECONDS: Final = 5.0
-
-
-def nats_url_of(given: str | None, directory: Path) -> str:
-    """The URL that was given, else that of the `sluice dev` in `directory`, else the default."""
-    if given is not None:
-        return given
-    state = directory / STATE_FILE
-    if not state.exists():
-        return DEFAULT_URL
-    return str(json.loads(state.read_text())["nats_url"])
 
 
 @asynccontextmanager
@@ -60,27 +47,13 @@ async def connected(url: str, *, access: Access = OPEN) -> AsyncIterator[Bus]:
         await bus.stop()
 
 
-async def show_history(
-    namespace: str, name: str, *, as_json: bool, url: str | None, directory: Path
-) -> list[str]:
-    """The lines of `sluice history`. Raises `CommandError` where the logs know nothing of it."""
-    async with connected(nats_url_of(url, directory), access=access_for(url, directory)) as bus:
-        events = await history(bus, namespace, name)
-    if not events:
-        raise CommandError(
-            f"{namespace}/{name}",
-            "the logs know nothing of it",
-            hint="give the name of a job or of its Workload; `kubectl get workloads -A` lists them",
-            status=Exit.FAILED,
-        )
-    return history_json(events) if as_json else history_lines(events)
-
-
-async def apply_bus(url: str | None, directory: Path, *, rebuild: tuple[str, ...]) -> Report:
+async def apply_bus(
+    url: str | None, directory: Path, *, rebuild: tuple[str, ...], replicas: int | None
+) -> Report:
     """`sluice bus apply`."""
     access = access_for(url, directory)
     url = nats_url_of(url, directory)
     try:
-        return await apply_at(url, rebuild=rebuild, access=access)
+        return await apply_at(url, rebuild=rebuild, replicas=replicas, access=access)
     except BusError as error:
         raise unreachable(url, error) from error

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from services.ctl.commands import app as commands
+from services.ctl.commands import named, one_of
 from services.ctl.errors import CommandError, Exit
 from services.ctl.hosts import app as hosts_app
 from services.ctl.integration import app as integration_app
@@ -166,30 +167,35 @@ def history_command(
     workload: Annotated[
         str, typer.Argument(metavar="NAMESPACE/NAME", help="Of the job or of its Workload.")
     ],
-    output: Annotated[str, typer.Option(help="text or json")] = "text",
+    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
 ) -> None:
     """Tell what happened to a workload: every message about it, in order, and its trace id."""
     import asyncio  # noqa: PLC0415
 
-    from services.ctl.look import show_history  # noqa: PLC0415
+    from services.ctl.history import show_history  # noqa: PLC0415
 
-    namespace, slash, name = workload.partition("/")
-    if not (namespace and slash and name) or "/" in name:
-        raise CommandError(workload, "is no NAMESPACE/NAME", hint="for example team-tenant/build-1")
-    if output not in {"text", "json"}:
-        raise CommandError(f"--output {output}", "must be text or json")
-    lines = asyncio.run(
-        show_history(namespace, name, as_json=output == "json", url=nats_url, directory=directory)
+    asyncio.run(
+        show_history(
+            *named(workload),
+            as_json=one_of(output, "text", "json") == "json",
+            url=nats_url,
+            directory=directory,
+        )
     )
-    print("\n".join(lines))
 
 
 @bus_app.command("apply")
 def bus_apply(
     rebuild: Annotated[
         list[str] | None, typer.Option(help="View to make anew from its log. May be repeated.")
+    ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=5, help="Servers that keep each stream; default: as it is, 1 at first."
+        ),
     ] = None,
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
@@ -199,7 +205,9 @@ def bus_apply(
 
     from services.ctl.look import apply_bus  # noqa: PLC0415
 
-    report = asyncio.run(apply_bus(nats_url, directory, rebuild=tuple(rebuild or ())))
+    report = asyncio.run(
+        apply_bus(nats_url, directory, rebuild=tuple(rebuild or ()), replicas=replicas)
+    )
     print(report)
     if not report.ok:
         raise typer.Exit(Exit.FAILED)

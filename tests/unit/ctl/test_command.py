@@ -1,5 +1,6 @@
 """The command line as a user meets it: quick help, errors in sentences, documented exit statuses."""
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -38,13 +39,25 @@ def sluice(
     )
 
 
-HEAVY = {"aiohttp", "asyncio", "faststream", "kubernetes_asyncio", "nats", "opentelemetry", "rich"}
-"""Each costs a tenth of a second or more to import; `--help` must be there before a user notices."""
+HEAVY = {"aiohttp", "faststream", "kubernetes_asyncio", "opentelemetry", "pydantic", "rich"}
+"""Each costs a tenth of a second or more to import: a command that only looks does without."""
+
+HEAVIER = HEAVY | {"asyncio", "nats"}
+"""`--help` must be there before a user notices."""
+
+QUICK_SECONDS = 0.4
+TRIES = 10
+NOBODY = ("--nats-url", "nats://127.0.0.1:9")
+LOOKS = [("get", "workloads"), ("history", "a/b"), ("explain", "a/b"), ("top", "--once")]
 
 IMPORTED = """
 import contextlib, io, sys
 from services.ctl.main import main
-with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+with (
+    contextlib.redirect_stdout(io.StringIO()),
+    contextlib.redirect_stderr(io.StringIO()),
+    contextlib.suppress(SystemExit),
+):
     main()
 print(*{name.partition(".")[0] for name in sys.modules})
 """
@@ -62,7 +75,40 @@ def test_help_imports_nothing_that_takes_time(command: tuple[str, ...]) -> None:
         check=True,
         timeout=60,
     )
+    assert HEAVIER & set(done.stdout.split()) == set()
+
+
+@pytest.mark.parametrize("command", [("completion", "bash"), *((*look, *NOBODY) for look in LOOKS)])
+def test_what_looks_imports_no_more_than_it_needs(command: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED, *command],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     assert HEAVY & set(done.stdout.split()) == set()
+
+
+@pytest.mark.parametrize(
+    "command", [("--help",), ("get", "--help"), ("completion", "bash"), ("get", "wl", *NOBODY)]
+)
+def test_help_completion_and_get_take_little_of_a_processor(command: tuple[str, ...]) -> None:
+    """What others run at the same time makes each try dearer, so the cheapest of some counts."""
+    spent = []
+    for _ in range(TRIES):
+        before = cpu_seconds()
+        sluice(*command)
+        spent.append(cpu_seconds() - before)
+        if spent[-1] <= QUICK_SECONDS:
+            return
+    raise AssertionError(f"{' '.join(command)} took {spent} s of CPU")
+
+
+def cpu_seconds() -> float:
+    """Of all processes that were started from here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def test_the_help_lists_commands_and_exit_statuses() -> None:

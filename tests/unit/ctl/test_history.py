@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from services.ctl.history import history, history_json, history_lines
+from shared.bus.look import Look, looking
 from shared.bus.nats_bus import NatsBus
 from shared.contracts.admissions import Admission
 from shared.contracts.effects import HostState, Outcome
@@ -68,19 +69,20 @@ def story() -> list[Message]:
 
 
 @pytest.fixture
-async def bus() -> AsyncIterator[NatsBus]:
+async def look() -> AsyncIterator[Look]:
     async with nats_server() as server:
         bus = NatsBus(url=server.url, instance="test", now=lambda: NOW)
         await bus.start()
         for message in story():
             await bus.publish(message)
-        yield bus
         await bus.stop()
+        async with looking(server.url) as look:
+            yield look
 
 
-async def test_the_whole_way_of_one_workload_is_told_in_order_with_its_trace(bus: NatsBus) -> None:
+async def test_the_whole_way_of_one_workload_is_told_in_order_with_its_trace(look: Look) -> None:
     for name in ("build-1", WORKLOAD):
-        events = await history(bus, "team-tenant", name)
+        events = await history(look, "team-tenant", name)
         told = [event.what for event in events]
         assert told == ["observed", "workload", "admission", "outcome", "host"]
         lines = history_lines(events)
@@ -92,14 +94,14 @@ async def test_the_whole_way_of_one_workload_is_told_in_order_with_its_trace(bus
         assert lines[-1] == "trace: 0af7651916cd43dd8448eb211c80319c"
 
 
-async def test_programs_get_one_json_object_a_line_with_the_message_as_it_was(bus: NatsBus) -> None:
-    lines = history_json(await history(bus, "team-tenant", "build-1"))
+async def test_programs_get_one_json_object_a_line_with_the_message_as_it_was(look: Look) -> None:
+    lines = history_json(await history(look, "team-tenant", "build-1"))
     first = json.loads(lines[0])
     assert first["log"] == "OBSERVED"
     assert first["sequence"] == 1
     assert first["message"]["name"] == "build-1"
 
 
-async def test_of_a_stranger_nothing_is_told(bus: NatsBus) -> None:
-    assert await history(bus, "team-tenant", "nobody") == []
-    assert await history(bus, "other-tenant", "build-1") == []
+async def test_of_a_stranger_nothing_is_told(look: Look) -> None:
+    assert await history(look, "team-tenant", "nobody") == []
+    assert await history(look, "other-tenant", "build-1") == []
