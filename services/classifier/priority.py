@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from services.classifier.pod_specs import spec_of
 from services.classifier.surroundings import Surroundings
 from shared.contracts.kinds import Object
 from shared.contracts.names import DEFAULT_PRIORITY, PRIORITY_CLASS_LABEL
@@ -65,10 +66,10 @@ def job_priority(
         if recorded is not None and (recorded.name == wanted or _reserves(workload)):
             return recorded
         return Priority(name=wanted, missing=f'WorkloadPriorityClass "{wanted}" not found')
-    specs = ((pod_set.get("template") or {}).get("spec") or {} for pod_set in pod_sets)
-    pod_class = next((s["priorityClassName"] for s in specs if s.get("priorityClassName")), None)
+    named = (spec_of(pod_set).get("priorityClassName") for pod_set in pod_sets)
+    pod_class = next((str(name) for name in named if name), "")
     if pod_class:
-        found = around.priority_class(str(pod_class))
+        found = around.priority_class(pod_class)
         if found is None:
             return Priority(name=pod_class, missing=f'PriorityClass "{pod_class}" not found')
         return _of_class(found, POD_PRIORITY_CLASS)

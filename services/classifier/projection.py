@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from services.classifier.machines import Machines
+from services.classifier.pod_specs import spec_of
 from services.classifier.policy import DEFAULT_POLICY, Policy
 from services.classifier.priority import foreign_priority, job_priority
 from services.classifier.recorded import (
@@ -27,6 +28,9 @@ __all__ = ["is_evicted", "project_foreign", "project_job", "tombstone"]
 
 _GIVEN: Final = ("nodeSelector", "tolerations")
 """What an admission changes in a pod template."""
+
+_SECONDS_MAX: Final = 2**31 - 1
+"""As many as `spec.maximumExecutionTimeSeconds` of a Workload holds."""
 
 
 def project_job(
@@ -202,12 +206,11 @@ def _outgrown(raw: list[Object], workload: Object | None) -> dict[str, int] | No
 def _one_as_asked(now: Object, was: Object | None) -> Object:
     if was is None:
         return now
-    template = now.get("template") or {}
-    before = (was.get("template") or {}).get("spec") or {}
-    pod = {k: v for k, v in (template.get("spec") or {}).items() if k not in _GIVEN}
+    before = spec_of(was)
+    pod = {k: v for k, v in spec_of(now).items() if k not in _GIVEN}
     pod |= {key: before[key] for key in _GIVEN if key in before}
     count = max(int(now.get("count") or 0), int(was.get("count") or 0))
-    return {**now, "count": count, "template": {**template, "spec": pod}}
+    return {**now, "count": count, "template": {"spec": pod}}
 
 
 def _phase(*, finish: Finish | None, active: bool) -> Phase:
@@ -273,9 +276,11 @@ def _max_execution(metadata: Object, holder: Object | None) -> int | None:
     value = (metadata.get("labels") or {}).get(names.MAX_EXECUTION)
     if value is None:
         return None
-    if not value.isascii() or not value.isdigit() or int(value) == 0:
-        raise ValueError(f"label {names.MAX_EXECUTION}: {value!r} is no positive number of seconds")
-    return int(value)
+    seconds = int(value) if value.isascii() and value.isdigit() else 0
+    if not 0 < seconds <= _SECONDS_MAX:
+        said = f"{value!r} is no number of seconds from 1 to {_SECONDS_MAX}"
+        raise ValueError(f"label {names.MAX_EXECUTION}: {said}")
+    return seconds
 
 
 def _collect(problems: list[str], read: Any, otherwise: Any) -> Any:

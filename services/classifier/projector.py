@@ -243,7 +243,12 @@ class Projector:
 
     def _project(self, name: _Name) -> WorkloadState | None:
         last = self._published.get(name)
-        state = self._state_now(name, last)
+        try:
+            state = self._state_now(name, last)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # Nothing that one object says may keep all others from being looked at.
+            log.exception("an object cannot be read", namespace=name[0], workload=name[1])
+            state = last and last.model_copy(update={"inadmissible": f"cannot be read: {error!r}"})
         versions = is_evicted(self._workloads.get(name))
         if state is None or (last is not None and _same(last, state, versions=versions)):
             return None

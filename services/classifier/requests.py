@@ -8,13 +8,22 @@ Unlike there, pods of a RuntimeClass that does not exist wait with that reason: 
 refuse every one of them, and the quota of the admission would be held for nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 
 from services.classifier.counting import AS_ASKED, Amounts, Counting
+from services.classifier.pod_specs import (
+    ANYWHERE,
+    FieldError,
+    Placement,
+    mapping,
+    mappings,
+    placement,
+    template_spec,
+)
 from shared.contracts.kinds import Object
 from shared.contracts.quantities import QuantityError, amount, format_quantity, parse_quantity
 from shared.contracts.workloads import PodSet
@@ -103,36 +112,33 @@ def pod_sets_asked(
     ranges = _summarise(problems, limit_ranges)
     pod_sets = []
     for index, pod_set in enumerate(raw):
-        spec = (pod_set.get("template") or {}).get("spec") or {}
         requests: Amounts = {}
+        where = ANYWHERE
         problems += _counts(pod_set, f"spec.podSets[{index}]")
         try:
-            pod = _read(spec, f"spec.podSets[{index}].template.spec", runtime_class)
+            spec, path = template_spec(pod_set, f"spec.podSets[{index}]")
+            pod = _read(spec, path, runtime_class)
             _adjust(pod, ranges)
             requests = _total(pod)
             problems += _unasked(pod)
             broken.look(pod, requests, ranges)
-        except _FieldError as error:
+            where = placement(spec, path)
+        except FieldError as error:
             problems.append(str(error))
-        pod_sets.append(_pod_set(pod_set, spec, counting.counted(requests)))
+        pod_sets.append(_pod_set(pod_set, where, counting.counted(requests)))
     problems += broken.told()
     if problems:
         raise RequestsError(problems, pod_sets)
     return pod_sets
 
 
-class _FieldError(ValueError):
-    def __init__(self, path: str, error: QuantityError | str) -> None:
-        super().__init__(f"{path}: {error}")
-
-
-def _amounts(resources: Mapping[str, Any] | None, path: str = "") -> Amounts:
+def _amounts(resources: Any, path: str = "") -> Amounts:
     amounts = {}
-    for resource, text in (resources or {}).items():
+    for resource, text in mapping(resources, path).items():
         try:
             amounts[resource] = parse_quantity(str(text))
         except QuantityError as error:
-            raise _FieldError(f"{path}[{resource}]", error) from error
+            raise FieldError(f"{path}[{resource}]", error) from error
     return amounts
 
 
@@ -142,7 +148,7 @@ def _summarise(problems: list[str], limit_ranges: list[Object]) -> dict[str, _Ra
         for item in (limit_range.get("spec") or {}).get("limits") or []:
             try:
                 ranges.setdefault(str(item.get("type")), _Range()).add(item)
-            except _FieldError as error:
+            except FieldError as error:
                 problems.append(f"LimitRange {limit_range['metadata']['name']}{error}")
     return ranges
 
@@ -158,12 +164,12 @@ def _read(spec: Object, path: str, runtime_class: Callable[[str], Object | None]
     )
 
 
-def _containers(raw: list[Object] | None, path: str) -> list[_Container]:
-    return [_container(container, f"{path}[{i}]") for i, container in enumerate(raw or [])]
+def _containers(raw: Any, path: str) -> list[_Container]:
+    return [_container(container, where) for where, container in mappings(raw, path)]
 
 
 def _container(raw: Object, path: str) -> _Container:
-    resources = raw.get("resources") or {}
+    resources = mapping(raw.get("resources"), f"{path}.resources")
     return _Container(
         path=path,
         requests=_amounts(resources.get("requests"), f"{path}.resources.requests"),
@@ -177,7 +183,7 @@ def _overhead(spec: Object, path: str, runtime_class: Callable[[str], Object | N
     name = spec.get("runtimeClassName")
     found = runtime_class(str(name)) if name else None
     if name and found is None:
-        raise _FieldError(f"{path}.runtimeClassName", f'RuntimeClass "{name}" not found')
+        raise FieldError(f"{path}.runtimeClassName", f'RuntimeClass "{name}" not found')
     if spec.get("overhead"):
         return _amounts(spec["overhead"], f"{path}.overhead")
     fixed = ((found or {}).get("overhead") or {}).get("podFixed")
@@ -248,13 +254,17 @@ def _unasked(pod: _Pod) -> list[str]:
     for container in pod.all_parts():
         if "pods" in container.requests or "pods" in container.limits:
             problems.append(f"{container.path}.resources[pods]: {RESERVED_KEY}")
-        for resource, value in container.requests.items():
-            if value < 0:
-                problems.append(
-                    f"{container.path}.resources.requests[{resource}]: Invalid value: "
-                    f"{format_quantity(value)}: must be greater than or equal to 0"
-                )
-    return problems
+        problems += _negative(container.requests, f"{container.path}.resources.requests")
+    return problems + _negative(pod.overhead, f"{pod.path}.overhead")
+
+
+def _negative(amounts: Amounts, path: str) -> list[str]:
+    return [
+        f"{path}[{resource}]: Invalid value: {format_quantity(value)}: "
+        "must be greater than or equal to 0"
+        for resource, value in amounts.items()
+        if value < 0
+    ]
 
 
 @dataclass(slots=True)
@@ -318,8 +328,7 @@ def _aggregate(problems: list[str]) -> str:
     return different[0] if len(different) == 1 else f"[{', '.join(different)}]"
 
 
-def _pod_set(raw: Object, spec: Object, requests: Amounts) -> PodSet:
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+def _pod_set(raw: Object, where: Placement, requests: Amounts) -> PodSet:
     return PodSet(
         name=str(raw.get("name", "main")),
         count=int(raw.get("count", 1)),
@@ -328,7 +337,7 @@ def _pod_set(raw: Object, spec: Object, requests: Amounts) -> PodSet:
             resource: format_quantity(value, binary=resource.startswith(_BINARY))
             for resource, value in requests.items()
         },
-        node_selector=dict(spec.get("nodeSelector") or {}),
-        tolerations=list(spec.get("tolerations") or []),
-        node_affinity=affinity.get("requiredDuringSchedulingIgnoredDuringExecution"),
+        node_selector=where.node_selector,
+        tolerations=where.tolerations,
+        node_affinity=where.node_affinity,
     )

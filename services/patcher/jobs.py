@@ -21,6 +21,7 @@ from shared.contracts.kinds import WORKLOAD, Object
 from shared.contracts.spokes import is_managed_elsewhere
 from shared.contracts.workloads import OwnerReference, WorkloadState
 from shared.integrations import Integration, ObjectError, PodSetInfo
+from shared.integrations.pointers import found
 from shared.kube.port import NotFoundError, Patch, RefusedError
 from shared.telemetry.tracing import Tracing
 
@@ -194,7 +195,7 @@ class Jobs:
 
         if patch(job) is None:
             return
-        if (job.get("status") or {}).get("startTime"):
+        if found(job, ("status", "startTime")):
             # The API server lets a template change only where nothing ever started.
             uid = job["metadata"]["uid"]
             reset = {"metadata": {"uid": uid}, "status": {"startTime": None}}

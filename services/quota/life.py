@@ -200,8 +200,11 @@ class Life:
             return None
         if self.state not in {State.ADMITTED, State.READY}:
             return None
-        left = timedelta(seconds=seconds - self.executed_seconds)
-        return (self.admitted_at + left, Event.TIME_IS_UP)
+        try:
+            ends = self.admitted_at + timedelta(seconds=seconds - self.executed_seconds)
+        except OverflowError:
+            return None  # Past the end of the calendar: nobody is put out for that.
+        return (ends, Event.TIME_IS_UP)
 
 
 def _changes(

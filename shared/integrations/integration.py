@@ -92,7 +92,7 @@ class Integration:
     def held(self, obj: Object) -> bool:
         """It does not run because it was told to wait; also where that cannot be found out."""
         if "held" not in self._said:
-            return bool((obj.get("spec") or {}).get("suspend"))
+            return bool(found(obj, ("spec", "suspend")))
         return bool(self._views.of(obj).said.get("held", True))
 
     def active(self, obj: Object) -> bool:
@@ -284,7 +284,7 @@ def _given(obj: Object, asked: Asked, info: PodSetInfo) -> Iterator[Object]:
     plan = asked.plan
     if plan.template is not None:
         path = (*asked.path_of(plan.template, in_item=plan.in_item), "spec")
-        pod = found(obj, path) or {}
+        pod = _mapping(obj, path)
         if info.node_selector:
             selector = {**(pod.get("nodeSelector") or {}), **info.node_selector}
             yield {"op": "add", "path": pointer((*path, "nodeSelector")), "value": selector}
@@ -296,11 +296,17 @@ def _given(obj: Object, asked: Asked, info: PodSetInfo) -> Iterator[Object]:
         yield {"op": "add", "path": pointer(path), "value": info.count}
 
 
+def _mapping(obj: Object, path: Sequence[str]) -> Object:
+    """The map there; an empty one where there is none, whatever there is."""
+    there = found(obj, path)
+    return there if isinstance(there, dict) else {}
+
+
 def _taken_back(obj: Object, asked: Asked, before: Object) -> Iterator[Object]:
     plan = asked.plan
     if plan.template is not None:
         path = (*asked.path_of(plan.template, in_item=plan.in_item), "spec")
-        now, was = found(obj, path) or {}, (before.get("template") or {}).get("spec") or {}
+        now, was = _mapping(obj, path), _mapping(before, ("template", "spec"))
         for name in ("nodeSelector", "tolerations"):
             is_, old = now.get(name) or None, was.get(name) or None
             if old is not None and is_ != old:

@@ -27,6 +27,8 @@ asked about."""
 
 _FIRST: Final = ("match", "held", "active", "ready", "success", "failure")
 _SHOWN_CHARS: Final = 60
+_DIGITS_MAX: Final = 18
+"""Of a whole number in a text: what more say is past 64 bits, or more than Python reads."""
 
 
 class Asked(NamedTuple):
@@ -261,9 +263,11 @@ def _from_annotations(
 def _whole(value: int | str | None, slot: Slot, problems: list[str]) -> int | None:
     if not isinstance(value, str):
         return value
-    if value.isascii() and value.isdigit():
+    if value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX:
         return int(value)
-    problems.append(f"{slot.field} ({slot.expression.text.strip()}): {value!r} is no whole number")
+    problems.append(
+        f"{slot.field} ({slot.expression.text.strip()}): {_shown(value)} is no whole number"
+    )
     return None
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from shared.contracts import kinds
 from shared.contracts.kinds import Object
-from shared.contracts.names import QUEUE
+from shared.contracts.names import MAX_EXECUTION, QUEUE
 from shared.kube.port import KubeError, RefusedError
 from tests.conformance.seeds.stage import Stage, job, pipeline_run, pool, story
 
@@ -129,6 +129,51 @@ async def test_an_object_above_what_etcd_takes_is_refused(stage: Stage) -> None:
     container["env"] = [{"name": f"E{n}", "value": "x" * 1000} for n in range(1700)]
     with pytest.raises(KubeError):
         await stage.create(obj)
+
+
+TEMPLATES: dict[str, tuple[Object, str]] = {
+    "a container that is a name": (
+        {"containers": ["work"]},
+        "containers[0]: must be an object, got str",
+    ),
+    "a toleration in a word": (
+        {"containers": [], "tolerations": ["spot"]},
+        "tolerations[0]: must be an object, got str",
+    ),
+    "a class in a list": (
+        {"containers": [], "runtimeClassName": ["kata"]},
+        """RuntimeClass "['kata']" not found""",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "why"), TEMPLATES.values(), ids=TEMPLATES)
+@story()
+async def test_a_template_that_cannot_be_read_waits_with_the_reason_and_stops_nobody(
+    stage: Stage, spec: Object, why: str
+) -> None:
+    """The schema of a Workload takes any pod template."""
+    await stage.create(*pool("q", CPU))
+    odd = workload("odd", "q")
+    odd["spec"]["podSets"][0]["template"]["spec"] = spec
+    made = await stage.create(odd)
+    await stage.until_waits(made, f"spec.podSets[0].template.spec.{why}" if ":" in why else why)
+    fine = await stage.create(job("fine", "q", CPU))
+    await stage.until_admitted(fine)
+
+
+@pytest.mark.parametrize("seconds", [str(2**31), "9" * 12, "9" * 63])
+@story()
+async def test_more_time_than_a_calendar_has_is_told_and_stops_nobody(
+    stage: Stage, seconds: str
+) -> None:
+    await stage.create(*pool("q", {**CPU, **SLOT}))
+    labels = {QUEUE: "q", MAX_EXECUTION: seconds}
+    assert MAX_EXECUTION in await refused(stage, job("long", None, CPU, labels=labels))
+    run = await stage.create(pipeline_run("long", labels=labels))
+    await stage.until_waits(run, MAX_EXECUTION)
+    fine = await stage.create(job("fine", "q", CPU))
+    await stage.until_admitted(fine)
 
 
 @story()

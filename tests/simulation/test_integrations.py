@@ -7,7 +7,7 @@ import yaml
 
 from shared.contracts.kinds import Kind, Object
 from shared.kube.port import NotFoundError
-from tests.conformance.seeds.stage import Stage, pool, priority, story
+from tests.conformance.seeds.stage import Stage, job, pool, priority, story
 
 CRD = yaml.safe_load("""
 apiVersion: apiextensions.k8s.io/v1
@@ -152,6 +152,46 @@ async def test_what_an_expression_fails_on_waits_with_the_reason(stage: Stage) -
     assert not await stage.runs(made)
     await stage.patch(made, {"spec": {"replicas": 1}})
     await stage.until_admitted(made)
+
+
+BROKEN: dict[str, tuple[Object, str]] = {
+    "a template that cannot be read": (
+        {"template": {"spec": {"containers": "work"}}},
+        "spec.podSets[0].template.spec.containers: must be a list, got str",
+    ),
+    "a node that nothing can require": (
+        {"template": {"spec": {"containers": [], "nodeSelector": "spot"}}},
+        "spec.podSets[0].template.spec.nodeSelector: must be an object, got str",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "why"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("when", ["at its creation", "while it waits", "while it runs"])
+@story()
+async def test_what_no_schema_refuses_harms_nobody_else(
+    stage: Stage, spec: Object, why: str, when: str
+) -> None:
+    """A definition that leaves the template open lets anything in."""
+    await set_up(stage, integration())
+    wanted = gadget("odd")
+    if when == "while it waits":
+        await stage.until_admitted(await stage.kube.create(GADGET, gadget("before")))
+    if when == "at its creation":
+        wanted["spec"] |= spec
+    odd = await stage.kube.create(GADGET, wanted)
+    if when == "while it runs":
+        await stage.until_admitted(odd)
+    else:
+        await stage.until_waits(odd, "" if when == "while it waits" else why)
+    if when != "at its creation":
+        changes = [{"op": "add", "path": f"/spec/{k}", "value": v} for k, v in spec.items()]
+        await stage.patch(odd, changes)
+    if when == "while it waits":
+        await stage.until_waits(odd, why)
+    fine = await stage.create(job("fine", "queue", {"cpu": 1}))
+    await stage.until_admitted(fine)
+    assert await stage.is_admitted(odd) == (when == "while it runs")
 
 
 @story()

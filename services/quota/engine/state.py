@@ -104,8 +104,12 @@ class Shape:
 
 
 def identity_of(fact: WorkloadChanged) -> Hashable:
-    """Equal for workloads that every queue treats alike."""
-    return (fact.priority, tuple(_pod_set_identity(ps) for ps in fact.pod_sets))
+    """Equal for workloads that every queue treats alike.
+
+    Who may not be admitted as it stands is told so, though others like it wait for quota.
+    """
+    pod_sets = tuple(_pod_set_identity(ps) for ps in fact.pod_sets)
+    return (fact.priority, fact.inadmissible is not None, pod_sets)
 
 
 def _pod_set_identity(ps: PodSet) -> Hashable:

@@ -207,6 +207,21 @@ async def test_a_workload_whose_adjusted_values_fail_the_range_validation_is_ina
     await stage.until_admitted(one) if requests else await stage.settle()
 
 
+@says("004:56-58")
+@story()
+async def test_a_range_that_is_broken_is_told_though_the_queue_is_full(stage: Stage) -> None:
+    await stage.create(*pool("q", {"cpu": 1}), limit_range(max={"cpu": "2"}))
+    first = await stage.create(job("first", "q", {"cpu": 1}))
+    await stage.until_admitted(first)
+    await stage.until_waits(await stage.create(job("second", "q", {"cpu": 1})), "insufficient")
+    asks_the_same = job("third", "q", {"cpu": 1})
+    [container] = asks_the_same["spec"]["template"]["spec"]["containers"]
+    container["resources"]["limits"] = {"cpu": "3"}
+
+    third = await stage.create(asks_the_same)
+    await stage.until_waits(third, "requests must not be above the limitRange max")
+
+
 @says("004:60-62")
 @story()
 async def test_the_pods_resource_name_is_reserved_in_a_pod_spec(stage: Stage) -> None:

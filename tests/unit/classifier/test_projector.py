@@ -277,3 +277,18 @@ def test_a_running_job_that_asks_for_more_pods_is_seen(
         seen(kinds.JOB, job(spec=spec, status={"active": 3})),
     )
     assert state.outgrown == outgrown
+
+
+def test_one_object_that_cannot_be_read_keeps_no_other_from_being_looked_at(
+    projector: Projector,
+) -> None:
+    """Where no schema and no webhook has seen it: it stays as it was, with the reason."""
+    [first] = states(projector, seen(kinds.WORKLOAD, foreign()))
+    broken = foreign()
+    broken["spec"]["podSets"] = "many"
+    told, other = states(projector, seen(kinds.WORKLOAD, broken), seen(kinds.JOB, job()))
+    assert (told.name, told.pod_sets) == (first.name, first.pod_sets)
+    assert "cannot be read: AttributeError" in (told.inadmissible or "")
+    assert other.inadmissible is None
+    broken["metadata"]["name"] = "unheard-of"
+    assert states(projector, seen(kinds.WORKLOAD, broken)) == []

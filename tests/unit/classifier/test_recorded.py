@@ -96,8 +96,8 @@ def test_the_label_limits_the_execution_time() -> None:
     assert projected("3600").max_execution_seconds == 3600
 
 
-@pytest.mark.parametrize("label", ["0", "-5", "1h", "", "1e3", "٣"])
-def test_a_label_that_is_no_positive_number_keeps_the_job_waiting_with_the_reason(
+@pytest.mark.parametrize("label", ["0", "-5", "1h", "", "1e3", "٣", str(2**31), "9" * 63])
+def test_a_label_that_is_no_number_of_seconds_keeps_the_job_waiting_with_the_reason(
     label: str,
 ) -> None:
     state = projected(label)

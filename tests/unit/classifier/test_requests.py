@@ -148,6 +148,11 @@ CASES = {
     "less than nothing is told": Case(
         spec={"containers": [container("-1")]}, asks="-1", problem="greater than or equal to 0"
     ),
+    "so is an overhead of less than nothing": Case(
+        spec={"containers": [container("2")], "overhead": {"cpu": "-1"}},
+        asks="1",
+        problem=r"template\.spec\.overhead\[cpu\]: Invalid value: -1",
+    ),
 }
 
 
@@ -174,3 +179,68 @@ def test_a_broken_rule_is_told_with_what_would_be_asked(case: Case) -> None:
     with pytest.raises(RequestsError, match=case.problem) as caught:
         ask(case)
     assert caught.value.pod_sets[0].requests.get("cpu") == case.asks
+
+
+def terms(*of: Any) -> Json:
+    """A pod spec that requires a node by these terms."""
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(of)}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+AFFINITY = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+UNREADABLE: dict[str, tuple[Any, str]] = {
+    "no object": ("x", ": must be an object, got str"),
+    "containers that are no list": ({"containers": {}}, ".containers: must be a list, got dict"),
+    "a container that is a name": (
+        {"containers": ["c"]},
+        ".containers[0]: must be an object, got str",
+    ),
+    "an init container that is a name": (
+        {"initContainers": ["c"]},
+        ".initContainers[0]: must be an object, got str",
+    ),
+    "resources in a word": (
+        {"containers": [{"resources": "much"}]},
+        ".containers[0].resources: must be an object, got str",
+    ),
+    "requests in a list": (
+        {"containers": [{"resources": {"requests": ["cpu"]}}]},
+        ".containers[0].resources.requests: must be an object, got list",
+    ),
+    "resources of the pod in a word": (
+        {"resources": "much"},
+        ".resources: must be an object, got str",
+    ),
+    "an overhead in a word": ({"overhead": "much"}, ".overhead: must be an object, got str"),
+    "a selector by a number": (
+        {"nodeSelector": {"pool": 1}},
+        ".nodeSelector[pool]: must be a string, got int",
+    ),
+    "a toleration in a word": (
+        {"tolerations": ["spot"]},
+        ".tolerations[0]: must be an object, got str",
+    ),
+    "affinity in a word": ({"affinity": "near"}, ".affinity: must be an object, got str"),
+    "a term in a word": (terms("spot"), f".{AFFINITY}[0]: must be an object, got str"),
+    "an operator that there is not": (
+        terms({"matchExpressions": [{"key": "pool", "operator": "Like"}]}),
+        (
+            f".{AFFINITY}[0].matchExpressions[0].operator: must be one of In, NotIn, Exists, "
+            "DoesNotExist, Gt, Lt, got 'Like'"
+        ),
+    ),
+    "values that are no list": (
+        terms({"matchExpressions": [{"key": "pool", "operator": "In", "values": 5}]}),
+        f".{AFFINITY}[0].matchExpressions[0].values: must be a list, got int",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "problem"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_template_that_cannot_be_read_is_told_by_its_place(spec: Any, problem: str) -> None:
+    """A kind of one's own, or somebody's Workload, may have anything there."""
+    raw = [{"name": "main", "count": 1, "template": {"spec": spec}}]
+    with pytest.raises(RequestsError) as caught:
+        pod_sets_asked(raw, limit_ranges=[], runtime_class=dict[str, Json]().get)
+    assert str(caught.value) == f"spec.podSets[0].template.spec{problem}"
+    assert [pod_set.name for pod_set in caught.value.pod_sets] == ["main"]

@@ -758,6 +758,16 @@ JOBS: Final[dict[str, tuple[Object | None, Object, list[str]]]] = {
         job({LIMIT: "0"}),
         [f"metadata.labels[{LIMIT}]: Invalid value: 0: should be greater than 0"],
     ),
+    "more time than a Workload holds": (
+        None,
+        job({LIMIT: "999999999999"}),
+        [
+            (
+                f"metadata.labels[{LIMIT}]: Invalid value: 999999999999: "
+                "should be less than or equal to 2147483647"
+            )
+        ],
+    ),
     "at least as many as there are": (
         None,
         job(annotations={LEAST: "3"}, parallelism=3),

@@ -37,6 +37,9 @@ STATES = {
 }
 
 
+STATES["one whose spec is a word"] = (gadget() | {"spec": "x"}, (False, False, None))
+
+
 @pytest.mark.parametrize(("obj", "state"), STATES.values(), ids=STATES.keys())
 def test_by_default(obj: Object, state: tuple[bool, bool, bool | None]) -> None:
     integration = loaded()
@@ -111,6 +114,11 @@ FAILING = {
         {"podSets": [{"template": "spec.template", "minCount": "spec.least"}]},
         {"least": "some"},
         "spec.podSets[0].minCount (spec.least): 'some' is no whole number",
+    ),
+    "has a text of too many digits": (
+        {"podSets": [{"template": "spec.template", "minCount": "spec.least"}]},
+        {"least": "9" * 5000},
+        f"spec.podSets[0].minCount (spec.least): '{'9' * 59}… is no whole number",
     ),
 }
 

@@ -203,6 +203,13 @@ def test_execution_time_is_added_up_over_admissions() -> None:
     assert clock == (after(35), Event.TIME_IS_UP)
 
 
+def test_a_limit_past_the_end_of_the_calendar_is_none() -> None:
+    life = lived(Event.ADMITTED)
+    for seconds in (10**11 * 4, 10**18):
+        state = workload(pods_ready=True, max_execution_seconds=seconds)
+        assert life.clock(Rules(), state) is None
+
+
 def test_the_timeout_counts_from_the_admission_and_the_recovery_from_the_loss() -> None:
     assert lived(Event.ADMITTED).clock(RULES, workload()) == (after(300), Event.NOT_READY_IN_TIME)
     ready = lived(Event.ADMITTED, Event.PODS_READY)

@@ -403,6 +403,18 @@ def test_who_is_refused_by_its_rules_is_told_so() -> None:
     assert waits(bench.decide(work("w1", inadmissible="no"))) == {"w1": "Misconfigured"}
 
 
+@pytest.mark.parametrize("later", [False, True], ids=["from the beginning", "later"])
+def test_who_is_refused_by_its_rules_is_told_so_though_others_alike_wait_for_quota(
+    later: bool,
+) -> None:
+    bench = Bench(queue("q", slots(1)))
+    bench.decide(work("w1", 1), work("w2", 1))
+    if later:
+        bench.decide(work("w3", 1))
+    told = bench.decide(work("w3", 1, inadmissible="no", generation=1))
+    assert waits(told) == {"w3": "Misconfigured"}
+
+
 def test_what_is_held_on_a_flavor_that_no_queue_has_still_counts() -> None:
     bench = Bench(queue("q", slots(2)))
     bench.decide()
