@@ -43,7 +43,7 @@ from shared.contracts.effects import (
 from shared.contracts.messages import Message
 from shared.contracts.observed import Observed, Synced, observed_filter
 from shared.contracts.queues import QueueStatus
-from shared.contracts.spokes import Beat, CopyState, Homecoming, SpokeState
+from shared.contracts.spokes import Beat, CheckStanding, CopyState, Homecoming, SpokeState
 from shared.contracts.traces import Traced
 from shared.contracts.workloads import WorkloadState
 from shared.settings.base import ServiceSettings
@@ -140,7 +140,7 @@ def _pages_with_effects() -> tuple[Page, ...]:
                 ("DISPATCHES", ()),
                 ("SPOKES", ()),
             ),
-            publishes=(Dispatch, CheckState, Homecoming, SpokeState),
+            publishes=(Dispatch, CheckState, Homecoming, SpokeState, CheckStanding),
         ),
         Page(
             name="provisioner",

@@ -101,7 +101,10 @@ class Configuration:
     def spokes(self, check: str) -> Spokes:
         """The spokes of `check`, or why there are none."""
         found = self._objects[ADMISSION_CHECK.plural, check]
-        name = str(((found.get("spec") or {}).get("parameters") or {}).get("name") or "")
+        parameters = (found.get("spec") or {}).get("parameters") or {}
+        kind, name = parameters.get("kind"), str(parameters.get("name") or "")
+        if kind != MULTIKUEUE_CONFIG.kind:
+            return Spokes(problem=f'AdmissionCheck "{check}" names no MultiKueueConfig')
         config = self._objects.get((MULTIKUEUE_CONFIG.plural, name))
         if config is None:
             return Spokes(

@@ -128,7 +128,10 @@ class Session:
                     ),
                     (
                         "SPOKES",
-                        [f"{root}.beat.>", f"{root}.spoke.{token}.>"],
+                        [
+                            f"{root}.beat.>",
+                            *(f"{root}.{what}.{token}.>" for what in ("spoke", "standing", "pair")),
+                        ],
                         self._take_spokes,
                     ),
                 ):

@@ -1,6 +1,6 @@
-"""How each spoke stands, for people: conditions of MultiKueueClusters, counts, `sluice spokes`."""
+"""How spokes and checks stand, for people: conditions of their objects, counts, `sluice spokes`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Final
 
@@ -13,7 +13,7 @@ from services.dispatcher.weighing import Weighing
 from shared.bus.port import Bus, Entry
 from shared.contracts.messages import UndecodableError
 from shared.contracts.quantities import format_amount
-from shared.contracts.spokes import SCHEMA, SpokeCounts, SpokeState
+from shared.contracts.spokes import SCHEMA, CheckStanding, PairState, SpokeCounts, SpokeState
 
 __all__ = ["Reporting"]
 
@@ -21,6 +21,12 @@ log = structlog.get_logger(__name__)
 
 CONNECTED = Gauge("multikueue_cluster_connected", "1 while a worker cluster is heard.", ["cluster"])
 HELD = Gauge("multikueue_workloads", "Workloads by worker cluster and order.", ["cluster", "order"])
+LATENCY = Gauge(
+    "multikueue_cluster_latency_seconds", "From an offer to its copy, lately.", ["cluster"]
+)
+FAILURES = Gauge(
+    "multikueue_cluster_failures", "Offers that came to nothing there, lately.", ["cluster"]
+)
 
 LATENCY_STEP: Final = 0.1
 """Smaller changes are no news."""
@@ -43,29 +49,79 @@ class Reporting:
         self._knowledge = knowledge
         self._bus = bus
         self._now = now
-        self._told: dict[str, SpokeState] = {}
+        self._told: dict[str, SpokeState | CheckStanding] = {}
+        """By subject."""
+
+        self._pairs: dict[str, PairState] = {}
+        self._measured: dict[str, None] = {}
+        """Spokes that metrics speak of."""
 
     def recall(self, entry: Entry) -> None:
-        """What was said last, by us or a predecessor."""
+        """What was said last, by us or a predecessor; and what the hub's own pairs say."""
+        kind = _MESSAGES[entry.subject.split(".", 2)[1]]
         try:
-            state = SpokeState.decode(entry.data, entry.headers)
+            said = kind.decode(entry.data, entry.headers)
         except UndecodableError as error:
-            log.warning("spoke state skipped", subject=entry.subject, error=str(error))
+            log.warning("state skipped", subject=entry.subject, error=str(error))
             return
-        self._told[state.spoke] = state
+        if isinstance(said, PairState):
+            self._pairs[said.spoke] = said
+        else:
+            self._told[entry.subject] = said
 
     async def report(self) -> None:
-        """Say what is new of each spoke."""
+        """Say what is new of each spoke, and of each check that leads to some."""
         counts = self._counts()
-        for spoke in self._knowledge.configuration.known_spokes():
-            state = self._state(spoke, counts.get(spoke, SpokeCounts()))
-            CONNECTED.labels(cluster=spoke).set(1 if state.active else 0)
+        configuration = self._knowledge.configuration
+        spokes = configuration.known_spokes()
+        states = [self._state(spoke, counts.get(spoke, SpokeCounts())) for spoke in spokes]
+        usable = {state.spoke for state in states if state.active}
+        self._measure(states)
+        standings = [self._standing(check, usable) for check in configuration.checks()]
+        news: list[SpokeState | CheckStanding] = [*states, *standings]
+        for said in news:
+            last = self._told.get(said.subject)
+            if last is None or last.model_copy(update={"at": said.at}) != said:
+                self._told[said.subject] = said
+                await self._bus.publish(said)
+
+    def _measure(self, states: Collection[SpokeState]) -> None:
+        for state in states:
+            name = state.spoke
+            CONNECTED.labels(cluster=name).set(1 if state.active else 0)
+            FAILURES.labels(cluster=name).set(state.failures)
+            if state.latency_seconds is not None:
+                LATENCY.labels(cluster=name).set(state.latency_seconds)
             for order, count in state.counts:
-                HELD.labels(cluster=spoke, order=order).set(count)
-            last = self._told.get(spoke)
-            if last is None or last.model_copy(update={"at": state.at}) != state:
-                self._told[spoke] = state
-                await self._bus.publish(state)
+                HELD.labels(cluster=name, order=order).set(count)
+        for gone in self._measured.keys() - {state.spoke for state in states}:
+            for gauge in (CONNECTED, FAILURES, LATENCY):
+                gauge.remove_by_labels({"cluster": gone})
+            HELD.remove_by_labels({"cluster": gone})
+        self._measured = {state.spoke: None for state in states}
+
+    def _standing(self, check: str, usable: Collection[str]) -> CheckStanding:
+        """In Kueue's reasons: the queues of a check that leads nowhere are to admit nothing."""
+        spokes = self._knowledge.configuration.spokes(check)
+        inactive = [spoke for spoke in spokes.named if spoke not in usable]
+        lists = (("Missing", spokes.missing), ("Inactive", inactive))
+        named = [f"{what} clusters: {', '.join(names)}" for what, names in lists if names]
+        if spokes.problem:
+            active, reason, message = False, "BadConfig", spokes.problem
+        elif not named:
+            active, reason, message = True, "Active", "Every cluster can be used"
+        elif len(inactive) < len(spokes.named):
+            active, reason, message = True, "SomeActiveClusters", "; ".join(named)
+        else:
+            active, reason, message = False, "NoUsableClusters", "; ".join(named)
+        return CheckStanding(
+            cluster=self._cluster,
+            check=check,
+            active=active,
+            reason=reason,
+            message=message,
+            at=self._now(),
+        )
 
     def _counts(self) -> dict[str, SpokeCounts]:
         numbers: dict[str, dict[str, int]] = {}
@@ -108,6 +164,9 @@ class Reporting:
             return False, "BadConfig", "The cluster is this hub itself"
         if why is not None:
             return False, "DeclaredLost", f"An operator declared it lost: {why}"
+        pair = self._pairs.get(spoke)
+        if pair is not None and pair.problem:
+            return False, "BadConfig", pair.problem
         beat = knowledge.presence.beat(spoke)
         if not knowledge.presence.understands(spoke) and beat is not None:
             text = f"It speaks version {beat.form}, this hub version {SCHEMA}: update the older one"
@@ -124,3 +183,11 @@ class Reporting:
                 return False, "ClientConnectionFailed", text
             case _:
                 return False, "ClientConnectionFailed", "Nothing is heard of it"
+
+
+_MESSAGES: Final[dict[str, type[SpokeState] | type[CheckStanding] | type[PairState]]] = {
+    "spoke": SpokeState,
+    "standing": CheckStanding,
+    "pair": PairState,
+}
+"""What follows `sluice` in a subject, to what it says."""

@@ -12,7 +12,7 @@ from services.patcher.writer import Writer
 from shared.bus.port import Bus
 from shared.contracts.effects import Dispatch
 from shared.contracts.kinds import Object
-from shared.contracts.spokes import Homecoming, SpokeState
+from shared.contracts.spokes import CheckStanding, Homecoming, SpokeState
 from shared.kube.port import Kube
 
 __all__ = ["Elsewhere"]
@@ -66,6 +66,10 @@ class Elsewhere:
     async def say_of_spoke(self, state: SpokeState) -> None:
         """Write at the hub how a spoke stands. Raises `LaterError`."""
         await self._home.apply_spoke(state)
+
+    async def say_of_check(self, standing: CheckStanding) -> None:
+        """Write at the hub whether a check leads anywhere. Raises `LaterError`."""
+        await self._home.apply_check(standing)
 
     async def beat(self) -> None:
         """Say to the hub that we live, until cancelled."""

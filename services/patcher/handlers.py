@@ -7,7 +7,7 @@ from services.patcher.reconcile import Reconciler
 from shared.bus.port import Bus, Entry
 from shared.contracts import subjects
 from shared.contracts.effects import Dispatch, HostState
-from shared.contracts.spokes import Homecoming, SpokeState
+from shared.contracts.spokes import CheckStanding, Homecoming, SpokeState
 
 __all__ = ["Handlers"]
 
@@ -46,6 +46,7 @@ class Handlers:
             ("DISPATCHES", "dispatch", self.on_dispatch, None),
             ("DISPATCHES", "home", self.on_home, None),
             ("SPOKES", "spoke", self.on_spoke, None),
+            ("SPOKES", "standing", self.on_standing, None),
         ):
             filters = (f"{subjects.ROOT}.{what}.{token}.>",)
             bus.work(stream, f"patcher-{token}-{what}", handler, filters=filters, key=key)
@@ -79,6 +80,10 @@ class Handlers:
     async def on_spoke(self, entry: Entry) -> None:
         """Write at the hub how a spoke stands."""
         await self._elsewhere.say_of_spoke(SpokeState.decode(entry.data, entry.headers))
+
+    async def on_standing(self, entry: Entry) -> None:
+        """Write at the hub whether a check leads anywhere."""
+        await self._elsewhere.say_of_check(CheckStanding.decode(entry.data, entry.headers))
 
 
 def object_key(entry: Entry) -> str:

@@ -9,8 +9,8 @@ from services.patcher.mirror import Mirror
 from services.patcher.status import Conditions
 from services.patcher.writer import Writer, may_pass, status_patch
 from shared.bus.port import LaterError, NeverError
-from shared.contracts.kinds import MULTIKUEUE_CLUSTER, WORKLOAD, Object
-from shared.contracts.spokes import Homecoming, SpokeState
+from shared.contracts.kinds import ADMISSION_CHECK, MULTIKUEUE_CLUSTER, WORKLOAD, Kind, Object
+from shared.contracts.spokes import CheckStanding, Homecoming, SpokeState
 from shared.kube.port import (
     ConflictError,
     Kube,
@@ -99,16 +99,21 @@ class Home:
 
     async def apply_spoke(self, state: SpokeState) -> None:
         """Write the condition `Active` of a MultiKueueCluster."""
+        await self._active(MULTIKUEUE_CLUSTER, state.spoke, state)
+
+    async def apply_check(self, standing: CheckStanding) -> None:
+        """Write the condition `Active` of an AdmissionCheck."""
+        await self._active(ADMISSION_CHECK, standing.check, standing)
+
+    async def _active(self, kind: Kind, name: str, said: SpokeState | CheckStanding) -> None:
         try:
-            obj = await self._kube.get(MULTIKUEUE_CLUSTER, None, state.spoke)
+            obj = await self._kube.get(kind, None, name)
             conditions = Conditions.of(obj, at=self._now())
-            conditions.set("Active", state.active, state.reason, state.message)
+            conditions.set("Active", said.active, said.reason, said.message)
             status = {**(obj.get("status") or {}), "conditions": conditions.items}
             patch = status_patch(obj, status)
             if patch is not None:
-                await self._kube.patch(
-                    MULTIKUEUE_CLUSTER, None, state.spoke, patch, subresource="status"
-                )
+                await self._kube.patch(kind, None, name, patch, subresource="status")
         except NotFoundError:
             return
         except ThrottledError as error:

@@ -187,11 +187,12 @@ def namespace(cluster: str, obj: Object) -> facts.NamespaceChanged:
 
 
 def admission_check(cluster: str, obj: Object) -> facts.AdmissionCheckChanged:
-    """An AdmissionCheck: active if one of ours answers it, or if its controller says so."""
+    """An AdmissionCheck: active as its controller says; one of ours also until it says anything."""
     ours = (obj.get("spec") or {}).get("controllerName") in OUR_CONTROLLERS
     conditions = (obj.get("status") or {}).get("conditions") or []
-    said = any(c.get("type") == "Active" and c.get("status") == "True" for c in conditions)
-    return facts.AdmissionCheckChanged(cluster=cluster, name=_name(obj), active=ours or said)
+    said = [c.get("status") == "True" for c in conditions if c.get("type") == "Active"]
+    active = said[0] if said else ours
+    return facts.AdmissionCheckChanged(cluster=cluster, name=_name(obj), active=active)
 
 
 def _resource(kind: Kind) -> tuple[str, str]:

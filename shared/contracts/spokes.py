@@ -1,4 +1,7 @@
-"""What hub and spokes tell each other besides orders: who lives, what became of a copy, what comes home."""
+"""What hub and spokes tell each other besides orders, and what people are told of it.
+
+Who lives, what became of a copy, what comes home; how spokes stand, and the checks that lead to them.
+"""
 
 from datetime import datetime
 from typing import Any, ClassVar, Final, Literal
@@ -15,8 +18,10 @@ __all__ = [
     "PREBUILT_WORKLOAD",
     "SCHEMA",
     "Beat",
+    "CheckStanding",
     "CopyState",
     "Homecoming",
+    "PairState",
     "SpokeCounts",
     "SpokeState",
     "is_managed_elsewhere",
@@ -179,3 +184,45 @@ class SpokeState(Message):
     def subject(self) -> str:
         """``sluice.spoke.<cluster>._.<spoke>``."""
         return subjects.join("spoke", self.cluster, None, self.spoke)
+
+
+class CheckStanding(Message):
+    """Whether an AdmissionCheck of the hub leads anywhere: the condition `Active` of its status."""
+
+    stream: ClassVar[str] = "SPOKES"
+    type: ClassVar[str] = "dev.sluicegate.standing.v1"
+
+    cluster: str
+    """The hub."""
+
+    check: str
+    active: bool
+    reason: str
+    message: str
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.standing.<cluster>._.<check>``."""
+        return subjects.join("standing", self.cluster, None, self.check)
+
+
+class PairState(Message):
+    """What keeps the hub from running watcher and patcher of a spoke whose kubeconfig it was given."""
+
+    stream: ClassVar[str] = "SPOKES"
+    type: ClassVar[str] = "dev.sluicegate.pair.v1"
+
+    cluster: str
+    """The hub."""
+
+    spoke: str
+    problem: str = ""
+    """Empty: they run, or they are none of the hub's business."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.pair.<cluster>._.<spoke>``."""
+        return subjects.join("pair", self.cluster, None, self.spoke)

@@ -24,7 +24,15 @@ from shared.contracts.effects import (
 from shared.contracts.messages import Message, UndecodableError
 from shared.contracts.observed import Observed, Synced
 from shared.contracts.queues import FlavorUsage, QueueStatus, ResourceUsage
-from shared.contracts.spokes import Beat, CopyState, Homecoming, SpokeCounts, SpokeState
+from shared.contracts.spokes import (
+    Beat,
+    CheckStanding,
+    CopyState,
+    Homecoming,
+    PairState,
+    SpokeCounts,
+    SpokeState,
+)
 from shared.contracts.traces import Traced
 from shared.contracts.workloads import Finish, OwnerReference, PodSet, WorkloadState
 
@@ -84,6 +92,11 @@ EXAMPLES: dict[str, Message] = {
         counts=SpokeCounts(offered=1, chosen=12), latency_seconds=0.2, failures=1,
         free={"cpu": "3500m"}, at=NOON,
     ),
+    "standing": CheckStanding(
+        cluster="hub", check="elsewhere", active=False, reason="NoUsableClusters",
+        message="Missing clusters: [east]", at=NOON,
+    ),
+    "pair": PairState(cluster="hub", spoke="west", problem="Secret west: there is none", at=NOON),
     "host": HostState(
         cluster="hub", namespace="team-a", name="build-arm64", uid="t-1", platform="linux/arm64",
         state="ready", host="i-1", address="10.0.0.7", provider="fake",

@@ -155,7 +155,8 @@ def seen(kind: Kind, name: str, spec: Object | None, *, deleted: bool = False) -
     )  # fmt: skip
 
 
-OURS = {"controllerName": "kueue.x-k8s.io/multikueue", "parameters": {"name": "all"}}
+PARAMETERS = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"}
+OURS = {"controllerName": "kueue.x-k8s.io/multikueue", "parameters": PARAMETERS}
 
 
 def configured(*clusters: str, known: tuple[str, ...]) -> Configuration:
@@ -180,7 +181,7 @@ def test_the_hub_is_no_spoke_of_its_own() -> None:
 
 def test_two_configurations_may_name_the_same_cluster() -> None:
     configuration = configured("a", known=("a",))
-    other = {**OURS, "parameters": {"name": "other"}}
+    other = {**OURS, "parameters": {**PARAMETERS, "name": "other"}}
     configuration.take(seen(kinds.ADMISSION_CHECK, "mk-2", other))
     configuration.take(seen(kinds.MULTIKUEUE_CONFIG, "other", {"clusters": ["a"]}))
     assert configuration.spokes("mk") == configuration.spokes("mk-2") == Spokes(named=("a",))

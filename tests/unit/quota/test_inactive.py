@@ -71,6 +71,8 @@ def test_nothing_is_admitted_until_the_queue_is_active(
         ("example.com/somebody", [{"type": "Active", "status": "True"}], True),
         ("example.com/ill", [{"type": "Active", "status": "False"}], False),
         ("sluicegate.dev/window", [], True),
+        ("kueue.x-k8s.io/multikueue", [], True),
+        ("kueue.x-k8s.io/multikueue", [{"type": "Active", "status": "False"}], False),
     ],
 )
 def test_a_check_is_active_if_its_controller_says_so_or_is_ours(

@@ -1,0 +1,51 @@
+"""The hub's patcher writes how spokes, and the checks that lead to them, stand."""
+
+from functools import partial
+from typing import Any
+
+from shared.contracts import kinds
+from shared.contracts.kinds import Kind
+from shared.contracts.spokes import CheckStanding, SpokeState
+from tests.unit.patcher.stage import NOON, Setup, until
+
+CHECK = {"controllerName": "kueue.x-k8s.io/multikueue"}
+
+
+async def create(setup: Setup, kind: Kind, name: str, spec: dict[str, Any]) -> None:
+    obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}}
+    await setup.kube.create(kind, {**obj, "spec": spec})
+
+
+async def says(setup: Setup, kind: Kind, name: str, said: SpokeState | CheckStanding) -> bool:
+    status = (await setup.kube.get(kind, None, name)).get("status") or {}
+    shown = [
+        (one["status"], one["reason"], one["message"])
+        for one in status.get("conditions") or []
+        if one["type"] == "Active"
+    ]
+    return shown == [(str(said.active), said.reason, said.message)]
+
+
+async def test_a_cluster_and_a_check_say_whether_they_are_active_and_why() -> None:
+    setup = Setup()
+    await setup.bus.start()
+    await create(setup, kinds.MULTIKUEUE_CLUSTER, "west", {})
+    await create(setup, kinds.ADMISSION_CHECK, "elsewhere", CHECK)
+    await setup.start_patcher()
+    try:
+        spoke = SpokeState(
+            cluster="hub", spoke="west", active=False, reason="BadConfig", message="why", at=NOON
+        )
+        for state in (spoke, spoke.model_copy(update={"active": True, "reason": "Active"})):
+            await setup.bus.publish(state)
+            await until(partial(says, setup, kinds.MULTIKUEUE_CLUSTER, "west", state))
+        check = CheckStanding(
+            cluster="hub", check="elsewhere", active=False, reason="NoUsableClusters",
+            message="Inactive clusters: west", at=NOON,
+        )  # fmt: skip
+        for standing in (check, check.model_copy(update={"active": True, "reason": "Active"})):
+            await setup.bus.publish(standing)
+            await until(partial(says, setup, kinds.ADMISSION_CHECK, "elsewhere", standing))
+    finally:
+        await setup.kill_patcher()
+        await setup.bus.stop()
