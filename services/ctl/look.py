@@ -47,11 +47,13 @@ async def connected(url: str, *, access: Access = OPEN) -> AsyncIterator[Bus]:
         await bus.stop()
 
 
-async def apply_bus(url: str | None, directory: Path, *, rebuild: tuple[str, ...]) -> Report:
+async def apply_bus(
+    url: str | None, directory: Path, *, rebuild: tuple[str, ...], replicas: int | None
+) -> Report:
     """`sluice bus apply`."""
     access = access_for(url, directory)
     url = nats_url_of(url, directory)
     try:
-        return await apply_at(url, rebuild=rebuild, access=access)
+        return await apply_at(url, rebuild=rebuild, replicas=replicas, access=access)
     except BusError as error:
         raise unreachable(url, error) from error

@@ -191,6 +191,12 @@ def bus_apply(
     rebuild: Annotated[
         list[str] | None, typer.Option(help="View to make anew from its log. May be repeated.")
     ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=5, help="Servers that keep each stream; default: as it is, 1 at first."
+        ),
+    ] = None,
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
 ) -> None:
@@ -199,7 +205,9 @@ def bus_apply(
 
     from services.ctl.look import apply_bus  # noqa: PLC0415
 
-    report = asyncio.run(apply_bus(nats_url, directory, rebuild=tuple(rebuild or ())))
+    report = asyncio.run(
+        apply_bus(nats_url, directory, rebuild=tuple(rebuild or ()), replicas=replicas)
+    )
     print(report)
     if not report.ok:
         raise typer.Exit(Exit.FAILED)

@@ -76,7 +76,13 @@ async def apply(
     return Report(changes=tuple(changes))
 
 
-async def apply_at(url: str, *, rebuild: Collection[str] = (), access: Access = OPEN) -> Report:
+async def apply_at(
+    url: str,
+    *,
+    rebuild: Collection[str] = (),
+    replicas: int | None = None,
+    access: Access = OPEN,
+) -> Report:
     """Connect to `url`, `apply`, disconnect. Raises `UnavailableError` where nobody answers."""
     try:
         nc = await nats.connect(
@@ -93,7 +99,7 @@ async def apply_at(url: str, *, rebuild: Collection[str] = (), access: Access = 
     except (OSError, NatsError, ValueError) as error:
         raise UnavailableError(f"cannot connect: {error!r}") from error
     try:
-        return await apply(nc, rebuild=rebuild)
+        return await apply(nc, rebuild=rebuild, replicas=replicas)
     finally:
         await nc.close()
 

@@ -1,30 +1,37 @@
 """What is deployed fits what is built: variables are settings, images and commands exist."""
 
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
 from urllib.parse import urlsplit
 
+import kubernetes_validate
 import pytest
 import yaml
 
 from services.classifier.settings import ClassifierSettings
 from services.console.settings import ConsoleSettings
+from services.ctl.permissions import CONFIG_MAP, secret_of
 from services.ctl.run import SERVICES, Program
 from services.dispatcher.settings import DispatcherSettings
 from services.patcher.settings import PatcherSettings
 from services.provisioner.settings import ProvisionerSettings
 from services.quota.settings import QuotaSettings
+from services.tracer.settings import TracerSettings
 from services.watcher.settings import WatcherSettings
+from shared.bus.permissions import rights_of
 from shared.settings.base import ServiceSettings
 from shared.settings.configuration import read_configuration
-
-ROOT = Path(__file__).parents[2]
-OVERLAYS = sorted(
-    path.parent for path in (ROOT / "deploy/kubernetes/overlays").rglob("kustomization.yaml")
+from tests.contract.deploy.network import matches
+from tests.contract.deploy.rendering import (
+    COMPONENTS,
+    OVERLAYS,
+    ROOT,
+    Json,
+    kustomized,
+    named,
+    templates,
 )
+
 SETTINGS: dict[str, type[ServiceSettings]] = {
     "watcher": WatcherSettings,
     "classifier": ClassifierSettings,
@@ -33,9 +40,12 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "provisioner": ProvisionerSettings,
     "patcher": PatcherSettings,
     "console": ConsoleSettings,
+    "tracer": TracerSettings,
 }
+USERS = {secret_of(user) for user in rights_of()}
+"""Secrets that `sluice bus permissions --kubernetes` makes, beside the ConfigMap of their public keys."""
+
 EVERYBODYS = {"NATS_URL", "OTEL_EXPORTER_OTLP_ENDPOINT"}
-Json = dict[str, Any]
 
 
 def variables(settings: type[ServiceSettings]) -> set[str]:
@@ -74,33 +84,31 @@ def test_what_compose_waits_for_is_a_service_of_it() -> None:
             assert needed in services, f"{name} waits for {needed}"
 
 
-@pytest.fixture(scope="module", params=OVERLAYS, ids=lambda path: path.name)
-def rendered(request: pytest.FixtureRequest) -> list[Json]:
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not on the PATH: the overlays are not rendered")
-    done = subprocess.run(
-        ["kubectl", "kustomize", str(request.param)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
+RENDERED = [*((overlay, ()) for overlay in OVERLAYS), ("hub", COMPONENTS)]
 
 
-def pods(documents: list[Json]) -> Iterator[tuple[str, Json]]:
-    for document in documents:
-        template = (document.get("spec") or {}).get("template")
-        if template:
-            yield document["metadata"]["name"], template["spec"]
+@pytest.fixture(params=RENDERED, ids=lambda param: "+".join((param[0], *param[1])))
+def rendered(request: pytest.FixtureRequest) -> tuple[Json, ...]:
+    return kustomized(*request.param)
 
 
-def test_an_overlay_has_one_deployment_for_each_service(rendered: list[Json]) -> None:
-    deployments = {d["metadata"]["name"] for d in rendered if d["kind"] == "Deployment"}
-    assert {service.value for service in SERVICES} <= deployments
+def pods(documents: tuple[Json, ...]) -> Iterator[tuple[str, Json]]:
+    for name, template in templates(documents):
+        yield name, template["spec"]
 
 
-def test_every_variable_of_an_overlay_is_a_setting(rendered: list[Json]) -> None:
+@pytest.mark.parametrize("overlay", ["hub", "dev"])
+def test_a_hub_has_one_deployment_for_each_service(overlay: str) -> None:
+    deployments = {d["metadata"]["name"] for d in kustomized(overlay) if d["kind"] == "Deployment"}
+    assert {service.value for service in SERVICES} == deployments
+
+
+def test_every_variable_of_an_overlay_is_a_setting(rendered: tuple[Json, ...]) -> None:
     maps = {d["metadata"]["name"]: d for d in rendered if d["kind"] == "ConfigMap"}
     for name, pod in pods(rendered):
         for container in pod["containers"]:
+            if not container["image"].startswith("sluicegate:"):
+                continue  # Others read their own.
             own = [variable["name"] for variable in container.get("env") or []]
             known = variables(SETTINGS[name]) if name in SETTINGS else ANYBODYS
             assert set(own) <= known, f"{name}: {set(own) - known}"
@@ -109,33 +117,93 @@ def test_every_variable_of_an_overlay_is_a_setting(rendered: list[Json]) -> None
                 assert set(data) <= ANYBODYS, f"{name}: {set(data) - ANYBODYS}"
 
 
-def test_every_pod_keeps_to_the_restricted_profile(rendered: list[Json]) -> None:
+def test_every_pod_keeps_to_the_restricted_profile(rendered: tuple[Json, ...]) -> None:
+    """Kubernetes' Pod Security Standards, line by line, and a file system that nobody writes to."""
     for name, pod in pods(rendered):
+        assert not pod.keys() & {"hostNetwork", "hostPID", "hostIPC", "initContainers"}, name
         assert pod["securityContext"]["runAsNonRoot"] is True, name
+        assert pod["securityContext"]["runAsUser"] > 0, name
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        for volume in pod.get("volumes") or ():
+            assert volume.keys() <= {"name", "configMap", "secret", "projected", "emptyDir"}, name
         for container in pod["containers"]:
-            context = container["securityContext"]
-            assert context["allowPrivilegeEscalation"] is False, name
-            assert context["readOnlyRootFilesystem"] is True, name
-            assert context["capabilities"] == {"drop": ["ALL"]}, name
-            assert container["resources"]["requests"], name
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }, name
+            assert not any("hostPort" in port for port in container.get("ports") or ()), name
 
 
-def test_what_a_pod_mounts_or_runs_as_is_there(rendered: list[Json]) -> None:
+def test_the_namespace_refuses_pods_that_do_not(rendered: tuple[Json, ...]) -> None:
+    [namespace] = [d for d in rendered if d["kind"] == "Namespace"]
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_every_pod_says_what_it_needs_and_who_it_is_to_the_cluster(
+    rendered: tuple[Json, ...],
+) -> None:
+    for name, pod in pods(rendered):
+        knows = pod.get("serviceAccountName")
+        assert knows == name or pod["automountServiceAccountToken"] is False, name
+        assert pod["enableServiceLinks"] is False, name
+        for container in pod["containers"]:
+            assert container["resources"]["requests"].keys() == {"cpu", "memory"}, name
+
+
+def test_whatever_runs_on_is_asked_whether_it_lives_and_is_ready(
+    rendered: tuple[Json, ...],
+) -> None:
+    for document in rendered:
+        if document["kind"] in {"Deployment", "StatefulSet"}:
+            [container] = document["spec"]["template"]["spec"]["containers"]
+            ports = {port["name"] for port in container["ports"]}
+            for probe in ("livenessProbe", "readinessProbe"):
+                assert container[probe]["httpGet"]["port"] in ports, document["metadata"]["name"]
+
+
+def test_of_two_replicas_one_stays_and_of_one_none_holds_up_a_drain(
+    rendered: tuple[Json, ...],
+) -> None:
+    budgets = [d["spec"] for d in rendered if d["kind"] == "PodDisruptionBudget"]
+    for document in rendered:
+        if document["kind"] in {"Deployment", "StatefulSet"}:
+            labels = document["spec"]["template"]["metadata"]["labels"]
+            mine = [one for one in budgets if matches(one["selector"], labels)]
+            several = document["spec"]["replicas"] > 1
+            assert [one["maxUnavailable"] for one in mine] == [1] * several, document["metadata"][
+                "name"
+            ]
+
+
+def test_there_is_one_patcher_at_a_time(rendered: tuple[Json, ...]) -> None:
+    """Two would share its durable consumers, and take turns at one object."""
+    patcher = named(rendered)["Deployment", "patcher"]["spec"]
+    assert (patcher["replicas"], patcher["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_every_object_is_as_its_kind_says(rendered: tuple[Json, ...]) -> None:
+    for document in rendered:
+        if document["apiVersion"] != "cert-manager.io/v1":  # Its definitions are not Kubernetes'.
+            kubernetes_validate.validate(document, "1.33", strict=True)
+
+
+def test_what_a_pod_mounts_or_runs_as_is_there(rendered: tuple[Json, ...]) -> None:
     names = {(d["kind"], d["metadata"]["name"]) for d in rendered}
     secrets = {d["spec"]["secretName"] for d in rendered if d["kind"] == "Certificate"}
     for name, pod in pods(rendered):
         for volume in pod.get("volumes") or []:
             if "configMap" in volume:
-                assert ("ConfigMap", volume["configMap"]["name"]) in names, name
+                there = ("ConfigMap", volume["configMap"]["name"]) in names
+                assert there or volume["configMap"]["name"] == CONFIG_MAP, name
             if "secret" in volume:
-                assert volume["secret"]["secretName"] in secrets, name
+                assert volume["secret"]["secretName"] in secrets | USERS, name
         if account := pod.get("serviceAccountName"):
             assert ("ServiceAccount", account) in names, name
 
 
 def test_who_reads_kueues_configuration_is_given_one_that_can_be_read(
-    rendered: list[Json], tmp_path: Path
+    rendered: tuple[Json, ...], tmp_path: Path
 ) -> None:
     readers = {
         service
@@ -158,14 +226,7 @@ def test_who_reads_kueues_configuration_is_given_one_that_can_be_read(
 
 def test_the_hub_gives_keys_out_once_and_reads_the_secrets_of_machines() -> None:
     """What the provisioner listens on, is reached at, and proves by its certificate is one name."""
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not on the PATH: the overlays are not rendered")
-    hub = ROOT / "deploy/kubernetes/overlays/hub"
-    done = subprocess.run(
-        ["kubectl", "kustomize", str(hub)], capture_output=True, text=True, check=True
-    )
-    documents = [document for document in yaml.safe_load_all(done.stdout) if document]
-    by_name = {(d["kind"], d["metadata"]["name"]): d for d in documents}
+    by_name = named(kustomized("hub"))
     [container] = by_name["Deployment", "provisioner"]["spec"]["template"]["spec"]["containers"]
     env = {one["name"]: one.get("value", "") for one in container["env"]}
     url = urlsplit(env["SLUICE_OTP_URL"])

@@ -1,0 +1,118 @@
+"""Who may speak to whom: exactly the connections of the table, tried from everywhere to everywhere."""
+
+from itertools import chain, product
+from typing import Final
+
+from tests.contract.deploy.network import Outside, allows, matches
+from tests.contract.deploy.rendering import Json, Pod, kustomized, pods
+
+API: Final = Outside("api-server", {"https": 6443})
+CLOUD: Final = Outside("cloud", {"https": 443})
+MACHINE: Final = Outside("machine", {"ssh": 22, "other": 8080})
+NAMES: Final = Pod("names", "kube-system", {"k8s-app": "kube-dns"}, {"names": 53})
+PROMETHEUS: Final = Pod("prometheus", "monitoring", {"app": "prometheus"}, {"web": 9090})
+COLLECTOR: Final = Pod(
+    "collector", "observability", {"app": "collector"}, {"otlp": 4318, "health": 13133}
+)
+BUILD: Final = Pod("build", "team-a", {"tekton.dev/taskRun": "a"}, {"web": 8080})
+OTHERS: Final = (API, CLOUD, MACHINE, NAMES, PROMETHEUS, COLLECTOR, BUILD)
+ABROAD: Final = (PROMETHEUS, COLLECTOR, BUILD, NAMES)
+"""Pods of other namespaces."""
+
+Connection = tuple[str, str, int]
+
+
+def policies(documents: tuple[Json, ...]) -> list[Json]:
+    return [one for one in documents if one["kind"] == "NetworkPolicy"]
+
+
+def possible(documents: tuple[Json, ...]) -> set[Connection]:
+    """Every connection from anything to anything that is allowed and has an end of ours."""
+    everybody: list[Pod | Outside] = [*pods(documents).values(), *OTHERS]
+    found = set()
+    for source, target in product(everybody, repeat=2):
+        if source in OTHERS and target in OTHERS:
+            continue
+        for port in target.ports.values():
+            protocol = "UDP" if target is NAMES else "TCP"
+            if allows(policies(documents), source, target, port, protocol):
+                found.add((source.name, target.name, port))
+    return found
+
+
+def wanted(documents: tuple[Json, ...]) -> set[Connection]:
+    """What the hub with tracing and three servers of NATS lives on."""
+    clients = pods(documents).keys() - {"nats"}
+    services = clients - {"bus-apply"}
+    return {
+        *((one, "names", 53) for one in pods(documents)),
+        *((one, "nats", 4222) for one in clients),
+        ("nats", "nats", 6222),
+        *(("prometheus", one, 8081) for one in services),
+        *((one, "collector", 4318) for one in services),
+        # Who speaks Kubernetes; its address is not known, so that port is open to any.
+        *(
+            pair
+            for one in ("watcher", "patcher", "console")
+            for pair in ((one, "api-server", 6443), (one, "cloud", 443))
+        ),
+        # API servers ask from the network of a node, which no selector names.
+        *((one.name, "classifier", 9443) for one in OTHERS),
+        *((one.name, "console", 8443) for one in ABROAD),
+        # Machines: ordered and entered; builds fetch their key.
+        ("provisioner", "cloud", 443),
+        ("provisioner", "machine", 22),
+        *((one.name, "provisioner", 8443) for one in ABROAD),
+    }
+
+
+def test_exactly_these_connections_can_be_made() -> None:
+    documents = kustomized("hub", ("tracing", "ha"))
+    assert possible(documents) == wanted(documents)
+
+
+def test_without_components_nobody_reaches_a_collector_or_another_server_of_nats() -> None:
+    documents = kustomized("dev")
+    machines = {
+        one for one in wanted(documents) if "provisioner" in one and one[2] in {22, 443, 8443}
+    }
+    more = {one for one in wanted(documents) if one[1] == "collector" or one[2] == 6222}
+    assert possible(documents) == wanted(documents) - machines - more
+
+
+def test_every_selector_of_a_policy_takes_pods_that_there_are_and_every_port_is_one_of_theirs() -> (
+    None
+):
+    documents = kustomized("hub", ("tracing", "ha"))
+    there = list(pods(documents).values())
+    for policy in policies(documents):
+        spec = policy["spec"]
+        rules = [*(spec.get("ingress") or ()), *(spec.get("egress") or ())]
+        peers = [peer for rule in rules for peer in (rule.get("from") or rule.get("to") or ())]
+        selectors = [
+            spec["podSelector"],
+            *(peer["podSelector"] for peer in peers if "podSelector" in peer),
+        ]
+        for selector in selectors:
+            assert any(matches(selector, pod.labels) for pod in there), policy["metadata"]["name"]
+        names = {
+            port["port"]
+            for rule in rules
+            for port in rule.get("ports") or ()
+            if isinstance(port["port"], str)
+        }
+        assert names <= set(chain.from_iterable(pod.ports for pod in there)), policy["metadata"][
+            "name"
+        ]
+
+
+def test_who_is_selected_to_take_something_in_has_the_port() -> None:
+    documents = kustomized("hub", ("tracing", "ha"))
+    for policy in policies(documents):
+        for rule in policy["spec"].get("ingress") or ():
+            for pod in pods(documents).values():
+                if matches(policy["spec"]["podSelector"], pod.labels):
+                    assert {port["port"] for port in rule["ports"]} <= pod.ports.keys(), (
+                        policy["metadata"]["name"],
+                        pod.name,
+                    )
