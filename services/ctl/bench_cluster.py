@@ -6,6 +6,7 @@ The last line is ``cluster: <workloads> in <wall> s, <CPU ms of the services> ms
 
 import asyncio
 import os
+import signal
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
@@ -21,9 +22,13 @@ from services.ctl.run import Program
 from services.ctl.supervisor import http_status
 from services.quota.bench import load
 from services.simulator.app import Simulator
+from services.simulator.bench.blind import admit_blindly
 from services.simulator.bench.report import Requests, requests_served, summary
 from services.simulator.bench.runner import Runner
+from services.simulator.bench.writer import Writer
 from shared.kube.client import HttpKube
+from shared.kube.port import Kube
+from shared.runtime.loop import run
 
 __all__ = ["cpu_seconds", "main"]
 
@@ -59,6 +64,9 @@ async def _served(system: Running) -> Requests | None:
 
 
 async def _bench(arguments: Namespace) -> int:
+    if arguments.blind_writer:
+        await _admit_beside_another(arguments)
+        return 0
     if arguments.blind:
         await _bench_blind(arguments)
         return 0
@@ -98,6 +106,28 @@ async def _bench_blind(arguments: Namespace) -> None:
         await simulator.stop()
 
 
+async def _admit_beside_another(arguments: Namespace) -> None:
+    """Another's runner loads the cluster: only admit. Return when told to stop."""
+    if arguments.kubeconfig is None:
+        raise CommandError("--blind-writer", "needs --kubeconfig: the cluster that another loads")
+    kube = HttpKube.from_kubeconfig(str(arguments.kubeconfig))
+    loop = asyncio.get_running_loop()
+    admitting = loop.create_task(admit_blindly(kube, _writer(kube)))
+    for signal_ in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signal_, admitting.cancel)
+    print("admits whatever waits; Ctrl-C ends it", file=sys.stderr)
+    try:
+        await admitting
+    except asyncio.CancelledError:
+        pass
+    finally:
+        await kube.close()
+
+
+def _writer(kube: Kube) -> Writer:
+    return Writer(kube=kube, now=lambda: datetime.now(UTC))
+
+
 async def _measure(
     kube: HttpKube,
     arguments: Namespace,
@@ -105,18 +135,16 @@ async def _measure(
     served_now: Callable[[], Awaitable[Requests | None]],
 ) -> None:
     try:
-        runner = Runner(
-            kube=kube,
-            load=load(arguments.load),
-            scale=arguments.scale,
-            now=lambda: datetime.now(UTC),
-            blind=arguments.blind,
-        )
+        writer = _writer(kube)
+        runner = Runner(kube=kube, load=load(arguments.load), scale=arguments.scale, writer=writer)
         await runner.prepare()
         await asyncio.sleep(SETTLE_SECONDS)
         before, served_before = cpu_now(), await served_now()
-        async with asyncio.timeout(TIMEOUT_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS), asyncio.TaskGroup() as group:
+            admitting = group.create_task(admit_blindly(kube, writer)) if arguments.blind else None
             await runner.run()
+            if admitting is not None:
+                admitting.cancel()
         served = await served_now()
         cpu = {name: seconds - before.get(name, 0.0) for name, seconds in cpu_now().items()}
     finally:
@@ -144,10 +172,15 @@ def main() -> int:
     parser.add_argument(
         "--blind",
         action="store_true",
-        help="the runner admits: what API server and it can do alone",
+        help="nothing of ours but the runner, which admits what it creates",
+    )
+    parser.add_argument(
+        "--blind-writer",
+        action="store_true",
+        help="load nothing: admit whatever waits in --kubeconfig's cluster, beside another's runner",
     )
     try:
-        return asyncio.run(_bench(parser.parse_args()))
+        return run(_bench(parser.parse_args()))
     except CommandError as error:
         print(f"bench: {error}", file=sys.stderr)
         return error.status

@@ -20,6 +20,7 @@ from services.quota.engine.facts import Preemption
 from services.quota.settings import QuotaSettings
 from services.simulator.bench.generator import NAMESPACE_NAME
 from services.simulator.bench.runner import Runner
+from services.simulator.bench.writer import Writer
 from services.simulator.judge import checks
 from services.simulator.judge.evidence import LOGS, Evidence, gather
 from services.watcher import app as watcher
@@ -228,7 +229,7 @@ async def test_killing_watcher_patcher_or_api_server_loses_nothing_and_admits_no
     stage: Stage,
 ) -> None:
     kube = stage.kube()
-    runner = Runner(kube=kube, load=LOAD, scale=1.0, now=now)
+    runner = Runner(kube=kube, load=LOAD, scale=1.0, writer=Writer(kube=kube, now=now))
     await runner.prepare()
     async with asyncio.timeout(END_SECONDS):
         disturbing = asyncio.create_task(disturb(stage, Random(5)))
