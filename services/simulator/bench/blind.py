@@ -1,0 +1,85 @@
+"""Admits every Workload object as soon as it is seen: what API server and runner alone allow.
+
+Beside the reference's runner it gives the time that no admission controller can be faster than (T0).
+That runner ends when the queues say that nobody holds quota, so they have to say so.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from random import Random
+from typing import Final
+
+from services.simulator.bench.writer import Writer, is_true
+from shared.contracts.kinds import CLUSTER_QUEUE, WORKLOAD, Object
+from shared.kube.port import Kube
+from shared.kube.reflector import Changed, Listed, Reflector, Unserved
+
+__all__ = ["admit_blindly"]
+
+WRITERS: Final = 32
+"""Writes under way at a time."""
+
+QUEUES_SECONDS: Final = 2.0
+"""Between two looks at whether the queues say what is so."""
+
+ACTIVE: Final = {
+    "type": "Active",
+    "status": "True",
+    "reason": "Ready",
+    "message": "By test runner",
+    "lastTransitionTime": "2000-01-01T00:00:00Z",
+}
+
+
+async def admit_blindly(kube: Kube, writer: Writer) -> None:
+    """Admit whatever waits, until it is cancelled."""
+    waiting: asyncio.Queue[Object] = asyncio.Queue()
+    unfinished: set[str] = set()
+
+    async def write() -> None:
+        while True:
+            await writer.admit(await waiting.get())
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(WRITERS):
+            group.create_task(write())
+        group.create_task(_keep_queues(kube, unfinished))
+        answered: set[str] = set()
+        async with aclosing(_seen(kube)) as workloads:
+            async for workload in workloads:
+                uid = workload["metadata"]["uid"]
+                if is_true(workload, "Finished"):
+                    unfinished.discard(uid)
+                elif uid not in answered and not is_true(workload, "QuotaReserved"):
+                    answered.add(uid)
+                    unfinished.add(uid)
+                    waiting.put_nowait(workload)
+
+
+async def _keep_queues(kube: Kube, unfinished: set[str]) -> None:
+    """Let all queues say whether anybody holds quota; which of them does not matter."""
+    while True:
+        await asyncio.sleep(QUEUES_SECONDS)
+        told = {"reservingWorkloads": min(1, len(unfinished)), "conditions": [ACTIVE]}
+        for queue in (await kube.list(CLUSTER_QUEUE)).items:
+            before = (queue.get("status") or {}).get("reservingWorkloads")
+            if before != told["reservingWorkloads"]:
+                name = queue["metadata"]["name"]
+                await kube.patch(CLUSTER_QUEUE, None, name, {"status": told}, subresource="status")
+
+
+async def _seen(kube: Kube) -> AsyncGenerator[Object, None]:
+    reflector = Reflector(kube=kube, kind=WORKLOAD, random=Random(0))
+    async with aclosing(reflector.run()) as reflections:
+        async for reflection in reflections:
+            match reflection:
+                case Listed():
+                    for item in reflection.items:
+                        yield item
+                case Changed():
+                    yield reflection.object
+                case Unserved():
+                    raise RuntimeError("this cluster has no Workload objects")
+                case _:
+                    pass

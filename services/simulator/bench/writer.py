@@ -1,0 +1,112 @@
+"""Writes the conditions of Workload objects, as one who admits or runs them does."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from shared.contracts.kinds import WORKLOAD, Object
+from shared.kube.port import ConflictError, Kube, NotFoundError, UnavailableError
+
+__all__ = ["RETRY_SECONDS", "Writer", "is_true"]
+
+RETRY_SECONDS: Final = 0.2
+"""After a server that did not answer."""
+
+
+def is_true(obj: Object, type_: str) -> bool:
+    """Whether an object's condition of that type is `True`."""
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    return any(c.get("type") == type_ and c.get("status") == "True" for c in conditions)
+
+
+class Writer:
+    """One status write for each change, repeated until it is taken or the object is gone."""
+
+    def __init__(self, *, kube: Kube, now: Callable[[], datetime]) -> None:
+        self._kube = kube
+        self._now = now
+        self.requests: Counter[tuple[str, str, str]] = Counter()
+        """Verb, resource, subresource."""
+
+    async def admit(self, workload: Object) -> None:
+        """Say that it is admitted, whatever its queue has."""
+        told = ("True", "Admitted", "By test runner")
+        await self.conditions(
+            workload, QuotaReserved=told, Admitted=told, admission=_admission(workload)
+        )
+
+    async def give_back(self, workload: Object) -> None:
+        """Say of an evicted workload that it has stopped."""
+        told = ("False", "Pending", "By test runner")
+        await self.conditions(workload, QuotaReserved=told, Admitted=told, admission=None)
+
+    async def finish(self, workload: Object) -> None:
+        """Say that it ran to its end."""
+        await self.conditions(workload, Finished=("True", "ByTest", "By test runner"))
+
+    async def conditions(self, workload: Object, **changes: Any) -> None:
+        """Write conditions (status, reason, message), and `admission` where it is named."""
+        metadata = workload["metadata"]
+        namespace, name = metadata["namespace"], metadata["name"]
+        while True:
+            patch = self._status_patch(workload, changes)
+            try:
+                await self._kube.patch(WORKLOAD, namespace, name, patch, subresource="status")
+            except NotFoundError:
+                return
+            except ConflictError:
+                self.requests["PATCH", WORKLOAD.plural, "status answered 409"] += 1
+                workload = await self._fresh(workload)
+                continue
+            except UnavailableError:
+                await asyncio.sleep(RETRY_SECONDS)
+                workload = await self._fresh(workload)
+                continue
+            self.requests["PATCH", WORKLOAD.plural, "status"] += 1
+            return
+
+    async def _fresh(self, workload: Object) -> Object:
+        metadata = workload["metadata"]
+        while True:
+            self.requests["GET", WORKLOAD.plural, ""] += 1
+            try:
+                return await self._kube.get(WORKLOAD, metadata["namespace"], metadata["name"])
+            except UnavailableError:
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def _status_patch(self, workload: Object, changes: dict[str, Any]) -> Object:
+        metadata = workload["metadata"]
+        at = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        told = dict(changes)
+        status: Object = {}
+        if "admission" in told:
+            status["admission"] = told.pop("admission")
+        conditions = (workload.get("status") or {}).get("conditions") or []
+        by_type = {condition["type"]: condition for condition in conditions}
+        for type_, (value, reason, message) in told.items():
+            by_type[type_] = {
+                "type": type_,
+                "status": value,
+                "reason": reason,
+                "message": message,
+                "lastTransitionTime": at,
+            }
+        status["conditions"] = list(by_type.values())
+        version = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+        return {"metadata": version, "status": status}
+
+
+def _admission(workload: Object) -> Object:
+    """All that it asks for, in the one flavor there is."""
+    spec = workload["spec"]
+    (pod_set,) = spec["podSets"]
+    resources = pod_set["template"]["spec"]["containers"][0]["resources"]
+    assignment = {
+        "name": pod_set["name"],
+        "count": pod_set["count"],
+        "flavors": {"cpu": "rf"},
+        "resourceUsage": {"cpu": resources["requests"]["cpu"]},
+    }
+    return {"clusterQueue": spec["queueName"], "podSetAssignments": [assignment]}
