@@ -3,12 +3,14 @@
 "use strict";
 
 const TOKEN = "sluicegate.token";
+const ONLY = "sluicegate.namespace";
 const SHOWN_MAX = 500;
 const AGAIN_FIRST_MS = 1000;
 const AGAIN_MAX_MS = 30000;
+const REFUSED = new Set([400, 401, 403]); // To ask again would not help.
 
 const byId = (id) => document.getElementById(id);
-const state = { queues: new Map(), workloads: new Map(), omitted: 0, fresh: new Set(), again: AGAIN_FIRST_MS };
+const state = { queues: new Map(), workloads: new Map(), omitted: 0, fresh: new Set(), asked: null, again: AGAIN_FIRST_MS };
 let connection = null;
 let drawing = 0;
 
@@ -43,14 +45,15 @@ async function follow() {
   const mine = connection = new AbortController();
   say("connecting", "connecting…");
   try {
-    const response = await fetch("/api/v1/events", { headers: headers(), signal: mine.signal });
-    if (response.status === 401 || response.status === 403) {
-      signIn(await problemOf(response));
+    const only = sessionStorage.getItem(ONLY);
+    const query = only ? `?namespace=${encodeURIComponent(only)}` : "";
+    const response = await fetch(`/api/v1/events${query}`, { headers: headers(), signal: mine.signal });
+    if (REFUSED.has(response.status)) {
+      signIn(sessionStorage.getItem(TOKEN) ? await problemOf(response) : "");
       return;
     }
     if (!response.ok) throw new Error(await problemOf(response));
-    byId("signin").hidden = true;
-    byId("sign").hidden = !sessionStorage.getItem(TOKEN);
+    signedIn(true);
     state.again = AGAIN_FIRST_MS;
     say("live", "live");
     await readEvents(response.body.getReader());
@@ -89,6 +92,7 @@ function take(block) {
   if (!data.length) return;
   const told = JSON.parse(data.join("\n"));
   if (name === "end") {
+    if (!REFUSED.has(told.code)) throw new Error(told.message);
     connection.abort();
     signIn(told.message);
     return;
@@ -107,6 +111,9 @@ function take(block) {
     (gone.what === "queue" ? state.queues : state.workloads).delete(key(gone));
   }
   draw();
+  if (byId("why").open && told.workloads.some((row) => key(row) === state.asked)) {
+    showWhy(state.workloads.get(state.asked), false);
+  }
 }
 
 function say(how, text) {
@@ -118,11 +125,20 @@ function say(how, text) {
 function signIn(why) {
   say("lost", "not signed in");
   byId("signin-why").textContent = why;
-  byId("signin").hidden = false;
+  byId("signin-why").hidden = !why;
+  signedIn(false);
   state.queues.clear();
   state.workloads.clear();
+  byId("why").close();
   draw();
   byId("token").focus();
+}
+
+function signedIn(yes) {
+  byId("signin").hidden = yes;
+  byId("sign").hidden = !yes || !sessionStorage.getItem(TOKEN);
+  byId("totals").hidden = !yes;
+  for (const section of document.querySelectorAll("[data-for='signed-in']")) section.hidden = !yes;
 }
 
 // --- drawing ---------------------------------------------------------------------------------------
@@ -143,17 +159,16 @@ function drawTotals() {
 }
 
 function drawQueues() {
-  const rows = [...state.queues.values()].sort((a, b) =>
-    a.kind.localeCompare(b.kind) || key(a).localeCompare(key(b)));
-  byId("queues").replaceChildren(...rows.map(card));
+  const rows = [...state.queues.values()].sort((a, b) => key(a).localeCompare(key(b)));
+  const locals = rows.filter((row) => row.namespace);
+  byId("queues").replaceChildren(...rows.filter((row) => !row.namespace).map(card));
+  byId("local-rows").replaceChildren(...locals.map(localQueue));
+  byId("local").hidden = locals.length === 0;
   byId("no-queues").hidden = rows.length > 0;
 }
 
 function card(row) {
-  const of = row.kind === "ClusterQueue"
-    ? ["ClusterQueue", row.cohort ? `cohort ${row.cohort}` : null]
-    : ["LocalQueue", `in ${row.namespace}`, row.clusterQueue ? `→ ${row.clusterQueue}` : null];
-  if (clusters() > 1) of.push(row.cluster);
+  const of = ["ClusterQueue", row.cohort ? `cohort ${row.cohort}` : null, clusters() > 1 ? row.cluster : null];
   const counts = element("dl", { class: "counts" });
   for (const [title, value] of [["pending", row.pending], ["reserving", row.reserving], ["admitted", row.admitted]]) {
     counts.append(element("div", {}, element("dt", {}, title), element("dd", {}, value ?? "–")));
@@ -163,9 +178,23 @@ function card(row) {
   for (const flavor of row.flavors) {
     for (const resource of flavor.resources) made.append(use(flavor, resource));
   }
-  if (row.active === false) made.append(element("p", { class: "idle" }, `${row.reason}: ${row.message}`));
+  if (row.active === false) made.append(idle(row));
   return made;
 }
+
+function localQueue(row) {
+  const where = clusters() > 1 ? `${row.cluster} / ${row.namespace}` : row.namespace;
+  const number = (value) => element("td", { class: "number" }, String(value ?? "–"));
+  const used = row.flavors.flatMap((flavor) => flavor.resources.filter((resource) => resource.reserved !== "0")
+    .map((resource) => `${resource.reserved} ${resource.name} in ${flavor.name}`));
+  return element("tr", { "data-queue": key(row) },
+    element("th", { scope: "row" }, row.name, element("span", { class: "sub" }, `in ${where}`)),
+    element("td", {}, row.clusterQueue || "–", row.active === false ? idle(row) : null),
+    number(row.pending), number(row.reserving), number(row.admitted),
+    element("td", {}, used.join(", ") || "–"));
+}
+
+const idle = (row) => element("p", { class: "idle" }, [row.reason, row.message].filter(Boolean).join(": "));
 
 function use(flavor, resource) {
   const text = resource.nominal === undefined ? resource.reserved : `${resource.reserved} of ${resource.nominal}`;
@@ -255,26 +284,30 @@ function age(from, to = Date.now()) {
 // --- why -------------------------------------------------------------------------------------------
 
 async function explain(row) {
-  byId("why-title").textContent = `${row.namespace}/${row.name}`;
+  state.asked = key(row);
+  byId("why-title").textContent = `${row.namespace}/${row.job ? row.job.name : row.name}`;
   byId("why-body").replaceChildren(element("p", {}, "asking…"));
   const dialog = byId("why");
   if (!dialog.open) dialog.showModal();
-  const path = `/api/v1/namespaces/${encodeURIComponent(row.namespace)}/workloads/${encodeURIComponent(row.name)}`;
-  const query = `cluster=${encodeURIComponent(row.cluster)}`;
-  if (await showWhy(`${path}/explain?${query}`)) await showWhy(`${path}/explain?${query}&forecast=true`);
+  if (await showWhy(row, false)) await showWhy(row, true);
 }
 
-async function showWhy(url) {
+// The answer is shown if by then nobody asks for another.
+async function showWhy(row, forecast) {
   const body = byId("why-body");
+  const path = `/api/v1/namespaces/${encodeURIComponent(row.namespace)}/workloads/${encodeURIComponent(row.name)}/explain`;
+  const query = `?cluster=${encodeURIComponent(row.cluster)}${forecast ? "&forecast=true" : ""}`;
+  let shown;
   try {
-    const response = await fetch(url, { headers: headers() });
+    const response = await fetch(path + query, { headers: headers() });
     if (!response.ok) throw new Error(await problemOf(response));
-    body.replaceChildren(...(await response.json()).items.map(told));
-    return true;
+    shown = (await response.json()).items.map(told);
   } catch (error) {
-    body.replaceChildren(element("p", { class: "idle" }, error.message));
-    return false;
+    shown = [element("p", { class: "idle" }, error.message)];
   }
+  if (state.asked !== key(row)) return false;
+  body.replaceChildren(...shown);
+  return true;
 }
 
 function told(item) {
@@ -317,8 +350,8 @@ function ahead(item) {
 }
 
 function held(shortage) {
-  const parts = (shortage.holders || []).map((holder) => `${holder.name} ${holder.amount}`);
-  if (shortage.holders_elsewhere) parts.push(`${shortage.holders_elsewhere} of other namespaces ${shortage.held_elsewhere}`);
+  const parts = (shortage.holders || []).map((holder) => `${holder.name} (${holder.amount})`);
+  if (shortage.holders_elsewhere) parts.push(`${shortage.holders_elsewhere} of other namespaces (${shortage.held_elsewhere})`);
   return parts.join(", ") || "nobody";
 }
 
@@ -339,11 +372,13 @@ for (const id of ["search", "namespace", "status"]) byId(id).addEventListener("i
 byId("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
   sessionStorage.setItem(TOKEN, byId("token").value.trim());
+  sessionStorage.setItem(ONLY, byId("only").value.trim());
   byId("token").value = "";
   follow();
 });
 byId("sign").addEventListener("click", () => {
   sessionStorage.removeItem(TOKEN);
+  byId("only").value = sessionStorage.getItem(ONLY) || "";
   if (connection) connection.abort();
   byId("sign").hidden = true;
   signIn("");
