@@ -4,12 +4,14 @@ The order is Kueue's (`research/kueue.md` 3.5): RuntimeClass overhead, LimitRang
 missing requests, then the sum that Kubernetes itself makes, and last what quota counts of it
 (`counting`). Amounts are billionths until they are printed, so nothing is rounded twice.
 
-Unlike there, pods of a RuntimeClass that does not exist wait with that reason: the API server would
-refuse every one of them, and the quota of the admission would be held for nothing.
+Unlike there, pods of a RuntimeClass that does not exist, or past the ratio of limit to request that a
+LimitRange allows, wait with that reason: the API server would refuse every one of them, and the quota of
+the admission would be held for nothing.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final
 
 import orjson
@@ -25,7 +27,7 @@ from services.classifier.pod_specs import (
     template_spec,
 )
 from shared.contracts.kinds import Object
-from shared.contracts.quantities import QuantityError, amount, format_quantity, parse_quantity
+from shared.contracts.quantities import NANO, QuantityError, amount, format_quantity, parse_quantity
 from shared.contracts.workloads import PodSet
 
 __all__ = ["RequestsError", "pod_sets_asked"]
@@ -33,6 +35,9 @@ __all__ = ["RequestsError", "pod_sets_asked"]
 ABOVE_LIMITS: Final = "requests must not exceed its limits"
 ABOVE_MAX: Final = "requests must not be above the limitRange max"
 BELOW_MIN: Final = "requests must not be below the limitRange min"
+ABOVE_RATIO: Final = (
+    "limits must not exceed requests by more than the limitRange maxLimitRequestRatio"
+)
 RESERVED_KEY: Final = "the key is reserved for internal kueue use"
 
 _POD_LEVEL: Final = ("cpu", "memory", "hugepages-")
@@ -55,12 +60,16 @@ class _Range:
     default_request: Amounts = field(default_factory=dict)
     least: Amounts = field(default_factory=dict)
     most: Amounts = field(default_factory=dict)
+    ratio: Amounts = field(default_factory=dict)
+    """How many times its request a limit may be."""
 
     def add(self, item: Object) -> None:
         for resource, value in _amounts(item.get("max")).items():
             self.most[resource] = min(value, self.most.get(resource, value))
         for resource, value in _amounts(item.get("min")).items():
             self.least[resource] = max(value, self.least.get(resource, value))
+        for resource, value in _amounts(item.get("maxLimitRequestRatio")).items():
+            self.ratio[resource] = min(value, self.ratio.get(resource, value))
         self.default = {**_amounts(item.get("default")), **self.default}
         self.default_request = {**_amounts(item.get("defaultRequest")), **self.default_request}
 
@@ -119,7 +128,7 @@ def pod_sets_asked(
             spec, path = template_spec(pod_set, f"spec.podSets[{index}]")
             pod = _read(spec, path, runtime_class)
             _adjust(pod, ranges)
-            requests = _total(pod)
+            requests = _total(pod, attrgetter("requests"))
             problems += _unasked(pod)
             broken.look(pod, requests, ranges)
             where = placement(spec, path)
@@ -202,25 +211,25 @@ def _adjust(pod: _Pod, ranges: dict[str, _Range]) -> None:
         container.requests = {**container.limits, **container.requests}
 
 
-def _total(pod: _Pod) -> Amounts:
+def _total(pod: _Pod, part: Callable[[_Container], Amounts]) -> Amounts:
     """What one pod needs: all containers and sidecars, or the greediest moment of its start."""
     total: Amounts = {}
     for container in pod.containers:
-        _add(total, container.requests)
+        _add(total, part(container))
     sidecars: Amounts = {}
     starting: Amounts = {}
     for container in pod.init_containers:
         if container.sidecar:
-            _add(total, container.requests)
-            _add(sidecars, container.requests)
+            _add(total, part(container))
+            _add(sidecars, part(container))
             moment = sidecars
         else:
             moment = dict(sidecars)
-            _add(moment, container.requests)
+            _add(moment, part(container))
         _raise(starting, moment)
     _raise(total, starting)
     if pod.level is not None:
-        for resource, value in pod.level.requests.items():
+        for resource, value in part(pod.level).items():
             if resource.startswith(_POD_LEVEL):
                 total[resource] = value
     _add(total, pod.overhead)
@@ -287,12 +296,23 @@ class _Broken:
                     most[resource] = max(most[resource], value)
                     least[resource] = min(least[resource], value)
                 self._within(range_, container.path, most, least)
+                self._proportioned(range_, container.path, container.requests, container.limits)
         if (range_ := ranges.get("Pod")) is not None:
             self._within(range_, pod.path, total, total)
+            self._proportioned(range_, pod.path, total, _total(pod, attrgetter("limits")))
 
     def _within(self, range_: _Range, path: str, most: Amounts, least: Amounts) -> None:
         self.ranges += _told(path, _greater(most, range_.most), ABOVE_MAX)
         self.ranges += _told(path, _greater(range_.least, least), BELOW_MIN)
+
+    def _proportioned(self, range_: _Range, path: str, requests: Amounts, limits: Amounts) -> None:
+        """Who names no request or no limit breaks the ratio as well."""
+        broken = [
+            resource
+            for resource, ratio in sorted(range_.ratio.items())
+            if not 0 < limits.get(resource, 0) * NANO <= requests.get(resource, 0) * ratio
+        ]
+        self.ranges += _told(path, broken, ABOVE_RATIO)
 
     def told(self) -> list[str]:
         """What is broken: limits, and only where those are kept, ranges."""

@@ -1,7 +1,7 @@
 """The integrations that are in force: those that ship, and those that a cluster's objects bring."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Final
 
@@ -23,8 +23,10 @@ __all__ = [
     "queue_of",
 ]
 
-_OWNERS: Final = frozenset({"PipelineRun", "TaskRun", "Job", "Workload", "CustomRun"})
-"""What waits itself, or belongs to what waits, by kind: of any group."""
+_OWNERS: Final = frozenset(
+    {("tekton.dev", "TaskRun"), ("tekton.dev", "CustomRun"), ("kueue.x-k8s.io", "Workload")}
+)
+"""What belongs to something that waits, beside the kinds that wait themselves: group and kind."""
 
 
 def documents() -> Iterator[tuple[str, str]]:
@@ -61,8 +63,11 @@ class Integrations:
 
     def __init__(self, shipped: tuple[Integration, ...] = INTEGRATIONS) -> None:
         self._shipped = shipped
+        self._read: dict[str, Standing] = {}
+        """What each object says by itself, by its name."""
+
         self._standings: dict[str, Standing] = {}
-        """By the name of the object, in the order in which they were first seen."""
+        """What came of it beside the others."""
 
         self._by_resource: dict[tuple[str, str], Integration] = {}
         self._by_kind: dict[tuple[str, str], Integration] = {}
@@ -81,7 +86,7 @@ class Integrations:
         return tuple(integration.kind for integration in found if integration is not None)
 
     def standings(self) -> tuple[Standing, ...]:
-        """What came of each Integration object, in the order in which they were first seen."""
+        """What came of each Integration object."""
         return tuple(self._standings.values())
 
     def find(
@@ -101,9 +106,9 @@ class Integrations:
         return any(owner.get("controller") and self._waits(owner) for owner in owners)
 
     def _waits(self, owner: Object) -> bool:
-        kind = owner.get("kind")
         group = str(owner.get("apiVersion") or "").rpartition("/")[0]
-        return kind in _OWNERS or (group, kind) in self._by_kind
+        named = (group, str(owner.get("kind")))
+        return named in _OWNERS or named in self._by_kind
 
     def take(self, observed: Observed) -> Standing | None:
         """Take in what was observed; None if it is no Integration object, or one that is gone.
@@ -114,6 +119,7 @@ class Integrations:
         if (observed.group, observed.plural) != (kinds.INTEGRATION.group, kinds.INTEGRATION.plural):
             return None
         if observed.deleted or observed.object is None:
+            self._read.pop(observed.name, None)
             self._standings.pop(observed.name, None)
             self._index()
             return None
@@ -122,37 +128,44 @@ class Integrations:
     def learn(self, obj: Object) -> Standing:
         """Take in an Integration object."""
         name = obj["metadata"]["name"]
-        known = self._standings.get(name)
+        known = self._read.get(name)
         if known is not None and known.obj.get("spec") == obj.get("spec"):
-            standing = Standing(obj=obj, problem=known.problem, in_force=known.in_force)
+            self._read[name] = replace(known, obj=obj)
         else:
-            standing = self._judged(obj, None if known is None else known.in_force)
-        self._standings[name] = standing
+            self._read[name] = _read(obj, None if known is None else known.in_force)
         self._index()
-        return standing
-
-    def _judged(self, obj: Object, before: Integration | None) -> Standing:
-        try:
-            integration = Integration.load(obj)
-        except IntegrationError as error:
-            return Standing(obj=obj, problem=str(error), in_force=before or _accepted(obj))
-        for other in self._standings.values():
-            if (
-                other.in_force is not None
-                and _resource(other.in_force) == _resource(integration)
-                and other.in_force.name != integration.name
-            ):
-                problem = f"Integration {other.in_force.name} speaks for that kind already"
-                return Standing(obj=obj, problem=problem, in_force=None)
-        return Standing(obj=obj, problem=None, in_force=integration)
+        return self._standings[name]
 
     def _index(self) -> None:
+        """Of several that speak for one kind the oldest is heard, whoever looks and whenever."""
         found = {_resource(i): i for i in self._shipped}
-        for standing in self._standings.values():
-            if standing.in_force is not None:
-                found[_resource(standing.in_force)] = standing.in_force
+        speaks: dict[tuple[str, str], str] = {}
+        for name, read in sorted(self._read.items(), key=_age):
+            standing = read
+            if read.in_force is not None:
+                resource = _resource(read.in_force)
+                other = speaks.setdefault(resource, name)
+                if other == name:
+                    found[resource] = read.in_force
+                else:
+                    problem = f"Integration {other} speaks for that kind already"
+                    standing = Standing(obj=read.obj, problem=problem, in_force=None)
+            self._standings[name] = standing
         self._by_resource = found
         self._by_kind = {(i.kind.group, i.kind.kind): i for i in found.values()}
+
+
+def _age(named: tuple[str, Standing]) -> tuple[str, str]:
+    name, read = named
+    return str(read.obj["metadata"].get("creationTimestamp") or ""), name
+
+
+def _read(obj: Object, before: Integration | None) -> Standing:
+    """What comes of a document by itself."""
+    try:
+        return Standing(obj=obj, problem=None, in_force=Integration.load(obj))
+    except IntegrationError as error:
+        return Standing(obj=obj, problem=str(error), in_force=before or _accepted(obj))
 
 
 def _resource(integration: Integration) -> tuple[str, str]:

@@ -128,6 +128,32 @@ async def test_a_document_that_goes_bad_leaves_the_good_one_in_force_and_says_wh
 
 
 @story()
+async def test_a_second_document_for_a_kind_is_told_and_speaks_once_the_first_is_gone(
+    stage: Stage,
+) -> None:
+    await set_up(stage, integration())
+    second = integration(podSets=[{"template": "spec.template", "count": "1"}])
+    second["metadata"]["name"] = "a-second"
+    await stage.kube.create(INTEGRATIONS, second)
+    await stage.settle()
+    said = active(await stage.kube.get(INTEGRATIONS, None, "a-second"))
+    assert said["message"] == "Integration gadgets.example.com speaks for that kind already"
+    for service in ("watcher", "classifier", "patcher"):
+        stage.town.world.crash(f"{service}-1", down_seconds=3.0)
+    await stage.settle(20)
+    assert active(await stage.kube.get(INTEGRATIONS, None, "a-second")) == said
+
+    await stage.kube.delete(INTEGRATIONS, None, "gadgets.example.com")
+    await stage.settle()
+    said = active(await stage.kube.get(INTEGRATIONS, None, "a-second"))
+    assert said["status"] == "True"
+    first = await stage.kube.create(GADGET, gadget("first", replicas=9))
+    await stage.until_admitted(first)
+    [assigned] = (await stage.workload(first))["status"]["admission"]["podSetAssignments"]
+    assert assigned["count"] == 1
+
+
+@story()
 async def test_a_changed_document_is_obeyed_without_a_restart(stage: Stage) -> None:
     await set_up(stage, integration())
     first = await stage.kube.create(GADGET, gadget("first"))

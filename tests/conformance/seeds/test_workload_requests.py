@@ -177,6 +177,11 @@ RANGES: dict[str, tuple[Object, Object, str]] = {
         {"cpu": "1"},
         "requests must not be below the limitRange min",
     ),
+    "past the ratio by a default": (
+        {"maxLimitRequestRatio": {"cpu": "2"}, "default": {"cpu": "4"}},
+        {"cpu": "1"},
+        "limits must not exceed requests by more than the limitRange maxLimitRequestRatio",
+    ),
     "below the minimum by a default": (
         {"min": {"cpu": "2"}, "defaultRequest": {"cpu": "500m"}, "default": {"cpu": "4"}},
         {},

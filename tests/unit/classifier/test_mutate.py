@@ -407,10 +407,13 @@ def test_the_class_for_everybody_is_for_those_who_name_none() -> None:
     assert mutate(plain, rules(), place=place).patch == ()
 
 
-@pytest.mark.parametrize("kind", ["PipelineRun", "TaskRun", "Job"])
+OWNERS = (("tekton.dev/v1", "PipelineRun"), ("tekton.dev/v1", "TaskRun"), ("batch/v1", "Job"))
+
+
+@pytest.mark.parametrize(("version", "kind"), OWNERS)
 @pytest.mark.parametrize("build", [run, job])
-def test_what_a_waiting_object_owns_is_left_alone(build: Any, kind: str) -> None:
-    owner = {"apiVersion": "x/v1", "kind": kind, "name": "o", "uid": "u", "controller": True}
+def test_what_a_waiting_object_owns_is_left_alone(build: Any, version: str, kind: str) -> None:
+    owner = {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": True}
     nested = build(labels={names.QUEUE: "q"}, ownerReferences=[owner])
 
     assert mutate(nested, rules()).patch == ()

@@ -70,7 +70,8 @@ def test_a_job_without_one_is_left_alone(projector: Projector) -> None:
 
 
 def test_what_another_job_controls_is_left_alone(projector: Projector) -> None:
-    owned = job(metadata={"ownerReferences": [{"kind": "PipelineRun", "controller": True}]})
+    owner = {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "controller": True}
+    owned = job(metadata={"ownerReferences": [owner]})
     assert states(projector, seen(kinds.JOB, owned)) == []
 
 

@@ -135,6 +135,52 @@ CASES = {
         asks="1",
         problem="below the limitRange min",
     ),
+    "a limit may be as many times its request as the range allows": Case(
+        spec={"containers": [container("500m", limit="1")]},
+        ranges=[limit_range(maxLimitRequestRatio={"cpu": "2"})],
+        asks="500m",
+    ),
+    "a limit of more times its request is told": Case(
+        spec={"containers": [container("500m", limit="1001m")]},
+        ranges=[limit_range(maxLimitRequestRatio={"cpu": "2"})],
+        asks="500m",
+        problem=r"containers\[0\].*by more than the limitRange maxLimitRequestRatio",
+    ),
+    "no limit is no ratio": Case(
+        spec={"containers": [container("500m")]},
+        ranges=[limit_range(maxLimitRequestRatio={"cpu": "2"})],
+        asks="500m",
+        problem="maxLimitRequestRatio",
+    ),
+    "the tightest of several ratios counts, of init containers too": Case(
+        spec={"initContainers": [container("1", limit="2")]},
+        ranges=[limit_range(maxLimitRequestRatio={"cpu": n}) for n in ("3", "1500m", "2")],
+        asks="1",
+        problem=r"initContainers\[0\].*maxLimitRequestRatio",
+    ),
+    "the ratio of a pod is that of its sums": Case(
+        spec={"containers": [container("1", limit="1"), container("1", limit="4")]},
+        ranges=[limit_range("Pod", maxLimitRequestRatio={"cpu": "2"})],
+        asks="2",
+        problem=r"template\.spec: Invalid value.*maxLimitRequestRatio",
+    ),
+    "a container may break what its pod keeps": Case(
+        spec={"containers": [container("2", limit="2"), container("1", limit="4")]},
+        ranges=[limit_range("Pod", maxLimitRequestRatio={"cpu": "2"})],
+        asks="3",
+    ),
+    "less than the range demands of a container is told": Case(
+        spec={"containers": [container("3")], "initContainers": [container("1")]},
+        ranges=[limit_range(min={"cpu": "2"})],
+        asks="3",
+        problem=r"initContainers\[0\].*below the limitRange min",
+    ),
+    "more than the range allows of the pod is told": Case(
+        spec={"containers": [container("1"), container("2")]},
+        ranges=[limit_range("Pod", max={"cpu": "2"}), limit_range(max={"cpu": "2"})],
+        asks="3",
+        problem=r"template\.spec: Invalid value.*above the limitRange max",
+    ),
     "pods is not for users": Case(
         spec={"containers": [{"name": "c", "resources": {"requests": {"pods": "1"}}}]},
         asks=None,

@@ -26,7 +26,8 @@ def sluice(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     return run
 
 
-OWNED = {"ownerReferences": [{"kind": "Job", "name": "x", "controller": True}]}
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "x", "controller": True}
+OWNED = {"ownerReferences": [OWNER]}
 CHECKS = {
     "one that is read": (DOCUMENT, gadget(), Exit.OK, "pod set main     2 x (cpu=1)"),
     "one that is held": (DOCUMENT, gadget(suspend=True), Exit.OK, "held             yes"),

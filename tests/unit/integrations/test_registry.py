@@ -96,14 +96,37 @@ def count_of_jobs(integrations: Integrations) -> object:
     return found.document.spec.pod_sets[0].count
 
 
-def test_of_two_documents_for_a_kind_the_first_speaks_and_the_second_is_told() -> None:
+OTHER = document(podSets=[{"template": "spec.template", "count": "7"}])
+OLDER = seen(GOOD, creationTimestamp="2026-01-01T00:00:00Z")
+LATER = seen(OTHER, name="another", creationTimestamp="2026-01-01T00:00:01Z")
+
+
+@pytest.mark.parametrize("order", [(OLDER, LATER), (LATER, OLDER)], ids=["in order", "restarted"])
+def test_of_two_documents_for_a_kind_the_older_speaks_and_the_later_is_told(
+    order: tuple[Observed, Observed],
+) -> None:
     integrations = Integrations()
-    integrations.take(seen(GOOD))
-    other = document(podSets=[{"template": "spec.template", "count": "7"}])
-    standing = integrations.take(seen(other, name="another"))
-    assert standing is not None
-    assert standing.problem == "Integration gadgets.example.com speaks for that kind already"
+    for observed in order:
+        integrations.take(observed)
+    told = {
+        standing.obj["metadata"]["name"]: standing.problem for standing in integrations.standings()
+    }
+    assert told == {
+        "gadgets.example.com": None,
+        "another": "Integration gadgets.example.com speaks for that kind already",
+    }
     assert count_of(integrations) == "spec.replicas"
+
+
+def test_once_the_older_is_gone_or_speaks_of_something_else_the_later_speaks() -> None:
+    kind = {"group": "example.com", "version": "v1", "kind": "Widget", "plural": "widgets"}
+    moved = seen(document(kind=kind), creationTimestamp="2026-01-01T00:00:00Z")
+    for end in (OLDER.model_copy(update={"deleted": True}), moved):
+        integrations = Integrations()
+        for observed in (OLDER, LATER, end):
+            integrations.take(observed)
+        assert count_of(integrations) == "7"
+        assert all(standing.problem is None for standing in integrations.standings())
 
 
 def test_what_is_no_integration_is_none() -> None:
@@ -112,8 +135,13 @@ def test_what_is_no_integration_is_none() -> None:
 
 
 OWNERS = {
-    "a run": ({"kind": "PipelineRun"}, True),
-    "a task of a run": ({"kind": "TaskRun"}, True),
+    "a run": ({"apiVersion": "tekton.dev/v1", "kind": "PipelineRun"}, True),
+    "a task of a run": ({"apiVersion": "tekton.dev/v1beta1", "kind": "TaskRun"}, True),
+    "a job": ({"apiVersion": "batch/v1", "kind": "Job"}, True),
+    "a job of somebody else's, of which nothing is known": (
+        {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"},
+        False,
+    ),
     "a job set": ({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}, True),
     "a kind of an Integration": ({"apiVersion": "example.com/v1", "kind": "Gadget"}, True),
     "one of that name in another group": ({"apiVersion": "b.com/v1", "kind": "Gadget"}, False),
