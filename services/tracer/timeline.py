@@ -288,7 +288,8 @@ class _Story:
         )
         made = self._processing("patcher", DISPATCH, subject=subject, links=(context,))
         self._mark(fact.stored, made)
-        self._mark(max(fact.stored, self._life.created_at), self._observed())
+        if self._life.created_at > fact.stored:  # It is told in whole seconds: mostly it is before.
+            self._mark(self._life.created_at, self._observed())
 
     # --- activities --------------------------------------------------------------------------------
 

@@ -1,88 +1,242 @@
-"""One trace per workload, over the real processes: what an OTLP receiver gets of a small demo."""
+"""One trace per workload, over the real processes: what an OTLP receiver gets of `sluice dev`."""
 
+import asyncio
+import json
 import os
-import subprocess
+import signal
 import sys
-import threading
-from collections import defaultdict
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from typing_extensions import override
 
-RUNS: Final = 12
+from shared.contracts import kinds
+from shared.contracts.kinds import Kind as ObjectKind
+from shared.contracts.kinds import Object
+from shared.contracts.names import TRACEPARENT_ANNOTATION
+from shared.kube.client import HttpKube
+from shared.kube.config import from_kubeconfig
+from shared.telemetry.spans import Context, Kind, Span, coverage, leaves
+from shared.telemetry.tracing import parse_traceparent
+from tests.e2e.otlp_receiver import Receiver, receiver
+from tests.e2e.semantic_conventions import broken
+from tests.e2e.test_dev import read_until, state_of
+
 SECONDS_MAX: Final = 110
+NAMESPACE: Final = "team-tenant"
+ELSEWHERE: Final = "pipelines-queue"
+"""The LocalQueue whose runs go to the spoke."""
+
+NARROW: Final = "narrow"
+"""A LocalQueue of one run at a time."""
+
+HERE: Final = ("first", "second", "third")
+RUN_SECONDS: Final = 3
+COVERED: Final = 0.95
+ADMISSION: Final = "sluice.admission.{cluster}.{namespace}.{name}"
+DISPATCH: Final = "sluice.dispatch.{spoke}.{namespace}.{name}"
+TEKTON: Final = "tekton.dev/pipelinerunSpanContext"
+AUTHOR: Final = Context(trace_id=0x0AF7651916CD43DD8448EB211C80319C, span_id=0xB7AD6B7169203331)
+"""Whoever creates the third run is in a trace of his own."""
 
 
-class Receiver(ThreadingHTTPServer):
-    """Keeps every span that is exported to it."""
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """A run as it was created, and the trace that the collector got of it."""
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.bodies: list[bytes] = []
+    created: Object
+    spans: list[Span]
 
-    def spans(self) -> dict[str, dict[str, tuple[str, str]]]:
-        """Trace id to span name to (service, parent span id)."""
-        traces: dict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
-        for body in self.bodies:
-            request = ExportTraceServiceRequest.FromString(body)
-            for of_resource in request.resource_spans:
-                attributes = {a.key: a.value.string_value for a in of_resource.resource.attributes}
-                for scope in of_resource.scope_spans:
-                    for span in scope.spans:
-                        service = attributes["service.name"]
-                        parent = span.parent_span_id.hex()
-                        traces[span.trace_id.hex()][span.name] = (service, parent)
-        return traces
+    @property
+    def annotations(self) -> dict[str, str]:
+        return dict(self.created["metadata"]["annotations"])
 
-
-class Handler(BaseHTTPRequestHandler):
-    """An OTLP/HTTP receiver, as far as one page of protobuf goes."""
-
-    def do_POST(self) -> None:
-        assert isinstance(self.server, Receiver)
-        self.server.bodies.append(self.rfile.read(int(self.headers["content-length"])))
-        self.send_response(200)
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    @override
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
-
-
-@pytest.mark.timeout(SECONDS_MAX + 60)
-def test_a_workload_is_one_trace_from_its_submission_to_its_end(tmp_path: Path) -> None:
-    receiver = Receiver()
-    thread = threading.Thread(target=receiver.serve_forever)
-    thread.start()
-    try:
-        command = [sys.executable, "-m", "services.ctl.main", "demo", "--speed", "120"]
-        subprocess.run(
-            [*command, "--runs", str(RUNS), "--jobs", "0"],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.server_address[1]}",
-            },
-            timeout=SECONDS_MAX,
-            check=False,  # Whether queues formed is not what is asked here.
-            capture_output=True,
+    @property
+    def root(self) -> Span:
+        """The workload's own span."""
+        ids = parse_traceparent(self.annotations[TRACEPARENT_ANNOTATION])
+        assert ids is not None
+        return next(
+            span for span in self.spans if span.context == Context(trace_id=ids[0], span_id=ids[1])
         )
-    finally:
-        receiver.shutdown()
-        thread.join()
-        receiver.server_close()
-    complete = [
-        spans
-        for spans in receiver.spans().values()
-        if {"workload PipelineRun", "wait for quota", "release", "run"} <= spans.keys()
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{span.start:%M:%S.%f} {span.end:%M:%S.%f} {span.service:12} {span.name}"
+            for span in sorted(self.spans, key=lambda span: span.start)
+        )
+
+
+def run(name: str, queue: str, *, annotations: dict[str, str], **spec: Any) -> Object:
+    duration = {"simulator.sluicegate.dev/duration": f"{RUN_SECONDS}s"}
+    labels = {"kueue.x-k8s.io/queue-name": queue, "tekton.dev/pipeline": "build"}
+    metadata = {"labels": labels, "annotations": duration | annotations}
+    named = {"name": name, "namespace": NAMESPACE, **metadata}
+    return an(kinds.PIPELINE_RUN, named, {"pipelineRef": {"name": "build"}, **spec})
+
+
+def an(kind: ObjectKind, metadata: Object, spec: Object) -> Object:
+    return {
+        "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec
+    }  # fmt: skip
+
+
+def runs() -> list[Object]:
+    """Three for one place, of which the third continues a trace, and one for the spoke."""
+    theirs = f"00-{AUTHOR.trace_id:032x}-{AUTHOR.span_id:016x}-01"
+    return [
+        run("first", NARROW, annotations={}),
+        run("second", NARROW, annotations={}),
+        run("third", NARROW, annotations={TEKTON: json.dumps({"traceparent": theirs})}),
+        run("away", ELSEWHERE, annotations={}, managedBy="kueue.x-k8s.io/multikueue"),
     ]
-    assert len(complete) == RUNS
-    for spans in complete:
-        assert {service for service, _ in spans.values()} >= {"classifier", "quota", "patcher"}
-        roots = [name for name, (_, parent) in spans.items() if not parent]
-        assert roots == ["workload PipelineRun"]
+
+
+def one_place() -> list[tuple[ObjectKind, Object]]:
+    quota = [{"name": "tekton.dev/pipelineruns", "nominalQuota": 1}]
+    flavors = [{"name": "anywhere", "resources": quota}]
+    groups = [{"coveredResources": ["tekton.dev/pipelineruns"], "flavors": flavors}]
+    queue = {"namespaceSelector": {}, "resourceGroups": groups}
+    here = {"name": NARROW, "namespace": NAMESPACE}
+    return [
+        (kinds.CLUSTER_QUEUE, an(kinds.CLUSTER_QUEUE, {"name": NARROW}, queue)),
+        (kinds.LOCAL_QUEUE, an(kinds.LOCAL_QUEUE, here, {"clusterQueue": NARROW})),
+    ]
+
+
+@asynccontextmanager
+async def dev(tmp_path: Path, collector: Receiver) -> AsyncIterator[HttpKube]:
+    rules = tmp_path / "rules"
+    rules.mkdir()
+    (rules / "config.yaml").write_text(f"queueName: {ELSEWHERE}\n")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "services.ctl.main", "dev", "--quiet", "--rules", str(rules)),
+        *("--spokes", "1", "--speed", "1"),
+        cwd=tmp_path,
+        env={**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        await read_until(process, "ready; Ctrl-C stops everything")
+        kube = HttpKube(from_kubeconfig(state_of(tmp_path)["kubeconfig"]))
+        try:
+            yield kube
+        finally:
+            await kube.close()
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(60):
+        while not await holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+
+
+async def story(kube: HttpKube, tmp_path: Path, collector: Receiver) -> dict[str, Told]:
+    """Runs that wait while quota is killed, and one that goes to the spoke."""
+    for kind, obj in one_place():
+        await kube.create(kind, obj)
+    created = [await kube.create(kinds.PIPELINE_RUN, one) for one in runs()]
+    await asyncio.sleep(RUN_SECONDS / 2)
+    os.kill(state_of(tmp_path)["children"]["quota"], signal.SIGKILL)
+
+    async def all_done() -> bool:
+        now = (await kube.list(kinds.PIPELINE_RUN, namespace=NAMESPACE)).items
+        return all((one.get("status") or {}).get("completionTime") for one in now)
+
+    await eventually(all_done)
+
+    async def all_told() -> bool:
+        jobs = {span.attributes.get("sluicegate.job") for span in collector.spans()}
+        return jobs >= {one["metadata"]["name"] for one in created}
+
+    await eventually(all_told)
+    told = {}
+    for one in created:
+        ids = parse_traceparent(one["metadata"]["annotations"][TRACEPARENT_ANNOTATION])
+        assert ids is not None
+        spans = [span for span in collector.spans() if span.context.trace_id == ids[0]]
+        told[one["metadata"]["name"]] = Told(created=one, spans=spans)
+    return told
+
+
+@pytest.mark.timeout(SECONDS_MAX)
+async def test_a_workload_is_one_trace_from_its_submission_to_its_end(tmp_path: Path) -> None:
+    with receiver() as collector:
+        async with dev(tmp_path, collector) as kube:
+            told = await story(kube, tmp_path, collector)
+        batches = [span for span in collector.spans() if span.name == f"publish {ADMISSION}"]
+        assert collector.paths == {"/v1/traces"}
+        assert {complaint for span in collector.spans() for complaint in broken(span)} == set()
+    for name, one in told.items():
+        check_whole(one, name)
+        check_batches(one, batches)
+    check_joined(told)
+    check_waited(max((told[name] for name in HERE), key=lambda one: one.root.end))
+    check_away(told["away"])
+
+
+def check_whole(told: Told, name: str) -> None:
+    """From the webhook to the end, over the death of quota: one tree without a gap."""
+    known = {span.context for span in told.spans}
+    assert [span for span in told.spans if span.parent not in known] == [told.root], str(told)
+    assert told.root.name == "RUN build"
+    assert told.root.attributes["cicd.pipeline.result"] == "success"
+    assert told.root.attributes["sluicegate.job"] == name
+    covered = coverage(told.spans, told.root.start, told.root.end)
+    assert covered >= COVERED, f"{name}: {covered:.1%}\n{told}"
+    services = {span.service for span in told.spans}
+    assert services >= {"classifier", "quota", "patcher", "cluster", "sluicegate"}, str(told)
+    assert "POST /mutate" in {span.name for span in told.spans}, str(told)
+
+
+def check_batches(told: Told, batches: list[Span]) -> None:
+    """Decisions that were published together are linked with the step that published them."""
+    created = [span for span in told.spans if span.name == f"create {ADMISSION}"]
+    assert created, str(told)
+    for decision in created:
+        (batch,) = [batch for batch in batches if decision.context in batch.links]
+        assert batch.context in decision.links
+        assert batch.attributes["messaging.batch.message_count"] >= len(batch.links)  # type: ignore[operator]
+    processed = [span for span in told.spans if span.name == f"process {ADMISSION}"]
+    assert {link for span in processed for link in span.links} <= {span.context for span in created}
+
+
+def check_joined(told: dict[str, Told]) -> None:
+    """Tekton is told of the trace, or has told of it."""
+    first, third = told["first"], told["third"]
+    ours = first.annotations[TRACEPARENT_ANNOTATION]
+    assert json.loads(first.annotations[TEKTON]) == {"traceparent": ours}
+    assert first.root.parent is None
+    assert third.root.parent == AUTHOR
+    assert {span.context.trace_id for span in third.spans} == {AUTHOR.trace_id}
+
+
+def check_waited(told: Told) -> None:
+    """Who came last waited twice as long as the others ran, for the one place that there is."""
+    waits = [span for span in leaves(told.spans) if "sluicegate.wait.reason" in span.attributes]
+    waited = sum(
+        (span.end - span.start).total_seconds()
+        for span in waits
+        if span.attributes["sluicegate.wait.reason"] == "WaitingForQuota"
+    )
+    assert waited >= 2 * RUN_SECONDS - 1, str(told)
+    assert all(span.name == f"wait {span.attributes['sluicegate.wait.reason']}" for span in waits)
+
+
+def check_away(told: Told) -> None:
+    """It ran on the spoke, as a part of the same trace."""
+    (copy,) = [s for s in told.spans if s.name == "RUN build" and s.parent == told.root.context]
+    assert copy.attributes["k8s.cluster.name"] == "spoke-1"
+    there = {span.name: span for span in told.spans if span.parent == copy.context}
+    assert there.keys() >= {f"create {DISPATCH}", f"process {DISPATCH}", "run"}, str(told)
+    assert there[f"create {DISPATCH}"].kind is Kind.PRODUCER
+    at_home = {span.name for span in told.spans} - there.keys()
+    assert "wait AdmissionCheck elsewhere" in at_home, str(told)

@@ -259,6 +259,20 @@ def test_a_copy_is_a_part_of_its_originals_trace_from_the_order_on() -> None:
     assert covered(spans) == pytest.approx(1.0)
 
 
+def test_a_copy_that_is_told_to_be_older_than_its_order_was_made_after_it_all_the_same() -> None:
+    """A cluster tells when it made something in whole seconds."""
+    logs = Logs()
+    order = {"spoke": "hub", "uid": "at-home", "state": "offered", "number": 1, "at": second(0.3)}
+    logs.put(Dispatch.model_validate(WORKLOAD | {"cluster": "home"} | order), 0.3)
+    logs.state(0.8, labels={ORIGIN: "multikueue"})
+    logs.finish(30, labels={ORIGIN: "multikueue"})
+    assert named(logs.trace())[:3] == [
+        ("create sluice.dispatch.{spoke}.{namespace}.{name}", 0.3, 0.31),
+        ("process sluice.dispatch.{spoke}.{namespace}.{name}", 0.31, 0.81),
+        ("wait Pending", 0.81, 30),
+    ]
+
+
 def test_at_home_a_workload_runs_elsewhere_without_being_released() -> None:
     logs = Logs()
     logs.state(1)
