@@ -258,13 +258,16 @@ class _Starter:
             "SLUICE_WEBHOOK_CERTIFICATES": str(certificates),
             "SLUICE_FAKE_BOOT_SECONDS": f"{SIMULATED_BOOT_SECONDS / self._options.speed:g}",
             "SLUICE_CONSOLE_PORT": str(self.console_port),
+            "SLUICE_SPOKE_SECRETS": str(self._directory / "spokes"),
         }
+        if self.secured is not None:
+            common["SLUICE_SPOKE_KEYS"] = str(self.secured.folder)
         if self._options.kubeconfig is None:
             # A simulated cluster has nobody in it who could have a token, and nothing that is secret.
             common["SLUICE_CONSOLE_AUTHORIZATION"] = "none"
         # Where traces are taken, somebody has to make them.
         traced = ServiceSettings().otlp_endpoint
-        programs = (*SERVICES, Program.TRACER) if traced else SERVICES
+        programs = (*SERVICES, Program.PAIRS, *((Program.TRACER,) if traced else ()))
         for program in programs:
             port = free_port()
             self.supervisor.start(

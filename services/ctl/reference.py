@@ -18,6 +18,7 @@ from services.console.settings import ConsoleSettings
 from services.console.view import SHOWN
 from services.ctl.integration_page import integration_page
 from services.ctl.lifecycle_page import lifecycle_page
+from services.ctl.pairs import PairSettings
 from services.dispatcher.settings import DispatcherSettings
 from services.patcher.handlers import Handlers as PatcherHandlers
 from services.patcher.settings import PatcherSettings
@@ -40,10 +41,18 @@ from shared.contracts.effects import (
     PlatformState,
     SealKey,
 )
+from shared.contracts.kinds import MULTIKUEUE_CLUSTER
 from shared.contracts.messages import Message
 from shared.contracts.observed import Observed, Synced, observed_filter
 from shared.contracts.queues import QueueStatus
-from shared.contracts.spokes import Beat, CheckStanding, CopyState, Homecoming, SpokeState
+from shared.contracts.spokes import (
+    Beat,
+    CheckStanding,
+    CopyState,
+    Homecoming,
+    PairState,
+    SpokeState,
+)
 from shared.contracts.traces import Traced
 from shared.contracts.workloads import WorkloadState
 from shared.settings.base import ServiceSettings
@@ -141,6 +150,16 @@ def _pages_with_effects() -> tuple[Page, ...]:
                 ("SPOKES", ()),
             ),
             publishes=(Dispatch, CheckState, Homecoming, SpokeState, CheckStanding),
+        ),
+        Page(
+            name="pairs",
+            about="Runs watcher and patcher of the spokes that the hub was given kubeconfigs of.",
+            settings=PairSettings,
+            watches=(
+                ("OBSERVED", (observed_filter(MULTIKUEUE_CLUSTER, "hub"),)),
+                ("SPOKES", ("sluice.pair.hub.>",)),
+            ),
+            publishes=(PairState,),
         ),
         Page(
             name="provisioner",

@@ -22,14 +22,17 @@ class Program(StrEnum):
     PATCHER = "patcher"
     CONSOLE = "console"
     TRACER = "tracer"
+    PAIRS = "pairs"
     SIMULATOR = "simulator"
 
 
 SERVICES: Final = tuple(
-    program for program in Program if program not in {Program.TRACER, Program.SIMULATOR}
+    program
+    for program in Program
+    if program not in {Program.TRACER, Program.PAIRS, Program.SIMULATOR}
 )
-"""What a deployment consists of. The tracer is there where somebody takes traces; the simulator only
-stands in for a cluster."""
+"""What a deployment consists of. The tracer is there where somebody takes traces, the pairs where the hub
+was given kubeconfigs of spokes; the simulator only stands in for a cluster."""
 
 
 def run_program(program: Program, arguments: Sequence[str]) -> int:
@@ -44,6 +47,9 @@ def run_program(program: Program, arguments: Sequence[str]) -> int:
             f"{program} takes no arguments",
             hint="services read their settings from the environment: SLUICE_…",
         )
+    elif program is Program.PAIRS:
+        # It starts other programs, as `sluice dev` does.
+        module = importlib.import_module("services.ctl.pairs")
     else:
         module = importlib.import_module(f"services.{program.value}.app")
     return int(module.main() or Exit.OK)

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from io import BufferedWriter
 from pathlib import Path
@@ -84,13 +84,16 @@ class Supervisor:
     def __init__(
         self,
         *,
-        logs: Path,
+        logs: Path | None,
         say: Callable[[str], None],
         echo: Callable[[str, str], None] | None = None,
         on_restart: Callable[[str], Awaitable[None]] | None = None,
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
-        """Logs go to `<logs>/<name>.log`; `echo` gets each line too, `say` what we do about them."""
+        """Logs go to `<logs>/<name>.log`; None: to `echo` only.
+
+        `echo` gets each line, `say` what we do about them.
+        """
         self._logs = logs
         self._say = say
         self._echo = echo
@@ -100,7 +103,8 @@ class Supervisor:
 
     def start(self, spec: ChildSpec) -> None:
         """Start a child and keep it running from now on."""
-        self._logs.mkdir(parents=True, exist_ok=True)
+        if self._logs is not None:
+            self._logs.mkdir(parents=True, exist_ok=True)
         child = _Child(spec)
         self._children[spec.name] = child
         child.task = asyncio.create_task(self._keep(child), name=f"child {spec.name}")
@@ -119,9 +123,9 @@ class Supervisor:
         """All children, in the order of their start."""
         return tuple(self._children)
 
-    def log_file(self, name: str) -> Path:
-        """Where a child's output is."""
-        return self._logs / f"{name}.log"
+    def log_file(self, name: str) -> Path | None:
+        """Where a child's output is; None: it is kept nowhere."""
+        return None if self._logs is None else self._logs / f"{name}.log"
 
     async def wait_ready(self, names: Iterable[str], *, timeout_seconds: float) -> None:
         """Return when all of `names` are ready. Raises `CommandError` naming who is not, and why."""
@@ -148,14 +152,23 @@ class Supervisor:
 
     def _not_ready(self, waiting: Mapping[str, str], problem: str) -> CommandError:
         name, reason = next(iter(waiting.items()))
-        path = self.log_file(name)
-        tail = path.read_text(errors="replace")[-TAIL_BYTES:].strip() if path.exists() else ""
+        path, hint = self.log_file(name), ""
+        if path is not None:
+            tail = path.read_text(errors="replace")[-TAIL_BYTES:].strip() if path.exists() else ""
+            hint = f"the end of {path}:\n{tail}" if tail else f"see {path}"
         return CommandError(
             ", ".join(waiting),
             f"{problem} ({reason.strip()})",
-            hint=f"the end of {path}:\n{tail}" if tail else f"see {path}",
+            hint=hint,
             status=Exit.FAILED,
         )
+
+    async def drop(self, *names: str) -> None:
+        """Stop these together, and forget them. Returns when they are gone."""
+        children = [self._children.pop(name) for name in names]
+        for child in children:
+            child.stopping = True
+        await self._stop_group(children)
 
     async def stop(self) -> None:
         """Stop all, in order: SIGTERM, then after the grace time SIGKILL. Returns when all are gone."""
@@ -212,17 +225,21 @@ class Supervisor:
         )
         try:
             assert process.stdout is not None
-            with self.log_file(child.spec.name).open("ab") as log:
+            path = self.log_file(child.spec.name)
+            with nullcontext() if path is None else path.open("ab") as log:
                 await self._copy(child.spec.name, process.stdout, log)
             return await process.wait()
         finally:
             child.signal(signal.SIGKILL)  # Also when we are cancelled: nobody stays.
 
-    async def _copy(self, name: str, output: asyncio.StreamReader, log: BufferedWriter) -> None:
+    async def _copy(
+        self, name: str, output: asyncio.StreamReader, log: BufferedWriter | None
+    ) -> None:
         begun = b""  # A line whose end has not been written yet.
         while chunk := await output.read(LINE_BYTES_MAX):
-            log.write(chunk)
-            log.flush()
+            if log is not None:
+                log.write(chunk)
+                log.flush()
             *lines, begun = (begun + chunk).split(b"\n")
             self._show(name, lines)
         if begun:

@@ -82,7 +82,7 @@ async def test_all_services_run_and_a_job_is_held_admitted_and_done(
     dev: asyncio.subprocess.Process, tmp_path: Path
 ) -> None:
     state = state_of(tmp_path)
-    expected = {"nats-server", "simulator", *(program.value for program in SERVICES)}
+    expected = {"nats-server", "simulator", "pairs", *(program.value for program in SERVICES)}
     assert set(state["children"]) == expected
     kube = HttpKube(from_kubeconfig(state["kubeconfig"]))
     try:

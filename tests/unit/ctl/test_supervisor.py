@@ -122,7 +122,9 @@ async def test_what_a_child_writes_is_in_its_log_and_is_shown_with_its_name(tmp_
     await until(lambda: shown)
     await supervisor.stop()
     assert shown == [("child", "up")]
-    assert supervisor.log_file("child").read_text() == "up\n"
+    log = supervisor.log_file("child")
+    assert log is not None
+    assert log.read_text() == "up\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's promise is Linux's")

@@ -1,0 +1,292 @@
+"""`sluice run pairs`: the hub runs watcher and patcher of each cluster that it was given a kubeconfig of.
+
+A MultiKueueCluster that says nothing else is a spoke whose own pair dials out. One with a kubeconfig is
+served from here, as Kueue would: two processes for each, with no more rights on the bus than a spoke's own
+pair has. What keeps them from running is told to the dispatcher, which says it in the cluster's status.
+"""
+
+import asyncio
+import hashlib
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import structlog
+from pydantic import Field
+
+from services.ctl.permissions import key_file
+from services.ctl.run import Program
+from services.ctl.supervisor import ChildSpec, Supervisor
+from shared.bus.port import Bus, BusError, CaughtUp, Entry
+from shared.contracts import subjects
+from shared.contracts.kinds import MULTIKUEUE_CLUSTER, Object
+from shared.contracts.messages import UndecodableError
+from shared.contracts.observed import Observed, observed_filter
+from shared.contracts.spokes import PairState
+from shared.kube.config import from_kubeconfig
+from shared.kube.port import RefusedError
+from shared.runtime.host import Parts, run_service
+from shared.settings.access import VARIABLES
+from shared.settings.base import ServiceSettings
+
+__all__ = ["PairSettings", "Pairs", "main"]
+
+log = structlog.get_logger(__name__)
+
+PROGRAMS: Final = (Program.WATCHER, Program.PATCHER)
+KUBECONFIG: Final = "kubeconfig"
+"""Key of the Secret, as in Kueue."""
+
+
+class PairSettings(ServiceSettings):
+    """Read once, at start, from `SLUICE_…` environment variables."""
+
+    spoke_secrets: Path = Path("/etc/sluicegate/spokes")
+    """Folder with the Secrets that MultiKueueClusters name, each a folder with the file `kubeconfig`."""
+
+    spoke_keys: Path | None = None
+    """Folder with the bus's keys `spoke-<name>.nk`, as `sluice bus permissions` makes them; None: the bus
+    asks for none."""
+
+    look_seconds: Annotated[float, Field(gt=0)] = 5.0
+    """How often the files are looked at: a renewed kubeconfig is another pair."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """A pair that is to run."""
+
+    kubeconfig: Path
+    digest: str
+    """Of what is in it."""
+
+    key: Path | None
+
+
+class _UnusableError(Exception):
+    """What keeps a pair from running."""
+
+
+class Pairs:
+    """Starts and stops pairs as MultiKueueClusters come and go."""
+
+    def __init__(
+        self,
+        *,
+        settings: PairSettings,
+        bus: Bus,
+        supervisor: Supervisor,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._settings = settings
+        self._bus = bus
+        self._supervisor = supervisor
+        self._now = now
+        self._sources: dict[str, Mapping[str, Any]] = {}
+        """Cluster to how it is reached, for those that say so."""
+
+        self._checked: dict[Path, tuple[str, str | None]] = {}
+        """File to the digest of what it said, and what is wrong with that."""
+
+        self._running: dict[str, _Wanted] = {}
+        self._told: dict[str, str] = {}
+        self._synced = False
+        self._news = asyncio.Event()
+
+    def ready(self) -> str | None:
+        """None once it is known which clusters there are."""
+        return None if self._synced else "reading MultiKueueClusters"
+
+    async def run(self) -> None:
+        """Keep the pairs running until cancelled."""
+        await self._recall()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._follow())
+                group.create_task(self._keep())
+        finally:
+            await self._supervisor.stop()
+
+    async def _recall(self) -> None:
+        """What a predecessor said: it may be true no more."""
+        filter_ = f"{subjects.ROOT}.pair.{subjects.encode(self._settings.cluster)}.>"
+        async with aclosing(self._bus.watch(PairState.stream, filter_)) as entries:
+            async for entry in entries:
+                if isinstance(entry, CaughtUp):
+                    return
+                try:
+                    said = PairState.decode(entry.data, entry.headers)
+                except UndecodableError as error:
+                    log.warning("state skipped", subject=entry.subject, error=str(error))
+                    continue
+                self._told[said.spoke] = said.problem
+
+    async def _follow(self) -> None:
+        filter_ = observed_filter(MULTIKUEUE_CLUSTER, self._settings.cluster)
+        async with aclosing(self._bus.watch("OBSERVED", filter_)) as entries:
+            async for entry in entries:
+                if isinstance(entry, CaughtUp):
+                    self._synced = True
+                else:
+                    self._take(entry)
+                self._news.set()
+
+    def _take(self, entry: Entry) -> None:
+        try:
+            observed = Observed.decode(entry.data, entry.headers)
+        except UndecodableError as error:
+            log.warning("observation skipped", subject=entry.subject, error=str(error))
+            return
+        source = None if observed.deleted else _source(observed.object or {})
+        if source is None or observed.name == self._settings.cluster:
+            self._sources.pop(observed.name, None)
+        else:
+            self._sources[observed.name] = source
+
+    async def _keep(self) -> None:
+        while True:
+            if self._synced:
+                await self._step()
+            try:
+                async with asyncio.timeout(self._settings.look_seconds):
+                    await self._news.wait()
+            except TimeoutError:
+                pass  # The files may be others.
+            self._news.clear()
+
+    async def _step(self) -> None:
+        wanted: dict[str, _Wanted] = {}
+        problems = dict.fromkeys((*self._sources, *self._told), "")
+        for spoke, source in self._sources.items():
+            try:
+                wanted[spoke] = await self._wanted(spoke, source)
+            except _UnusableError as error:
+                problems[spoke] = str(error)
+        for spoke in [one for one, was in self._running.items() if wanted.get(one) != was]:
+            log.info("a pair is stopped", spoke=spoke)
+            await self._supervisor.drop(*(_name(program, spoke) for program in PROGRAMS))
+            del self._running[spoke]
+        for spoke in wanted.keys() - self._running.keys():
+            log.info("a pair is started", spoke=spoke)
+            self._start(spoke, wanted[spoke])
+        for spoke, problem in problems.items():
+            if self._told.get(spoke) != problem:
+                await self._tell(spoke, problem)
+
+    async def _wanted(self, spoke: str, source: Mapping[str, Any]) -> _Wanted:
+        path = self._path(source)
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise _UnusableError(f"{path}: {error.strerror}") from error
+        digest = hashlib.sha256(content).hexdigest()
+        if (problem := await self._problem(path, digest)) is not None:
+            raise _UnusableError(problem)
+        return _Wanted(kubeconfig=path, digest=digest, key=self._key(spoke))
+
+    async def _problem(self, path: Path, digest: str) -> str | None:
+        """What is wrong with a kubeconfig; asked for once, as long as it says the same."""
+        if self._checked.get(path, ("", None))[0] != digest:
+            problem = None
+            try:
+                await from_kubeconfig(str(path))()
+            except RefusedError as error:
+                problem = str(error)
+            self._checked[path] = (digest, problem)
+        return self._checked[path][1]
+
+    def _key(self, spoke: str) -> Path | None:
+        settings = self._settings
+        if settings.spoke_keys is None:
+            if settings.nats_nkey is not None or settings.nats_credentials is not None:
+                raise _UnusableError("SLUICE_SPOKE_KEYS is not set: our own key is none for spokes")
+            return None
+        key = key_file(settings.spoke_keys, f"spoke-{spoke}")
+        if not key.is_file():
+            make = f"sluice bus permissions --spoke {spoke}"
+            raise _UnusableError(f"{key}: no key for the bus; `{make}` makes one")
+        return key
+
+    def _path(self, source: Mapping[str, Any]) -> Path:
+        config = source.get("kubeConfig") or {}
+        location = str(config.get("location") or "")
+        if not location:
+            raise _UnusableError("Only a kubeConfig is understood, with its location")
+        if config.get("locationType") == "Path":
+            return Path(location)
+        if "/" in location:
+            raise _UnusableError(f"{location!r} is no name of a Secret")
+        return self._settings.spoke_secrets / location / KUBECONFIG
+
+    def _start(self, spoke: str, wanted: _Wanted) -> None:
+        proof = {} if wanted.key is None else {VARIABLES["nkey"]: str(wanted.key)}
+        for program in PROGRAMS:
+            self._supervisor.start(
+                ChildSpec(
+                    name=_name(program, spoke),
+                    argv=(sys.executable, "-m", "services.ctl.main", "run", program.value),
+                    environment={
+                        "SLUICE_CLUSTER": spoke,
+                        "SLUICE_INSTANCE": f"{self._settings.instance}-{spoke}",
+                        "SLUICE_KUBECONFIG": str(wanted.kubeconfig),
+                        # Any port, for nobody: ours is taken.
+                        "SLUICE_HEALTH_HOST": "127.0.0.1",
+                        "SLUICE_HEALTH_PORT": "0",
+                        **proof,
+                    },
+                    ready=_anyhow,
+                )
+            )
+        self._running[spoke] = wanted
+
+    async def _tell(self, spoke: str, problem: str) -> None:
+        if problem:
+            log.warning("a pair cannot run", spoke=spoke, because=problem)
+        said = PairState(
+            cluster=self._settings.cluster, spoke=spoke, problem=problem, at=self._now()
+        )
+        try:
+            await self._bus.publish(said)
+        except BusError as error:
+            log.warning("said again at the next look", spoke=spoke, error=str(error))
+        else:
+            self._told[spoke] = problem
+
+
+async def _anyhow() -> None:
+    """Nobody waits for a pair: the spoke's status says how it stands."""
+
+
+def _source(obj: Object) -> Mapping[str, Any] | None:
+    """How a cluster is to be reached, in v1beta2's words or in v1beta1's; None: it dials out itself."""
+    spec = obj.get("spec") or {}
+    source: Mapping[str, Any] = spec.get("clusterSource") or spec
+    return source if source.get("kubeConfig") or source.get("clusterProfileRef") else None
+
+
+def _name(program: Program, spoke: str) -> str:
+    return f"{program.value}-{spoke}"
+
+
+def main() -> int:
+    """Entry point of `sluice run pairs`."""
+    settings = PairSettings()
+
+    def build(parts: Parts) -> Pairs:
+        supervisor = Supervisor(
+            logs=None,
+            say=lambda text: log.warning("pairs", said=text),
+            echo=lambda _, line: print(line, flush=True),
+        )
+        return Pairs(
+            settings=settings,
+            bus=parts.bus,
+            supervisor=supervisor,
+            now=lambda: datetime.now(UTC),
+        )
+
+    return run_service("pairs", settings, build)

@@ -1,0 +1,183 @@
+"""The hub runs watcher and patcher of a cluster that it was given a kubeconfig of, as Kueue would."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.ctl.pairs import Pairs, PairSettings
+from services.ctl.supervisor import Supervisor
+from services.simulator.app import Simulator
+from shared.bus.nats_bus import NatsBus
+from shared.contracts.kinds import MULTIKUEUE_CLUSTER
+from shared.contracts.observed import Observed
+from shared.contracts.spokes import Beat, PairState
+from shared.testing.nats_server import nats_server
+
+BEAT = "sluice.beat.west._._"
+SYNCED = "sluice.observed.west._._.synced"
+STEP_SECONDS = 40.0
+LOOK_SECONDS = 0.2
+
+Spec = dict[str, Any]
+SECRET: Spec = {"clusterSource": {"kubeConfig": {"location": "west"}}}
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Hub:
+    """A bus, and the hub's pairs on it; the test plays the hub's watcher."""
+
+    def __init__(self, bus: NatsBus, supervisor: Supervisor, folder: Path) -> None:
+        self.bus = bus
+        self.supervisor = supervisor
+        self.secrets = folder / "secrets"
+        self._version = 0
+
+    async def name(self, spec: Spec, *, deleted: bool = False) -> None:
+        """The hub's watcher sees the MultiKueueCluster `west`."""
+        self._version += 1
+        kind = MULTIKUEUE_CLUSTER
+        await self.bus.publish(
+            Observed(
+                cluster="hub", group=kind.group, version=kind.version, plural=kind.plural, kind=kind.kind,
+                name="west", uid="u", resource_version=str(self._version), deleted=deleted,
+                object={"metadata": {"name": "west", "uid": "u"}, "spec": spec},
+            )
+        )  # fmt: skip
+
+    def write(self, kubeconfig: str) -> Path:
+        """The Secret `west`, as it is mounted."""
+        file = self.secrets / "west" / "kubeconfig"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(kubeconfig)
+        return file
+
+    async def problem(self) -> str | None:
+        entry = await self.bus.latest("SPOKES", "sluice.pair.hub._.west")
+        return None if entry is None else PairState.decode(entry.data).problem
+
+    async def beats(self) -> str | None:
+        """Who is heard of west; each process names itself anew."""
+        entry = await self.bus.latest("SPOKES", BEAT)
+        return None if entry is None else Beat.decode(entry.data).instance
+
+    def pids(self) -> set[int | None]:
+        return {self.supervisor.pid(name) for name in self.supervisor.names}
+
+
+@asynccontextmanager
+async def hub(folder: Path, **settings: Any) -> AsyncIterator[Hub]:
+    async with nats_server() as server:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SLUICE_NATS_URL", server.url)
+            patch.setenv("SLUICE_BEAT_SECONDS", "0.5")
+            bus = NatsBus(url=server.url, instance="pairs-test", now=now)
+            supervisor = Supervisor(logs=folder / "logs", say=print)
+            one = Hub(bus, supervisor, folder)
+            pairs = Pairs(
+                settings=PairSettings(
+                    spoke_secrets=one.secrets, look_seconds=LOOK_SECONDS, **settings
+                ),
+                bus=bus,
+                supervisor=supervisor,
+                now=now,
+            )
+            await bus.start()
+            running = asyncio.create_task(pairs.run())
+            try:
+                yield one
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+                await bus.stop()
+
+
+async def until(what: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(STEP_SECONDS):
+        while not await what():  # noqa: ASYNC110 - it is in another process
+            await asyncio.sleep(0.1)
+
+
+async def test_a_cluster_with_a_kubeconfig_is_watched_and_served_until_it_is_no_more(
+    tmp_path: Path,
+) -> None:
+    simulator = Simulator(behaviour=False)
+    await simulator.start()
+    try:
+        async with hub(tmp_path) as at:
+            file = at.write(simulator.kubeconfig())
+            await at.name(SECRET)
+            await until(lambda: at.bus.latest("OBSERVED", SYNCED))
+            await until(at.beats)
+            assert at.supervisor.names == ("watcher-west", "patcher-west")
+            assert await at.problem() == ""
+            before = at.pids()
+
+            file.write_text(f"{simulator.kubeconfig()}# renewed\n")
+            await until(lambda: _others(at, before))
+
+            await at.name(SECRET, deleted=True)
+            await until(lambda: _nobody(at))
+    finally:
+        await simulator.stop()
+
+
+async def _others(at: Hub, before: set[int | None]) -> bool:
+    pids = at.pids()
+    return len(pids) == 2 and None not in pids and not pids & before
+
+
+async def _nobody(at: Hub) -> bool:
+    return not at.supervisor.names
+
+
+UNUSABLE: dict[str, tuple[Spec, str, str]] = {
+    "no Secret": (SECRET, "", "/secrets/west/kubeconfig: No such file or directory"),
+    "no kubeconfig in it": (SECRET, "{}", "west/kubeconfig: ConfigException: "),
+    "a Secret outside of the folder": (
+        {"clusterSource": {"kubeConfig": {"location": "../west"}}}, "x",
+        "'../west' is no name of a Secret",
+    ),
+    "a file that is not there, in v1beta1's words": (
+        {"kubeConfig": {"location": "/nowhere/west", "locationType": "Path"}}, "",
+        "/nowhere/west: No such file or directory",
+    ),
+    "a ClusterProfile": (
+        {"clusterSource": {"clusterProfileRef": {"name": "west"}}}, "",
+        "Only a kubeConfig is understood, with its location",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "content", "problem"), UNUSABLE.values(), ids=UNUSABLE.keys())
+async def test_what_keeps_a_pair_from_running_is_said_until_it_is_cured(
+    tmp_path: Path, spec: Spec, content: str, problem: str
+) -> None:
+    async with hub(tmp_path) as at:
+        if content:
+            at.write(content)
+        await at.name(spec)
+        await until(at.problem)
+        assert problem in (await at.problem() or "")
+        assert at.supervisor.names == ()
+        await at.name({})
+
+        async def cured() -> bool:
+            return await at.problem() == ""
+
+        await until(cured)
+
+
+async def test_without_a_key_of_its_own_a_pair_would_be_nobody_on_the_bus(tmp_path: Path) -> None:
+    async with hub(tmp_path, spoke_keys=tmp_path / "keys") as at:
+        at.write(Simulator(behaviour=False).kubeconfig())
+        await at.name(SECRET)
+        await until(at.problem)
+        assert "`sluice bus permissions --spoke west` makes one" in (await at.problem() or "")
