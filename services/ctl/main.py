@@ -213,6 +213,34 @@ def bus_apply(
         raise typer.Exit(Exit.FAILED)
 
 
+@bus_app.command("backup")
+def bus_backup(
+    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="New, or empty.")],
+    nats_url: NatsUrl = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Write all streams to a folder, each as `nats stream backup` does. Nothing has to stop."""
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.backup import backup_to  # noqa: PLC0415
+
+    asyncio.run(backup_to(target, url=nats_url, directory=directory))
+
+
+@bus_app.command("restore")
+def bus_restore(
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="What a backup wrote.")],
+    nats_url: NatsUrl = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Make all streams from a backup, on a server that has none of them."""
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.backup import restore_from  # noqa: PLC0415
+
+    asyncio.run(restore_from(source, url=nats_url, directory=directory))
+
+
 @bus_app.command("permissions")
 def bus_permissions(
     keys: Annotated[

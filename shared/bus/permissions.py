@@ -43,6 +43,9 @@ _LOOKS: Final = (
     "$JS.API.CONSUMER.DELETE.{stream}.*",
     "$JS.API.CONSUMER.MSG.NEXT.{stream}.*",
 )
+_LOOKS_FILTERED: Final = "$JS.API.CONSUMER.CREATE.{stream}.*.>"
+"""As the `nats` command makes a consumer: it repeats the filter in the subject."""
+
 _PULLS: Final = (
     "$JS.API.CONSUMER.CREATE.{stream}.{durable}",
     "$JS.API.CONSUMER.INFO.{stream}.{durable}",
@@ -53,6 +56,7 @@ _PULLS: Final = (
 )
 _NOT_OURS: Final = (
     "$JS.API.CONSUMER.CREATE.{stream}.{durable}",
+    "$JS.API.CONSUMER.CREATE.{stream}.{durable}.>",
     "$JS.API.CONSUMER.DELETE.{stream}.{durable}",
     "$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}",
 )
@@ -208,6 +212,8 @@ def _publish(rights: Rights, writes: list[str]) -> Iterator[str]:
             yield f"$JS.API.STREAM.MSG.GET.{stream}"
             if stream != log or rights.replays:
                 yield from (subject.format(stream=stream) for subject in _LOOKS)
+            if rights.replays:
+                yield _LOOKS_FILTERED.format(stream=stream)
     for log, durables in rights.works.items():
         for durable in durables:
             yield from (subject.format(stream=view_of(log), durable=durable) for subject in _PULLS)

@@ -1,0 +1,167 @@
+"""What a backup holds: from it everything goes on in an empty server, as if nothing had been."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner, Result
+
+from services.ctl.dev_secure import secure
+from services.ctl.errors import CommandError, Exit
+from services.ctl.main import app
+from services.quota.app import assemble
+from services.quota.settings import QuotaSettings
+from shared.bus.apply import apply_at
+from shared.bus.embedded import EmbeddedServer
+from shared.bus.look import looking
+from shared.bus.nats_bus import NatsBus
+from shared.bus.snapshots import backup, restore
+from shared.contracts import kinds
+from shared.contracts.kinds import Kind
+from shared.contracts.messages import Message
+from shared.contracts.observed import Observed, Synced
+from shared.contracts.workloads import Finish, PodSet, WorkloadState
+from shared.testing.nats_server import nats_server
+
+SETTLED_SECONDS = 20.0
+
+Json = dict[str, Any]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def observed(kind: Kind, name: str, spec: Json, namespace: str | None = None) -> Observed:
+    metadata = {"name": name, "namespace": namespace}
+    return Observed(
+        cluster="hub", group=kind.group, version=kind.version, plural=kind.plural, kind=kind.kind,
+        namespace=namespace, name=name, uid=f"{kind.plural}-{name}", resource_version="1",
+        object={"metadata": metadata, "spec": spec},
+    )  # fmt: skip
+
+
+def workload(name: str, age: int, **more: Any) -> WorkloadState:
+    state: Json = {
+        "cluster": "hub", "namespace": "team", "name": name, "uid": f"u-{name}", "version": "1",
+        "phase": "waiting", "queue": "main", "created_at": now() - timedelta(seconds=age),
+        "pod_sets": [PodSet(name="main", count=1, requests={"cpu": "2"})], **more,
+    }  # fmt: skip
+    return WorkloadState.model_validate(state)
+
+
+def world() -> list[Message]:
+    """A queue for one at a time, one who has it, and one who waits."""
+    quota = [{"name": "cpu", "nominalQuota": "2"}]
+    group = {"coveredResources": ["cpu"], "flavors": [{"name": "any", "resources": quota}]}
+    queue = {"namespaceSelector": {}, "resourceGroups": [group]}
+    return [
+        observed(kinds.NAMESPACE, "team", {}),
+        observed(kinds.RESOURCE_FLAVOR, "any", {}),
+        observed(kinds.CLUSTER_QUEUE, "cq", queue),
+        observed(kinds.LOCAL_QUEUE, "main", {"clusterQueue": "cq"}, "team"),
+        workload("first", 60),
+        workload("second", 30),
+        Synced(cluster="hub", epoch="1", kinds=[], at=now()),
+    ]
+
+
+@asynccontextmanager
+async def deciding(url: str) -> AsyncIterator[NatsBus]:
+    """A quota service that decides there, and a bus to tell it things."""
+    bus, own = (NatsBus(url=url, instance=name, now=now) for name in ("test", "quota"))
+    await bus.start()
+    await own.start()
+    service = assemble(settings=QuotaSettings(reason_delay_seconds=0), bus=own, now=now)
+    running = asyncio.create_task(service.run())
+    yield bus
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await own.stop()
+    await bus.stop()
+
+
+async def decisions(url: str) -> list[Any]:
+    async with looking(url) as look:
+        return await look.now("ADMISSIONS", "sluice.admission.>")
+
+
+async def until(url: str, wanted: dict[str, str]) -> None:
+    found: dict[str, str] = {}
+    async with asyncio.timeout(SETTLED_SECONDS):
+        while found != wanted:
+            found = {seen.body["name"]: seen.body["state"] for seen in await decisions(url)}
+
+
+async def sluice(url: str, *arguments: str) -> Result:
+    command = [*arguments, "--nats-url", url]
+    return await asyncio.to_thread(lambda: CliRunner().invoke(app, command))
+
+
+async def test_in_an_empty_server_everything_goes_on_from_a_backup(tmp_path: Path) -> None:
+    target = str(tmp_path / "backup")
+    async with nats_server() as old:
+        async with deciding(old.url) as bus:
+            for message in world():
+                await bus.publish(message)
+            await until(old.url, {"first": "admitted", "second": "waiting"})
+            done = await sluice(old.url, "bus", "backup", target)
+            assert "ADMISSIONS: " in done.stdout, done
+            assert "LEASES" not in done.stdout
+        before = {seen.body["name"]: seen.body for seen in await decisions(old.url)}
+
+    async with nats_server(streams=False) as new:
+        done = await sluice(new.url, "bus", "restore", target)
+        assert done.exit_code == Exit.OK, done
+        applied = await sluice(new.url, "bus", "apply")
+        changes = [line for line in applied.stdout.splitlines() if "unchanged" not in line]
+        assert changes == ["LEASES: created"], "all else is as it was declared"
+        async with deciding(new.url) as bus:
+            await bus.publish(Synced(cluster="hub", epoch="2", kinds=[], at=now()))
+            await asyncio.sleep(1)
+            after = {seen.body["name"]: seen.body for seen in await decisions(new.url)}
+            assert after == before, "nothing is decided twice"
+            finish = Finish(success=True, message="done", at=now())
+            await bus.publish(workload("first", 60, phase="finished", finish=finish))
+            await until(new.url, {"first": "released", "second": "admitted"})
+        terms = {seen.body["name"]: seen.body["term"] for seen in await decisions(new.url)}
+        assert terms["second"] > before["first"]["term"], "a term is never used again"
+
+
+async def test_what_is_there_is_never_overwritten(tmp_path: Path) -> None:
+    target = tmp_path / "backup"
+    async with nats_server() as server:
+        done = await sluice(server.url, "bus", "backup", str(target))
+        assert done.exit_code == Exit.OK, done
+        kept = json.loads((target / "WORKLOADS" / "backup.json").read_text())
+        assert kept["config"]["name"] == "WORKLOADS"
+        for arguments, said in {
+            ("bus", "backup", str(target)): "is there already and is not empty",
+            ("bus", "restore", str(target)): "is there already: nothing was restored",
+            ("bus", "restore", str(tmp_path)): "has no backup",
+        }.items():
+            refused = (await sluice(server.url, *arguments)).exception
+            assert isinstance(refused, CommandError)
+            assert said in str(refused)
+            assert refused.status == Exit.FAILED
+
+
+async def test_the_user_that_declares_the_streams_may_save_and_restore_them(tmp_path: Path) -> None:
+    secured = secure(tmp_path / "users", (), now())
+    for turn in ("save", "restore"):
+        server = await EmbeddedServer(tmp_path / turn, config=secured.config).start()
+        try:
+            access = secured.access("bus")
+            if turn == "save":
+                await apply_at(server.url, access=access)
+            async with looking(server.url, access=access) as look:
+                do = backup if turn == "save" else restore
+                done = [saved.stream async for saved in do(look.nc, tmp_path / "backup")]
+            assert {"ADMISSIONS", "ADMISSIONS_NOW"} <= set(done)
+            assert "Violation" not in server.log
+        finally:
+            await server.kill()
