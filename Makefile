@@ -68,9 +68,10 @@ bench-cluster: setup ## Replay the reference's load against the simulator (LOAD=
 bench-bus: setup ## Measure the bus: publishes and reads a second
 	$(RUN)/python -m shared.bus.bench
 
-contracts: setup ## Regenerate docs/reference from the code; fails if that changed anything
+contracts: setup ## Regenerate docs/reference and deploy/nats from the code; fails if that changed anything
 	$(RUN)/python -m services.ctl.reference
-	git diff --exit-code -- docs/reference
+	$(RUN)/python -m services.ctl.nats_files
+	git diff --exit-code -- docs/reference deploy/nats
 
 ci: lint types imports contracts test ## What CI runs
 

@@ -1,5 +1,6 @@
 """`sluice bus permissions`: keys for the users of the bus, and the server's configuration that knows them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -7,10 +8,11 @@ from typing import Any, Final
 import yaml
 
 from services.ctl.errors import CommandError
+from services.ctl.nats_files import context
 from shared.bus.accounts import hub_configuration
 from shared.bus.permissions import HUB, rights_of
 from shared.bus.streams import CatalogueError
-from shared.settings.access import new_key, public_key
+from shared.settings.access import inbox_of, new_key, public_key
 
 __all__ = ["CONFIG_MAP", "FILE", "key_file", "make_keys", "manifests", "rendered", "secret_of"]
 
@@ -55,7 +57,10 @@ def make_keys(folder: Path, users: Sequence[str]) -> dict[str, str]:
 
 
 def rendered(folder: Path, spokes: Sequence[str], *, cluster: str = HUB) -> tuple[str, list[str]]:
-    """The server's configuration, and its users. Makes the keys that are missing in `folder`."""
+    """The server's configuration, and its users. Makes the keys that are missing in `folder`.
+
+    Beside each it leaves a context of that user for the `nats` command.
+    """
     try:
         users = list(rights_of(spokes=spokes, cluster=cluster))
     except CatalogueError as error:
@@ -63,6 +68,9 @@ def rendered(folder: Path, spokes: Sequence[str], *, cluster: str = HUB) -> tupl
     except ValueError as error:
         raise CommandError("--spoke", str(error)) from error
     keys = make_keys(folder, users)
+    for user, key in keys.items():
+        own = context(f"Sluicegate, as {user}", nkey=key_file(folder, user), inbox=inbox_of(key))
+        (folder / f"{user}.json").write_text(json.dumps(own, indent=2) + "\n")
     return hub_configuration(keys, spokes=spokes, cluster=cluster), users
 
 

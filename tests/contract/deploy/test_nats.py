@@ -1,6 +1,7 @@
 """The server's configuration, as the pods find it mounted: each mixture of components, on real servers."""
 
 import asyncio
+import json
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,13 +12,15 @@ import nats
 import pytest
 import trustme
 
+from services.ctl.nats_files import files
 from services.ctl.permissions import FILE, key_file, rendered
 from shared.bus.api import ApiError, call
-from shared.bus.apply import apply_at
+from shared.bus.apply import apply_at, check
 from shared.bus.embedded import EmbeddedServer, server_command
 from shared.bus.port import UnavailableError
-from shared.bus.streams import load
-from shared.settings.access import Access
+from shared.bus.streams import DATA, load
+from shared.settings.access import Access, inbox_of, public_key
+from shared.testing.nats_server import nats_server
 from tests.contract.deploy.rendering import COMPONENTS, kustomized
 from tests.contract.kubernetes.envtest import free_ports
 
@@ -119,3 +122,31 @@ async def test_three_servers_with_tls_and_users_keep_every_stream_three_times(fo
             await client.close()
         with pytest.raises(UnavailableError):
             await apply_at(servers[1].url, access=Access(ca=tls / "ca.crt"))
+
+
+def test_the_files_for_the_nats_command_are_as_streams_yaml_says() -> None:
+    there = {path: json.loads(path.read_text()) for path in DATA.glob("*/*.json")}
+    assert there == files(), "run `make contracts`"
+
+
+async def test_streams_made_from_the_files_are_those_that_sluice_makes() -> None:
+    async with nats_server(streams=False) as ours, nats_server() as theirs:
+        by_file, by_sluice = await nats.connect(ours.url), await nats.connect(theirs.url)
+        try:
+            for path in sorted((DATA / "streams").glob("*.json")):
+                await call(by_file, f"STREAM.CREATE.{path.stem}", json.loads(path.read_text()))
+            for stream in load().configs():
+                made = await call(by_file, f"STREAM.INFO.{stream}")
+                known = await call(by_sluice, f"STREAM.INFO.{stream}")
+                assert made["config"] == known["config"]
+            assert await check(by_file) == []
+        finally:
+            await by_file.close()
+            await by_sluice.close()
+
+
+def test_every_user_has_a_context_by_which_it_hears_its_answers(folder: Path) -> None:
+    for seed in (folder / "keys").glob("*.nk"):
+        found = json.loads(seed.with_suffix(".json").read_text())
+        assert found["nkey"] == str(seed)
+        assert found["inbox_prefix"] == inbox_of(public_key(seed.read_text().strip()))

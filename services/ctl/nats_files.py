@@ -1,0 +1,52 @@
+"""Writes `deploy/nats/streams` and `deploy/nats/contexts`: what the stock `nats` command takes.
+
+Run by `make contracts`, which fails where the result differs from what is committed. A stream is made by
+`nats stream add NAME --config deploy/nats/streams/NAME.json` as `sluice bus apply` makes it. A context is
+copied to `~/.config/nats/context`; for a server with users, `sluice bus permissions` writes one for each.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from shared.bus.streams import DATA, load
+
+__all__ = ["context", "files", "main"]
+
+LOCAL: Final = "nats://127.0.0.1:4222"
+
+
+def context(
+    description: str, *, nkey: Path | None = None, inbox: str | None = None
+) -> dict[str, Any]:
+    """A context of the `nats` command for the server on this machine."""
+    found: dict[str, Any] = {"description": description, "url": LOCAL}
+    if nkey is not None:
+        found |= {"nkey": str(nkey.resolve()), "inbox_prefix": inbox}
+    return found
+
+
+def files() -> dict[Path, dict[str, Any]]:
+    """Each file and what is in it."""
+    written = {
+        DATA / "streams" / f"{name}.json": config for name, config in load().configs().items()
+    }
+    everybody = context("Sluicegate, where NATS knows no users: `sluice dev`, `docker compose up`")
+    return written | {DATA / "contexts" / "sluicegate.json": everybody}
+
+
+def main() -> int:
+    """Write them all; remove those of streams that are no more."""
+    written = files()
+    for folder in {path.parent for path in written}:
+        folder.mkdir(exist_ok=True)
+        for old in set(folder.glob("*.json")) - written.keys():
+            old.unlink()
+    for path, content in written.items():
+        path.write_text(json.dumps(content, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
