@@ -68,10 +68,10 @@ bench-cluster: setup ## Replay the reference's load against the simulator (LOAD=
 bench-bus: setup ## Measure the bus: publishes and reads a second
 	$(RUN)/python -m shared.bus.bench
 
-contracts: setup ## Regenerate docs/reference and deploy/nats from the code; fails if that changed anything
+contracts: setup ## Regenerate docs/reference and what deploy/nats holds for `nats` from the code; fails if that changed anything
 	$(RUN)/python -m services.ctl.reference
 	$(RUN)/python -m services.ctl.nats_files
-	git diff --exit-code -- docs/reference deploy/nats
+	git diff --exit-code -- docs/reference deploy/nats/streams deploy/nats/contexts
 
 ci: lint types imports contracts test ## What CI runs
 
