@@ -13,6 +13,7 @@ from services.ctl.errors import CommandError, Exit
 from services.ctl.hosts import app as hosts_app
 from services.ctl.integration import app as integration_app
 from services.ctl.run import Program
+from services.ctl.spokes import app as spokes_app
 
 __all__ = ["app", "main"]
 
@@ -33,6 +34,7 @@ bus_app = typer.Typer(help="The streams of the bus.", no_args_is_help=True, rich
 app.add_typer(bus_app, name="bus")
 app.add_typer(hosts_app, name="hosts")
 app.add_typer(integration_app, name="integration")
+app.add_typer(spokes_app, name="spokes")
 app.add_typer(commands)
 
 NatsUrl = Annotated[

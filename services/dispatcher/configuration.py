@@ -10,15 +10,13 @@ from shared.contracts.kinds import (
     RESOURCE_FLAVOR,
     Object,
 )
+from shared.contracts.names import LOST
 from shared.contracts.observed import Observed
 
-__all__ = ["CONTROLLER", "LOST", "SPOKE", "Configuration", "Spokes"]
+__all__ = ["CONTROLLER", "SPOKE", "Configuration", "Spokes"]
 
 CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
 """`spec.controllerName` of the AdmissionChecks that are ours."""
-
-LOST: Final = "sluicegate.dev/lost"
-"""Annotation of a MultiKueueCluster, with a reason: an operator declares that nothing runs there."""
 
 SPOKE: Final = "sluicegate.dev/spoke"
 """Label of a job, of a ResourceFlavor, or of a flavor's nodes: only this spoke will do."""

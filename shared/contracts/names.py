@@ -8,6 +8,7 @@ __all__ = [
     "DEFAULT_PRIORITY",
     "DEFAULT_PRIORITY_CLASS",
     "DEFAULT_QUEUE",
+    "LOST",
     "MAX_EXECUTION",
     "MIN_PARALLELISM",
     "NEVER",
@@ -40,6 +41,9 @@ DEFAULT_QUEUE: Final = "default"
 
 DEFAULT_PRIORITY_CLASS: Final = "default"
 """The WorkloadPriorityClass of jobs that name none, where there is one of this name; Kueue's rule."""
+
+LOST: Final = "sluicegate.dev/lost"
+"""Annotation of a MultiKueueCluster, with a reason: an operator declares that nothing runs there."""
 
 MAX_EXECUTION: Final = "kueue.x-k8s.io/max-exec-time-seconds"
 MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"

@@ -22,6 +22,7 @@ _INPUTS = (
     ("WORKLOADS", "sluice.workload.>"),
     ("ADMISSIONS", "sluice.admission.>"),
     ("QUEUES", "sluice.queue.>"),
+    ("SPOKES", "sluice.spoke.>"),
     ("OBSERVED", "sluice.observed.*._._.synced"),
 )
 

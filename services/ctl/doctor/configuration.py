@@ -177,6 +177,14 @@ def _spokes(picture: Picture) -> Iterator[Finding]:
                 problem="no watcher has listed it: nothing is dispatched there",
                 advice=f"run a watcher and a patcher with SLUICE_CLUSTER={ident[2]}",
             )
+            continue
+        state = picture.spokes.get(ident)
+        if state is not None and not state.get("active"):
+            yield Finding(
+                where=f"spoke {ident[2]}",
+                problem=f"is not used: {state.get('reason')}: {state.get('message')}",
+                advice="correct what the message names; `sluice spokes` shows what it was given",
+            )
 
 
 def _waiting(picture: Picture) -> Iterator[tuple[Id, Json]]:

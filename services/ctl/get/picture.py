@@ -33,8 +33,8 @@ class Picture:
     """By TaskRun."""
 
     platforms: dict[Id, Json] = field(default_factory=dict)
-    orders: dict[tuple[str, Id], Json] = field(default_factory=dict)
-    """By spoke and workload of the hub."""
+    spokes: dict[Id, Json] = field(default_factory=dict)
+    """How the dispatcher says that each stands."""
 
     synced: dict[str, Json] = field(default_factory=dict)
     """Cluster to the last sign that its watcher has listed everything."""
@@ -58,9 +58,8 @@ class Picture:
                 _put(self.hosts, _id(body), body, gone=body.get("state") == "released")
             case "platform":
                 self.platforms[body["cluster"], "", body["platform"]] = body
-            case "dispatch":
-                order = (str(body["spoke"]), _id(body))
-                _put(self.orders, order, body, gone=body.get("state") == "withdrawn")
+            case "spoke":
+                self.spokes[body["cluster"], "", body["spoke"]] = body
             case _:
                 pass  # A term, or what a later version publishes.
 

@@ -96,7 +96,7 @@ _FILTERS: Final = {
     "ADMISSIONS": "sluice.admission.{place}.{where}.*",
     "QUEUES": "sluice.queue.{place}.{where}.*",
     "HOSTS": "sluice.*.{place}.*.*",
-    "DISPATCHES": "sluice.dispatch.>",
+    "SPOKES": "sluice.spoke.{place}.>",
     "OBSERVED": "sluice.observed.*._._.synced",
 }
 
@@ -283,18 +283,33 @@ def _host(cluster: str, platform: str, machine: Json, seats: list[Json], now: da
     )
 
 
-def _spoke(picture: Picture, ident: Id, obj: Json, now: datetime) -> tuple[str, ...]:
-    synced = picture.synced.get(ident[2])
-    states = [
-        order.get("state") for (spoke, _), order in picture.orders.items() if spoke == ident[2]
+def _spokes(picture: Picture, now: datetime) -> list[Row]:
+    """MultiKueueClusters, and what the dispatcher says of each."""
+    return [
+        Row(
+            ident=ident,
+            cells=_spoke(picture, ident, obj, now),
+            object={**obj, "sluice": {"spoke": picture.spokes.get(ident, _EMPTY)}},
+            labels=metadata_of(obj).get("labels") or {},
+        )
+        for ident, obj in picture.of(kinds.MULTIKUEUE_CLUSTER).items()
     ]
+
+
+def _spoke(picture: Picture, ident: Id, obj: Json, now: datetime) -> tuple[str, ...]:
+    state, synced = picture.spokes.get(ident, _EMPTY), picture.synced.get(ident[2])
+    counts, latency = state.get("counts") or _EMPTY, state.get("latency_seconds")
+    free = state.get("free") or _EMPTY
     return (
         ident[2],
-        _yes(synced is not None),
+        _yes(state.get("active")),
+        *(_count(counts, what) for what in ("offered", "chosen", "withdrawing")),
+        "" if latency is None else f"{latency:g}s",
         age(metadata_of(obj).get("creationTimestamp"), now),
+        _count(state, "failures"),
+        ",".join(f"{name}={amount}" for name, amount in sorted(free.items())),
         age(synced.get("at"), now) if synced else "",
-        str(states.count("offered")),
-        str(states.count("chosen")),
+        f"{state['reason']}: {state['message']}" if state else "",
     )
 
 
@@ -375,9 +390,12 @@ RESOURCES: Final = (
         singular="multikueuecluster",
         short=("spoke", "mkc", "multikueuecluster", "multikueueclusters"),
         namespaced=False,
-        columns=_columns("NAME", "CONNECTED", "AGE", "+SYNCED", "+OFFERED", "+CHOSEN"),
-        inputs=_from_views("DISPATCHES", "OBSERVED", kinds_=(kinds.MULTIKUEUE_CLUSTER,)),
-        rows=_objects(kinds.MULTIKUEUE_CLUSTER, _spoke),
+        columns=_columns(
+            *("NAME", "CONNECTED", "OFFERED", "CHOSEN", "WITHDRAWING", "LATENCY", "AGE"),
+            *("+FAILURES", "+FREE", "+SYNCED", "+WHY"),
+        ),
+        inputs=_from_views("SPOKES", "OBSERVED", kinds_=(kinds.MULTIKUEUE_CLUSTER,)),
+        rows=_spokes,
     ),
 )
 """In the order in which help lists them."""

@@ -132,6 +132,16 @@ CONFIGURATIONS: list[Any] = [
         ["spoke west: no watcher has listed it: nothing is dispatched there"],
         id="a spoke that nobody watches",
     ),
+    pytest.param(
+        [
+            observed(kinds.MULTIKUEUE_CLUSTER, "west"),
+            seen("sluice.observed.west._._.synced", cluster="west"),
+            seen("sluice.spoke.hub._.west", cluster="hub", spoke="west", active=False,
+                 reason="DeclaredLost", message="An operator declared it lost: flood"),
+        ],
+        ["spoke west: is not used: DeclaredLost: An operator declared it lost: flood"],
+        id="a spoke that is not used",
+    ),
 ]  # fmt: skip
 
 
