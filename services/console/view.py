@@ -97,6 +97,10 @@ class _Memory:
     queues: dict[Ident, QueueStatus] = field(default_factory=dict)
     workloads: dict[Ident, WorkloadState] = field(default_factory=dict)
     observed: dict[str, Observed] = field(default_factory=dict)
+    """By subject."""
+
+    configured: dict[Ident, Observed] = field(default_factory=dict)
+    """Of these the queues."""
 
 
 class View:
@@ -226,11 +230,15 @@ class View:
             memory.observed.pop(observed.subject, None)
         else:
             memory.observed[observed.subject] = observed
-        if (observed.group, observed.plural) in _QUEUE_KINDS:
-            ident = (observed.cluster, observed.namespace or "", observed.name)
-            if observed.deleted:
-                memory.queues.pop(ident, None)
-            self._changed(memory, "queue", ident)
+        if (observed.group, observed.plural) not in _QUEUE_KINDS:
+            return
+        ident = (observed.cluster, observed.namespace or "", observed.name)
+        if observed.deleted:
+            memory.configured.pop(ident, None)
+            memory.queues.pop(ident, None)
+        else:
+            memory.configured[ident] = observed
+        self._changed(memory, "queue", ident)
 
     def _take_workload(self, memory: _Memory, ident: Ident, state: WorkloadState) -> None:
         if state.phase == "gone":
@@ -336,26 +344,11 @@ class View:
 
     def queue(self, ident: Ident) -> tuple[Observed | None, QueueStatus | None]:
         """A queue as it is configured and as it stands; None for what is not known."""
-        kind = kinds.LOCAL_QUEUE if ident[1] else kinds.CLUSTER_QUEUE
-        wanted = Observed(
-            cluster=ident[0],
-            group=kind.group,
-            version=kind.version,
-            plural=kind.plural,
-            kind=kind.kind,
-            namespace=ident[1] or None,
-            name=ident[2],
-            uid="",
-            resource_version="",
-        )
-        return self._memory.observed.get(wanted.subject), self._memory.queues.get(ident)
+        return self._memory.configured.get(ident), self._memory.queues.get(ident)
 
     def queues(self) -> Iterator[Ident]:
         """All queues that are configured, ClusterQueues first."""
-        for kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE):
-            for observed in self._memory.observed.values():
-                if (observed.group, observed.plural) == (kind.group, kind.plural):
-                    yield observed.cluster, observed.namespace or "", observed.name
+        yield from sorted(self._memory.configured, key=lambda ident: bool(ident[1]))
 
     def picture(self) -> Picture:
         """A copy of all that decides about work, to be changed and played at will."""

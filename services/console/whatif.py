@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Final
 
+import structlog
+
 from services.classifier.policy import Policy
 from services.console.documents import CourseFigures, SimulateAnswer, SimulateRequest
 from services.console.refusals import Refusal
@@ -17,6 +19,8 @@ from services.quota.translate import nanoseconds
 from shared.contracts.kinds import Kind
 
 __all__ = ["Change"]
+
+log = structlog.get_logger(__name__)
 
 LOOK_EVERY: Final = 64
 """Instants of a play between two looks at the time."""
@@ -68,11 +72,16 @@ class Change:
         Raises `Refusal`: 422 for a change that cannot be made, 503 where the time is over.
         """
         changes, changed = Changes(policy=self._policy), picture.copy()
+        before = picture.course(past)
         try:
             self._make(changes, changed)
+            after = changed.course(past)
         except CommandError as error:
             raise _refused(error) from error
-        before, after = (each.course(past) for each in (picture, changed))
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            # Who reads objects expects them as the API server let them in, and nobody has asked it.
+            log.warning("cannot read what somebody wants to try out", error=repr(error))
+            raise Refusal(422, f"an API server would not take this change: {error}") from error
         problems = [problem for problem in changed.problems if problem not in picture.problems]
         for course in (before, after):
             course.run(done=_until(over))

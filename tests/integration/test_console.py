@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -399,28 +399,88 @@ async def test_the_page_is_there_for_everybody_and_takes_nothing_from_elsewhere(
 
 # Documents -----------------------------------------------------------------------------------------
 
+PATHS = openapi()["paths"]
+V1BETA2 = "/apis/visibility.kueue.x-k8s.io/{version}"
+EXAMPLES: dict[str, Json] = {
+    f"{V1BETA2}/clusterqueues/{{name}}/pendingworkloads": {"version": "v1beta2", "name": "cq"},
+    f"{V1BETA2}/namespaces/{{namespace}}/localqueues/{{name}}/pendingworkloads": {
+        "version": "v1beta1",
+        "namespace": "team",
+        "name": "main",
+    },
+    "/api/v1/queues": {},
+    "/api/v1/workloads": {},
+    "/api/v1/namespaces/{namespace}/workloads/{name}/explain": {
+        "namespace": "team",
+        "name": "first",
+    },
+    "/api/v1/simulate": {},
+    "/api/v1/events": {},
+}
+"""Every path of the document, with values for its parameters."""
 
-ANSWERS: list[Any] = [
-    pytest.param(CQ, "PendingWorkloadsSummary", id="pending workloads"),
-    pytest.param("/api/v1/queues", "QueueList", id="queues"),
-    pytest.param("/api/v1/workloads", "WorkloadList", id="workloads"),
-    pytest.param(
-        "/api/v1/namespaces/team/workloads/first/explain", "Explained", id="an explanation"
-    ),
-]
+ODD = ("", "0", "-1", "%00", "a%2Fb", "..", "ä", "x" * 3000, "true", "1e9", "{}", "*", "%25", "٣")
+ODD_BODIES: list[Any] = [
+    b"", b"null", b"[]", b'"x"', b"[" * 5000, b"\xff", b"{}" * 2, {"cluster": 1}, {"manifests": [None]},
+    {"manifests": [{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": 7}]},
+    {"manifests": [{"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ClusterQueue",
+                    "metadata": {"name": "x"}, "spec": {"resourceGroups": "none"}}]},
+    {"manifests": [{"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ClusterQueue",
+                    "metadata": {"name": "x" * 3000}, "spec": {}}]},
+    {"remove": ["/"]}, {"remove": ["ClusterQueue//"]}, {"lostSpoke": ""}, {"cluster": "\u0000"},
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "schema"), ANSWERS)
-async def test_what_is_answered_is_what_the_document_says(
-    place: Place, path: str, schema: str
+def conforms(body: Any, schema: Json) -> None:
+    document = json.loads(json.dumps(openapi()))
+    jsonschema.validate(body, {**document, **schema}, cls=jsonschema.Draft202012Validator)
+
+
+def test_there_is_an_example_of_every_path() -> None:
+    assert set(EXAMPLES) == set(PATHS)
+
+
+async def test_every_path_answers_what_the_document_says(place: Place) -> None:
+    assert (await place.ask("/openapi.json")).body == json.loads(json.dumps(openapi()))
+    for template, values in EXAMPLES.items():
+        [(method, operation)] = PATHS[template].items()
+        [(kind, content)] = operation["responses"]["200"]["content"].items()
+        path = template.format(**values)
+        if kind == "text/event-stream":
+            async with listening(place, ROOT) as response:
+                conforms(await event(response, "snapshot"), content["schema"])
+            continue
+        answer = await place.ask(path, ROOT, {} if method == "post" else None)
+        assert answer.code == 200, path
+        conforms(answer.body, content["schema"])
+        refused = await place.ask(path, BOB, {} if method == "post" else None)
+        conforms(refused.body, operation["responses"]["default"]["content"][kind]["schema"])
+
+
+def odd_paths() -> Iterator[str]:
+    """Every parameter of every path with odd values, one at a time."""
+    for template, values in EXAMPLES.items():
+        [operation] = PATHS[template].values()
+        for parameter in operation.get("parameters", ()):
+            for odd in ODD if template != "/api/v1/events" else ():
+                if parameter["in"] == "query":
+                    yield f"{template.format(**values)}?{parameter['name']}={odd}"
+                else:
+                    yield template.format(**{**values, parameter["name"]: odd})
+
+
+async def test_whatever_is_asked_the_answer_is_one_of_the_document_and_nothing_fails(
+    place: Place,
 ) -> None:
-    document = (await place.ask("/openapi.json")).body
-    assert document == json.loads(json.dumps(openapi()))
-    answer = await place.ask(path, ROOT)
-    jsonschema.validate(
-        answer.body, {**document, "$ref": f"#/components/schemas/{schema}"},
-        cls=jsonschema.Draft202012Validator,
-    )  # fmt: skip
+    status = {"$ref": "#/components/schemas/Status"}
+    asked: list[tuple[str, Any]] = [(path, None) for path in odd_paths()]
+    asked += [("/api/v1/simulate", body) for body in ODD_BODIES]
+    assert len(asked) > 200
+    for path, body in asked:
+        answer = await place.ask(path, ROOT, body)
+        assert answer.code in {200, 400, 404, 405, 422}, (path, body, answer.body)
+        if answer.code != 200:
+            conforms(answer.body, status)
 
 
 # NATS ----------------------------------------------------------------------------------------------
