@@ -1,0 +1,214 @@
+"""What is asked of the cluster about somebody, how long its answer holds, and what holds without one."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from services.console.access import Attributes, KubeAccess, User
+from services.console.refusals import Refusal
+from services.simulator.cluster.api import Api
+from services.simulator.local import LocalKube
+from shared.contracts.kinds import Kind, Object
+from shared.kube.port import UnavailableError
+from shared.testing.world.loop import VirtualLoop
+from tests.unit.console.stage import now
+
+YES_SECONDS, NO_SECONDS = 30.0, 5.0
+DANA = User(name="dana", uid="7", groups=("team",), extra=(("scopes", ("a", "b")),))
+LIST = Attributes(verb="list", resource="workloads", namespace="team")
+
+Json = dict[str, Any]
+
+
+class Reviewer(LocalKube):
+    """A cluster that knows one token, and lets its owner do what `allows` says."""
+
+    def __init__(self) -> None:
+        super().__init__(Api(now=now, random=Random(1)))
+        self.token = "of-dana"
+        self.allows = True
+        self.denied = False
+        self.fails: Exception | None = None
+        self.answers_after = 0.0
+        self.asked: list[Json] = []
+
+    @override
+    async def create(self, kind: Kind, obj: Object, **options: Any) -> Object:
+        self.asked.append({"kind": kind.kind, **obj["spec"]})
+        await asyncio.sleep(self.answers_after)
+        if self.fails is not None:
+            raise self.fails
+        if kind.kind == "TokenReview":
+            return {"status": self._identity(obj["spec"]["token"])}
+        return {"status": {"allowed": self.allows, "denied": self.denied}}
+
+    def _identity(self, token: str) -> Json:
+        if token != self.token:
+            return {"authenticated": False, "user": {}}
+        extra = {"scopes": ["a", "b"]}
+        user = {"username": "dana", "uid": "7", "groups": ["team"], "extra": extra}
+        return {"authenticated": True, "user": user}
+
+
+def play(scene: Callable[[Reviewer, KubeAccess], Awaitable[None]]) -> None:
+    loop = VirtualLoop()
+
+    async def run() -> None:
+        kube = Reviewer()
+        await scene(kube, KubeAccess(kube, yes_seconds=YES_SECONDS, no_seconds=NO_SECONDS))
+
+    try:
+        loop.run_until_complete(run())
+    finally:
+        loop.dispose()
+
+
+async def code(asked: Awaitable[object]) -> int:
+    """With which it is refused; 200: it is not."""
+    try:
+        await asked
+    except Refusal as refusal:
+        return refusal.code
+    return 200
+
+
+def test_a_token_is_whose_the_cluster_says_it_is() -> None:
+    async def scene(kube: Reviewer, access: KubeAccess) -> None:
+        assert await access.user("of-dana") == DANA
+        assert kube.asked == [{"kind": "TokenReview", "token": "of-dana"}]
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("token", "reviews"),
+    [
+        pytest.param(None, 0, id="none"),
+        pytest.param("", 0, id="an empty one"),
+        pytest.param("x" * 16_385, 0, id="one that is too long to be one"),
+        pytest.param("of-nobody", 1, id="one that the cluster does not know"),
+    ],
+)
+def test_without_a_token_that_somebody_has_nobody_is_let_in(
+    token: str | None, reviews: int
+) -> None:
+    async def scene(kube: Reviewer, access: KubeAccess) -> None:
+        assert await code(access.user(token)) == 401
+        assert len(kube.asked) == reviews
+
+    play(scene)
+
+
+def test_all_that_is_known_of_the_user_and_of_the_wish_is_shown_to_the_cluster() -> None:
+    async def scene(kube: Reviewer, access: KubeAccess) -> None:
+        pending = Attributes(
+            verb="get", group="g", resource="r", subresource="s", namespace="n", name="x"
+        )
+        assert await access.may(DANA, pending)
+        assert await access.may(User(name="bob"), Attributes(verb="list", resource="workloads"))
+        assert kube.asked == [
+            {
+                "kind": "SubjectAccessReview",
+                "user": "dana",
+                "uid": "7",
+                "groups": ["team"],
+                "extra": {"scopes": ["a", "b"]},
+                "resourceAttributes": {
+                    "verb": "get",
+                    "group": "g",
+                    "resource": "r",
+                    "subresource": "s",
+                    "namespace": "n",
+                    "name": "x",
+                },
+            },
+            {
+                "kind": "SubjectAccessReview",
+                "user": "bob",
+                "uid": "",
+                "groups": [],
+                "extra": {},
+                "resourceAttributes": {
+                    "verb": "list",
+                    "group": "kueue.x-k8s.io",
+                    "resource": "workloads",
+                },
+            },
+        ]
+
+    play(scene)
+
+
+def test_what_is_denied_is_not_allowed_whatever_else_is_said() -> None:
+    async def scene(kube: Reviewer, access: KubeAccess) -> None:
+        kube.denied = True
+        assert not await access.may(DANA, LIST)
+
+    play(scene)
+
+
+@pytest.mark.parametrize(("allows", "seconds"), [(True, YES_SECONDS), (False, NO_SECONDS)])
+def test_an_answer_holds_for_its_time_and_then_it_is_asked_again(
+    allows: bool, seconds: float
+) -> None:
+    async def scene(kube: Reviewer, access: KubeAccess) -> None:
+        kube.allows = allows
+        assert await access.may(DANA, LIST) is allows
+        kube.allows = not allows
+        await asyncio.sleep(seconds - 0.1)
+        assert await access.may(DANA, LIST) is allows
+        await asyncio.sleep(0.2)
+        assert await access.may(DANA, LIST) is not allows
+        assert len(kube.asked) == 2
+
+    play(scene)
+
+
+def test_a_token_that_ended_is_let_in_no_longer_than_an_answer_holds() -> None:
+    async def scene(kube: Reviewer, access: KubeAccess) -> None:
+        assert await code(access.user("of-dana")) == 200
+        kube.token = "another"
+        await asyncio.sleep(YES_SECONDS + 0.1)
+        assert await code(access.user("of-dana")) == 401
+
+    play(scene)
+
+
+def test_who_asks_the_same_at_the_same_time_gets_the_same_answer() -> None:
+    async def scene(kube: Reviewer, access: KubeAccess) -> None:
+        kube.answers_after = 1.0
+        impatient = asyncio.create_task(access.may(DANA, LIST))
+        others = [asyncio.create_task(access.may(DANA, LIST)) for _ in range(10)]
+        await asyncio.sleep(0.5)
+        impatient.cancel()
+        assert await asyncio.gather(*others) == [True] * 10
+        assert len(kube.asked) == 1
+
+    play(scene)
+
+
+def test_while_the_cluster_gives_no_answer_nobody_is_let_in_and_nothing_is_remembered() -> None:
+    async def scene(kube: Reviewer, access: KubeAccess) -> None:
+        kube.fails = UnavailableError("no", status=500, reason="InternalError")
+        assert await code(access.user("of-dana")) == 503
+        assert await code(access.may(DANA, LIST)) == 503
+        kube.fails = None
+        kube.answers_after = 60.0
+        assert await code(access.may(DANA, LIST)) == 503
+        kube.answers_after = 0.0
+        assert await access.user("of-dana") == DANA
+        assert await access.may(DANA, LIST)
+
+    play(scene)
+
+
+def test_no_token_is_kept() -> None:
+    async def scene(kube: Reviewer, access: KubeAccess) -> None:
+        await access.user("of-dana")
+        assert "of-dana" not in repr(vars(access._users))
+
+    play(scene)

@@ -1,0 +1,185 @@
+"""What a page that follows is told, and when."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from services.console import view
+from services.console.desk import Desk
+from services.console.refusals import Refusal
+from services.console.stream import BEAT_SECONDS, SETTLE_SECONDS, events
+from tests.unit.console.people import People
+from tests.unit.console.stage import Stage, decision, play, status, workload
+
+Event = tuple[str, dict[str, Any]]
+DANA = ("list workloads in team", "list clusterqueues")
+
+
+class Following:
+    """A page of dana's."""
+
+    def __init__(self, stage: Stage, people: People, namespace: str | None = None) -> None:
+        self.stage = stage
+        self.people = people
+        self.desk = Desk(view=stage.view, access=people)
+        self.happening: AsyncGenerator[str] = events(self.desk, "dana", namespace)
+
+    async def next(self) -> Event:
+        """The next event; what is only a sign of life is called `beat`."""
+        text = await anext(self.happening)
+        assert text.endswith("\n\n")
+        if text.startswith(":"):
+            return text[2:].strip(), {}
+        lines = dict(line.split(": ", 1) for line in text.strip().splitlines())
+        return lines["event"], json.loads(lines["data"])
+
+
+def following(
+    scene: Callable[[Following], Awaitable[None]], *, rights: tuple[str, ...] = DANA
+) -> None:
+    async def run(stage: Stage) -> None:
+        await stage.basics()
+        await stage.say(workload("first"), workload("theirs", namespace="others"))
+        await stage.start()
+        page = Following(stage, People(dana=rights))
+        try:
+            await scene(page)
+        finally:
+            await page.happening.aclose()
+
+    play(run)
+
+
+def names(rows: list[dict[str, Any]]) -> list[str]:
+    return [row["name"] for row in rows]
+
+
+def test_at_first_everything_is_told_that_somebody_may_see() -> None:
+    async def scene(page: Following) -> None:
+        name, told = await page.next()
+        assert name == "snapshot"
+        assert names(told["workloads"]) == ["job-first"]
+        assert [(row["kind"], row["name"]) for row in told["queues"]] == [
+            ("ClusterQueue", "cq"),
+            ("LocalQueue", "main"),
+        ]
+
+    following(scene)
+
+
+def test_then_what_changed_and_nothing_of_others() -> None:
+    async def scene(page: Following) -> None:
+        await page.next()
+        await page.stage.say(workload("second"), workload("fourth", namespace="others"))
+        name, told = await page.next()
+        assert (name, names(told["workloads"])) == ("change", ["job-second"])
+        await page.stage.say(status(pending=2))
+        _, told = await page.next()
+        assert told["queues"][0]["pending"] == 2
+        await page.stage.say(workload("second", phase="gone"))
+        _, told = await page.next()
+        where = {"cluster": "hub", "namespace": "team", "name": "job-second"}
+        assert told["gone"] == [{"what": "workload", **where}]
+
+    following(scene)
+
+
+def test_of_what_concerns_only_others_nothing_is_told_but_that_the_console_lives() -> None:
+    async def scene(page: Following) -> None:
+        await page.next()
+        await page.stage.say(workload("fourth", namespace="others"))
+        before = asyncio.get_running_loop().time()
+        assert await page.next() == ("beat", {})
+        assert asyncio.get_running_loop().time() == pytest.approx(before + BEAT_SECONDS, abs=1.0)
+
+    following(scene)
+
+
+def test_what_changes_many_times_in_a_moment_is_told_once_as_it_is_then() -> None:
+    async def scene(page: Following) -> None:
+        await page.next()
+        coming = asyncio.create_task(page.next())
+        await asyncio.sleep(1.0)
+        first = workload("first")
+        others = page.stage.others
+        await others.publish(decision(first, "waiting", 1, reason="WaitingForQuota"))
+        await asyncio.sleep(SETTLE_SECONDS / 2)
+        await others.publish(decision(first, "waiting", 2, reason="ExceedsMaxQuota"))
+        _, told = await coming
+        assert [row["reason"] for row in told["workloads"]] == ["ExceedsMaxQuota"]
+
+    following(scene)
+
+
+def test_who_fell_too_far_behind_is_told_everything_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "CHANGES_MAX", 3)
+
+    async def scene(page: Following) -> None:
+        await page.next()
+        await page.stage.say(*(workload(f"w{number}") for number in range(10)))
+        name, told = await page.next()
+        assert (name, len(told["workloads"])) == ("snapshot", 11)
+
+    following(scene)
+
+
+def test_who_is_given_more_rights_is_told_everything_anew() -> None:
+    async def scene(page: Following) -> None:
+        await page.next()
+        page.people.rights["dana"] = frozenset({"list workloads"})
+        assert await page.next() == ("beat", {})
+        name, told = await page.next()
+        assert name == "snapshot"
+        assert sorted(names(told["workloads"])) == ["job-first", "job-theirs"]
+        assert {row["kind"] for row in told["queues"]} == {"LocalQueue"}
+
+    following(scene)
+
+
+LOSSES = [
+    ("the token ends", lambda people: people.rights.clear(), 401),
+    ("the role is taken away", lambda people: people.rights.update(dana=frozenset()), 403),
+    ("the cluster does not answer", lambda people: setattr(people, "answers", False), 503),
+]
+
+
+@pytest.mark.parametrize(("what", "happen", "code"), LOSSES)
+def test_it_ends_and_says_why_when(
+    what: str, happen: Callable[[People], object], code: int
+) -> None:
+    async def scene(page: Following) -> None:
+        await page.next()
+        happen(page.people)
+        assert await page.next() == ("beat", {})
+        name, told = await page.next()
+        assert (name, told["code"]) == ("end", code)
+        with pytest.raises(StopAsyncIteration):
+            await page.next()
+
+    following(scene)
+
+
+def test_also_while_much_happens_it_is_asked_again_who_may_see_it() -> None:
+    async def scene(page: Following) -> None:
+        await page.next()
+        page.people.rights["dana"] = frozenset()
+        for number in range(60):
+            await page.stage.say(workload(f"w{number}"))
+            name, _ = await page.next()
+            if name == "end":
+                break
+        assert name == "end"
+        assert number <= BEAT_SECONDS
+
+    following(scene)
+
+
+def test_who_may_see_nothing_is_refused_before_the_first_event() -> None:
+    async def scene(page: Following) -> None:
+        with pytest.raises(Refusal, match="cannot list"):
+            await page.next()
+
+    following(scene, rights=())
