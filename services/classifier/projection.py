@@ -1,6 +1,8 @@
 """From a job and its Workload object to the state of one workload. Pure."""
 
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Literal
 
 from services.classifier.machines import Machines
@@ -19,6 +21,7 @@ from services.classifier.requests import RequestsError, pod_sets_asked
 from services.classifier.surroundings import Surroundings
 from shared.contracts import names
 from shared.contracts.kinds import Object
+from shared.contracts.quantities import amount
 from shared.contracts.spokes import is_managed_elsewhere
 from shared.contracts.workloads import Finish, OwnerReference, Phase, PodSet, WorkloadState
 from shared.integrations import Integration, queue_of
@@ -54,7 +57,8 @@ def project_job(
     problems: list[str] = []
     raw = _collect(problems, lambda: integration.pod_sets(job), [])
     asked_now, raw = raw, _as_asked(raw, workload)
-    pod_sets = _asked(problems, raw, namespace=namespace, around=around, policy=policy)
+    asked = partial(_asked, namespace=namespace, around=around, policy=policy)
+    pod_sets = asked(problems, raw)
     spec = (workload or {}).get("spec") or {}
     # A queue label that vanished after admission does not free the job of its quota.
     queue = queue_of(job) or str(spec.get("queueName") or "")
@@ -69,6 +73,7 @@ def project_job(
         problems += machines.refusals(job, pod_sets)
     # Nobody starts here what another program runs elsewhere, whatever its user writes into it.
     held = integration.held(job) or is_managed_elsewhere(job)
+    stoppable = not held and integration.stop(job) is not None
     limit = _collect(problems, lambda: _max_execution(metadata, holder), None)
     return WorkloadState(
         cluster=cluster,
@@ -88,6 +93,7 @@ def project_job(
         inadmissible="; ".join(problems) or None,
         unresolved=priority.missing,
         outgrown=None if held else _outgrown(asked_now, workload),
+        enlarged=stoppable and _enlarged(raw, holder, asked),
         on_eviction=_on_eviction(job, integration, queue=queue, around=around),
         held=held,
         on_hold=_on_hold(metadata),
@@ -201,6 +207,24 @@ def _outgrown(raw: list[Object], workload: Object | None) -> dict[str, int] | No
     counts = {str(now.get("name")): int(now.get("count") or 0) for now in raw}
     more = {n: c for n, c in counts.items() if given.get(n) is not None and c > int(given[n])}
     return more or None
+
+
+def _enlarged(
+    raw: list[Object],
+    holder: Object | None,
+    asked: Callable[[list[str], list[Object]], list[PodSet]],
+) -> bool:
+    """Whether a pod asks for more than when it was admitted: not every kind keeps its template."""
+    spec = (holder or {}).get("spec") or {}
+    original = {p.get("name"): p for p in spec.get("podSets") or []}
+    pairs = [(now, original[now.get("name")]) for now in raw if now.get("name") in original]
+    changed = [(now, was) for now, was in pairs if spec_of(now) != spec_of(was)]
+    return any(
+        amount(resource, text) > amount(resource, before.requests.get(resource, "0"))
+        for now, was in changed
+        for after, before in zip(asked([], [now]), asked([], [was]), strict=True)
+        for resource, text in after.requests.items()
+    )
 
 
 def _one_as_asked(now: Object, was: Object | None) -> Object:

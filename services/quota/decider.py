@@ -3,7 +3,7 @@
 It has no clock and does no I/O: `handlers` feeds it in the order of arrival and publishes what it returns.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -307,8 +307,9 @@ class Decider:
             return
         self._lives.see(ident, state)
         self._changed(state)
-        if state.outgrown and admission is not None and admission.state == "admitted":
-            self._check_growth(state, admission, state.outgrown)
+        grown = state.outgrown or state.enlarged
+        if grown and admission is not None and admission.state == "admitted":
+            self._check_growth(state, admission)
         # Where the log was lost, or never had it, what the cluster records is adopted.
         adopted = messages.adopted(state) if admission is None else None
         if adopted is not None:
@@ -340,18 +341,10 @@ class Decider:
             return
         self._fact(self._lives.weighed(ident, state, fact))
 
-    def _check_growth(
-        self, state: WorkloadState, admission: Admission, pods: Mapping[str, int]
-    ) -> None:
-        """Whoever raises the parallelism of a running job runs no more than was admitted: it stops."""
-        given = {one.name: one.count for one in admission.pod_sets}
-        more = [
-            f"{pods[n]} pods in {n}, admitted {given[n]}"
-            for n in pods
-            if pods[n] > given.get(n, pods[n])
-        ]
-        if more:
-            text = f"The job asks for {', '.join(more)}: it is stopped and waits for all of them"
+    def _check_growth(self, state: WorkloadState, admission: Admission) -> None:
+        """Who lets a running job have more, or larger, pods runs on no more than was admitted: it stops."""
+        if more := list(messages.growth(state, admission)):
+            text = f"The job asks for {', '.join(more)}: it is stopped and waits for all of it"
             self._evict(state, OUTGROWN, text, at=state.created_at)
 
     def _take_check(self, check: CheckState) -> None:

@@ -1,5 +1,6 @@
 """Between decisions and messages. Knows both vocabularies and does nothing else."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
 
@@ -24,6 +25,7 @@ from shared.contracts.workloads import WorkloadState
 __all__ = [
     "adopted",
     "carried_over",
+    "growth",
     "instant",
     "of_held",
     "says_the_same",
@@ -246,3 +248,19 @@ def _assigned(pod_set: PodSetAssignment) -> Assigned:
         flavors=pod_set.flavors,
         usage={resource: amount(resource, value) for resource, value in pod_set.usage.items()},
     )
+
+
+def growth(state: WorkloadState, admission: Admission) -> Iterator[str]:
+    """What a running job asks for beyond its admission, in words."""
+    pods = state.outgrown or {}
+    now = {pod_set.name: pod_set for pod_set in state.pod_sets} if state.enlarged else {}
+    for given in admission.pod_sets:
+        if pods.get(given.name, 0) > given.count:
+            yield f"{pods[given.name]} pods in {given.name}, admitted {given.count}"
+        if given.name not in now:
+            continue
+        for resource, text in now[given.name].requests.items():
+            used = given.usage.get(resource)
+            if used is not None and amount(resource, text) * given.count > amount(resource, used):
+                each = f"{text} {resource} for each of {given.count} pods in {given.name}"
+                yield f"{each}, admitted {used} for all"

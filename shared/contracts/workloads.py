@@ -107,6 +107,9 @@ class WorkloadState(Message):
     outgrown: dict[str, int] | None = None
     """Pods by pod set, where more are asked for while it runs than its Workload says were admitted."""
 
+    enlarged: bool = False
+    """A pod asks for more, while it runs, than its Workload says that one asked for when it was admitted."""
+
     on_eviction: Literal["suspend", "recreate", "run-on"] = "suspend"
     """What its eviction means once it runs. `recreate`: it is ended, and a copy waits in its place.
     `run-on`: nothing, so it is not preempted, and an eviction is over when it ends by itself."""

@@ -221,6 +221,30 @@ async def test_what_no_schema_refuses_harms_nobody_else(
 
 
 @story()
+async def test_more_for_each_pod_than_was_admitted_stops_it_until_there_is_room(
+    stage: Stage,
+) -> None:
+    await set_up(stage, integration())
+    one = await stage.kube.create(GADGET, gadget("one"))
+    await stage.until_admitted(one)
+    template = gadget("one", cpu="2")["spec"]["template"]
+    await stage.patch(one, {"spec": {"template": template}})
+    await stage.until_waits(one, "insufficient quota for cpu")
+    assert not await stage.runs(one)
+    stopped = "The job asks for 2 cpu for each of 2 pods in main, admitted 2 for all"
+    assert any(stopped in said for said in await stage.events(one, "Stopped"))
+
+    await stage.patch(one, {"spec": {"replicas": 1}})
+    await stage.until_admitted(one)
+    await stage.settle()
+    assert await stage.runs(one)
+    template = gadget("one", cpu="1")["spec"]["template"]
+    await stage.patch(one, {"spec": {"template": template}})
+    await stage.settle()
+    assert await stage.runs(one), "less is its own affair"
+
+
+@story()
 async def test_whoever_dies_knows_the_kind_again_and_nothing_that_runs_loses_its_quota(
     stage: Stage,
 ) -> None:

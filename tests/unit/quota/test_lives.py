@@ -219,6 +219,16 @@ def test_the_same_life_is_lived_from_what_the_cluster_records_if_the_log_is_lost
     assert (desk.last("x").state, desk.last("x").requeue_count) == ("admitted", 1)
 
 
+def test_re_activation_counts_anew_also_where_only_the_cluster_knows_how_often_it_was_requeued() -> (
+    None
+):
+    desk = Desk()
+    reason = "DeactivatedDueToRequeuingLimitExceeded"
+    desk.see("x", active=False, requeue_count=2, evicted_reason=reason)
+    desk.see("x", active=True, requeue_count=2, evicted_reason=reason)
+    assert (desk.last("x").state, desk.last("x").requeue_count) == ("admitted", 0)
+
+
 def test_an_admission_that_only_the_cluster_records_is_put_on_the_log_with_its_clocks() -> None:
     desk = Desk()
     assigned = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}

@@ -269,6 +269,24 @@ async def test_a_job_that_grows_while_it_runs_is_stopped_and_waits_again(setup: 
     assert await setup.states("x") == ["admitted", "evicted", "waiting", "admitted"]
 
 
+async def test_a_job_whose_pods_grow_while_it_runs_is_stopped_and_waits_again(setup: Setup) -> None:
+    await setup.cluster(cpus=4)
+    await setup.start_quota()
+    await setup.workload("x", cpu="1")
+    await became(setup, "x", "admitted")
+    running: dict[str, Any] = {"phase": "running", "pods_active": True, "held": False}
+    await setup.workload("x", version="4", cpu="1", enlarged=True, **running)
+    await setup.workload("y", cpu="1")
+    await became(setup, "y", "admitted")
+    assert await setup.states("x") == ["admitted"], "an older state of the cluster's, no growth"
+
+    await setup.workload("x", version="5", cpu="2", enlarged=True, **running)
+    await became(setup, "x", "evicted")
+    evicted = await setup.last("x")
+    assert evicted.reason == "NoMatchingWorkload"
+    assert "2 cpu for each of 1 pods in main, admitted 1 for all" in evicted.message
+
+
 async def test_a_log_that_is_nearly_full_takes_ends_but_no_beginnings(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
