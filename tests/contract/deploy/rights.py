@@ -1,0 +1,98 @@
+"""What the services ask of Kubernetes, written down while whole worlds of them work."""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import pytest
+
+from services.simulator.local import LocalKube
+from services.simulator.scenarios import SCENARIOS
+from services.simulator.scenarios.spokes_town import SpokesTown
+from services.simulator.scenarios.town import CLUSTER, Town
+from shared.contracts.kinds import Kind, Object
+from shared.kube.port import Kube, Listing, Patch, WatchEvent
+from shared.testing.world.kube import WorldKube
+from shared.testing.world.world import ProcessContext
+from tests.contract.deploy.rendering import Json
+
+__all__ = ["Right", "asked", "granted"]
+
+Right = tuple[str, str, str]
+"""Verb, group, resource with its subresource."""
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *, seeds: Sequence[int]) -> dict[str, set[Right]]:
+    """By service, what it asked in worlds of each scenario."""
+    found: dict[str, set[Right]] = {"watcher": set(), "patcher": set()}
+
+    def noting(kube: LocalKube, context: ProcessContext, cluster: str) -> WorldKube:
+        service = context.instance.partition("-")[0]
+        return WorldKube(_Noting(kube, found[service]), context.world, cluster=cluster)
+
+    monkeypatch.setattr(
+        Town, "cluster_for", lambda town, context: noting(LocalKube(town.api), context, CLUSTER)
+    )
+    monkeypatch.setattr(
+        SpokesTown,
+        "_cluster_for",
+        lambda town, spoke, context: noting(LocalKube(town.apis[spoke]), context, spoke),
+    )
+    for play, seed in product(SCENARIOS.values(), seeds):
+        play(seed)
+    return found
+
+
+def granted(rules: list[Json]) -> Iterator[tuple[Right, Json]]:
+    """Each right that a role gives, with the rule it comes from."""
+    for rule in rules:
+        for verb in rule["verbs"]:
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    yield (verb, group, resource), rule
+
+
+class _Noting(Kube):
+    """A cluster whose every request is noted."""
+
+    def __init__(self, inner: LocalKube, notes: set[Right]) -> None:
+        self._inner = inner
+        self._notes = notes
+
+    def _note(self, verb: str, kind: Kind, subresource: str | None = None) -> LocalKube:
+        below = f"/{subresource}" if subresource else ""
+        self._notes.add((verb, kind.group, kind.plural + below))
+        return self._inner
+
+    async def served(self) -> frozenset[tuple[str, str, str]]:
+        return await self._inner.served()  # Whoever has a token may ask that.
+
+    async def list(self, kind: Kind, **how: Any) -> Listing:
+        return await self._note("list", kind).list(kind, **how)
+
+    def watch(self, kind: Kind, **how: Any) -> AsyncIterator[WatchEvent]:
+        return self._note("watch", kind).watch(kind, **how)
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        return await self._note("get", kind).get(kind, namespace, name)
+
+    async def create(self, kind: Kind, obj: Object) -> Object:
+        return await self._note("create", kind).create(kind, obj)
+
+    async def patch(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        patch: Patch,
+        *,
+        subresource: str | None = None,
+    ) -> Object:
+        noted = self._note("patch", kind, subresource)
+        return await noted.patch(kind, namespace, name, patch, subresource=subresource)
+
+    async def delete(self, kind: Kind, namespace: str | None, name: str, **how: Any) -> None:
+        await self._note("delete", kind).delete(kind, namespace, name, **how)
+
+    async def close(self) -> None:
+        await self._inner.close()

@@ -1,0 +1,76 @@
+"""Watcher and patcher have the rights that they use, and no others: worlds of them are listened to."""
+
+from typing import Final
+
+import pytest
+
+from services.watcher.scopes import KNOWN
+from tests.contract.deploy.rendering import Json, kustomized, named
+from tests.contract.deploy.rights import Right, asked, granted
+
+SEEDS: Final = (1, 2, 7)
+RETENTION: Final = "services/patcher/retention.py"
+INTEGRATIONS: Final = "services/patcher/integrations.py"
+ELSEWHERE: Final = "as with Jobs and PipelineRuns: services/patcher/spokes.py, home.py"
+UNSEEN: Final[dict[str, dict[Right, str]]] = {
+    "watcher": {
+        ("list", "", "nodes"): "where SLUICE_KINDS names them",
+        ("watch", "", "nodes"): "where SLUICE_KINDS names them",
+    },
+    "patcher": {
+        ("delete", "kueue.x-k8s.io", "workloads"): RETENTION,
+        ("get", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"): INTEGRATIONS,
+        ("patch", "admissionregistration.k8s.io", "mutatingwebhookconfigurations"): INTEGRATIONS,
+        ("patch", "sluicegate.dev", "integrations/status"): INTEGRATIONS,
+        ("get", "jobset.x-k8s.io", "jobsets"): ELSEWHERE,
+        ("create", "jobset.x-k8s.io", "jobsets"): ELSEWHERE,
+        ("patch", "jobset.x-k8s.io", "jobsets"): ELSEWHERE,
+        ("patch", "jobset.x-k8s.io", "jobsets/status"): ELSEWHERE,
+        ("delete", "jobset.x-k8s.io", "jobsets"): ELSEWHERE,
+        (
+            "update",
+            "tekton.dev",
+            "pipelineruns/finalizers",
+        ): "asked by nobody: admission looks whether we might",
+    },
+}
+"""What these worlds do not show, and why it is needed all the same."""
+
+
+def rights_of(service: str) -> set[Right]:
+    objects = named(kustomized("hub"))
+    kinds = ("ClusterRole", f"sluicegate-{service}"), ("Role", f"sluicegate-{service}-seal")
+    rules: list[Json] = [
+        rule for kind in kinds if kind in objects for rule in objects[kind]["rules"]
+    ]
+    return {right for right, _ in granted(rules)}
+
+
+def test_each_right_is_used_and_each_use_is_a_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    for service, used in asked(monkeypatch, seeds=SEEDS).items():
+        unseen = UNSEEN[service].keys()
+        assert used - rights_of(service) == set(), f"{service} would be refused"
+        assert rights_of(service) - used == unseen, f"{service} has what it does not use"
+
+
+def test_the_watcher_may_watch_whatever_it_can_be_told_to() -> None:
+    for kind in KNOWN.values():
+        wanted = {("list", kind.group, kind.plural), ("watch", kind.group, kind.plural)}
+        assert wanted <= rights_of("watcher"), kind.plural
+
+
+def test_the_console_asks_who_somebody_is_and_what_that_one_may_see_and_nothing_else() -> None:
+    assert rights_of("console") == {
+        ("create", "authentication.k8s.io", "tokenreviews"),
+        ("create", "authorization.k8s.io", "subjectaccessreviews"),
+    }
+
+
+def test_nobody_else_has_rights() -> None:
+    subjects = {
+        subject["name"]
+        for one in kustomized("hub", ("tracing", "ha"))
+        if one["kind"] in {"ClusterRoleBinding", "RoleBinding"}
+        for subject in one["subjects"]
+    }
+    assert subjects == {"watcher", "patcher", "console"}
