@@ -39,7 +39,7 @@ test: setup ## Run the tests; needs nothing but Python
 	$(RUN)/pytest
 
 test-cluster: setup ## Run the cluster suite: KUBEBUILDER_ASSETS=folder, or Docker
-	$(RUN)/pytest -n 0 -m cluster tests/contract/kubernetes tests/e2e
+	$(RUN)/pytest -n 0 -m cluster tests/contract/kubernetes tests/contract/deploy tests/e2e
 
 demo: setup ## Watch the whole system work, then check itself (SEED=1 SPOKES=3)
 	$(RUN)/sluice demo --seed $(SEED) $(if $(SPOKES),--spokes $(SPOKES))

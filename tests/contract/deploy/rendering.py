@@ -15,6 +15,7 @@ import yaml
 
 __all__ = [
     "COMPONENTS",
+    "KUBECTL",
     "OVERLAYS",
     "ROOT",
     "Json",
