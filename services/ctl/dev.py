@@ -49,6 +49,9 @@ EXAMPLE: Final = Path(__file__).parents[2] / "deploy" / "examples" / "konflux"
 """The manifests and rules that are used where none are named."""
 
 STATE_FILE: Final = "state.json"
+CONSOLE_FILE: Final = "console.url"
+"""Where the console is, for commands: `curl "$(cat .sluice/console.url)api/v1/queues"`."""
+
 BROKER: Final = "nats-server"
 HOST: Final = "127.0.0.1"
 VIEWER: Final = "viewer"
@@ -162,7 +165,8 @@ async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
         finally:
             say("stopping")
             await starter.supervisor.stop()
-            (directory / STATE_FILE).unlink(missing_ok=True)
+            for name in (STATE_FILE, CONSOLE_FILE):
+                (directory / name).unlink(missing_ok=True)
 
 
 class _Starter:
@@ -388,6 +392,7 @@ def _write_state(directory: Path, system: Running) -> None:
         "children": {name: system.supervisor.pid(name) for name in system.supervisor.names},
     }
     (directory / STATE_FILE).write_text(json.dumps(state, indent=2))
+    (directory / CONSOLE_FILE).write_text(system.console_url)
 
 
 async def until_signalled(work: Coroutine[None, None, int], *, otherwise: int) -> int:
