@@ -25,7 +25,7 @@ WAITING_MAX: Final = 1_000
 """Annotations that wait to be written. Beyond it the oldest are lost: they are news, not records."""
 
 REMEMBERED_MAX: Final = 5_000
-"""Creators of whom it is remembered what they were told last."""
+"""Jobs of which it is remembered what their creators were told last."""
 
 Told = Literal["Queued", "Admitted", "Evicted"]
 
@@ -45,7 +45,8 @@ class Onlookers:
         self._events = events
         self._annotated = annotated
         self._backlog: Backlog[_Key, tuple[str, str | None]] = Backlog(most=WAITING_MAX)
-        self._told: OrderedDict[str, tuple[Told, str]] = OrderedDict()
+        self._told: OrderedDict[str, tuple[Told, str, Object]] = OrderedDict()
+        """By the job's uid: event and annotation that its creator had last, and who that is."""
 
     def hear(self, state: WorkloadState, admission: Admission) -> None:
         """A decision about a job was written: tell its creator what is new to it. Never fails."""
@@ -53,11 +54,11 @@ class Onlookers:
         if creator is None:
             return
         told, text, note = _news(state, admission)
-        last = self._told.get(creator["uid"])
-        if last == (told, note or ""):
+        last = self._told.get(state.uid)
+        if last is not None and last[:2] == (told, note or ""):
             return
-        self._told[creator["uid"]] = (told, note or "")
-        self._told.move_to_end(creator["uid"])
+        self._told[state.uid] = (told, note or "", creator)
+        self._told.move_to_end(state.uid)
         if len(self._told) > REMEMBERED_MAX:
             self._told.popitem(last=False)
         if last is None or last[0] != told:
@@ -71,10 +72,10 @@ class Onlookers:
         self._note(state, creator, note)
 
     def forget(self, state: WorkloadState) -> None:
-        """Its job has ended: no annotation says any more that it waits."""
-        creator = self._creator(state)
-        if creator is not None and self._told.pop(creator["uid"], ("", ""))[1]:
-            self._note(state, creator, None)
+        """Its job has ended, or is gone: no annotation says any more that it waits."""
+        last = self._told.pop(state.uid, None)
+        if last is not None and last[1]:
+            self._note(state, last[2], None)
 
     async def run(self) -> None:
         """Write annotations until cancelled."""

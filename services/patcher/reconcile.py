@@ -133,6 +133,7 @@ class Reconciler:
                 self._mirror.forget(namespace, name)
             return
         if state.phase == "gone":
+            self._onlookers.forget(state)
             await self._gone(state)
             return
         if state.finish is not None:

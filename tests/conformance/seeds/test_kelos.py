@@ -285,6 +285,31 @@ async def test_a_user_of_a_task_sees_that_it_is_queued_for_admission(stage: Stag
     assert admitted == "Job second is admitted by ClusterQueue kelos-agents"
 
 
+@says("001:145-156")
+@pytest.mark.parametrize("how", ["fails", "is deleted"])
+@story(settings={"patcher": {"annotated_creators": ["tasks.kelos.dev"]}})
+async def test_a_task_whose_job_ends_while_it_is_queued_is_not_shown_as_queued_any_more(
+    stage: Stage, how: str
+) -> None:
+    await prepare(stage)
+    first = await task(stage, "first", "kelos-default", requests={"cpu": 16})
+    await stage.until_admitted(first)
+    second = await task(stage, "second", "kelos-default", requests={"cpu": 16})
+
+    async def is_queued() -> bool:
+        annotations = (await the_task(stage, second))["metadata"].get("annotations") or {}
+        return names.QUEUED in annotations
+
+    await stage.until(is_queued)
+    if how == "fails":
+        failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}
+        await stage.patch(second, {"status": {"conditions": [failed]}}, subresource="status")
+    else:
+        await stage.delete(second)
+    await stage.settle()
+    assert not await is_queued()
+
+
 @says("001:158-166")
 @story()
 async def test_max_concurrency_and_quota_compose(stage: Stage) -> None:
