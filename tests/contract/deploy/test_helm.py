@@ -14,7 +14,7 @@ helm = pytest.importorskip("helm_python", reason="Helm's library has no wheel fo
 
 CHART: Final = ROOT / "deploy" / "helm" / "sluicegate"
 GENERATED: Final = re.compile(
-    r"^(sluicegate|configuration|classifier-config|nats-config)-[0-9a-z]{10}$"
+    r"^(sluicegate|bus-apply|configuration|classifier-config|nats-config)-[0-9a-z]{10}$"
 )
 INFO: Final = 1
 NAMES: Final = {"name": "a", "mountPath": "b", "containerPort": "c", "port": "d"}
@@ -151,3 +151,16 @@ def test_what_the_values_say_is_in_the_pods() -> None:
 def test_helm_finds_nothing_to_complain_about() -> None:
     found = helm.lint(str(CHART))
     assert [one for one in found["messages"] if one["severity"] > INFO] == []
+
+
+def test_another_release_does_not_change_a_job_that_ran() -> None:
+    """API servers refuse that: one that runs something else has another name."""
+    values: list[Json] = [
+        {"crds": {"enabled": False}, "image": {"tag": tag}} for tag in ("1", "1", "2")
+    ]
+    first, same, other = (
+        [one["metadata"]["name"] for one in rendered(each) if one["kind"] == "Job"]
+        for each in values
+    )
+    assert first == same
+    assert not set(first) & set(other)

@@ -35,4 +35,8 @@
   {{- end -}}
   {{- include "kustomize.merge" (dict "into" . "from" (deepCopy ($given.container | default dict))) -}}
 {{- end -}}
+{{- if eq .object.kind "Job" -}}
+  {{- /* What a Job runs cannot be changed: what it is to run is in its name. */ -}}
+  {{- $_ := set .object.metadata "name" (printf "%s-%s" .object.metadata.name (toJson .object.spec | sha256sum | trunc 10)) -}}
+{{- end -}}
 {{- end -}}
