@@ -20,7 +20,7 @@ MUTATIONS: Final = Counter(
 RELOADS: Final = Counter(
     "tekton_kueue_config_reload", "Configurations that were offered.", ["result"]
 )
-Counter(
+RELOAD_FAILURES: Final = Counter(
     "tekton_kueue_config_reload_failure",
     "Never counts, as in the reference: see tekton_kueue_config_reload_total.",
     ["result"],

@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Gauge, Histogram
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-__all__ = ["UNKNOWN", "Metrics"]
+__all__ = ["UNKNOWN", "Metrics", "Tally"]
 
 SUBSYSTEM: Final = "multi_platform_controller"
 UNKNOWN: Final = "unknown"
@@ -21,11 +21,11 @@ WAIT_BUCKETS: Final = (1, 5, 10, 30, 60, 120, 300, 600, 1200)
 RUN_BUCKETS: Final = (20, 60, 120, 300, 600, 1200, 2400, 4800, 9600)
 
 
-class _Tally(Collector):
+class Tally(Collector):
     """A counter that is called as the reference calls it: this library's own end in `_total`."""
 
     def __init__(self, name: str, text: str, label: str, registry: CollectorRegistry) -> None:
-        self._name, self._text, self._label = f"{SUBSYSTEM}_{name}", text, label
+        self.name, self.text, self.label = f"{SUBSYSTEM}_{name}", text, label
         self._counts: Count[str] = Count()
         registry.register(self)
 
@@ -35,13 +35,13 @@ class _Tally(Collector):
 
     def describe(self) -> Iterable[Metric]:
         """Its name, for the registry to find doubles."""
-        return [Metric(self._name, self._text, "unknown")]
+        return [Metric(self.name, self.text, "unknown")]
 
     def collect(self) -> Iterable[Metric]:
         """What was counted."""
-        metric = Metric(self._name, self._text, "unknown")
+        metric = Metric(self.name, self.text, "unknown")
         for value, count in sorted(self._counts.items()):
-            metric.add_sample(self._name, {self._label: value}, count)
+            metric.add_sample(self.name, {self.label: value}, count)
         return [metric]
 
 
@@ -58,8 +58,8 @@ class Metrics:
                 name, text, one, subsystem=SUBSYSTEM, buckets=buckets, registry=registry
             )
 
-        def counter(name: str, text: str) -> _Tally:
-            return _Tally(name, text, "platform", registry)
+        def counter(name: str, text: str) -> Tally:
+            return Tally(name, text, "platform", registry)
 
         self._allocation = histogram(
             "host_allocation_time", "Seconds from asking to a host.", WAIT_BUCKETS
@@ -71,7 +71,7 @@ class Metrics:
         self._unclean = counter("cleanup_failures", "Users that could not be removed from a host.")
         self._neglected = counter("host_upkeep_failures", "Visits to static hosts that failed.")
         self._refused = counter("host_allocation_failures", "TaskRuns that got no host.")
-        self._swept = _Tally(
+        self._swept = Tally(
             "swept_machines", "Machines that a sweep found amiss.", "reason", registry
         )
         self._pool = Gauge(

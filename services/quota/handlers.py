@@ -53,7 +53,11 @@ PROBLEMS_MAX: Final = 20
 HALTED: Final = "admission is stopped"
 
 AUDITS = Counter("sluicegate_quota_audits", "Audits of the engine against the log.", ["result"])
-FULLNESS = Gauge("sluicegate_quota_log_fullness", "How much room of the log of decisions is used.")
+LOG_FULLNESS = Gauge(
+    "sluicegate_log_fullness",
+    "How much room is used of the logs that refuse more when they are full, from 0 to 1.",
+    ["stream"],
+)
 HALTED_GAUGE = Gauge("sluicegate_quota_halted", "1 while an audit's result stops admission.")
 
 
@@ -246,10 +250,12 @@ class _Leadership:
         while True:
             try:
                 full = await self._bus.fullness("ADMISSIONS")
+                # The classifier's, of which all that is needed here is that somebody tells it.
+                LOG_FULLNESS.labels(stream="WORKLOADS").set(await self._bus.fullness("WORKLOADS"))
             except BusError as error:
                 log.debug("the room is not known now", error=str(error))
             else:
-                FULLNESS.set(full)
+                LOG_FULLNESS.labels(stream="ADMISSIONS").set(full)
                 admit = full < FULL
                 if admit != self._admit:
                     log.error("the log of decisions", fullness=full, admitting=admit)

@@ -16,6 +16,7 @@ from nats.js.api import AckPolicy, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
 
 from shared.bus.api import ApiError, call
+from shared.bus.backlog import follow_backlog
 from shared.bus.broker import Connection
 from shared.bus.filters import prune
 from shared.bus.port import BusError, UnavailableError
@@ -109,6 +110,7 @@ class Durables:
 
         self._nc: Client | None = None
         self._task: asyncio.Task[None] | None = None
+        self._measuring: asyncio.Task[None] | None = None
 
     @property
     def registrations(self) -> tuple[Registration, ...]:
@@ -127,6 +129,10 @@ class Durables:
         await self._check_logs()
         await self._begin()
         self._connection.up.append(self._on_up)
+        if self._registrations:
+            self._measuring = asyncio.create_task(
+                follow_backlog(self._connection, self._registrations)
+            )
 
     async def _begin(self) -> None:
         for registration in self._registrations:
@@ -176,9 +182,10 @@ class Durables:
 
     async def stop(self) -> None:
         """Take no more; what was taken is the worker's."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for task in (self._task, self._measuring):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         for subscriber in self._connection.broker.subscribers:
             try:
                 await subscriber.stop()

@@ -5,6 +5,7 @@ from typing import Final
 from prometheus_client import Counter, Gauge, Histogram
 
 __all__ = [
+    "BACKLOG",
     "BUS_CONNECTED",
     "KUBE_REQUESTS",
     "KUBE_SECONDS",
@@ -23,6 +24,11 @@ WORK: Final = Counter(
 )
 """`result` is done, later or never."""
 
+BACKLOG: Final = Gauge(
+    "sluicegate_work_backlog",
+    "Entries of durable consumers that are not done: waiting, or taken and put off or in hand.",
+    ["durable", "state"],
+)
 KUBE_REQUESTS: Final = Counter(
     "sluicegate_kube_requests",
     "Answers of the Kubernetes API, without watches.",

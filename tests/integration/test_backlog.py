@@ -1,0 +1,46 @@
+"""How much work is not done, as a real server says it of a durable consumer."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+from prometheus_client import REGISTRY
+
+from shared.bus import backlog
+from shared.bus.nats_bus import NatsBus
+from shared.bus.port import Entry, LaterError
+from shared.testing.nats_server import nats_server
+from tests.contract.bus.stage import eventually, workload
+
+DURABLE = "backlog-test"
+
+
+def told(state: str) -> float | None:
+    labels = {"durable": DURABLE, "state": state}
+    return REGISTRY.get_sample_value("sluicegate_work_backlog", labels)
+
+
+async def test_what_waits_and_what_is_put_off_is_told_until_it_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backlog, "LOOK_SECONDS", 0.05)
+    works = asyncio.Event()
+
+    async def handle(_: Entry) -> None:
+        if not works.is_set():
+            raise LaterError("not now", delay_seconds=0.2)
+
+    async with nats_server() as server:
+        bus = NatsBus(url=server.url, instance="one", now=lambda: datetime.now(UTC))
+        bus.work("WORKLOADS", DURABLE, handle)
+        await bus.start()
+        try:
+            for name in ("a", "b", "c"):
+                bus.publish(workload(name))
+            await bus.flush()
+            await eventually(lambda: told("taken") == 3)
+            assert told("waiting") == 0
+            works.set()
+            await eventually(lambda: told("taken") == 0)
+        finally:
+            await bus.stop()
