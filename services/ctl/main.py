@@ -261,6 +261,27 @@ def bus_permissions(
     print(manifests(configuration, keys, users) if kubernetes else configuration, end="")
 
 
+@bus_app.command("leaf")
+def bus_leaf(
+    url: Annotated[str, typer.Argument(help="Of the hub's port for leaf nodes: tls://HOST:7422.")],
+    key: Annotated[
+        Path | None, typer.Option(help="The spoke's seed: nats-keys/spoke-NAME.nk.")
+    ] = None,
+    ca: Annotated[Path | None, typer.Option(help="Of the hub's certificate.")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="To show to the hub.")] = None,
+    private_key: Annotated[Path | None, typer.Option(help="Of that certificate.")] = None,
+) -> None:
+    """Print the configuration of a spoke's own NATS server, which dials the hub's. It holds the seed."""
+    from shared.bus.accounts import leaf_configuration  # noqa: PLC0415
+    from shared.settings.access import Access  # noqa: PLC0415
+
+    access = Access(nkey=key, ca=ca, certificate=certificate, private_key=private_key)
+    try:
+        print(leaf_configuration(url, access), end="")
+    except ValueError as error:
+        raise CommandError("--key", str(error)) from error
+
+
 @app.command()
 def mutate(
     pipelinerun_file: Annotated[Path, typer.Option(help="The object, as YAML or JSON.")],

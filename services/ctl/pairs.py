@@ -48,9 +48,9 @@ class PairSettings(ServiceSettings):
     spoke_secrets: Path = Path("/etc/sluicegate/spokes")
     """Folder with the Secrets that MultiKueueClusters name, each a folder with the file `kubeconfig`."""
 
-    spoke_keys: Path | None = None
-    """Folder with the bus's keys `spoke-<name>.nk`, as `sluice bus permissions` makes them; None: the bus
-    asks for none."""
+    spoke_keys: Path = Path("/etc/sluicegate/spoke-keys")
+    """Folder with the bus's keys `spoke-<name>.nk`, as `sluice bus permissions` makes them. They are needed
+    where the bus asks for keys, which is where we have one ourselves."""
 
     look_seconds: Annotated[float, Field(gt=0)] = 5.0
     """How often the files are looked at: a renewed kubeconfig is another pair."""
@@ -200,12 +200,9 @@ class Pairs:
         return self._checked[path][1]
 
     def _key(self, spoke: str) -> Path | None:
-        settings = self._settings
-        if settings.spoke_keys is None:
-            if settings.nats_nkey is not None or settings.nats_credentials is not None:
-                raise _UnusableError("SLUICE_SPOKE_KEYS is not set: our own key is none for spokes")
+        if self._settings.nats_nkey is None:
             return None
-        key = key_file(settings.spoke_keys, f"spoke-{spoke}")
+        key = key_file(self._settings.spoke_keys, f"spoke-{spoke}")
         if not key.is_file():
             make = f"sluice bus permissions --spoke {spoke}"
             raise _UnusableError(f"{key}: no key for the bus; `{make}` makes one")

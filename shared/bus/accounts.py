@@ -23,6 +23,7 @@ from shared.bus.permissions import (
 )
 from shared.bus.streams import LEASES, load, view_of
 from shared.contracts import subjects
+from shared.settings.access import OPEN, Access
 
 __all__ = [
     "DOOR",
@@ -176,9 +177,20 @@ def accounts(hub_users: str, spokes: Mapping[str, str]) -> str:
     )
 
 
-def leaf_configuration(url: str, *, credentials: str | None = None) -> str:
-    """The configuration of a spoke's own server that dials out to the hub, and keeps nothing."""
-    named = "" if credentials is None else f", credentials: {_quoted(credentials)}"
+def leaf_configuration(url: str, access: Access = OPEN) -> str:
+    """The configuration of a spoke's own server that dials out to the hub, and keeps nothing.
+
+    `access`: how it proves itself there. Of a key the seed itself is in it: keep it as secret as that. Files
+    of TLS are where that server finds them. Raises ValueError where the key is none.
+    """
+    named = "" if access.nkey is None else f", nkey: {access.seed()}"
+    tls = (
+        ("ca_file", access.ca),
+        ("cert_file", access.certificate),
+        ("key_file", access.private_key),
+    )
+    files = ", ".join(f"{what}: {_quoted(str(file))}" for what, file in tls if file is not None)
+    named += f", tls {{ {files} }}" if files else ""
     return "\n".join(
         [
             "max_payload: 4MB",

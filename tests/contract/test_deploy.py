@@ -10,6 +10,7 @@ import yaml
 
 from services.classifier.settings import ClassifierSettings
 from services.console.settings import ConsoleSettings
+from services.ctl.pairs import PairSettings
 from services.ctl.permissions import CONFIG_MAP, secret_of
 from services.ctl.run import SERVICES, Program
 from services.dispatcher.settings import DispatcherSettings
@@ -41,9 +42,13 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "patcher": PatcherSettings,
     "console": ConsoleSettings,
     "tracer": TracerSettings,
+    "pairs": PairSettings,
 }
 USERS = {secret_of(user) for user in rights_of()}
 """Secrets that `sluice bus permissions --kubernetes` makes, beside the ConfigMap of their public keys."""
+
+SPOKES = {"nats-spoke"}
+"""The Secret that is made by hand on a spoke: docs/how-to/spokes.md."""
 
 EVERYBODYS = {"NATS_URL", "OTEL_EXPORTER_OTLP_ENDPOINT"}
 
@@ -84,7 +89,11 @@ def test_what_compose_waits_for_is_a_service_of_it() -> None:
             assert needed in services, f"{name} waits for {needed}"
 
 
-RENDERED = [*((overlay, ()) for overlay in OVERLAYS), ("hub", COMPONENTS)]
+RENDERED = [
+    *((overlay, ()) for overlay in OVERLAYS),
+    ("hub", COMPONENTS),
+    ("hub", ("pairs", "nats-auth", "tls", "spokes")),
+]
 
 
 @pytest.fixture(params=RENDERED, ids=lambda param: "+".join((param[0], *param[1])))
@@ -197,7 +206,7 @@ def test_what_a_pod_mounts_or_runs_as_is_there(rendered: tuple[Json, ...]) -> No
                 there = ("ConfigMap", volume["configMap"]["name"]) in names
                 assert there or volume["configMap"]["name"] == CONFIG_MAP, name
             if "secret" in volume:
-                assert volume["secret"]["secretName"] in secrets | USERS, name
+                assert volume["secret"]["secretName"] in secrets | USERS | SPOKES, name
         if account := pod.get("serviceAccountName"):
             assert ("ServiceAccount", account) in names, name
 
@@ -206,14 +215,14 @@ def test_who_reads_kueues_configuration_is_given_one_that_can_be_read(
     rendered: tuple[Json, ...], tmp_path: Path
 ) -> None:
     readers = {
-        service
-        for service in SETTINGS
+        service.value
+        for service in SERVICES
         if "read_configuration(" in (ROOT / "services" / service / "app.py").read_text()
     }
     assert {"quota", "classifier", "patcher"} <= readers
     maps = {d["metadata"]["name"]: d["data"] for d in rendered if d["kind"] == "ConfigMap"}
     found = dict(pods(rendered))
-    for name in sorted(readers):
+    for name in sorted(readers & found.keys()):
         [container] = found[name]["containers"]
         env = {one["name"]: one.get("value", "") for one in container["env"]}
         path = PurePosixPath(env["SLUICE_CONFIGURATION"])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from services.ctl.pairs import Pairs, PairSettings
+from services.ctl.permissions import key_file, make_keys
 from services.ctl.supervisor import Supervisor
 from services.simulator.app import Simulator
 from shared.bus.nats_bus import NatsBus
@@ -176,7 +177,9 @@ async def test_what_keeps_a_pair_from_running_is_said_until_it_is_cured(
 
 
 async def test_without_a_key_of_its_own_a_pair_would_be_nobody_on_the_bus(tmp_path: Path) -> None:
-    async with hub(tmp_path, spoke_keys=tmp_path / "keys") as at:
+    make_keys(tmp_path, ["pairs"])
+    keys = {"nats_nkey": key_file(tmp_path, "pairs"), "spoke_keys": tmp_path}
+    async with hub(tmp_path, **keys) as at:
         at.write(Simulator(behaviour=False).kubeconfig())
         await at.name(SECRET)
         await until(at.problem)
