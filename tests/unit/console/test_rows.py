@@ -1,0 +1,196 @@
+"""How queues and workloads are shown, from what is on the log about them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from services.console.documents import QueueRow, WorkloadRow
+from services.console.rows import queue_row, workload_row
+from shared.contracts.admissions import Admission
+from shared.contracts.queues import FlavorUsage, ResourceUsage
+from shared.contracts.workloads import PodSet
+from tests.unit.console.stage import START, Stage, decision, ended, play, status, workload
+
+FIRST = ("hub", "team", "job-first")
+WAITS = workload("first")
+RUNS = workload("first", phase="running")
+
+
+async def shown(stage: Stage, *messages: Any) -> WorkloadRow:
+    """The row of `first` after that was said."""
+    await stage.basics()
+    await stage.say(*messages)
+    await stage.start()
+    assert await stage.view.ready(5.0)
+    row = workload_row(stage.view, FIRST)
+    assert row is not None
+    return row
+
+
+def rows(check: Callable[[WorkloadRow], object], *messages: Any) -> None:
+    async def scene(stage: Stage) -> None:
+        check(await shown(stage, *messages))
+
+    play(scene)
+
+
+def decided(state: str, **more: Any) -> Admission:
+    return decision(WAITS, state, 1, **more)
+
+
+STATUSES: list[Any] = [
+    pytest.param([WAITS], "PENDING", "", id="nobody has decided"),
+    pytest.param(
+        [WAITS, decided("waiting", reason="WaitingForQuota")], "PENDING", "WaitingForQuota",
+        id="it waits",
+    ),
+    pytest.param(
+        [workload("first", inadmissible="no such class")], "PENDING", "Misconfigured",
+        id="it can never be admitted",
+    ),
+    pytest.param([WAITS, decided("reserved")], "QUOTARESERVED", "", id="its checks are pending"),
+    pytest.param([RUNS, decided("admitted", reason="Admitted")], "ADMITTED", "Admitted", id="it runs"),
+    pytest.param([RUNS, decided("evicted", reason="Preempted")], "EVICTED", "Preempted", id="it is put out"),
+    pytest.param([ended("first", after=60.0)], "FINISHED", "Succeeded", id="it is done"),
+    pytest.param([ended("first", after=60.0, success=False)], "FINISHED", "Failed", id="it failed"),
+    pytest.param(
+        [workload("first", uid="later"), decided("admitted")], "PENDING", "",
+        id="another of its name was admitted before",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("messages", "expected", "reason"), STATUSES)
+def test_a_workload_stands_as_was_decided_last(
+    messages: list[Any], expected: str, reason: str
+) -> None:
+    def check(row: WorkloadRow) -> None:
+        assert (row.status, row.reason) == (expected, reason)
+
+    rows(check, *messages)
+
+
+def test_it_is_shown_with_its_job_its_queues_and_what_it_asks_of_all_pods() -> None:
+    two = workload(
+        "first",
+        priority=7,
+        pod_sets=[
+            PodSet(name="driver", count=1, requests={"cpu": "500m", "memory": "1Gi"}),
+            PodSet(name="workers", count=3, requests={"cpu": "2"}),
+            PodSet(name="odd", count=1, requests={"cpu": "a lot"}),
+        ],
+    )
+
+    def check(row: WorkloadRow) -> None:
+        assert row.wire() == {
+            "cluster": "hub",
+            "namespace": "team",
+            "name": "job-first",
+            "job": {"kind": "Job", "name": "first"},
+            "queue": "main",
+            "clusterQueue": "cq",
+            "priority": 7,
+            "status": "PENDING",
+            "reason": "",
+            "message": "",
+            "asks": {"cpu": "6500m", "memory": "1Gi"},
+            "createdAt": "2026-01-01T11:55:00Z",
+        }
+
+    rows(check, two)
+
+
+def test_where_it_was_admitted_counts_and_not_where_its_queue_points_now() -> None:
+    admitted = decided("admitted", cluster_queue="before", spoke="east", admitted_at=START)
+
+    def check(row: WorkloadRow) -> None:
+        assert (row.cluster_queue, row.spoke, row.admitted_at) == ("before", "east", START)
+
+    rows(check, RUNS, admitted)
+
+
+def test_what_is_done_says_when_it_began_and_ended() -> None:
+    def check(row: WorkloadRow) -> None:
+        assert row.admitted_at == START - timedelta(seconds=60)
+        assert (row.finished_at, row.succeeded) == (START, True)
+
+    rows(check, ended("first", after=60.0))
+
+
+# Queues -----------------------------------------------------------------------------------------
+
+
+def queues(scene: Callable[[Stage], Awaitable[None]]) -> None:
+    async def run(stage: Stage) -> None:
+        await stage.basics()
+        await stage.start()
+        await scene(stage)
+
+    play(run)
+
+
+def used(**amounts: tuple[str, str]) -> list[FlavorUsage]:
+    """Resource to what is reserved and borrowed of it."""
+    resources = [ResourceUsage(name=n, total=t, borrowed=b) for n, (t, b) in amounts.items()]
+    return [FlavorUsage(name="default", resources=resources)]
+
+
+def row_of(stage: Stage, namespace: str = "", name: str = "cq") -> QueueRow:
+    row = queue_row(stage.view, ("hub", namespace, name))
+    assert row is not None
+    return row
+
+
+def test_a_queue_of_which_nothing_was_said_is_shown_as_it_is_configured() -> None:
+    async def scene(stage: Stage) -> None:
+        await asyncio.sleep(1.0)
+        row = row_of(stage)
+        assert (row.kind, row.active, row.pending) == ("ClusterQueue", None, None)
+        [cpu] = row.flavors[0].resources
+        assert (cpu.nominal, cpu.reserved, cpu.share) == ("4", "0", 0.0)
+        local = row_of(stage, "team", "main")
+        assert (local.kind, local.cluster_queue, local.flavors) == ("LocalQueue", "cq", [])
+
+    queues(scene)
+
+
+def test_a_queue_is_shown_with_its_counts_and_how_much_of_its_quota_is_used() -> None:
+    async def scene(stage: Stage) -> None:
+        reservation = used(cpu=("5", "1"), gpu=("1", "0"))
+        await stage.say(status(pending=3, reserving=2, admitted=1, reservation=reservation))
+        row = row_of(stage)
+        assert (row.pending, row.reserving, row.admitted, row.active) == (3, 2, 1, True)
+        cpu, gpu = row.flavors[0].resources
+        assert (cpu.reserved, cpu.borrowed, cpu.share) == ("5", "1", 1.25)
+        # In use and not configured any more: there is no share of nothing.
+        assert (gpu.nominal, gpu.reserved, gpu.share) == (None, "1", None)
+
+    queues(scene)
+
+
+SHARES = [("0", "0", 0.0), ("0", "1", 1.0), ("4", "1", 0.25), ("4", "500m", 0.125)]
+
+
+@pytest.mark.parametrize(("nominal", "reserved", "share"), SHARES)
+def test_the_share_is_what_is_reserved_of_the_nominal_quota(
+    nominal: str, reserved: str, share: float
+) -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.say(
+            stage.cluster_queue(int(nominal)), status(reservation=used(cpu=(reserved, "0")))
+        )
+        assert row_of(stage).flavors[0].resources[0].share == share
+
+    queues(scene)
+
+
+def test_what_is_not_configured_is_not_shown() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.say(status("gone", pending=1))
+        assert queue_row(stage.view, ("hub", "", "gone")) is None
+        assert workload_row(stage.view, FIRST) is None
+
+    queues(scene)
