@@ -4,11 +4,12 @@ from datetime import datetime
 
 import pytest
 
-from shared.contracts.kinds import CLUSTER_QUEUE, NODE, POD, Object
+from shared.contracts.kinds import CLUSTER_QUEUE, NODE, PIPELINE_RUN, POD, Object
+from shared.contracts.names import QUEUE
 from shared.kube.port import NotFoundError
 from shared.testing.world.world import EPOCH
 from tests.conformance.seeds.says import says
-from tests.conformance.seeds.stage import Stage, job, pool, priority, story
+from tests.conformance.seeds.stage import Stage, job, pipeline_run, pool, priority, story
 
 WAIT = {"timeout": "5m", "requeuingStrategy": {"backoffLimitCount": 3}}
 NOWHERE = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}
@@ -58,6 +59,26 @@ async def test_active_false_evicts_and_keeps_out_and_true_lets_it_in_again(stage
     requeued = await stage.condition(one, "Requeued")
     assert (requeued["status"], requeued["reason"]) == ("True", "Reactivated")
     assert await stage.runs(one)
+
+
+@says("004:26")
+@story()
+async def test_active_false_ends_a_pipeline_run_since_it_cannot_wait_again(stage: Stage) -> None:
+    await stage.create(*pool("q", {"tekton.dev/pipelineruns": 1}))
+    one = await stage.create(pipeline_run("one", labels={QUEUE: "q"}))
+    await stage.until_admitted(one)
+    await stage.until(lambda: started(stage, one))
+
+    await set_active(stage, one, active=False)
+    next_ = await stage.create(pipeline_run("next", labels={QUEUE: "q"}))
+    await stage.until_admitted(next_)
+    assert (await stage.fresh(one))["spec"]["status"] == "CancelledRunFinally"
+    runs = (await stage.kube.list(PIPELINE_RUN, namespace="team-a")).items
+    assert len(runs) == 2, "nothing waits in its place"
+
+
+async def started(stage: Stage, run: Object) -> bool:
+    return bool(((await stage.fresh(run)).get("status") or {}).get("startTime"))
 
 
 @says("004:88-90", "004:92-94", "004:96-99")

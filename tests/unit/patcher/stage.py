@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import aclosing
 from datetime import UTC, datetime
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -93,7 +94,13 @@ class Setup:
         await self.observe(kinds.JOB, job)
         state = projected(job)
         await self.bus.publish(state)
+        if self._running:
+            # A decision that comes with it would be carried out twice: once for either message.
+            await until(partial(self._has_seen, state))
         return state
+
+    async def _has_seen(self, state: WorkloadState) -> bool:
+        return self.remembers(state)[0]
 
     async def decide(self, state: WorkloadState, decided: AdmissionState, **more: Any) -> None:
         self._number += 1

@@ -1,0 +1,42 @@
+"""What the status of a queue says, from what quota tells of it."""
+
+from typing import Any
+
+import pytest
+
+from services.patcher.queues import status_of
+from shared.contracts.queues import QueueStatus
+from tests.unit.patcher.stage import NOON
+
+OBJ = {"metadata": {"name": "q", "namespace": "team", "generation": 1}}
+EARLIER = "2025-12-31T23:59:00Z"
+
+
+def told(**more: Any) -> QueueStatus:
+    fields: dict[str, Any] = {
+        "cluster": "hub",
+        "kind": "LocalQueue",
+        "namespace": "team",
+        "name": "q",
+        "at": NOON,
+    }
+    fields |= {"active": True, "reason": "Ready", "message": "Can submit new workloads"}
+    fields |= {"pending": 0, "reserving": 0, "admitted": 0}
+    return QueueStatus.model_validate(fields | more)
+
+
+def test_what_was_used_lately_is_there_for_whoever_decides_next() -> None:
+    """Kueue reads it at the same place."""
+    status = status_of(OBJ, told(consumed={"cpu": "1500m"}, consumed_at=EARLIER), at=NOON)
+    assert status["fairSharing"] == {
+        "weightedShare": 0,
+        "admissionFairSharingStatus": {
+            "consumedResources": {"cpu": "1500m"},
+            "lastUpdate": EARLIER,
+        },
+    }
+
+
+@pytest.mark.parametrize("kind", ["LocalQueue", "ClusterQueue"])
+def test_where_nobody_counts_it_nothing_is_said_of_it(kind: str) -> None:
+    assert "fairSharing" not in status_of(OBJ, told(kind=kind), at=NOON)
