@@ -9,6 +9,8 @@ class Exit(IntEnum):
     """Exit statuses of `sluice`. Scripts may rely on them; `sluice --help` lists them."""
 
     OK = 0
+    """Done."""
+
     FAILED = 1
     """It ran, and the answer is no: a check failed, a service ended by itself."""
 
@@ -19,6 +21,8 @@ class Exit(IntEnum):
     """NATS or the cluster does not answer. Trying again may help."""
 
     INTERRUPTED = 130
+    """Ctrl-C."""
+
     NO_PLAN = 255
     """`sluice plan` could not say: there 1 means that something would change."""
 

@@ -2,15 +2,15 @@
 
 import ast
 import inspect
-from enum import StrEnum
+from enum import Enum
 from itertools import pairwise
 from typing import Final, TypeVar
 
 from services.quota.lifecycle import TRANSITIONS, Event, State
 
-__all__ = ["lifecycle_page"]
+__all__ = ["lifecycle_page", "sentences"]
 
-_Enum = TypeVar("_Enum", bound=StrEnum)
+_Enum = TypeVar("_Enum", bound=Enum)
 
 _CONDITIONS: Final = {
     State.PENDING: "`QuotaReserved=False`, with the reason for which it waits",
@@ -52,13 +52,13 @@ def lifecycle_page(generated: str) -> str:
             "",
             "| state | meaning | what its Workload says |",
             "|---|---|---|",
-            *(f"| {s} | {text} | {_CONDITIONS[s]} |" for s, text in _texts(State).items()),
+            *(f"| {s} | {text} | {_CONDITIONS[s]} |" for s, text in sentences(State).items()),
             "",
             "## Events",
             "",
             "| event | meaning |",
             "|---|---|",
-            *(f"| {event} | {text} |" for event, text in _texts(Event).items()),
+            *(f"| {event} | {text} |" for event, text in sentences(Event).items()),
             "",
             "## Transitions",
             "",
@@ -93,7 +93,7 @@ def _transitions() -> list[str]:
     return rows
 
 
-def _texts(enum: type[_Enum]) -> dict[_Enum, str]:
+def sentences(enum: type[_Enum]) -> dict[_Enum, str]:
     """The sentence below each member, which Python itself does not keep."""
     [definition] = ast.parse(inspect.getsource(enum)).body
     assert isinstance(definition, ast.ClassDef)

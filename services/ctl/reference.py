@@ -16,9 +16,11 @@ from services.classifier.settings import ClassifierSettings
 from services.console.openapi import openapi
 from services.console.settings import ConsoleSettings
 from services.console.view import SHOWN
+from services.ctl.cli_page import cli_page
 from services.ctl.integration_page import integration_page
 from services.ctl.lifecycle_page import lifecycle_page
 from services.ctl.pairs import PairSettings
+from services.ctl.reasons_page import reasons_page
 from services.dispatcher.settings import DispatcherSettings
 from services.patcher.handlers import Handlers as PatcherHandlers
 from services.patcher.settings import PatcherSettings
@@ -282,6 +284,8 @@ def main() -> int:
     REFERENCE.mkdir(parents=True, exist_ok=True)
     written = {
         "settings.md": settings_page(),
+        "cli.md": cli_page(GENERATED),
+        "reasons.md": reasons_page(GENERATED),
         "lifecycle.md": lifecycle_page(GENERATED),
         "integration.md": integration_page(GENERATED),
         "console.openapi.yaml": f"# {GENERATED}\n{to_yaml(openapi())}",

@@ -1,0 +1,105 @@
+"""Every command that a document shows is run, or is listed here with the reason why it is not."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+from nats.errors import Error as NatsError
+
+from tests.e2e import nats_commands
+from tests.e2e.documents import Command, File, Session, matches, pages, steps
+
+OTHER: Final = "needs another's program and an API server of its own"
+INSTALLED: Final = "changes what is installed in a real cluster"
+ITSELF: Final = "is how the tests are run"
+NOT_RUN: Final = {
+    "make setup": "was run before this test could be",
+    "make demo": "tests/e2e/test_demo.py runs it",
+    "sluice demo": "tests/e2e/test_demo.py runs it, and it takes a minute",
+    "make test": ITSELF,
+    "make bench-cluster": "takes minutes and tells of this machine only",
+    "make bench-bus": "takes a minute and tells of this machine only",
+    "kubectl patch configmap feature-flags": "nobody installed Tekton in the simulated cluster",
+    "kubectl --kubeconfig F": OTHER,
+    "sluice dev --kubeconfig F": OTHER,
+    "runner ": OTHER,
+    "kubectl scale deployment": INSTALLED,
+    "kubectl delete mutatingwebhookconfiguration": INSTALLED,
+    "kubectl apply --server-side --force-conflicts -k": INSTALLED,
+    "kubectl create configmap classifier-config": INSTALLED,
+}
+"""How a command begins, and why it is not run."""
+
+RUNNING: Final = {"sluice dev", "sluice dev --quiet"}
+"""Was started, once for all pages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    command: Command
+    problem: str = ""
+
+
+def excuse(line: str) -> str | None:
+    return next((begin for begin in NOT_RUN if line.startswith(begin)), None)
+
+
+def played(session: Session, path: Path) -> Iterator[Ran]:
+    """Follow a page as its reader would."""
+    for step in steps(path):
+        if isinstance(step, File):
+            session.write(step)
+        elif step.line not in RUNNING and excuse(step.line) is None:
+            yield Ran(step, _problem(session, step))
+
+
+def _problem(session: Session, command: Command) -> str:
+    if command.line.startswith("nats "):
+        state = json.loads((session.folder / ".sluice" / "state.json").read_text())
+        try:
+            nats_commands.run(command.line, state["nats_url"])
+        except (AssertionError, NatsError, OSError, ValueError) as error:
+            return repr(error)
+        return ""
+    status, printed = session.run(command.line)
+    text = "\n".join(printed)
+    if command.shown is not None and not matches(command.shown, printed):
+        return f"exit status {status}, printed:\n{text}"
+    return "" if _as_it_should(command, status) else f"exit status {status}:\n{text}"
+
+
+def _as_it_should(command: Command, status: int) -> bool:
+    """0; else the page shows the refusal, or it is a plan, of which 1 says that something changes."""
+    refused = (command.shown or [""])[0].startswith("sluice: ")
+    planned = shlex.split(command.line)[:2] == ["sluice", "plan"] and status == 1
+    return (status == 0) != refused or planned
+
+
+@pytest.mark.timeout(400)
+def test_every_documented_command_runs(tmp_path: Path) -> None:
+    session = Session(tmp_path)
+    try:
+        session.start()
+        ran = [one for path in pages() for one in played(session, path)]
+    finally:
+        session.close()
+    assert len(ran) > 50, "documents have commands"
+    wrong = [f"{one.command}\n{one.problem}" for one in ran if one.problem]
+    assert not wrong, "\n\n".join(wrong)
+
+
+def test_no_excuse_outlives_its_command() -> None:
+    lines = [step.line for path in pages() for step in steps(path) if isinstance(step, Command)]
+    assert [begin for begin in NOT_RUN if not any(line.startswith(begin) for line in lines)] == []
+
+
+@pytest.mark.parametrize("text", ["```\nsluice get workloads\n```\n", "\n    make demo\n"])
+def test_no_command_hides_in_a_block_of_another_kind(tmp_path: Path, text: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    with pytest.raises(AssertionError, match=r"page\.md:[12]: "):
+        list(steps(page))

@@ -1,0 +1,81 @@
+"""Every reason that quota may give is in the reference, and no other."""
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+from services.ctl.reasons_page import REASONS
+from services.quota.engine import cycle
+from services.quota.lives import _CAUSES
+
+QUOTA = Path(__file__).parents[3] / "services" / "quota"
+CARRIERS = {"Verdict", "_Judgement", "evict", "_evict", "_stop_holders"}
+"""What is called with a reason among its arguments."""
+
+CAPITALS = re.compile(r"[A-Z][A-Za-z]+")
+FIELDS = {"reason", "evict_reason"}
+"""What a reason is assigned to."""
+
+
+def tokens() -> Iterator[str]:
+    """Reasons as they stand in the source."""
+    for path in QUOTA.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=arguments):
+                    if name in CARRIERS:
+                        yield from strings(arguments)
+                    elif name == "append" and isinstance(arguments[0], ast.Tuple):
+                        yield from strings(arguments[0].elts[:1])
+                    elif name == "Explanation":
+                        yield from strings([k.value for k in node.keywords if k.arg == "reason"])
+                case ast.Assign(targets=[target], value=value) if field_of(target) in FIELDS:
+                    yield from strings([value])
+                case ast.Assign(
+                    targets=[ast.Tuple(elts=[first, *_])], value=ast.Tuple(elts=values)
+                ):
+                    if field_of(first) in FIELDS:
+                        yield from strings(values[:1])
+                case ast.Assign(targets=[ast.Name(id="inactive")], value=ast.Tuple(elts=values)):
+                    yield from strings(values[:1])
+                case _:
+                    pass
+
+
+def field_of(target: ast.expr) -> str:
+    match target:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+        case _:
+            return ""
+
+
+def strings(nodes: list[ast.expr]) -> Iterator[str]:
+    """Words in capitals, without blanks: the others are messages, or parts of a word."""
+    for node in nodes:
+        parts = {v for f in ast.walk(node) if isinstance(f, ast.JoinedStr) for v in f.values}
+        for one in ast.walk(node):
+            match one:
+                case ast.Constant(value=str(text)) if one not in parts and CAPITALS.fullmatch(text):
+                    yield text
+                case _:
+                    pass
+
+
+def test_every_reason_of_quota_is_explained() -> None:
+    given = {
+        *tokens(),
+        *cycle.HUMAN,
+        *(f"DeactivatedDueTo{cause}" for cause, _ in _CAUSES.values()),
+    }
+    explained = set(chain.from_iterable(REASONS.values()))
+    assert len(given) > 25
+    assert given - explained == set()
+
+
+def test_no_reason_is_explained_that_is_not_given() -> None:
+    source = "\n".join(path.read_text() for path in QUOTA.rglob("*.py"))
+    named = chain.from_iterable(REASONS.values())
+    assert [name for name in named if name.removeprefix("DeactivatedDueTo") not in source] == []
