@@ -36,6 +36,7 @@ ACK_PENDING_MAX: Final = 100_000
 """Entries that were put off count as pending: a small number would let them block the rest."""
 
 PAUSE_SECONDS: Final = 1.0
+CANCEL_SECONDS: Final = 0.1
 
 
 class _Fetching(Protocol):
@@ -184,8 +185,7 @@ class Durables:
         """Take no more; what was taken is the worker's."""
         for task in (self._task, self._measuring):
             if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+                await _ended(task)
         for subscriber in self._connection.broker.subscribers:
             try:
                 await subscriber.stop()
@@ -220,6 +220,13 @@ class Durables:
                 await asyncio.sleep(PAUSE_SECONDS)
             else:
                 return
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Cancel it until it is: nats-py, while it flushes, swallows a cancellation."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=CANCEL_SECONDS)
 
 
 def subscribe(connection: Connection, registration: Registration, worker: Worker) -> Any:
