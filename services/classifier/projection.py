@@ -82,6 +82,7 @@ def project_job(
         uid=metadata["uid"],
         owner=_owner(job, integration),
         version=str(metadata.get("resourceVersion", "")),
+        spec_generation=int(metadata.get("generation") or 0),
         phase=_phase(finish=finish, active=active),
         active=bool(spec.get("active", True)),
         queue=queue,

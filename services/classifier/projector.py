@@ -253,7 +253,7 @@ class Projector:
         if state is None or (last is not None and _same(last, state, versions=versions)):
             return None
         if last is not None and last.uid == state.uid:
-            grown = 0 if asks(last) == asks(state) else 1
+            grown = asks(last) != asks(state) or _corrected(last, state)
             state = state.model_copy(update={"generation": last.generation + grown})
         self._published[name] = state
         return state
@@ -292,6 +292,14 @@ class Projector:
             if owner.get("controller") and found:
                 return True
         return False
+
+
+def _corrected(last: WorkloadState, state: WorkloadState) -> bool:
+    """Somebody changed a job that waits: what the cluster refused before, it may take now."""
+    waited = all(
+        one.held and one.phase == "waiting" and one.admission is None for one in (last, state)
+    )
+    return waited and last.spec_generation != state.spec_generation
 
 
 def _same(a: WorkloadState, b: WorkloadState, *, versions: bool) -> bool:

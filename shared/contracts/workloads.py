@@ -80,6 +80,9 @@ class WorkloadState(Message):
     version: str = ""
     """`resourceVersion` of the job (or of somebody else's Workload) that this was read from."""
 
+    spec_generation: int = 0
+    """`metadata.generation` of the job. While it waits only its users change that."""
+
     phase: Phase
     """`waiting`: held, nothing runs. `running`: released, or started by hand. `gone`: tombstone."""
 

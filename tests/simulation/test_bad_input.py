@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from services.simulator.cluster.admission import AdmissionRequest
+from services.simulator.cluster.errors import bad_request
+from services.simulator.cluster.kinds import Obj
 from shared.contracts import kinds
 from shared.contracts.kinds import Object
 from shared.contracts.names import MAX_EXECUTION, QUEUE
@@ -293,6 +296,47 @@ async def test_what_slips_past_the_webhook_is_held_or_counts(
     running = [one for one in (runs, slipped) if await stage.runs(one)]
     assert await used(stage, "q", resource) == str(len(running)), "nothing runs uncounted"
     assert not await stage.is_admitted(waits)
+
+
+class NoSecondTries:
+    """Somebody's policy: a Job starts only if it is not tried again."""
+
+    name = "no-second-tries"
+
+    async def mutate(self, request: AdmissionRequest) -> Obj | None:
+        return request.obj
+
+    async def validate(self, request: AdmissionRequest) -> None:
+        obj = request.obj or {}
+        spec = obj.get("spec") or {}
+        starts = obj.get("kind") == "Job" and not spec.get("suspend")
+        if starts and spec.get("backoffLimit") != 0:
+            raise bad_request('admission webhook "policy" denied the request: no second tries')
+
+
+@pytest.mark.parametrize("by", ["changing the job", "changing the policy and resuming"])
+@story()
+async def test_who_may_not_start_gives_way_and_starts_once_that_is_mended(
+    stage: Stage, by: str
+) -> None:
+    await stage.create(*pool("q", {"cpu": 1}))
+    policy = NoSecondTries()
+    stage.town.api.admission.plugins.append(policy)
+    bad = await stage.create(job("bad", "q", CPU, seconds=60))
+    await stage.until_waits(bad, "no second tries")
+    good = job("good", "q", CPU, seconds=60)
+    good["spec"]["backoffLimit"] = 0
+    await stage.until_finished(await stage.create(good))
+    assert len(await stage.events(bad, "ReleaseRefused")) == 1, "it is not tried over and over"
+
+    if by == "changing the job":
+        await stage.patch(bad, {"spec": {"backoffLimit": 0}})
+    else:
+        stage.town.api.admission.plugins.remove(policy)
+        for active in (False, True):
+            await stage.patch(await stage.workload(bad), {"spec": {"active": active}})
+            await stage.settle()
+    await stage.until_finished(bad)
 
 
 @story()

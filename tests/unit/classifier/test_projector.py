@@ -94,6 +94,19 @@ def test_asking_for_something_else_is_a_new_generation(projector: Projector) -> 
     assert (first.generation, running.generation, moved.generation) == (0, 0, 1)
 
 
+def test_a_waiting_job_that_somebody_corrects_is_a_new_generation(projector: Projector) -> None:
+    """What it asks of quota is the same, but the cluster may have refused to let it run as it was."""
+
+    def generation(number: int, **parts: Any) -> list[int]:
+        observed = seen(kinds.JOB, job(metadata={"generation": number}, **parts))
+        return [state.generation for state in states(projector, observed)]
+
+    assert generation(1) == [0]
+    assert generation(2) == [1]
+    assert generation(3, spec={"suspend": False}, status={"active": 1}) == [1], "that was us"
+    assert generation(4) == [1], "and so was that"
+
+
 def test_a_queue_label_that_vanishes_does_not_set_a_job_free(projector: Projector) -> None:
     states(projector, seen(kinds.JOB, job(status={"active": 1})))
     [state] = states(projector, seen(kinds.JOB, job(labels={}, status={"active": 1, "ready": 1})))
