@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types imports test test-cluster contracts conformance classification simulate demo dev ci bench-engine bench-webhook bench-bus bench-cluster clean
+.PHONY: help setup record-metrics fmt lint types imports test test-cluster contracts conformance classification simulate demo dev ci bench-engine bench-webhook bench-bus bench-cluster clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -68,10 +68,14 @@ bench-cluster: setup ## Replay the reference's load against the simulator (LOAD=
 bench-bus: setup ## Measure the bus: publishes and reads a second
 	$(RUN)/python -m shared.bus.bench
 
-contracts: setup ## Regenerate docs/reference and what deploy/nats holds for `nats` from the code; fails if that changed anything
+contracts: setup ## Regenerate docs/reference, dashboards and what deploy/nats holds for `nats`; fails if that changed anything
 	$(RUN)/python -m services.ctl.reference
 	$(RUN)/python -m services.ctl.nats_files
-	git diff --exit-code -- docs/reference deploy/nats/streams deploy/nats/contexts
+	$(RUN)/python -m services.ctl.dashboards
+	git diff --exit-code -- docs/reference deploy/nats/streams deploy/nats/contexts deploy/grafana/dashboards
+
+record-metrics: setup ## Record anew what the services tell Prometheus, for the tests of dashboards and rules
+	$(RUN)/python -m tests.monitoring.record
 
 ci: lint types imports contracts test ## What CI runs
 

@@ -19,6 +19,7 @@ from services.console.view import SHOWN
 from services.ctl.cli_page import cli_page
 from services.ctl.integration_page import integration_page
 from services.ctl.lifecycle_page import lifecycle_page
+from services.ctl.metrics_page import metrics_page
 from services.ctl.pairs import PairSettings
 from services.ctl.reasons_page import reasons_page
 from services.dispatcher.settings import DispatcherSettings
@@ -288,6 +289,7 @@ def main() -> int:
         "reasons.md": reasons_page(GENERATED),
         "lifecycle.md": lifecycle_page(GENERATED),
         "integration.md": integration_page(GENERATED),
+        "metrics.md": metrics_page(GENERATED),
         "console.openapi.yaml": f"# {GENERATED}\n{to_yaml(openapi())}",
     }
     for page in pages():

@@ -1,0 +1,146 @@
+"""The dashboards: what they ask is told, and whoever starts Grafana finds them."""
+
+import json
+import re
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from services.ctl.dashboards import FOLDER, Dashboard, dashboards, expressions, rendered
+from services.ctl.metrics_page import declared
+from tests.monitoring.asked import ROOT, filled_in
+from tests.monitoring.promql import evaluate, metrics_in
+from tests.monitoring.recording import Recording, read
+
+GRAFANA: Final = ROOT / "deploy" / "grafana"
+SCRAPED: Final = {"job", "instance", "le"}
+"""Labels that Prometheus or a histogram adds."""
+
+DID_NOT_HAPPEN: Final = {
+    "kueue_admitted_until_ready_wait_time_seconds_bucket": "nobody was told to wait for ready pods",
+    "kueue_preempted_workloads_total": "nobody was preempted",
+    "multi_platform_controller_cleanup_failures": "every user was removed",
+    "multi_platform_controller_host_allocation_failures": "every task got a machine",
+    "multi_platform_controller_host_upkeep_failures": "the static hosts were well",
+    "multi_platform_controller_provisioning_failures": "every machine could be prepared",
+    "multi_platform_controller_provisioning_successes": "the pretended machines need no preparing",
+    "multi_platform_controller_swept_machines": "no machine was lost",
+    "multikueue_cluster_failures": "no offer came to nothing",
+    "multikueue_cluster_latency_seconds": "no spoke was measured long enough",
+    "sluicegate_console_requests_total": "nobody looked",
+    "sluicegate_watch_failures_total": "no watch failed",
+}
+"""Metrics that a minute of health does not have, and why."""
+
+
+@pytest.fixture(scope="module")
+def recording() -> Recording:
+    return read()
+
+
+@pytest.mark.parametrize("dashboard", dashboards(), ids=lambda dashboard: dashboard.uid)
+def test_every_question_is_answered_at_some_time(
+    dashboard: Dashboard, recording: Recording
+) -> None:
+    length = len(recording.series[0].values)
+    moments = [recording.step_seconds * index for index in range(2, length)]
+    for title, expression in expressions(dashboard):
+        asked = filled_in(expression)
+        if any(metric in DID_NOT_HAPPEN for metric, _ in metrics_in(asked)):
+            continue
+        assert any(evaluate(asked, recording, at) for at in moments), f"{title}: {expression}"
+
+
+def test_what_did_not_happen_in_the_recording_did_not(recording: Recording) -> None:
+    told = recording.labels_of()
+    known = {sample for one in declared() for sample in one.samples}
+    assert DID_NOT_HAPPEN.keys() <= known
+    assert not DID_NOT_HAPPEN.keys() & told.keys(), "it did: its panels can be asked"
+
+
+@pytest.mark.parametrize("dashboard", dashboards(), ids=lambda dashboard: dashboard.uid)
+def test_panels_ask_for_metrics_and_labels_that_there_are(dashboard: Dashboard) -> None:
+    known = {sample: {*one.labels} for one in declared() for sample in one.samples}
+    known |= {"up": set()}
+    for panel in dashboard.panels:
+        for legend, expression in panel.queries:
+            shown = set(re.findall(r"{{(\w+)}}", legend))
+            for metric, labels in metrics_in(filled_in(expression)):
+                assert metric in known, f"{panel.title}: nobody tells {metric}"
+                assert labels | shown <= known[metric] | SCRAPED, f"{panel.title}: {labels | shown}"
+
+
+def test_what_is_recorded_is_declared(recording: Recording) -> None:
+    """So that the reference page, of which the same list is made, leaves nothing out."""
+    known = {sample: {*one.labels} for one in declared() for sample in one.samples}
+    known |= {"up": set()}
+    for metric, labels in recording.labels_of().items():
+        assert metric in known, f"the reference lacks {metric}"
+        assert labels <= known[metric] | SCRAPED, f"{metric}: {labels}"
+
+
+def test_the_files_are_made_of_the_tables() -> None:
+    assert {path.name: path.read_text() for path in FOLDER.glob("*.json")} == rendered()
+    assert len(rendered()) == 5
+
+
+def test_panels_do_not_overlap() -> None:
+    for name, text in rendered().items():
+        taken: set[tuple[int, int]] = set()
+        for panel in json.loads(text)["panels"]:
+            place = panel["gridPos"]
+            cells = {
+                (x, y)
+                for x in range(place["x"], place["x"] + place["w"])
+                for y in range(place["y"], place["y"] + place["h"])
+            }
+            assert not cells & taken, f"{name}: {panel['title']}"
+            assert max(x for x, _ in cells) < 24
+            taken |= cells
+
+
+def test_grafana_finds_dashboards_and_prometheus() -> None:
+    [provider] = _yaml("provisioning/dashboards/sluicegate.yaml")["providers"]
+    sources = _yaml("provisioning/datasources/prometheus.yaml")["datasources"]
+    assert {"prometheus"} <= {source["uid"] for source in sources}
+    grafana = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["grafana"]
+    mounted = dict(volume.rsplit(":", 1)[0].split(":") for volume in grafana["volumes"])
+    assert mounted["./deploy/grafana/dashboards"] == provider["options"]["path"]
+    home = grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert home.removeprefix(f"{provider['options']['path']}/") in rendered()
+
+
+def test_prometheus_scrapes_every_service_of_compose_under_its_name() -> None:
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    ours = {
+        name: service["command"][1]
+        for name, service in services.items()
+        if service.get("command", [""])[0] == "run" and service["command"][1] != "simulator"
+    }
+    assert ours, "compose runs services"
+    scrapes = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yaml").read_text())
+    found = {
+        host: _job(scrape)
+        for scrape in scrapes["scrape_configs"]
+        for host in _hosts(scrape)
+        if host != "collector"
+    }
+    assert found == ours
+
+
+def _hosts(scrape: dict[str, Any]) -> list[str]:
+    fixed = [t for group in scrape.get("static_configs", []) for t in group["targets"]]
+    named = [name for group in scrape.get("dns_sd_configs", []) for name in group["names"]]
+    return [target.partition(":")[0] for target in (*fixed, *named)]
+
+
+def _job(scrape: dict[str, Any]) -> str:
+    """The label `job` that its samples get."""
+    rules = scrape.get("relabel_configs", [])
+    replaced = [str(rule["replacement"]) for rule in rules if rule["target_label"] == "job"]
+    return replaced[0] if replaced else str(scrape["job_name"])
+
+
+def _yaml(path: str) -> Any:
+    return yaml.safe_load((GRAFANA / path).read_text())
