@@ -1,21 +1,21 @@
 """Whether anybody looks: what nobody looks at need not be kept up."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from math import inf
 
 __all__ = ["Demand"]
 
 
 class Demand:
-    """Begins with a question, and ends when for a while there was none and no page is open."""
+    """Begins with a question, and is over when for a while there was none.
+
+    An open page asks several times a minute, whether it still may.
+    """
 
     def __init__(self, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds or inf
         """0: there is always demand."""
 
-        self._pages = 0
         self._last = -inf
         self._asked = asyncio.Event()
         if not idle_seconds:
@@ -26,17 +26,6 @@ class Demand:
         self._last = asyncio.get_running_loop().time()
         self._asked.set()
 
-    @contextmanager
-    def looking(self) -> Iterator[None]:
-        """Somebody looks for as long as this lasts."""
-        self._pages += 1
-        self.ask()
-        try:
-            yield
-        finally:
-            self._pages -= 1
-            self.ask()
-
     async def begun(self) -> None:
         """Return once somebody asks, or has asked since it was over."""
         await self._asked.wait()
@@ -44,9 +33,11 @@ class Demand:
     async def over(self) -> None:
         """Return once nobody has asked for the whole time."""
         loop = asyncio.get_running_loop()
+        if self._idle_seconds == inf:
+            await asyncio.Event().wait()
         while True:
-            left = self._idle_seconds - (0 if self._pages else loop.time() - self._last)
+            left = self._last + self._idle_seconds - loop.time()
             if left <= 0:
                 self._asked.clear()
                 return
-            await (asyncio.sleep(left) if left < inf else asyncio.Event().wait())
+            await asyncio.sleep(left)

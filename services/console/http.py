@@ -264,7 +264,6 @@ class _Handlers:
             happening = events(self._desk, _token(request), namespace)
             # A refusal is an answer of its own, not the end of a stream.
             first = await anext(happening)
-            seat.enter_context(self._desk.view.demand.looking())
             return _Stream(_from(first, happening), seat.pop_all())
 
     @contextmanager

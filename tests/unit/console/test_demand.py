@@ -48,22 +48,6 @@ def test_it_is_over_when_nobody_has_asked_for_the_whole_time() -> None:
     play(scene)
 
 
-def test_an_open_page_keeps_it_up_until_it_is_closed_and_the_time_has_passed() -> None:
-    async def scene() -> None:
-        demand = Demand(IDLE_SECONDS)
-
-        async def look() -> None:
-            with demand.looking(), demand.looking():
-                await asyncio.sleep(1000.0)
-
-        looking = asyncio.create_task(look())
-        await demand.begun()
-        assert await when(demand.over) == 1100.0
-        await looking
-
-    play(scene)
-
-
 def test_a_question_between_its_end_and_the_next_wait_is_not_lost() -> None:
     async def scene() -> None:
         demand = Demand(IDLE_SECONDS)

@@ -7,7 +7,6 @@ from services.console.view import AUDIT_SECONDS, Change
 from shared.contracts.explain import PositionsRequest
 from shared.contracts.observed import Observed
 from tests.unit.console.stage import (
-    MOMENT_SECONDS,
     START,
     Stage,
     decision,
@@ -85,18 +84,6 @@ def test_who_asks_again_sees_what_happened_meanwhile() -> None:
         assert await stage.view.ready(5.0)
         assert stage.view.workload(FIRST) is not None
         assert stage.view.version > version
-
-    play(scene, idle_seconds=IDLE_SECONDS)
-
-
-def test_an_open_page_keeps_it_reading() -> None:
-    async def scene(stage: Stage) -> None:
-        await stage.start()
-        with stage.view.demand.looking():
-            await asyncio.sleep(5 * IDLE_SECONDS)
-            assert stage.reading
-        await asyncio.sleep(IDLE_SECONDS + MOMENT_SECONDS)
-        assert not stage.reading
 
     play(scene, idle_seconds=IDLE_SECONDS)
 
