@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 import structlog
 
 from services.dispatcher.configuration import Configuration
-from services.dispatcher.copies import Copy, Remote, copy_of, remote_of
+from services.dispatcher.copies import Copy, Remote, copy_of, order_text, remote_of
 from services.dispatcher.hub import Hub, Key
 from services.dispatcher.planning import Standing
 from services.dispatcher.presence import Presence
@@ -381,14 +381,31 @@ class Knowledge:
         said = report is not None and report.state == "gone"
         return said and spoke not in self.copies.get(key, {})
 
+    def seen(self, key: Key) -> dict[str, Standing]:
+        """What each spoke shows of its order: the copy, or what comes before it.
+
+        Where a Kueue admits, that is the Workload by itself: the job is made once it has quota.
+        """
+        orders = {spoke: one.message for spoke, one in self.orders.get(key, {}).items()}
+        found = {
+            spoke: self.standing(spoke, key, copy)
+            for spoke, copy in self.copies.get(key, {}).items()
+            if spoke in orders and copy.number == orders[spoke].number
+        }
+        for spoke, dispatch in orders.items():
+            remote = self.remotes.get((spoke, key))
+            if remote is None or dispatch.workload is None or spoke in found:
+                continue
+            if remote.order == order_text(self._cluster, dispatch.number):
+                found[spoke] = remote.standing
+        return found
+
     def standing(self, spoke: str, key: Key, copy: Copy) -> Standing:
         """What is seen of a copy and of its Workload together."""
         remote = self.remotes.get((spoke, key))
         if remote is None or copy.standing in {Standing.FINISHED, Standing.ENDING}:
             return copy.standing
-        if remote.evicted is not None:
-            return Standing.EVICTED
-        return Standing.RESERVED if remote.reserved else copy.standing
+        return copy.standing if remote.standing is Standing.WAITING else remote.standing
 
     def cannot_be_carried(self, entry: Entry, uid: str) -> str | None:
         """Why a workload has no job that could run elsewhere; None: it was not seen yet."""

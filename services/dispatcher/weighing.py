@@ -74,12 +74,7 @@ class Weighing:
             candidates=candidates,
             external=self._knowledge.hub.nominated.get(key, ()),
             problem=problem,
-            copies={
-                spoke: self._knowledge.standing(spoke, key, copy)
-                for spoke, copy in self._knowledge.copies.get(key, {}).items()
-                if spoke in orders
-                and copy.number == self._knowledge.orders[key][spoke].message.number
-            },
+            copies=self._knowledge.seen(key),
             evictions={
                 spoke: remote.evicted
                 for spoke in orders

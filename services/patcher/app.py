@@ -114,6 +114,9 @@ def assemble(
     )
     deciding = _carry_out(ground, elsewhere=elsewhere, keeper=keeper, tracing=tracing)
     following = _follow(ground, configuration or Configuration())
+    if settings.spoke_quota == "kueue":
+        # What is told of queues and workloads there, its own Kueue tells.
+        deciding, following = (), (ground.events.run,)
     reading = (mirror.run_observed, mirror.run_workloads, mirror.run_admissions)
     return Patcher(
         mirror=mirror,

@@ -1,7 +1,7 @@
 """A hub and its spokes: clusters of their own, each with a watcher and a patcher, and one bus."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 from typing import Any, Final
 
@@ -38,9 +38,12 @@ class SpokesTown:
         rules: str,
         dispatcher: Mapping[str, Any],
         beat_seconds: float,
+        kueues: Collection[str] = (),
     ) -> None:
+        """`kueues`: spokes with a Kueue of their own, which somebody else plays."""
         self.world = world
         self.spokes = spokes
+        self._kueues = kueues
         self._beat_seconds = beat_seconds
         self.hub = Town(
             world,
@@ -100,11 +103,17 @@ class SpokesTown:
         return start
 
     def _patcher(self, spoke: str) -> Callable[[ProcessContext], Any]:
+        quota = "kueue" if spoke in self._kueues else "hub"
+
         async def start(context: ProcessContext) -> None:
             bus = MemoryBus(self.hub.server, instance=context.instance, random=context.random)
             running = patcher.assemble(
                 settings=set_up(
-                    PatcherSettings, context, cluster=spoke, beat_seconds=self._beat_seconds
+                    PatcherSettings,
+                    context,
+                    cluster=spoke,
+                    beat_seconds=self._beat_seconds,
+                    spoke_quota=quota,
                 ),
                 bus=bus,
                 kube=self._cluster_for(spoke, context),

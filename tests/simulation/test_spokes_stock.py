@@ -1,0 +1,239 @@
+"""A spoke may run stock Kueue, and a stock Kueue hub may use a Sluicegate spoke, by the same objects."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from services.simulator.scenarios.spokes_judge import Overseer, left_behind
+from services.simulator.scenarios.spokes_town import CHECK, SpokesTown, made
+from services.simulator.scenarios.town import CLUSTER, Town
+from shared.contracts import kinds
+from shared.contracts.kinds import Object
+from shared.integrations import JOB
+from shared.kube.port import Kube
+from shared.testing.world.world import World
+from tests.simulation.stock_kueue import (
+    NAMESPACE,
+    ORIGIN,
+    PREBUILT,
+    StockHub,
+    StockSpoke,
+    conditions_of,
+)
+
+RULES = "queueName: main\n"
+PATIENCE_SECONDS = 600.0
+MANAGED = "kueue.x-k8s.io/multikueue"
+ORDER = "sluicegate.dev/order"
+
+
+def a_job(name: str, *, seconds: int = 60, **spec: object) -> Object:
+    container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+    annotations = {"simulator.sluicegate.dev/duration": f"{seconds}s"}
+    template = {
+        "metadata": {"annotations": annotations},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+    job = made(kinds.JOB, name, namespace=NAMESPACE, spec={"template": template, **spec})
+    job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "main"}
+    return job
+
+
+async def queues(kube: Kube, *, cpu: str, check: str | None = None) -> None:
+    resources = [{"name": "cpu", "nominalQuota": cpu}]
+    flavors = [{"name": "any", "resources": resources}]
+    spec: Object = {
+        "namespaceSelector": {},
+        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}],
+    }
+    if check is not None:
+        spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": check}]}
+    local = {"clusterQueue": "main"}
+    for kind, obj in (
+        (kinds.NAMESPACE, made(kinds.NAMESPACE, NAMESPACE)),
+        (kinds.RESOURCE_FLAVOR, made(kinds.RESOURCE_FLAVOR, "any", spec={})),
+        (kinds.CLUSTER_QUEUE, made(kinds.CLUSTER_QUEUE, "main", spec=spec)),
+        (kinds.LOCAL_QUEUE, made(kinds.LOCAL_QUEUE, "main", namespace=NAMESPACE, spec=local)),
+    ):
+        await kube.create(kind, obj)
+
+
+async def until(what: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not await what():  # noqa: ASYNC110 - the condition is in a cluster
+            await asyncio.sleep(1)
+
+
+# A spoke with a Kueue of its own ------------------------------------------------------------------
+
+
+def with_stock_spoke(
+    drive: Callable[[SpokesTown, StockSpoke], Awaitable[None]], *, slots: int, besides: str = ""
+) -> Overseer:
+    """A hub of ours, the spoke `stock` with Kueue; `besides`: a spoke of ours, too."""
+    with World(1) as world:
+        spokes = ("stock", *([besides] if besides else []))
+        town = SpokesTown(
+            world, spokes, rules=RULES, dispatcher={}, beat_seconds=5, kueues=("stock",)
+        )
+        overseer = Overseer(town.apis, world.loop.time)
+        kueue = StockSpoke(town.kubes["stock"], world.now, slots=slots)
+
+        async def act() -> None:
+            for cluster, kube in town.kubes.items():
+                await queues(kube, cpu="8", check=CHECK if cluster == CLUSTER else None)
+            await town.configure()
+            town.serve()
+            world.outside(kueue.live())
+            await asyncio.sleep(30)
+            await drive(town, kueue)
+
+        world.run(act)
+        assert world.failures == [], "\n".join(world.failures)
+    assert overseer.problems == [], "no job has two running copies"
+    return overseer
+
+
+async def ended_at_home(town: SpokesTown, *names: str) -> bool:
+    jobs = [await town.hub.kube.get(kinds.JOB, NAMESPACE, name) for name in names]
+    return all((finish := JOB.finish(job)) is not None and finish.success for job in jobs)
+
+
+def test_a_stock_spoke_is_given_the_workload_first_and_the_job_once_its_kueue_admitted_it() -> None:
+    names = ("one", "two", "three")
+
+    async def drive(town: SpokesTown, kueue: StockSpoke) -> None:
+        for name in names:
+            await town.hub.kube.create(kinds.JOB, a_job(name, managedBy=MANAGED))
+
+        async def there() -> list[Object]:
+            return (await kueue.kube.list(kinds.JOB, namespace=NAMESPACE)).items
+
+        await until(there)
+        [job, *_] = await there()
+        workload = await kueue.get(kinds.WORKLOAD, job["metadata"]["labels"][PREBUILT])
+        assert workload is not None
+        for copy in (job, workload):
+            assert copy["metadata"]["labels"][ORIGIN] == "multikueue"
+            assert copy["metadata"]["annotations"][ORDER].startswith(f"{CLUSTER}/")
+        assert "managedBy" not in job["spec"], "its own controller is to run it"
+        await until(lambda: ended_at_home(town, *names))
+        assert kueue.jobs_without == [], "no job comes before its Workload has quota"
+        assert len(kueue.admitted) == len(set(kueue.admitted)) == len(names)
+        await asyncio.sleep(60)
+        assert await left_behind(dict(town.kubes)) == []
+        left = (await kueue.kube.list(kinds.WORKLOAD, namespace=NAMESPACE)).items
+        assert left == [], "the Workloads go with the jobs"
+
+    overseer = with_stock_spoke(drive, slots=1)
+    assert {place for places in overseer.ran.values() for place in places} == {"stock"}
+
+
+def test_the_hub_decides_nothing_in_the_place_of_a_spokes_own_kueue() -> None:
+    async def drive(town: SpokesTown, kueue: StockSpoke) -> None:
+        await town.hub.kube.create(kinds.JOB, a_job("one", managedBy=MANAGED))
+
+        async def mirrored() -> list[Object]:
+            return (await kueue.kube.list(kinds.WORKLOAD, namespace=NAMESPACE)).items
+
+        await until(mirrored)
+        await asyncio.sleep(120)
+        [workload] = await mirrored()
+        assert not (workload.get("status") or {}).get("conditions"), "only its Kueue writes there"
+        queue = await kueue.kube.get(kinds.CLUSTER_QUEUE, None, "main")
+        assert "status" not in queue, "of queues, too"
+        assert await kueue.get(kinds.JOB, "one") is None
+        kueue.slots = 1
+        await until(lambda: ended_at_home(town, "one"))
+
+    with_stock_spoke(drive, slots=0)
+
+
+def test_what_a_stock_spoke_evicts_goes_where_there_is_room_and_runs_once() -> None:
+    async def drive(town: SpokesTown, kueue: StockSpoke) -> None:
+        await town.hub.kube.create(kinds.JOB, a_job("one", seconds=300, managedBy=MANAGED))
+
+        async def runs() -> bool:
+            job = await kueue.get(kinds.JOB, "one")
+            return job is not None and JOB.active(job)
+
+        await until(runs)
+        await kueue.evict(kueue.admitted[0])
+        await until(lambda: ended_at_home(town, "one"))
+
+    overseer = with_stock_spoke(drive, slots=1, besides="ours")
+    assert overseer.ran[NAMESPACE, "one"] == ["stock", "ours"]
+
+
+# A hub with stock Kueue ---------------------------------------------------------------------------
+
+POD_SETS: list[Object] = [{"name": "main", "count": 1, "template": a_job("x")["spec"]["template"]}]
+
+
+def with_stock_hub(drive: Callable[[Town, StockHub], Awaitable[None]], *, cpu: str) -> None:
+    """A cluster that Sluicegate admits on; somebody's Kueue sends it work through the API server."""
+    with World(1) as world:
+        town = Town(world, rules=RULES)
+        manager = StockHub(town.kube, world.now)
+
+        async def act() -> None:
+            await queues(town.kube, cpu=cpu)
+            for service in ("watcher", "classifier", "quota", "patcher"):
+                town.serve(service)
+            await asyncio.sleep(30)
+            await drive(town, manager)
+
+        world.run(act)
+        assert world.failures == [], "\n".join(world.failures)
+
+
+async def shows(manager: StockHub, name: str, **wanted: str) -> bool:
+    workload = await manager.get(kinds.WORKLOAD, name)
+    return workload is not None and wanted.items() <= conditions_of(workload).items()
+
+
+def test_a_stock_hub_sees_its_workload_admitted_then_starts_its_job_and_sees_the_end() -> None:
+    async def drive(town: Town, manager: StockHub) -> None:
+        await manager.mirror("job-one-1234", POD_SETS, queue="main")
+        await until(lambda: shows(manager, "job-one-1234", QuotaReserved="True", Admitted="True"))
+        remote = await manager.get(kinds.WORKLOAD, "job-one-1234")
+        assert remote is not None
+        [assignment] = remote["status"]["admission"]["podSetAssignments"]
+        assert (assignment["name"], assignment["flavors"]) == ("main", {"cpu": "any"})
+
+        await manager.start("job-one-1234", a_job("one", suspend=True))
+
+        async def ended() -> bool:
+            job = await manager.get(kinds.JOB, "one")
+            return job is not None and (f := JOB.finish(job)) is not None and f.success
+
+        await until(ended)
+        await until(lambda: shows(manager, "job-one-1234", Finished="True"))
+        workloads = (await town.kube.list(kinds.WORKLOAD, namespace=NAMESPACE)).items
+        assert [one["metadata"]["name"] for one in workloads] == ["job-one-1234"], "no second one"
+
+        await manager.clean_up("job-one-1234", "one")
+
+        async def gone() -> bool:
+            job, workload = (
+                await manager.get(kinds.JOB, "one"),
+                await manager.get(kinds.WORKLOAD, "job-one-1234"),
+            )
+            return job is None and workload is None
+
+        await until(gone)
+
+    with_stock_hub(drive, cpu="1")
+
+
+def test_a_stock_hubs_next_workload_waits_for_the_quota_that_the_first_one_holds() -> None:
+    async def drive(town: Town, manager: StockHub) -> None:
+        del town
+        await manager.mirror("job-one-1", POD_SETS, queue="main")
+        await until(lambda: shows(manager, "job-one-1", Admitted="True"))
+        await manager.mirror("job-two-2", POD_SETS, queue="main")
+        await asyncio.sleep(60)
+        assert not await shows(manager, "job-two-2", QuotaReserved="True")
+        await manager.clean_up("job-one-1", "one")
+        await until(lambda: shows(manager, "job-two-2", Admitted="True"))
+
+    with_stock_hub(drive, cpu="1")
