@@ -103,10 +103,7 @@ def project_job(
         finish=finish,
         max_execution_seconds=limit,
         coschedule=(metadata.get("annotations") or {}).get(names.COSCHEDULE),
-        labels=_labels(metadata),
-        run_of=_labels(metadata).get(integration.trace_name_label),
-        trace_parent=_trace_parent(metadata, integration),
-        traceparent=(metadata.get("annotations") or {}).get(names.TRACEPARENT_ANNOTATION),
+        **_told(metadata, integration),
         **recorded(workload),
     )
 
@@ -266,6 +263,16 @@ def _asked(
 
 def _labels(metadata: Object) -> dict[str, str]:
     return dict(metadata.get("labels") or {})
+
+
+def _told(metadata: Object, integration: Integration) -> dict[str, Any]:
+    """What people and traces are told of a job."""
+    return {
+        "labels": _labels(metadata),
+        "run_of": _labels(metadata).get(integration.trace_name_label),
+        "trace_parent": _trace_parent(metadata, integration),
+        "traceparent": (metadata.get("annotations") or {}).get(names.TRACEPARENT_ANNOTATION),
+    }
 
 
 def _trace_parent(metadata: Object, integration: Integration) -> str | None:

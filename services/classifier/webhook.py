@@ -133,9 +133,6 @@ def webhook_app(
             reply = await answer_conversion(body)
         return _answer(reply)
 
-    async def live(_request: Request) -> Response:
-        return PlainTextResponse("ok\n")
-
     async def ready(_request: Request) -> Response:
         if rules.current is None:
             return PlainTextResponse(_not_loaded(rules), status_code=_UNAVAILABLE)
@@ -146,10 +143,14 @@ def webhook_app(
             *(Route(path, mutate, methods=["POST"]) for path in _KINDS),
             Route(VALIDATE_PATH, validate, methods=["POST"]),
             Route(CONVERT_PATH, convert, methods=["POST"]),
-            Route("/healthz", live),
+            Route("/healthz", _live),
             Route("/readyz", ready),
         ]
     )
+
+
+async def _live(_request: Request) -> Response:
+    return PlainTextResponse("ok\n")
 
 
 def _answer(reply: Reply) -> Response:

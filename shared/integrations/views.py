@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from shared.cel.values import MAP, NULL
@@ -24,6 +25,9 @@ _TYPES: Final[Mapping[str, frozenset[type]]] = {
 _KEPT: Final = 256
 """Objects whose view is remembered: enough that one event is looked at once, however often it is
 asked about."""
+
+POD_SETS_MAX: Final = 18
+"""As many as a Workload may have. More are not even looked at: an object may hold 100,000."""
 
 _FIRST: Final = ("match", "held", "active", "ready", "success", "failure")
 _SHOWN_CHARS: Final = 60
@@ -116,14 +120,24 @@ class Views:
         value = _Reader(name, slot).read(value_of(slot.expression, obj), view.problems)
         return None if view.problems else value
 
+    @staticmethod
+    def _items(obj: Object, path: tuple[str, ...], problems: list[str]) -> Items:
+        items = list(islice(entries(found(obj, path)), POD_SETS_MAX + 1))
+        if len(items) <= POD_SETS_MAX:
+            return items
+        problems.append(
+            f"{'.'.join(path)}: more than {POD_SETS_MAX} items are more than a Workload has"
+        )
+        return ()
+
     def _look(self, obj: Object) -> View:
-        items: dict[str, Items] = {
-            variable: list(entries(found(obj, plan.each)))
+        view = View()
+        items = {
+            variable: self._items(obj, plan.each, view.problems)
             for plan, _, variable in self._plans
             if plan.each is not None
         }
         results = self._programs.evaluate(obj, items)
-        view = View()
         for reader, result in zip(self._readers, results, strict=False):
             before = len(view.problems)
             value = reader.read(result, view.problems)

@@ -123,6 +123,13 @@ FAILING = {
 }
 
 
+FAILING["has more pod sets than a Workload may have"] = (
+    {"podSets": [{"forEach": "spec.parts", "template": "item.pod"}]},
+    {"parts": [{"name": str(n)} for n in range(100_000)]},
+    "spec.parts: more than 18 items are more than a Workload has",
+)
+
+
 @pytest.mark.parametrize(("said", "spec", "why"), FAILING.values(), ids=FAILING.keys())
 def test_an_object_waits_with_the_reason_if_an_expression(
     said: dict[str, Any], spec: dict[str, Any], why: str
