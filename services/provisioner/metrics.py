@@ -1,7 +1,8 @@
 """What is counted about machines, under the names that dashboards of the reference read.
 
 Corrected where the reference counts wrongly: a failure counts once and is no success, gauges return
-to 0, and a platform that nobody configured is called `unknown`, since users choose those names.
+to 0, and a platform that nobody configured is called `unknown`, since users choose those names. As
+there, the label of `linux/arm64` is `linux-arm64`.
 """
 
 from collections import Counter as Count
@@ -12,13 +13,15 @@ from prometheus_client import REGISTRY, CollectorRegistry, Gauge, Histogram
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from services.provisioner.platforms import key_of
+
 __all__ = ["UNKNOWN", "Metrics", "Tally"]
 
 SUBSYSTEM: Final = "multi_platform_controller"
 UNKNOWN: Final = "unknown"
 
-WAIT_BUCKETS: Final = (1, 5, 10, 30, 60, 120, 300, 600, 1200)
-RUN_BUCKETS: Final = (20, 60, 120, 300, 600, 1200, 2400, 4800, 9600)
+WAIT_BUCKETS: Final = (1, 2, 3, 4, 5, 10, 15, 20, 30, 60, 120, 300, 600, 1200)
+RUN_BUCKETS: Final = (20, 40, 60, 90, 120, 300, 600, 1200, 2400, 4800, 6000, 7200, 8400, 9600)
 
 
 class Tally(Collector):
@@ -92,30 +95,30 @@ class Metrics:
 
     def placed(self, platform: str, *, seconds: float, waited: float, prepared: bool) -> None:
         """A TaskRun has its host."""
-        self._allocation.labels(platform).observe(max(0.0, seconds))
-        self._wait.labels(platform).observe(max(0.0, waited))
+        self._allocation.labels(key_of(platform)).observe(max(0.0, seconds))
+        self._wait.labels(key_of(platform)).observe(max(0.0, waited))
         if prepared:
-            self._prepared.inc(platform)
+            self._prepared.inc(key_of(platform))
 
     def allocation_failed(self, platform: str) -> None:
         """A TaskRun got an error instead of a host."""
-        self._refused.inc(platform)
+        self._refused.inc(key_of(platform))
 
     def ended(self, platform: str, *, seconds: float) -> None:
         """A TaskRun gave its host back."""
-        self._run.labels(platform).observe(max(0.0, seconds))
+        self._run.labels(key_of(platform)).observe(max(0.0, seconds))
 
     def provisioning_failed(self, platform: str) -> None:
         """A host could not be prepared."""
-        self._unprepared.inc(platform)
+        self._unprepared.inc(key_of(platform))
 
     def cleanup_failed(self, platform: str) -> None:
         """A user stays on a host."""
-        self._unclean.inc(platform)
+        self._unclean.inc(key_of(platform))
 
     def upkeep_failed(self, platform: str) -> None:
         """A static host could not be kept up."""
-        self._neglected.inc(platform)
+        self._neglected.inc(key_of(platform))
 
     def swept(self, reason: Literal["no record", "vanished", "old"]) -> None:
         """A machine was found that no record knows, that is gone, or that is past its age."""
@@ -131,6 +134,7 @@ class Metrics:
         self, platform: str, *, hosts: int, running: Iterable[str], waiting: Iterable[str]
     ) -> None:
         """How a platform stands; `running` and `waiting` are namespaces, one for each TaskRun."""
+        platform = key_of(platform)
         self._pool.labels(platform).set(hosts)
         runs, waits = Count(running), Count(waiting)
         seen = self._seen.setdefault(platform, set())

@@ -165,7 +165,8 @@ class Meter:
             name = "kueue_workload_eviction_latency_seconds"
             labels = (record.cluster_queue, record.evicted_for[0])
             self._observe(name, labels, record.evicted_at, told.at)
-        if told.admission.reason == "Finished":
+        if told.admission.reason == "Finished" and record.cluster_queue:
+            # Who never had quota may name queues that nobody has.
             self._both("finished_workloads_total", told)
             self._wait("execution_time_seconds", told, record.admitted_at)
         if record.reserved_at is not None:

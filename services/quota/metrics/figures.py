@@ -238,8 +238,10 @@ def _finished(source: Source) -> Iterator[Figure]:
         if lq.fact is not None
     }
     for state in source.states():
-        if state.phase == "finished":
-            queue = queues.get((state.cluster, f"{state.namespace}/{state.queue}"), "")
+        if state.phase != "finished":
+            continue
+        queue = queues.get((state.cluster, f"{state.namespace}/{state.queue}"))
+        if queue is not None:  # Users may name any; only those that are there are labels.
             yield "kueue_finished_workloads", (queue,), 1
             yield "kueue_local_queue_finished_workloads", (state.queue, state.namespace), 1
 

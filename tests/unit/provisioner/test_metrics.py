@@ -57,11 +57,11 @@ def test_all_of_them_are_called_as_dashboards_call_them() -> None:
     metrics.cleanup_failed("linux/arm64")
     lines = generate_latest(registry).decode().splitlines()
     for name in (*(f"{name}_count" for name in HISTOGRAMS), *COUNTERS):
-        assert f'multi_platform_controller_{name}{{platform="linux/arm64"}} 1.0' in lines
-    assert 'multi_platform_controller_platform_pool_size{platform="linux/arm64"} 2.0' in lines
+        assert f'multi_platform_controller_{name}{{platform="linux-arm64"}} 1.0' in lines
+    assert 'multi_platform_controller_platform_pool_size{platform="linux-arm64"} 2.0' in lines
     for name, running, waiting in (("running_tasks", 1, 0), ("waiting_tasks", 0, 1)):
         for namespace, value in (("team-a", running), ("team-b", waiting)):
-            labels = f'platform="linux/arm64",taskrun_namespace="{namespace}"'
+            labels = f'platform="linux-arm64",taskrun_namespace="{namespace}"'
             assert f"multi_platform_controller_{name}{{{labels}}} {value}.0" in lines
 
 
@@ -73,7 +73,7 @@ def test_gauges_go_back_to_nothing_when_all_is_over() -> None:
             for build in builds:
                 await stage.run_task(build)
             await stage.until("b1", "ready")
-            of_team = {"platform": "linux/arm64", "taskrun_namespace": "team-a"}
+            of_team = {"platform": "linux-arm64", "taskrun_namespace": "team-a"}
             await asyncio.sleep(5)
             assert stage.value("running_tasks", **of_team) == 2
             assert stage.value("waiting_tasks", **of_team) == 1
@@ -83,10 +83,10 @@ def test_gauges_go_back_to_nothing_when_all_is_over() -> None:
             await asyncio.sleep(70)
             assert stage.value("running_tasks", **of_team) == 0
             assert stage.value("waiting_tasks", **of_team) == 0
-            assert stage.value("platform_pool_size", platform="linux/arm64") == 0
-            assert stage.value("task_run_time_count", platform="linux/arm64") == 2
-            assert stage.value("host_allocation_time_count", platform="linux/arm64") == 2
-            assert stage.value("provisioning_successes", platform="linux/arm64") is None, (
+            assert stage.value("platform_pool_size", platform="linux-arm64") == 0
+            assert stage.value("task_run_time_count", platform="linux-arm64") == 2
+            assert stage.value("host_allocation_time_count", platform="linux-arm64") == 2
+            assert stage.value("provisioning_successes", platform="linux-arm64") is None, (
                 "nobody prepares a host that is pretended"
             )
 
@@ -102,7 +102,7 @@ def test_each_visit_to_a_host_counts_once_as_what_it_was() -> None:
             await stage.run_task(build)
             ready = await stage.until("build", "ready")
             assert ready.host == "power-2"
-            of = {"platform": "linux/ppc64le"}
+            of = {"platform": "linux-ppc64le"}
             assert stage.value("provisioning_failures", **of) == 1
             assert stage.value("provisioning_successes", **of) == 1
             assert stage.value("host_allocation_failures", **of) is None
@@ -122,14 +122,14 @@ def test_who_is_not_the_one_any_more_does_not_say_how_platforms_stand() -> None:
         async def drive() -> None:
             await stage.run_task(task_run("build"))
             await stage.until("build", "ready")
-            of_team = {"platform": "linux/arm64", "taskrun_namespace": "team-a"}
+            of_team = {"platform": "linux-arm64", "taskrun_namespace": "team-a"}
             assert stage.value("running_tasks", **of_team) == 1
             lease = "provisioner-hub"
             stage.server.release(lease, stage.server._leases[lease].holder)
             assert stage.server.acquire(lease, "another", ttl_seconds=600)
             await asyncio.sleep(60)
             assert stage.value("running_tasks", **of_team) is None
-            assert stage.value("host_allocation_time_count", platform="linux/arm64") == 1
+            assert stage.value("host_allocation_time_count", platform="linux-arm64") == 1
 
         stage.play(drive)
 
@@ -143,9 +143,9 @@ def test_a_failure_counts_once_and_is_no_success() -> None:
             await stage.run_task(task_run("build"))
             await stage.until("build", "failed")
             await asyncio.sleep(130)
-            assert stage.value("host_allocation_failures", platform="linux/arm64") == 1
-            assert stage.value("provisioning_successes", platform="linux/arm64") is None
-            assert stage.value("host_allocation_time_count", platform="linux/arm64") is None
+            assert stage.value("host_allocation_failures", platform="linux-arm64") == 1
+            assert stage.value("provisioning_successes", platform="linux-arm64") is None
+            assert stage.value("host_allocation_time_count", platform="linux-arm64") is None
 
         stage.play(drive)
 

@@ -216,11 +216,11 @@ class Leading:
         )
 
     def states(self) -> list[WorkloadState]:
-        return [_finished()]
+        return [_finished("lq"), _finished("a-queue-that-nobody-has")]
 
 
-def _finished() -> WorkloadState:
-    return state().model_copy(update={"name": "job-old", "phase": "finished"})
+def _finished(queue: str) -> WorkloadState:
+    return state().model_copy(update={"name": "job-old", "phase": "finished", "queue": queue})
 
 
 STANDING: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {
@@ -314,3 +314,14 @@ def test_who_does_not_lead_tells_nothing_but_what_it_is() -> None:
     registry.register(Figures(lambda: None, version="1"))
     samples = [line for line in generate_latest(registry).splitlines() if line[:1] != b"#"]
     assert [line.split(b"{")[0] for line in samples] == [b"kueue_build_info"]
+
+
+def test_queues_that_users_name_and_nobody_has_are_no_labels() -> None:
+    registry, meter = CollectorRegistry(), Meter()
+    registry.register(Figures(Leading, version="1"))
+    meter.decided(
+        decision("released", 5, reason="Finished", queue="nowhere", cluster_queue=""), None
+    )
+    text = (generate_latest(registry) + generate_latest(meter.registry)).decode()
+    assert "a-queue-that-nobody-has" not in text
+    assert "nowhere" not in text
