@@ -73,7 +73,7 @@ def check(
     documents = load_documents(obj)
     if len(documents) != 1 or not isinstance(documents[0][1], dict):
         raise CommandError(str(obj), f"must hold one object, has {len(documents)} documents")
-    found = finding_of(integrations, documents[0][1])
+    found = finding_of(integrations, _with_metadata(obj, documents[0][1]))
     if output == "json":
         print(json.dumps({name: getattr(found, name) for name in Finding.__slots__}, indent=2))
     else:
@@ -103,6 +103,20 @@ def _loaded(file: Path) -> list[Any]:
     if not found:
         raise CommandError(str(file), "holds no Integration")
     return found
+
+
+def _with_metadata(file: Path, obj: dict[str, Any]) -> dict[str, Any]:
+    """The object, whose metadata are such as any API server gives it. Raises `CommandError`."""
+    from services.classifier.pod_specs import FieldError, mapping, mappings  # noqa: PLC0415
+
+    try:
+        metadata = mapping(obj.get("metadata"), "metadata")
+        mapping(metadata.get("labels"), "metadata.labels")
+        mapping(metadata.get("annotations"), "metadata.annotations")
+        list(mappings(metadata.get("ownerReferences"), "metadata.ownerReferences"))
+    except FieldError as error:
+        raise CommandError(str(file), str(error)) from error
+    return {**obj, "metadata": metadata}
 
 
 def finding_of(integrations: list[Any], obj: dict[str, Any]) -> Finding:

@@ -49,6 +49,30 @@ CHECKS = {
         Exit.FAILED,
         "recognised       no: `match` does not hold of it",
     ),
+    "one whose template cannot be read": (
+        DOCUMENT,
+        gadget(template={"spec": {"containers": ["work"]}}),
+        Exit.FAILED,
+        "spec.podSets[0].template.spec.containers[0]: must be an object, got str",
+    ),
+    "one whose labels are a word": (
+        DOCUMENT,
+        {**gadget(), "metadata": {"name": "one", "labels": "x"}},
+        Exit.WRONG_INPUT,
+        "metadata.labels: must be an object, got str",
+    ),
+    "one whose owner is a word": (
+        DOCUMENT,
+        {**gadget(), "metadata": {"name": "one", "ownerReferences": ["x"]}},
+        Exit.WRONG_INPUT,
+        "metadata.ownerReferences[0]: must be an object, got str",
+    ),
+    "one without metadata": (
+        DOCUMENT,
+        {**gadget(), "metadata": None},
+        Exit.OK,
+        "Gadget default/",
+    ),
     "one that an expression fails on": (
         DOCUMENT,
         gadget(replicas="two"),
