@@ -92,7 +92,6 @@ def test_what_compose_waits_for_is_a_service_of_it() -> None:
 RENDERED = [
     *((overlay, ()) for overlay in OVERLAYS),
     ("hub", COMPONENTS),
-    ("hub", ("pairs", "nats-auth", "tls", "spokes")),
 ]
 
 

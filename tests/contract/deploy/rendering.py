@@ -34,8 +34,8 @@ KUBECTL: Final = Path(sys.executable).with_name("kubectl")
 OVERLAYS: Final = tuple(
     sorted(path.parent.name for path in KUBERNETES.glob("overlays/*/kustomization.yaml"))
 )
-COMPONENTS: Final = ("tracing", "ha", "nats-auth", "tls")
-"""Tracing first: what it adds is changed by the others as all else is."""
+COMPONENTS: Final = ("pairs", "tracing", "spokes", "ha", "nats-auth", "tls")
+"""First those that add Deployments: the others change these as all else."""
 
 Json = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.contract.deploy.rendering import COMPONENTS, ROOT, Json, kustomized
+from tests.contract.deploy.rendering import COMPONENTS, OVERLAYS, ROOT, Json, kustomized
 
 helm = pytest.importorskip("helm_python", reason="Helm's library has no wheel for this machine")
 
@@ -64,8 +64,7 @@ def plain(value: Any) -> Any:
 
 
 SOME: Final = [
-    ("dev", ()),
-    ("hub", ()),
+    *((overlay, ()) for overlay in OVERLAYS),
     *(("hub", (one,)) for one in COMPONENTS),
     ("hub", COMPONENTS),
 ]
@@ -113,7 +112,7 @@ def test_what_the_values_say_is_in_the_pods() -> None:
             "pullPolicy": "Always",
             "pullSecrets": ["pull"],
         },
-        "settings": {"SLUICE_LOG_LEVEL": "debug"},
+        "settings": {"SLUICE_LOG_LEVEL": "debug", "SLUICE_CLUSTER": "east"},
         "workloads": {
             "quota": {
                 "replicas": 3,
@@ -143,7 +142,7 @@ def test_what_the_values_say_is_in_the_pods() -> None:
         for one in after
         if one["metadata"]["name"].startswith("sluicegate-") and one["kind"] == "ConfigMap"
     ]
-    assert settings["data"]["SLUICE_LOG_LEVEL"] == "debug"
+    assert settings["data"] | values["settings"] == settings["data"]
     assert container["envFrom"] == [{"configMapRef": {"name": settings["metadata"]["name"]}}]
     assert settings["metadata"]["name"] not in {one["metadata"]["name"] for one in before}
 

@@ -4,7 +4,7 @@ from itertools import chain, product
 from typing import Final
 
 from tests.contract.deploy.network import Outside, allows, matches
-from tests.contract.deploy.rendering import Json, Pod, kustomized, pods
+from tests.contract.deploy.rendering import COMPONENTS, Json, Pod, kustomized, pods
 
 API: Final = Outside("api-server", {"https": 6443})
 CLOUD: Final = Outside("cloud", {"https": 443})
@@ -41,7 +41,7 @@ def possible(documents: tuple[Json, ...]) -> set[Connection]:
 
 
 def wanted(documents: tuple[Json, ...]) -> set[Connection]:
-    """What the hub with tracing and three servers of NATS lives on."""
+    """What the hub with all components lives on."""
     clients = pods(documents).keys() - {"nats"}
     services = clients - {"bus-apply"}
     return {
@@ -53,12 +53,14 @@ def wanted(documents: tuple[Json, ...]) -> set[Connection]:
         # Who speaks Kubernetes; its address is not known, so that port is open to any.
         *(
             pair
-            for one in ("watcher", "patcher", "console")
+            for one in ("watcher", "patcher", "console", "pairs")
             for pair in ((one, "api-server", 6443), (one, "cloud", 443))
         ),
         # API servers ask from the network of a node, which no selector names.
         *((one.name, "classifier", 9443) for one in OTHERS),
         *((one.name, "console", 8443) for one in ABROAD),
+        # Spokes dial NATS, or a leaf node of theirs does; who they are, keys and certificates say.
+        *((one.name, "nats", port) for one in OTHERS for port in (4222, 7422)),
         # Machines: ordered and entered; builds fetch their key.
         ("provisioner", "cloud", 443),
         ("provisioner", "machine", 22),
@@ -67,23 +69,30 @@ def wanted(documents: tuple[Json, ...]) -> set[Connection]:
 
 
 def test_exactly_these_connections_can_be_made() -> None:
-    documents = kustomized("hub", ("tracing", "ha"))
+    documents = kustomized("hub", COMPONENTS)
     assert possible(documents) == wanted(documents)
 
 
-def test_without_components_nobody_reaches_a_collector_or_another_server_of_nats() -> None:
+def test_without_components_there_is_no_way_for_what_they_do() -> None:
     documents = kustomized("dev")
-    machines = {
-        one for one in wanted(documents) if "provisioner" in one and one[2] in {22, 443, 8443}
+    there = pods(documents).keys() | {one.name for one in OTHERS}
+    outside = {one.name for one in OTHERS}
+    more = {
+        (source, target, port)
+        for source, target, port in wanted(documents)
+        if target == "collector"
+        or port in {6222, 7422}
+        or (source in outside and target == "nats")
+        or (port in {22, 443, 8443} and "provisioner" in {source, target})
+        or not {source, target} <= there
     }
-    more = {one for one in wanted(documents) if one[1] == "collector" or one[2] == 6222}
-    assert possible(documents) == wanted(documents) - machines - more
+    assert possible(documents) == wanted(documents) - more
 
 
 def test_every_selector_of_a_policy_takes_pods_that_there_are_and_every_port_is_one_of_theirs() -> (
     None
 ):
-    documents = kustomized("hub", ("tracing", "ha"))
+    documents = kustomized("hub", COMPONENTS)
     there = list(pods(documents).values())
     for policy in policies(documents):
         spec = policy["spec"]
@@ -107,7 +116,7 @@ def test_every_selector_of_a_policy_takes_pods_that_there_are_and_every_port_is_
 
 
 def test_who_is_selected_to_take_something_in_has_the_port() -> None:
-    documents = kustomized("hub", ("tracing", "ha"))
+    documents = kustomized("hub", COMPONENTS)
     for policy in policies(documents):
         for rule in policy["spec"].get("ingress") or ():
             for pod in pods(documents).values():

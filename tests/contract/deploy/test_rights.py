@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from services.watcher.scopes import KNOWN
-from tests.contract.deploy.rendering import Json, kustomized, named
+from tests.contract.deploy.rendering import COMPONENTS, Json, kustomized, named
 from tests.contract.deploy.rights import Right, asked, granted
 
 SEEDS: Final = (1, 2, 7)
@@ -69,7 +69,7 @@ def test_the_console_asks_who_somebody_is_and_what_that_one_may_see_and_nothing_
 def test_nobody_else_has_rights() -> None:
     subjects = {
         subject["name"]
-        for one in kustomized("hub", ("tracing", "ha"))
+        for one in kustomized("hub", COMPONENTS)
         if one["kind"] in {"ClusterRoleBinding", "RoleBinding"}
         for subject in one["subjects"]
     }

@@ -78,6 +78,9 @@ A test renders each overlay and component with both and compares.
   {{- end -}}
 {{- end -}}
 {{- $_ := set .state "objects" $kept -}}
+{{- if and (eq $target.kind "ConfigMap") (eq (get $fields "$patch") "delete") -}}
+  {{- $_ := unset .state.maps $target.name -}}
+{{- end -}}
 {{- end -}}
 
 {{/* RFC 6902: add or replace, at a key or at the end of a list. */}}
