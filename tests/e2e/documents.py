@@ -130,7 +130,7 @@ class Session:
     environment: dict[str, str] = field(default_factory=lambda: dict(os.environ))
     dev: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         """Put the commands of this checkout before all others, and run `sluice dev`."""
         self.environment["PATH"] = f"{Path(sys.executable).parent}:{self.environment['PATH']}"
         self.environment["HOME"] = str(self.folder)
@@ -139,7 +139,7 @@ class Session:
         output = self.folder / "dev.log"
         with output.open("wb") as file:
             self.dev = subprocess.Popen(
-                ["sluice", "dev", "--quiet"],
+                ["sluice", "dev", "--quiet", *options],
                 cwd=self.folder,
                 env=self.environment,
                 stdout=file,

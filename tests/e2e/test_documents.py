@@ -11,7 +11,7 @@ import pytest
 from nats.errors import Error as NatsError
 
 from tests.e2e import nats_commands
-from tests.e2e.documents import Command, File, Session, matches, pages, steps
+from tests.e2e.documents import ROOT, Command, File, Session, matches, pages, steps
 
 OTHER: Final = "needs another's program and an API server of its own"
 INSTALLED: Final = "changes what is installed in a real cluster"
@@ -34,8 +34,14 @@ NOT_RUN: Final = {
 }
 """How a command begins, and why it is not run."""
 
-RUNNING: Final = {"sluice dev", "sluice dev --quiet"}
-"""Was started, once for all pages."""
+OF_THEIR_OWN: Final = {"docs/how-to/spokes.md": ("--spokes", "2")}
+"""Pages that begin with another `sluice dev`, and its options."""
+
+RUNNING: Final = {
+    *("sluice dev", "sluice dev --quiet"),
+    *(f"sluice dev {' '.join(options)}" for options in OF_THEIR_OWN.values()),
+}
+"""Was started, once for all pages but those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +85,30 @@ def _as_it_should(command: Command, status: int) -> bool:
     return (status == 0) != refused or planned
 
 
-@pytest.mark.timeout(400)
-def test_every_documented_command_runs(tmp_path: Path) -> None:
-    session = Session(tmp_path)
+def followed(folder: Path, paths: list[Path], *options: str) -> list[Ran]:
+    """Pages in their order, all beside one `sluice dev`, and each command that does not as it should."""
+    session = Session(folder)
     try:
-        session.start()
-        ran = [one for path in pages() for one in played(session, path)]
+        session.start(*options)
+        ran = [one for path in paths for one in played(session, path)]
     finally:
         session.close()
-    assert len(ran) > 50, "documents have commands"
     wrong = [f"{one.command}\n{one.problem}" for one in ran if one.problem]
     assert not wrong, "\n\n".join(wrong)
+    return ran
+
+
+@pytest.mark.timeout(400)
+def test_every_documented_command_runs(tmp_path: Path) -> None:
+    own = [ROOT / page for page in OF_THEIR_OWN]
+    ran = followed(tmp_path, [path for path in pages() if path not in own])
+    assert len(ran) > 50, "documents have commands"
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("page", OF_THEIR_OWN)
+def test_every_command_of_a_page_with_a_system_of_its_own_runs(page: str, tmp_path: Path) -> None:
+    assert len(followed(tmp_path, [ROOT / page], *OF_THEIR_OWN[page])) > 10
 
 
 def test_no_excuse_outlives_its_command() -> None:
