@@ -199,6 +199,13 @@ def top(
 @app.command()
 def doctor(
     output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="Also look whether the services' accounts may do in it what they must."),
+    ] = None,
+    service_namespace: Annotated[
+        str, typer.Option(help="Where the services run, for their accounts.")
+    ] = "sluicegate",
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
 ) -> None:
@@ -208,7 +215,17 @@ def doctor(
     from services.ctl.doctor.command import doctor as examine  # noqa: PLC0415
 
     output = one_of(output, "text", "json")
-    raise typer.Exit(asyncio.run(examine(output=output, url=nats_url, directory=directory)))
+    raise typer.Exit(
+        asyncio.run(
+            examine(
+                output=output,
+                kubeconfig=kubeconfig,
+                service_namespace=service_namespace,
+                url=nats_url,
+                directory=directory,
+            )
+        )
+    )
 
 
 Steered = Annotated[str, typer.Argument(metavar="KIND", help="clusterqueue, localqueue, workload.")]

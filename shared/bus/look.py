@@ -109,7 +109,7 @@ async def looking(url: str, *, access: Access = OPEN) -> AsyncIterator["Look"]:
         cause = met[0] if met else error
         raise SilentError(str(cause) or type(cause).__name__) from error
     try:
-        yield Look(nc)
+        yield Look(nc, met)
     finally:
         await nc.close()
 
@@ -117,8 +117,10 @@ async def looking(url: str, *, access: Access = OPEN) -> AsyncIterator["Look"]:
 class Look:
     """An open connection. Every call raises a `LookError`, nothing else, besides cancellation."""
 
-    def __init__(self, nc: "Client") -> None:
+    def __init__(self, nc: "Client", met: list[Exception]) -> None:
         self._nc = nc
+        self._met = met
+        """The last error that the server told by itself."""
 
     @property
     def nc(self) -> "Client":
@@ -134,11 +136,16 @@ class Look:
         try:
             reply = await self._nc.request(subject, data, timeout=timeout_seconds)
         except (NatsError, TimeoutError, OSError) as error:
-            what = "nobody answers" if "no responders" in str(error) else str(error)
-            raise SilentError(f"{subject}: {what}") from error
+            raise SilentError(f"{subject}: {self._why(subject, error)}") from error
         if problem := (reply.headers or {}).get("Nats-Service-Error"):
             raise SilentError(f"{subject}: {problem}")
         return bytes(reply.data)
+
+    def _why(self, subject: str, error: Exception) -> str:
+        """Why there is no answer: where this user may not ask, the server says so, and not in reply."""
+        if any(subject.casefold() in str(told).casefold() for told in self._met):
+            return "this user may not ask that: see deploy/nats/permissions.yaml"
+        return "nobody answers" if "no responders" in str(error) else str(error)
 
     async def call(self, what: str, body: Json | None = None) -> Json:
         """Ask ``$JS.API.<what>``. Raises `JetStreamError` for a refusal."""

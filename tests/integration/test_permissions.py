@@ -20,7 +20,7 @@ from shared.bus.api import call
 from shared.bus.apply import apply_at
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.filters import covers
-from shared.bus.look import LookError, looking
+from shared.bus.look import LookError, SilentError, looking
 from shared.bus.nats_bus import NatsBus
 from shared.bus.permissions import permissions, reads_of, rights_of
 from shared.bus.port import UnavailableError
@@ -274,6 +274,17 @@ async def test_who_does_not_prove_itself_is_not_let_in(folder: Path) -> None:
                     pytest.fail(what)
             with pytest.raises(UnavailableError):
                 await apply_at(running.url, access=spoil(secured.access("bus"), folder))
+
+
+async def test_who_may_not_ask_is_told_that_and_not_only_that_nobody_answers(folder: Path) -> None:
+    async with (
+        server(folder) as (running, secured),
+        looking(running.url, access=secured.access("viewer")) as look,
+    ):
+        with pytest.raises(SilentError, match="this user may not ask that"):
+            await look.ask("$JS.API.STREAM.DELETE.ADMISSIONS", b"", timeout_seconds=1)
+        with pytest.raises(SilentError, match="nobody answers"):
+            await look.ask("sluice.rpc.quota.explain", b"", timeout_seconds=1)
 
 
 async def test_without_tls_nothing_is_said_to_a_server_that_wants_it(folder: Path) -> None:

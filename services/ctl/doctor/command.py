@@ -9,11 +9,11 @@ from services.ctl.doctor.configuration import KINDS, configuration
 from services.ctl.doctor.findings import Finding
 from services.ctl.doctor.holdings import holdings
 from services.ctl.doctor.nodes import nodes
-from services.ctl.errors import Exit
+from services.ctl.errors import CommandError, Exit
 from services.ctl.get.command import read
 from services.ctl.get.picture import observed
 from services.ctl.get.table import coloured, paint
-from services.ctl.lookout import current, lookout
+from services.ctl.lookout import current, kubeconfig_of, lookout
 from shared.bus.look import JetStreamError, Look
 
 __all__ = ["doctor", "examine"]
@@ -27,10 +27,20 @@ _INPUTS = (
 )
 
 
-async def doctor(*, output: str, url: str | None, directory: Path) -> int:
+async def doctor(
+    *,
+    output: str,
+    kubeconfig: Path | None,
+    service_namespace: str,
+    url: str | None,
+    directory: Path,
+) -> int:
     """Print the findings; return the exit status."""
     async with lookout(url, directory) as look:
         findings = await examine(look)
+    if kubeconfig is not None:
+        findings += await _rights(kubeconfig_of(kubeconfig, directory), service_namespace)
+        findings.sort(key=lambda finding: not finding.wrong)
     wrong = sum(finding.wrong for finding in findings)
     if output == "json":
         print(json.dumps([asdict(finding) for finding in findings], indent=4))
@@ -66,6 +76,20 @@ async def examine(look: Look) -> list[Finding]:
     found += nodes(picture)
     found += holdings(picture, current())
     return sorted(found, key=lambda finding: not finding.wrong)
+
+
+async def _rights(kubeconfig: Path, namespace: str) -> list[Finding]:
+    from services.ctl.doctor.rights import rights  # noqa: PLC0415
+    from shared.kube.client import HttpKube  # noqa: PLC0415
+    from shared.kube.port import KubeError  # noqa: PLC0415
+
+    kube = HttpKube.from_kubeconfig(str(kubeconfig))
+    try:
+        return await rights(kube, namespace=namespace)
+    except KubeError as error:
+        raise CommandError(str(kubeconfig), str(error), status=Exit.UNREACHABLE) from error
+    finally:
+        await kube.close()
 
 
 def _line(finding: Finding) -> str:
