@@ -15,6 +15,7 @@ from tests.e2e.documents import ROOT, Command, File, Session, matches, pages, st
 
 OTHER: Final = "needs another's program and an API server of its own"
 INSTALLED: Final = "changes what is installed in a real cluster"
+ENGINE: Final = "needs a Docker engine"
 ITSELF: Final = "is how the tests are run"
 NOT_RUN: Final = {
     "make setup": "was run before this test could be",
@@ -31,6 +32,12 @@ NOT_RUN: Final = {
     "kubectl delete mutatingwebhookconfiguration": INSTALLED,
     "kubectl apply --server-side --force-conflicts -k": INSTALLED,
     "kubectl create configmap classifier-config": INSTALLED,
+    "kubectl apply --server-side -k deploy/kubernetes/overlays/hub": INSTALLED,
+    "kubectl apply --server-side -f nats-users.yaml": INSTALLED,
+    "kubectl -n sluicegate delete job bus-apply": INSTALLED,
+    "kubectl --server http://127.0.0.1:8001": ENGINE,
+    "docker ": ENGINE,
+    "helm ": "tests/contract/deploy/test_helm.py renders the chart with Helm's own library",
 }
 """How a command begins, and why it is not run."""
 
