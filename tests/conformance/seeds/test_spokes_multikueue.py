@@ -5,7 +5,7 @@ import asyncio
 from services.simulator.scenarios.spokes_judge import Overseer, left_behind
 from services.simulator.scenarios.spokes_town import CHECK, SpokesTown, made
 from services.simulator.scenarios.town import CLUSTER
-from shared.contracts import kinds
+from shared.contracts import kinds, names
 from shared.contracts.kinds import Object
 from shared.integrations import PIPELINE_RUN, TEKTON_SLOT
 from shared.testing.world.world import World
@@ -19,16 +19,16 @@ SLOTS = 4
 """Of each spoke; the hub's queue has those of all together."""
 
 
-async def furnish(town: SpokesTown) -> None:
+async def furnish(town: SpokesTown, *more: str) -> None:
+    """Queues on every cluster, with quota of slots and of `more`."""
     for cluster in (CLUSTER, *SPOKES):
         hub = cluster == CLUSTER
-        resources = [
-            {"name": TEKTON_SLOT, "nominalQuota": str(SLOTS * (len(SPOKES) if hub else 1))}
-        ]
+        quota = str(SLOTS * (len(SPOKES) if hub else 1))
+        resources = [{"name": name, "nominalQuota": quota} for name in (TEKTON_SLOT, *more)]
         flavors = [{"name": "default-flavor", "resources": resources}]
         spec: Object = {
             "namespaceSelector": {},
-            "resourceGroups": [{"coveredResources": [TEKTON_SLOT], "flavors": flavors}],
+            "resourceGroups": [{"coveredResources": [TEKTON_SLOT, *more], "flavors": flavors}],
         }
         if hub:
             spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK}]}
@@ -81,3 +81,55 @@ def test_multikueue_dispatches_pipeline_runs_to_spokes_and_distributes_load_acro
     assert all(one["status"]["childReferences"] for one in runs), "the status comes home whole"
     places = [place for found in overseer.ran.values() for place in found]
     assert sorted(set(places)) == list(SPOKES), "none at the hub, some on each spoke"
+
+
+STEPS = f"""
+queueName: {QUEUE}
+multiKueueOverride: true
+cel:
+  expressions:
+  - priority("release")
+  - resource("linux-arm64", 2)
+"""
+
+
+@says("000:32")
+def test_where_multikueue_is_enabled_the_workload_is_dispatched_instead_of_started_here() -> None:
+    with World(1) as world:
+        town = SpokesTown(world, SPOKES, rules=STEPS, dispatcher={}, beat_seconds=5)
+
+        async def drive() -> tuple[Object, Object, dict[str, list[Object]]]:
+            await furnish(town, "linux-arm64")
+            for kube in town.kubes.values():
+                await kube.create(
+                    kinds.WORKLOAD_PRIORITY_CLASS,
+                    made(kinds.WORKLOAD_PRIORITY_CLASS, "release", value=900),
+                )
+            town.serve()
+            await asyncio.sleep(60)
+            held = await town.hub.kube.create(kinds.PIPELINE_RUN, run(1))
+            await asyncio.sleep(20)
+            [workload] = (await town.hub.kube.list(kinds.WORKLOAD)).items
+            runs = {
+                place: (await kube.list(kinds.PIPELINE_RUN)).items
+                for place, kube in town.kubes.items()
+            }
+            return held, workload, runs
+
+        held, workload, runs = world.run(drive)
+        assert world.failures == []
+
+    assert held["spec"]["status"] == "PipelineRunPending"
+    labels, annotations = held["metadata"]["labels"], held["metadata"]["annotations"]
+    assert (labels[names.QUEUE], labels[names.PRIORITY_CLASS_LABEL]) == (QUEUE, "release")
+    assert annotations[f"{names.REQUESTS_PREFIX}linux-arm64"] == "2"
+
+    assert workload["spec"]["priority"] == 900
+    [assignment] = workload["status"]["admission"]["podSetAssignments"]
+    assert assignment["resourceUsage"] == {TEKTON_SLOT: "1", "linux-arm64": "2"}
+
+    [spoke] = [place for place in SPOKES if runs[place]]
+    assert workload["status"]["clusterName"] == spoke
+    [copy], [here] = runs[spoke], runs[CLUSTER]
+    assert "status" not in copy["spec"], "it is un-paused where it was sent"
+    assert here["spec"]["status"] == "PipelineRunPending", "and not here"
