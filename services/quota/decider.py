@@ -314,6 +314,7 @@ class Decider:
         adopted = messages.adopted(state) if admission is None else None
         if adopted is not None:
             self._adopted[ident] = adopted
+            self._waits.pop(ident, None)  # Why it waited is not true any more.
             self._fact(adopted)
         if state.pods_active:
             self._fact(

@@ -19,7 +19,6 @@ from shared.contracts.workloads import PodSet, WorkloadState
 from shared.settings.configuration import Configuration
 
 NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
-SETTINGS: Final = QuotaSettings(reason_delay_seconds=0)
 WAITS: Final = {"timeout": "300s", "requeuingStrategy": {"backoffLimitCount": 2}}
 RUNS: Final[dict[str, Any]] = {"phase": "running", "held": False, "pods_active": True}
 
@@ -27,7 +26,11 @@ RUNS: Final[dict[str, Any]] = {"phase": "running", "held": False, "pods_active":
 class Desk:
     """A decider whose clock the test moves, and the log that it is started from again."""
 
-    def __init__(self, *, cpus: int = 1, checks: tuple[str, ...] = (), **wait: Any) -> None:
+    def __init__(
+        self, *, cpus: int = 1, checks: tuple[str, ...] = (), delay: float = 0, **wait: Any
+    ) -> None:
+        """`delay`: after how many seconds somebody is told why it waits."""
+        self._settings = QuotaSettings(reason_delay_seconds=delay)
         self.configuration = Configuration.model_validate({"waitForPodsReady": WAITS | wait})
         self.now = NOON
         self.log: list[Admission] = []
@@ -58,7 +61,7 @@ class Desk:
         ]
 
     def _started(self) -> Decider:
-        decider = Decider(SETTINGS, self.configuration)
+        decider = Decider(self._settings, self.configuration)
         for kind, namespace, name, spec in self._cluster:
             metadata = {"name": name, "namespace": namespace or None, "uid": name}
             observed = Observed(
@@ -227,6 +230,18 @@ def test_re_activation_counts_anew_also_where_only_the_cluster_knows_how_often_i
     desk.see("x", active=False, requeue_count=2, evicted_reason=reason)
     desk.see("x", active=True, requeue_count=2, evicted_reason=reason)
     assert (desk.last("x").state, desk.last("x").requeue_count) == ("admitted", 0)
+
+
+def test_a_reason_to_wait_that_was_on_its_way_does_not_take_back_what_was_adopted_since() -> None:
+    desk = Desk(delay=1)
+    desk.see("other")
+    assert desk.see("x") == [], "it is told later why it waits"
+    assigned = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
+    [adopted] = desk.see(
+        "x", admission={"clusterQueue": "cq", "podSetAssignments": [assigned]}, held=False
+    )
+    assert adopted.state == "admitted"
+    assert desk.after(60) == []
 
 
 def test_an_admission_that_only_the_cluster_records_is_put_on_the_log_with_its_clocks() -> None:
