@@ -1,0 +1,58 @@
+"""What the documents' sentences say in passing of `sluice`: commands and options that exist.
+
+Commands in blocks are run (`tests/e2e/test_documents.py`); those within a sentence often stand for more
+than can be run, so here only their words are looked up.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+
+from services.ctl.main import app
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("deploy/**/*.md")]
+PAGES.remove(ROOT / "docs" / "reference" / "cli.md")  # It is made from the commands.
+INLINE = re.compile(r"`(?:\.venv/bin/)?(sluice [^`]+)`")
+
+
+def mentions() -> Iterator[tuple[str, str]]:
+    """Page, and command."""
+    for path in PAGES:
+        text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+        for found in INLINE.finditer(text):
+            yield str(path.relative_to(ROOT)), " ".join(found[1].split())
+
+
+def problem_of(line: str) -> str:
+    """Which word is none of `sluice`; empty: all are."""
+    command: Any = get_command(app)
+    options: set[str] = {"--help"}
+    for word in shlex.split(line.replace("…", ""))[1:]:
+        if getattr(command, "commands", None) and not word.startswith("-"):
+            below = command.commands.get(word)
+            if below is None and not command.invoke_without_command:
+                return f"there is no command {word}"
+            command = below or command
+        elif word.startswith("-") and word != "-":
+            options |= {name for p in command.params for name in (*p.opts, *p.secondary_opts)}
+            if word.partition("=")[0] not in options and not command.ignore_unknown_options:
+                return f"there is no option {word}"
+    return ""
+
+
+def test_commands_and_options_in_sentences_exist() -> None:
+    said = list(mentions())
+    assert len(said) > 30
+    assert [f"{page}: `{line}`: {why}" for page, line in said if (why := problem_of(line))] == []
+
+
+def test_a_word_that_is_none_is_found() -> None:
+    assert problem_of("sluice get workloads -n a --all-namespaces") == ""
+    assert problem_of("sluice frobnicate") == "there is no command frobnicate"
+    assert problem_of("sluice bus aply") == "there is no command aply"
+    assert problem_of("sluice get workloads --al") == "there is no option --al"
