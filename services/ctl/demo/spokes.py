@@ -84,11 +84,12 @@ async def run_spokes(
     async with connected(system.nats_url, access=system.access) as bus:
         entries = [entry async for entry in _everything(bus)]
     orders = [Dispatch.decode(e.data) for e in entries if e.headers.get("ce-type") == Dispatch.type]
+    names = [spoke.name for spoke in system.spokes]
     say("where they ran:")
-    for line in distribution(orders):
+    for line in distribution(orders, names):
         say(f"  {line}")
     say("checks, from the logs and the clusters:")
-    found = judge(gather(entries), orders, submitted, stuck=stuck, left=left)
+    found = judge(gather(entries), orders, submitted, spokes=names, stuck=stuck, left=left)
     for name, wrong in found.items():
         say(f"  {'FAILED ' if wrong else 'ok     '} {name}")
         for sentence in wrong[:5]:
@@ -96,14 +97,20 @@ async def run_spokes(
     return [name for name, wrong in found.items() if wrong]
 
 
-def distribution(orders: Iterable[Dispatch]) -> list[str]:
-    """A line for each spoke: how many were chosen there, and a bar."""
-    chosen = Counter(order.spoke for order in orders if order.state == "chosen")
-    most = max(chosen.values(), default=1)
+def distribution(orders: Iterable[Dispatch], spokes: Iterable[str]) -> list[str]:
+    """A line for each spoke: how many ran there, of which kind, and a bar."""
+    ran = {(o.spoke, o.name): _kind(o) for o in orders if o.state == "chosen"}
+    counts = {spoke: Counter(k for (at, _), k in ran.items() if at == spoke) for spoke in spokes}
+    most = max((count.total() for count in counts.values()), default=0) or 1
     return [
-        f"{spoke:<10} {count:4}  {'#' * round(40 * count / most)}"
-        for spoke, count in sorted(chosen.items())
+        f"{spoke:<10} {count.total():4}  {'#' * round(30 * count.total() / most):<30}  "
+        f"{count['PipelineRun']} PipelineRuns, {count['Job']} Jobs"
+        for spoke, count in counts.items()
     ]
+
+
+def _kind(order: Dispatch) -> str:
+    return "" if order.target is None else order.target.kind
 
 
 def judge(
@@ -111,6 +118,7 @@ def judge(
     orders: Iterable[Dispatch],
     submitted: Iterable[Submitted],
     *,
+    spokes: Iterable[str],
     stuck: Iterable[str],
     left: Iterable[str],
 ) -> dict[str, list[str]]:
@@ -153,7 +161,7 @@ def judge(
             if copies > COPIES_MAX * max(1, len(told))
             else []
         ),
-        "every spoke had a share": [] if len(used) > 1 else [f"only {sorted(used)} were used"],
+        "every spoke had a share": [f"{one} ran nothing" for one in spokes if one not in used],
         "no copy is left behind": list(left),
     }
 
@@ -182,7 +190,10 @@ async def _until_ended(
             if loop.time() - told > 5:
                 told = loop.time()
                 say(f"  {len(submitted) - len(left)} of {len(submitted)} have ended")
-            if not left or loop.time() - since > STUCK_SECONDS:
+            if not left:
+                say(f"  {len(submitted)} of {len(submitted)} have ended")
+                return left
+            if loop.time() - since > STUCK_SECONDS:
                 return left
             await asyncio.sleep(POLL_SECONDS)
     finally:
