@@ -17,7 +17,6 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags
 
 from shared.contracts.messages import TRACEPARENT
@@ -107,9 +106,8 @@ class Tracing(Protocol):
         end: datetime,
         attributes: Mapping[str, str | int | float | bool] | None = None,
         kind: SpanKind = SpanKind.INTERNAL,
-        root: bool = False,
     ) -> None:
-        """Record one span that has ended. `root`: it IS the span that `parent` names."""
+        """Record one span that has ended."""
 
     def close(self) -> None:
         """Send what is left."""
@@ -125,7 +123,6 @@ class _NoTracing:
         end: datetime,
         attributes: Mapping[str, str | int | float | bool] | None = None,
         kind: SpanKind = SpanKind.INTERNAL,
-        root: bool = False,
     ) -> None:
         """Record nothing."""
 
@@ -136,24 +133,10 @@ class _NoTracing:
 NO_TRACING: Final[Tracing] = _NoTracing()
 
 
-class _ChosenIds(RandomIdGenerator):
-    """Random ids, but for the one span whose ids were chosen long before it ended."""
-
-    def __init__(self) -> None:
-        self.chosen: tuple[int, int] | None = None
-
-    def generate_trace_id(self) -> int:
-        return self.chosen[0] if self.chosen else super().generate_trace_id()
-
-    def generate_span_id(self) -> int:
-        return self.chosen[1] if self.chosen else super().generate_span_id()
-
-
 class OtlpTracing:
     """Batches spans to an exporter; `for_endpoint` makes the usual one."""
 
     def __init__(self, *, service: str, instance: str, exporter: SpanExporter) -> None:
-        self._ids = _ChosenIds()
         resource = Resource.create(
             {
                 "service.name": service,
@@ -161,9 +144,7 @@ class OtlpTracing:
                 "service.instance.id": instance,
             }
         )
-        self._provider = TracerProvider(
-            resource=resource, id_generator=self._ids, shutdown_on_exit=False
-        )
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("sluicegate")
 
@@ -187,29 +168,20 @@ class OtlpTracing:
         end: datetime,
         attributes: Mapping[str, str | int | float | bool] | None = None,
         kind: SpanKind = SpanKind.INTERNAL,
-        root: bool = False,
     ) -> None:
         """Record one span that has ended; without a valid `parent` there is no trace to add to."""
         ids = parse_traceparent(parent)
         if ids is None:
             return
-        context = Context()
-        if root:
-            self._ids.chosen = ids
-        else:
-            sampled = TraceFlags(TraceFlags.SAMPLED)
-            remote = SpanContext(ids[0], ids[1], is_remote=True, trace_flags=sampled)
-            context = trace.set_span_in_context(NonRecordingSpan(remote), context)
-        try:
-            span = self._tracer.start_span(
-                name,
-                context=context,
-                kind=kind,
-                attributes=dict(attributes or {}),
-                start_time=_nanoseconds(start),
-            )
-        finally:
-            self._ids.chosen = None
+        sampled = TraceFlags(TraceFlags.SAMPLED)
+        remote = SpanContext(ids[0], ids[1], is_remote=True, trace_flags=sampled)
+        span = self._tracer.start_span(
+            name,
+            context=trace.set_span_in_context(NonRecordingSpan(remote), Context()),
+            kind=kind,
+            attributes=dict(attributes or {}),
+            start_time=_nanoseconds(start),
+        )
         span.end(end_time=max(_nanoseconds(end), _nanoseconds(start)))
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -25,6 +26,7 @@ from tests.e2e.otlp_receiver import Receiver, receiver
 from tests.e2e.semantic_conventions import broken
 from tests.e2e.test_dev import read_until, state_of
 
+PAGE: Final = Path(__file__).parents[2] / "docs" / "how-to" / "tracing.md"
 SECONDS_MAX: Final = 110
 NAMESPACE: Final = "team-tenant"
 ELSEWHERE: Final = "pipelines-queue"
@@ -177,6 +179,7 @@ async def test_a_workload_is_one_trace_from_its_submission_to_its_end(tmp_path: 
         assert {complaint for span in collector.spans() for complaint in broken(span)} == set()
     for name, one in told.items():
         check_whole(one, name)
+        check_told_of(one, PAGE.read_text())
         check_batches(one, batches)
     check_joined(told)
     check_waited(max((told[name] for name in HERE), key=lambda one: one.root.end))
@@ -195,6 +198,16 @@ def check_whole(told: Told, name: str) -> None:
     services = {span.service for span in told.spans}
     assert services >= {"classifier", "quota", "patcher", "cluster", "sluicegate"}, str(told)
     assert "POST /mutate" in {span.name for span in told.spans}, str(told)
+
+
+def check_told_of(told: Told, page: str) -> None:
+    """The how-to says what each span means."""
+    for span in told.spans:
+        name = re.sub(r"\.\{.*", ".…", span.name)
+        for general in (r"(wait AdmissionCheck) \w+", r"(RUN) \w+", r"(wait|stop) \w+"):
+            if f"`{name}`" not in page:
+                name = re.sub(f"^{general}$", lambda found: f"{found[1]} <", name)
+        assert f"`{name}" in page, f"{PAGE.name} does not tell of {span.name}"
 
 
 def check_batches(told: Told, batches: list[Span]) -> None:

@@ -77,6 +77,12 @@ def scrape(addresses: Mapping[str, str]) -> dict[Labels, float]:
     return found
 
 
+def look(url: str) -> None:
+    """Ask the console for its page, as a browser does."""
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        answer.read()
+
+
 async def drain(kube: HttpKube, policy: str) -> None:
     """Stop a ClusterQueue, or let it go on."""
     await kube.patch(kinds.CLUSTER_QUEUE, None, DRAINED, {"spec": {"stopPolicy": policy}})
@@ -93,6 +99,7 @@ async def record(system: Running) -> list[dict[Labels, float]]:
         for index in range(SCRAPES):
             if index in {DRAIN_AT, RESUME_AT}:
                 await drain(kube, "HoldAndDrain" if index == DRAIN_AT else "None")
+            await asyncio.to_thread(look, system.console_url)
             scrapes.append(await asyncio.to_thread(scrape, targets(system.logs)))
             await asyncio.sleep(STEP_SECONDS)
         await creating

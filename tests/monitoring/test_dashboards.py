@@ -26,9 +26,6 @@ DID_NOT_HAPPEN: Final = {
     "multi_platform_controller_provisioning_failures": "every machine could be prepared",
     "multi_platform_controller_provisioning_successes": "the pretended machines need no preparing",
     "multi_platform_controller_swept_machines": "no machine was lost",
-    "multikueue_cluster_failures": "no offer came to nothing",
-    "multikueue_cluster_latency_seconds": "no spoke was measured long enough",
-    "sluicegate_console_requests_total": "nobody looked",
     "sluicegate_watch_failures_total": "no watch failed",
 }
 """Metrics that a minute of health does not have, and why."""

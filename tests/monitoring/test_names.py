@@ -1,0 +1,102 @@
+"""Names and labels of the systems that dashboards and alerts were made for, and how many series there can be.
+
+Kueue's are held to its list in `tests/unit/quota/test_metrics.py`, but for the three that others than the
+quota service tell.
+"""
+
+import re
+from collections import Counter
+from typing import Final
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from services.ctl.metrics_page import VALUES, declared
+from services.quota.metrics import Meter
+from tests.monitoring.record import arrivals
+from tests.monitoring.recording import NAME, read
+from tests.unit.quota.test_metrics import decision, state
+
+PLATFORM: Final = ("platform",)
+PLACE: Final = ("platform", "taskrun_namespace")
+THEIRS: Final = {
+    "kueue_workload_creation_latency_seconds": (
+        "patcher",
+        "histogram",
+        ("job_kind", "replica_role"),
+    ),
+    "multikueue_workloads_admitted_total": ("dispatcher", "counter", ("cluster_queue", "cluster")),
+    "multikueue_workloads_dispatched_total": (
+        "dispatcher",
+        "counter",
+        ("cluster_queue", "cluster"),
+    ),
+    "tekton_kueue_cel_evaluations_total": ("classifier", "counter", ("result",)),
+    "tekton_kueue_cel_mutations_total": ("classifier", "counter", ("result",)),
+    "tekton_kueue_config_reload_total": ("classifier", "counter", ("result",)),
+    "tekton_kueue_config_reload_failure_total": ("classifier", "counter", ("result",)),
+    "multi_platform_controller_host_allocation_time": ("provisioner", "histogram", PLATFORM),
+    "multi_platform_controller_wait_time": ("provisioner", "histogram", PLATFORM),
+    "multi_platform_controller_task_run_time": ("provisioner", "histogram", PLATFORM),
+    "multi_platform_controller_provisioning_failures": ("provisioner", "counter", PLATFORM),
+    "multi_platform_controller_provisioning_successes": ("provisioner", "counter", PLATFORM),
+    "multi_platform_controller_cleanup_failures": ("provisioner", "counter", PLATFORM),
+    "multi_platform_controller_host_allocation_failures": ("provisioner", "counter", PLATFORM),
+    "multi_platform_controller_platform_pool_size": ("provisioner", "gauge", PLATFORM),
+    "multi_platform_controller_running_tasks": ("provisioner", "gauge", PLACE),
+    "multi_platform_controller_waiting_tasks": ("provisioner", "gauge", PLACE),
+}
+FEW: Final = 12
+"""Values of a label that nobody configures."""
+
+SCRAPED: Final = {"job", "instance", "le"}
+ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-|[0-9a-f]{12}")
+
+
+@pytest.mark.parametrize("name", sorted(THEIRS))
+def test_kind_and_labels_are_the_reference_s(name: str) -> None:
+    ours = {one.name: (one.service, one.kind, one.labels) for one in declared()}
+    assert ours[name] == THEIRS[name]
+
+
+def test_a_name_is_told_by_one_kind_of_service_only() -> None:
+    names = Counter(one.name for one in declared())
+    assert names.most_common(1)[0][1] == 1
+
+
+def test_no_label_is_a_name_or_an_id_of_work() -> None:
+    work = {arrival.object["metadata"]["name"] for arrival in arrivals()}
+    assert len(work) > 50
+    for series in read().series:
+        for label, value in series.labels:
+            assert value not in work, dict(series.labels)
+            assert not any(name in value for name in work), dict(series.labels)
+            assert label == NAME or not ID.search(value), dict(series.labels)
+            assert len(value) <= 63, "it is a message"
+
+
+def test_what_bounds_the_values_of_each_label_is_known() -> None:
+    values: dict[str, set[str]] = {}
+    for series in read().series:
+        for label, value in series.labels:
+            if label not in SCRAPED | {NAME}:
+                values.setdefault(label, set()).add(value)
+    for label, found in values.items():
+        assert label in VALUES or len(found) <= FEW, f"{label}: {sorted(found)}"
+    labels = {label for one in declared() for label in one.labels}
+    assert VALUES.keys() <= labels, "the page tells of labels that there are"
+
+
+def test_a_thousand_workloads_are_as_many_series_as_one() -> None:
+    def series_of(count: int) -> int:
+        meter = Meter(CollectorRegistry())
+        for number in range(count):
+            ident = {"name": f"job-{number}", "uid": f"u-{number}"}
+            for after, stage in enumerate(("reserved", "admitted", "evicted", "waiting")):
+                said = decision(stage, after, reason="InClusterQueue", message=f"of {number}")
+                meter.decided(
+                    said.model_copy(update=ident), state().model_copy(update=ident), preempting="cq"
+                )
+        return sum(len(family.samples) for family in meter.registry.collect())
+
+    assert series_of(1_000) == series_of(1) > 0
