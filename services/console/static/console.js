@@ -326,11 +326,16 @@ function told(item) {
   }
   for (const shortage of item.shortages || []) {
     line("Lacks", `${shortage.resource} in flavor ${shortage.flavor}: asked ${shortage.asked}, free ${shortage.free}`
-      + ` (of which borrowable ${shortage.borrowable}), at most ${shortage.most}`);
+      + ` (of which borrowable ${shortage.borrowable}), at most ${shortage.most}${shortage.limit ? `; ${shortage.limit}` : ""}`);
     line("Held by", held(shortage));
   }
   if (item.victims?.length || item.victims_elsewhere) line("Preempts", others(item.victims, item.victims_elsewhere));
-  for (const [check, how] of Object.entries(item.checks || {})) line("Check", `${check} is ${how}`);
+  if (item.unready?.length || item.unready_elsewhere) line("Not ready", others(item.unready, item.unready_elsewhere));
+  line("Fair shares", Object.entries(item.fair_shares || {}).map(([whose, share]) => `${whose} ${share}`).join(", "));
+  for (const [check, how] of Object.entries(item.checks || {})) {
+    const said = item.check_messages?.[check];
+    line("Check", `${check} is ${how}${said ? `: ${said}` : ""}`);
+  }
   line("Not before", item.requeue_at);
   line("What would help", item.remedy);
   line("Expected start", expected(item));
