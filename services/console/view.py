@@ -7,7 +7,6 @@ everything is read anew.
 """
 
 import asyncio
-import gc
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
@@ -29,6 +28,7 @@ from shared.contracts.messages import UndecodableError
 from shared.contracts.observed import Observed, observed_filter
 from shared.contracts.queues import QueueStatus
 from shared.contracts.workloads import WorkloadState
+from shared.runtime.memory import give_back
 
 __all__ = ["CLASSES", "SHOWN", "Change", "View"]
 
@@ -134,12 +134,16 @@ class View:
         """Follow the streams while somebody looks, until cancelled."""
         while True:
             await self.demand.begun()
+            wanted = True
             try:
                 await self._follow()
             except* _ApartError as errors:
                 REBUILDS.labels(because="apart").inc()
                 log.warning("reading everything anew", because=str(errors.exceptions[0]))
             except* _UnwantedError:
+                wanted = False
+            if not wanted:
+                # Not above: an exception that is being handled holds all that was read.
                 self._forget()
                 log.info("nobody looks: following no more")
 
@@ -150,7 +154,7 @@ class View:
         self._past = Past()
         self._ended.clear()
         self._apart_limit = APART_FIRST
-        gc.collect()  # An engine's parts know one another, and a service collects seldom.
+        give_back()
 
     async def _follow(self) -> None:
         memory = _Memory(self._new_follower())

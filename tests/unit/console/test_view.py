@@ -1,6 +1,7 @@
 """What the view knows, and for how long."""
 
 import asyncio
+import weakref
 from datetime import timedelta
 
 from services.console.view import AUDIT_SECONDS, Change
@@ -70,6 +71,20 @@ def test_when_nobody_asks_any_more_nothing_is_read_or_kept() -> None:
         assert stage.view.past.known(workload("done")) == 0
 
     play(scene, idle_seconds=IDLE_SECONDS)
+
+
+async def test_what_was_read_is_not_held_by_anything_then() -> None:
+    stage = Stage(idle_seconds=0.05)  # In real time: the virtual loop remembers tasks that ended.
+    await stage.start()
+    assert await stage.view.ready(5.0)
+    known = weakref.ref(stage.view.follower)
+    async with asyncio.timeout(5.0):
+        while True:
+            if known() is None:
+                break
+            await asyncio.sleep(0.01)
+    assert not stage.reading
+    await stage.stop()
 
 
 def test_who_asks_again_sees_what_happened_meanwhile() -> None:
