@@ -209,16 +209,13 @@ class Integration:
         return [_uid_test(obj), *self._patch("end", (), obj)]
 
     def carry(self, obj: Object) -> Object:
-        """The spec that a copy of it on another cluster is created with, waiting as it waits here."""
-        spec: Object = {"spec": obj.get("spec") or {}}
-        for operation in self._patch("carry", _CARRY, obj):
-            path = tokens(operation["path"])
-            if operation["op"] == "remove":
-                spec = without(spec, path)
-            elif operation["op"] == "add" or found(spec, path) is not None:
-                spec = written(spec, path, operation["value"])
-        carried: Object = spec["spec"]
-        return carried
+        """The part of its spec that a copy of it on another cluster has too."""
+        return _applied(obj.get("spec") or {}, self._patch("carry", _CARRY, obj))
+
+    def carry_held(self, obj: Object) -> Object:
+        """The spec that such a copy is created with: it waits, also where its user wished otherwise here."""
+        carried = self.carry(obj)
+        return carried if self.held(obj) else _applied(carried, self._patch("hold", _HOLD, obj))
 
     def _patch(self, name: str, otherwise: tuple[Operation, ...], obj: Object) -> list[Object]:
         operations = self._patches.get(name, otherwise)
@@ -239,6 +236,19 @@ class Integration:
         if isinstance(result, Failure):
             raise ObjectError(f"Integration {self.name}: {slot.field}: {result.reason}")
         return result
+
+
+def _applied(spec: Object, operations: Sequence[Object]) -> Object:
+    """A spec after these operations on the object that it is of."""
+    whole: Object = {"spec": spec}
+    for operation in operations:
+        path = tokens(operation["path"])
+        if operation["op"] == "remove":
+            whole = without(whole, path)
+        elif operation["op"] == "add" or found(whole, path) is not None:
+            whole = written(whole, path, operation["value"])
+    changed: Object = whole["spec"]
+    return changed
 
 
 def _uid_test(obj: Object) -> Object:

@@ -65,6 +65,16 @@ def test_a_copy_of_a_pipeline_run_is_the_spoke_s_own_business() -> None:
     assert "status" not in copy
 
 
+def test_the_copy_of_a_run_that_its_user_cancelled_waits_like_any_other() -> None:
+    run = {
+        "metadata": {"name": "build", "namespace": "team-a", "uid": "u"},
+        "spec": {"status": "CancelledRunFinally", "managedBy": "kueue.x-k8s.io/multikueue"},
+    }
+    copy = make_copy(run, integration=PIPELINE_RUN, workload="w", origin="o", order="hub/7")
+    assert copy["spec"] == {"status": "PipelineRunPending"}
+    assert PIPELINE_RUN.carry(run) == {"status": "CancelledRunFinally"}, "is told once it is chosen"
+
+
 def test_a_job_with_its_own_selector_keeps_it() -> None:
     original = job(manualSelector=True, selector={"matchLabels": {"a": "b"}})
     copy = make_copy(original, integration=JOB, workload="w", origin="o", order="hub/7")
