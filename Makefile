@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup record-metrics fmt lint types imports test test-cluster contracts conformance classification simulate demo dev ci bench-engine bench-webhook bench-bus bench-cluster clean
+.PHONY: help setup record-metrics fmt lint types imports test test-cluster contracts conformance classification simulate demo dev ci bench-engine bench-webhook bench-bus bench-cluster bench-spokes clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -53,8 +53,8 @@ conformance: setup ## Compare the quota engine with the reference (CORPUS=folder
 classification: setup ## Compare classification with the reference (CASES=file CONFIG=folder, or CASES=file CEL=1)
 	$(RUN)/python -m tests.conformance.classification --cases $(CASES) $(if $(CONFIG),--config $(CONFIG)) $(if $(CEL),--cel)
 
-simulate: setup ## Run all services in seeded worlds (SCENARIO=basic SEEDS=200)
-	$(RUN)/sluice simulate-world --scenario $(SCENARIO) --seeds $(SEEDS)
+simulate: setup ## Run all services in seeded worlds (SCENARIO=basic SEEDS=200 SEED=1, the first)
+	$(RUN)/sluice simulate-world --scenario $(SCENARIO) --first-seed $(SEED) --seeds $(SEEDS)
 
 bench-engine: setup ## Measure the engine: admissions per CPU second, peak MiB
 	$(RUN)/python -m services.quota.bench
@@ -64,6 +64,9 @@ bench-webhook: setup ## Measure the webhook: p50, p99 at 200 reviews a second
 
 bench-cluster: setup ## Replay the reference's load against the simulator (LOAD=baseline SCALE=0.1)
 	$(RUN)/python -m services.ctl.bench_cluster --load $(or $(LOAD),baseline) --scale $(or $(SCALE),0.1)
+
+bench-spokes: setup ## Measure a burst over spokes: 1,000 workloads over 5, by BestFit and by AllAtOnce
+	$(RUN)/python -m services.simulator.bench.spokes
 
 bench-bus: setup ## Measure the bus: publishes and reads a second
 	$(RUN)/python -m shared.bus.bench
