@@ -49,6 +49,16 @@ class Remote:
     evicted: str | None
     """Why its quota was taken back; None: it was not."""
 
+    order: str = ""
+    """That it was made for, as `order_text` has it; empty: it has a job, whose copy says so."""
+
+    @property
+    def standing(self) -> Standing:
+        """What it says of the copy by itself."""
+        if self.evicted is not None:
+            return Standing.EVICTED
+        return Standing.RESERVED if self.reserved else Standing.WAITING
+
 
 def order_text(hub: str, number: int) -> str:
     """What the annotation `ORDER` says."""
@@ -173,4 +183,5 @@ def remote_of(workload: Object) -> Remote:
     return Remote(
         reserved="QuotaReserved" in true,
         evicted=None if evicted is None else str(evicted.get("message") or evicted.get("reason")),
+        order=str((workload.get("metadata", {}).get("annotations") or {}).get(ORDER, "")),
     )
