@@ -32,8 +32,9 @@ def conditions_of(workload: Object) -> dict[str, str]:
 
 
 class _Actor:
-    def __init__(self, kube: Kube, now: Callable[[], datetime]) -> None:
+    def __init__(self, kube: Kube, now: Callable[[], datetime], *, namespace: str) -> None:
         self.kube = kube
+        self.namespace = namespace
         self._now = now
 
     async def say(self, workload: Object, said: dict[str, tuple[str, str]], **status: Any) -> None:
@@ -45,11 +46,11 @@ class _Actor:
             known[type_] = {**told, "lastTransitionTime": at}
         patch = {"status": {**status, "conditions": list(known.values())}}
         name = workload["metadata"]["name"]
-        await self.kube.patch(kinds.WORKLOAD, NAMESPACE, name, patch, subresource="status")
+        await self.kube.patch(kinds.WORKLOAD, self.namespace, name, patch, subresource="status")
 
     async def get(self, kind: kinds.Kind, name: str) -> Object | None:
         try:
-            return await self.kube.get(kind, NAMESPACE, name)
+            return await self.kube.get(kind, self.namespace, name)
         except NotFoundError:
             return None
 
@@ -57,8 +58,10 @@ class _Actor:
 class StockSpoke(_Actor):
     """Kueue on a worker cluster: one slot for each Workload that it admits."""
 
-    def __init__(self, kube: Kube, now: Callable[[], datetime], *, slots: int) -> None:
-        super().__init__(kube, now)
+    def __init__(
+        self, kube: Kube, now: Callable[[], datetime], *, slots: int, namespace: str = NAMESPACE
+    ) -> None:
+        super().__init__(kube, now, namespace=namespace)
         self.slots = slots
         self.admitted: list[str] = []
         """Every Workload that ever got a slot, in that order."""
@@ -70,14 +73,18 @@ class StockSpoke(_Actor):
         """For ever."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            for workload in (await self.kube.list(kinds.WORKLOAD, namespace=NAMESPACE)).items:
-                await self._queue(workload)
-            for job in (await self.kube.list(kinds.JOB, namespace=NAMESPACE)).items:
-                await self._reconcile(job)
+            await self.look()
+
+    async def look(self) -> None:
+        """Once at everything."""
+        for workload in (await self.kube.list(kinds.WORKLOAD, namespace=self.namespace)).items:
+            await self._queue(workload)
+        for job in (await self.kube.list(kinds.JOB, namespace=self.namespace)).items:
+            await self._reconcile(job)
 
     async def evict(self, name: str) -> None:
         """A more important one of this cluster takes the slot."""
-        workload = await self.kube.get(kinds.WORKLOAD, NAMESPACE, name)
+        workload = await self.kube.get(kinds.WORKLOAD, self.namespace, name)
         self.slots -= 1
         await self.say(workload, {"Evicted": ("True", "Preempted"), **HAS_NONE}, admission=None)
 
@@ -94,7 +101,7 @@ class StockSpoke(_Actor):
         await self.say(workload, HAS_QUOTA, admission=admission)
 
     async def _held(self) -> int:
-        listing = await self.kube.list(kinds.WORKLOAD, namespace=NAMESPACE)
+        listing = await self.kube.list(kinds.WORKLOAD, namespace=self.namespace)
         return sum(
             conditions_of(one).get("QuotaReserved") == "True"
             and conditions_of(one).get("Finished") != "True"
@@ -111,7 +118,9 @@ class StockSpoke(_Actor):
             owner: Object = {"apiVersion": "batch/v1", "kind": "Job", "name": metadata["name"]}
             owners = [{**owner, "uid": metadata["uid"], "controller": True}]
             patch = {"metadata": {"ownerReferences": owners}}
-            await self.kube.patch(kinds.WORKLOAD, NAMESPACE, workload["metadata"]["name"], patch)
+            await self.kube.patch(
+                kinds.WORKLOAD, self.namespace, workload["metadata"]["name"], patch
+            )
         admitted = conditions_of(workload).get("Admitted") == "True"
         if not admitted and metadata["name"] not in self.jobs_without:
             self.jobs_without.append(metadata["name"])
@@ -122,7 +131,7 @@ class StockSpoke(_Actor):
                 await self.say(workload, {"Finished": ("True", reason)})
         elif bool(job["spec"].get("suspend")) is admitted:
             released: Object = {"spec": {"suspend": not admitted}}
-            await self.kube.patch(kinds.JOB, NAMESPACE, metadata["name"], released)
+            await self.kube.patch(kinds.JOB, self.namespace, metadata["name"], released)
 
 
 class StockHub(_Actor):
@@ -132,7 +141,7 @@ class StockHub(_Actor):
         self, kube: Kube, now: Callable[[], datetime], *, origin: str = "multikueue"
     ) -> None:
         """`kube`: of the worker cluster."""
-        super().__init__(kube, now)
+        super().__init__(kube, now, namespace=NAMESPACE)
         self._labels = {ORIGIN: origin}
 
     async def mirror(self, name: str, pod_sets: list[Object], *, queue: str) -> None:
@@ -142,7 +151,11 @@ class StockHub(_Actor):
             {
                 "apiVersion": kinds.WORKLOAD.api_version,
                 "kind": kinds.WORKLOAD.kind,
-                "metadata": {"name": name, "namespace": NAMESPACE, "labels": dict(self._labels)},
+                "metadata": {
+                    "name": name,
+                    "namespace": self.namespace,
+                    "labels": dict(self._labels),
+                },
                 "spec": {"queueName": queue, "podSets": pod_sets, "active": True, "priority": 0},
             },
         )
@@ -159,4 +172,4 @@ class StockHub(_Actor):
         for kind, name in ((kinds.JOB, job), (kinds.WORKLOAD, workload)):
             found = await self.get(kind, name)
             if found is not None:
-                await self.kube.delete(kind, NAMESPACE, name, uid=found["metadata"]["uid"])
+                await self.kube.delete(kind, self.namespace, name, uid=found["metadata"]["uid"])

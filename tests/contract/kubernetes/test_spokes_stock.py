@@ -1,0 +1,117 @@
+"""What a spoke with a Kueue of its own is given, on each of the clusters: Workload, job, and their end."""
+
+import asyncio
+from typing import Any
+
+from services.dispatcher.copies import make_copy, make_workload, order_text
+from services.patcher.spokes import Spokes
+from shared.bus.port import LaterError
+from shared.contracts import kinds
+from shared.contracts.effects import Dispatch
+from shared.contracts.kinds import Kind, Object
+from shared.contracts.spokes import CopyState
+from shared.contracts.workloads import OwnerReference
+from shared.integrations import JOB, Integrations
+from shared.kube.port import NotFoundError
+from shared.testing.world.memory_bus import MemoryBus, MemoryServer
+from tests.contract.kubernetes.conftest import now
+from tests.contract.kubernetes.stage import DEADLINE_SECONDS, Stage
+from tests.simulation.stock_kueue import PREBUILT, StockSpoke, conditions_of
+
+WORKLOAD = "job-train-1234"
+
+
+class AlwaysRenewed:
+    def seconds_left(self, lease_seconds: float) -> float:
+        return lease_seconds
+
+
+class Pair:
+    """The part of a patcher that carries orders out, where `SLUICE_SPOKE_QUOTA` is `kueue`."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._server = MemoryServer()
+        self.bus = MemoryBus(self._server, instance="patcher")
+        self._spokes = Spokes(
+            kube=stage.kube, bus=self.bus, cluster="stock", now=now, renewed=AlwaysRenewed(),
+            integrations=Integrations(), reading=lambda: None, own_kueue=True,
+        )  # fmt: skip
+        self._namespace = stage.namespace
+
+    def order(self, state: Any, **more: Any) -> Dispatch:
+        usual = {
+            "spoke": "stock", "cluster": "hub", "namespace": self._namespace, "name": WORKLOAD,
+            "uid": "u-1", "number": 7, "at": now(),
+            "target": OwnerReference(
+                api_version="batch/v1", kind="Job", plural="jobs", name="train", uid="u-1"
+            ),
+        }  # fmt: skip
+        return Dispatch(state=state, **(usual | more))
+
+    async def apply(self, order: Dispatch) -> None:
+        """As the bus delivers it: again, until it is done."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while True:
+                try:
+                    return await self._spokes.apply(order)
+                except LaterError:
+                    await asyncio.sleep(0.05)
+
+    async def said(self) -> str:
+        await self.bus.flush()
+        entry = self._server.latest("DISPATCHES", f"sluice.copy.stock.{self._namespace}.{WORKLOAD}")
+        return "" if entry is None else CopyState.decode(entry.data).state
+
+
+def submitted(namespace: str) -> Object:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": "train", "namespace": namespace, "uid": "u-1",
+            "labels": {"kueue.x-k8s.io/queue-name": "main"},
+        },
+        "spec": {
+            "suspend": True,
+            "managedBy": "kueue.x-k8s.io/multikueue",
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        },
+    }  # fmt: skip
+
+
+async def there(stage: Stage, kind: Kind, name: str) -> Object | None:
+    try:
+        return await stage.kube.get(kind, stage.namespace, name)
+    except NotFoundError:
+        return None
+
+
+async def test_the_workload_comes_first_then_the_job_and_both_go(stage: Stage) -> None:
+    pair = Pair(stage)
+    await pair.bus.start()
+    kueue = StockSpoke(stage.kube, now, slots=1, namespace=stage.namespace)
+    of: dict[str, Any] = {"integration": JOB, "workload": WORKLOAD, "order": order_text("hub", 7)}
+    job = submitted(stage.namespace)
+    workload = make_workload(job, origin="multikueue", queue="main", priority=5, **of)
+    copy = make_copy(job, origin="multikueue", **of)
+
+    await pair.apply(pair.order("offered", workload=workload, job=copy))
+    await kueue.look()
+    admitted = await there(stage, kinds.WORKLOAD, WORKLOAD)
+    assert admitted is not None
+    assert conditions_of(admitted)["Admitted"] == "True"
+    assert await there(stage, kinds.JOB, "train") is None, "no job before its hub chose"
+
+    await pair.apply(pair.order("chosen", workload=workload, job=copy))
+    await kueue.look()
+    made = await there(stage, kinds.JOB, "train")
+    assert made is not None
+    assert made["metadata"]["labels"][PREBUILT] == WORKLOAD
+    assert (made["spec"]["suspend"], "managedBy" in made["spec"]) == (False, False)
+
+    await pair.apply(pair.order("withdrawn", job=copy, started=True))
+    assert await pair.said() == "gone"
+    assert await there(stage, kinds.JOB, "train") is None
+    assert await there(stage, kinds.WORKLOAD, WORKLOAD) is None
+    await pair.bus.stop()
