@@ -1,0 +1,137 @@
+"""The console's service on a server with users and TLS: who finds it, who may ask, and who hears questions."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as SilenceError
+from nats.micro.service import ServiceInfo, ServicePing, ServiceStats
+
+from services.console.app import assemble
+from services.console.settings import ConsoleSettings
+from services.ctl.dev_secure import Secured
+from shared.bus.embedded import EmbeddedServer
+from shared.bus.nats_bus import NatsBus
+from shared.bus.permissions import reads_of
+from shared.contracts import kinds
+from shared.contracts.observed import Observed
+from tests.integration.test_permissions import intruder, now, server
+from tests.unit.console.people import People
+
+SETTLED_SECONDS = 20.0
+SILENCE_SECONDS = 0.3
+Json = dict[str, Any]
+SUBJECT = "sluice.rpc.console.queues"
+
+
+def bus(user: str, running: EmbeddedServer, secured: Secured) -> NatsBus:
+    return NatsBus(
+        url=running.url,
+        instance=f"{user}-1",
+        service=user,
+        now=now,
+        access=secured.access(user),
+        reads=reads_of(user),
+    )
+
+
+@dataclass(kw_only=True)
+class Place:
+    running: EmbeddedServer
+    secured: Secured
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    """A console by its own user, and a queue that a watcher has seen."""
+    people = People(dana=("list workloads in team",))
+    async with server(tmp_path) as (running, secured):
+        watcher, console = bus("watcher", running, secured), bus("console", running, secured)
+        for one in (watcher, console):
+            await one.start()
+        kind = kinds.LOCAL_QUEUE
+        await watcher.publish(
+            Observed(
+                cluster="hub", group=kind.group, version=kind.version, plural=kind.plural, kind=kind.kind,
+                namespace="team", name="main", uid="1", resource_version="1",
+                object={"metadata": {"name": "main", "namespace": "team"}, "spec": {"clusterQueue": "cq"}},
+            )
+        )  # fmt: skip
+        service = assemble(settings=ConsoleSettings(), bus=console, now=now, access=people)
+        serving = asyncio.create_task(service.run())
+        yield Place(running=running, secured=secured)
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        for one in (watcher, console):
+            await one.stop()
+
+
+async def ask(client: Client, subject: str, **question: Any) -> Any:
+    """The reply once somebody serves."""
+    async with asyncio.timeout(SETTLED_SECONDS):
+        while True:
+            try:
+                data = json.dumps(question).encode()
+                return await client.request(subject, data, timeout=SETTLED_SECONDS)
+            except NoRespondersError:
+                await asyncio.sleep(0.05)
+
+
+async def test_who_looks_finds_the_service_and_is_answered_by_right(place: Place) -> None:
+    access = place.secured.access("viewer")
+    async with intruder(place.running.url, access) as (client, said):
+        reply = await ask(client, SUBJECT, token="dana")
+        assert [row["name"] for row in json.loads(reply.data)["items"]] == ["main"]
+        refused = await ask(client, SUBJECT, token="dana", namespace="others")
+        assert refused.headers["Nats-Service-Error-Code"] == "403"
+        assert "cannot list resource" in refused.headers["Nats-Service-Error"]
+        nobody = await ask(client, SUBJECT)
+        assert nobody.headers["Nats-Service-Error-Code"] == "401"
+
+        async def told(verb: str) -> Json:
+            answer: Json = json.loads((await ask(client, f"$SRV.{verb}.sluice-console")).data)
+            return answer
+
+        assert ServicePing.from_dict(await told("PING")).name == "sluice-console"
+        info = ServiceInfo.from_dict(await told("INFO"))
+        assert [each.subject for each in info.endpoints] == [
+            f"sluice.rpc.console.{name}" for name in ("pending", "explain", "queues", "simulate")
+        ]
+        stats = {each.name: each for each in ServiceStats.from_dict(await told("STATS")).endpoints}
+        assert (stats["queues"].num_requests, stats["queues"].num_errors) == (3, 2)
+        assert said == []
+        assert "Violation" not in place.running.log
+
+
+@pytest.mark.parametrize("user", ["watcher", "quota", "patcher"])
+async def test_who_has_no_business_with_it_may_not_ask(place: Place, user: str) -> None:
+    async with intruder(place.running.url, place.secured.access(user)) as (client, said):
+        with pytest.raises(SilenceError):
+            await client.request(SUBJECT, b'{"token": "dana"}', timeout=SILENCE_SECONDS)
+        assert any("permissions violation" in each for each in said)
+
+
+@pytest.mark.parametrize("user", ["viewer", "quota", "watcher"])
+async def test_nobody_else_hears_questions_with_the_tokens_in_them(place: Place, user: str) -> None:
+    access = place.secured.access("viewer")
+    async with (
+        intruder(place.running.url, place.secured.access(user)) as (thief, said),
+        intruder(place.running.url, access) as (client, _),
+    ):
+        heard: list[bytes] = []
+
+        async def hear(message: Any) -> None:
+            heard.append(message.data)
+
+        for subject in (SUBJECT, "sluice.rpc.console.*", "sluice.>", ">"):
+            await thief.subscribe(subject, cb=hear)
+        await thief.flush()
+        await ask(client, SUBJECT, token="dana")
+        assert heard == []
+        assert said
