@@ -1,4 +1,4 @@
-"""The console's service on a server with users and TLS: who finds it, who may ask, and who hears questions."""
+"""The console on a server with users and TLS: who finds its service, who may ask, and who hears questions."""
 
 import asyncio
 import json
