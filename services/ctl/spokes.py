@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from services.ctl.commands import Directory, Kubeconfig, NatsUrl
 from services.ctl.errors import CommandError, Exit
 from shared.contracts.names import LOST
 
@@ -18,21 +19,6 @@ app = typer.Typer(
     help="How the spokes stand, and whether one is given up as lost.", rich_markup_mode=None
 )
 
-NatsUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--nats-url",
-        envvar=["SLUICE_NATS_URL", "NATS_URL"],
-        help="Where NATS is. Default: the `sluice dev` of this folder, else nats://127.0.0.1:4222.",
-    ),
-]
-Directory = Annotated[Path, typer.Option("--directory", help="Of the `sluice dev` that is meant.")]
-Kubeconfig = Annotated[
-    Path | None,
-    typer.Option(
-        "--kubeconfig", envvar="KUBECONFIG", help="Of the hub. Default: of the `sluice dev`."
-    ),
-]
 Spoke = Annotated[str, typer.Argument(help="Name of its MultiKueueCluster.")]
 
 
