@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from services.ctl.errors import CommandError, Exit
@@ -18,7 +19,7 @@ from services.quota.settings import QuotaSettings
 from shared.bus.nats_bus import NatsBus
 from shared.contracts import kinds
 from shared.contracts.admissions import Admission
-from shared.contracts.effects import DeadLetter
+from shared.contracts.effects import DeadLetter, Machine, PlatformState
 from shared.contracts.kinds import Kind
 from shared.contracts.observed import Observed, Synced
 from shared.contracts.workloads import OwnerReference, PodSet, WorkloadState
@@ -159,6 +160,42 @@ async def test_what_is_asked_for_may_be_narrowed_and_comes_in_every_form(office:
     assert "kind: List" in listed
     rows = (await office.sluice("get", "wl", "a", "-n", "team", "--no-headers")).stdout
     assert rows.startswith("job-a ")
+
+
+async def test_every_kind_comes_in_every_form(office: Office) -> None:
+    await office.observe(kinds.MULTIKUEUE_CLUSTER, "north", {})
+    now = datetime.now(UTC)
+    machine = Machine(
+        name="vm-1", provider="fake", state="running", holder="t", task_run="team:build",
+        launched_at=now, deadline=now,
+    )  # fmt: skip
+    platform = PlatformState(cluster="hub", platform="linux/arm64", machines=[machine], at=now)
+    await office.bus.publish(platform)
+    await office.until("get", "spokes", shows="north")
+    await office.until("get", "hosts", "-A", shows="vm-1")
+    for kind in (
+        "workloads",
+        "clusterqueues",
+        "localqueues",
+        "cohorts",
+        "flavors",
+        "hosts",
+        "spokes",
+    ):
+        shown = {
+            form: await office.sluice("get", kind, "-A", "-o", form)
+            for form in ("table", "wide", "json", "yaml", "name")
+        }
+        assert {result.exit_code for result in shown.values()} == {Exit.OK}, kind
+        objects = json.loads(shown["json"].stdout)["items"]
+        assert yaml.safe_load(shown["yaml"].stdout)["items"] == objects
+        names = shown["name"].stdout.splitlines()
+        rows = shown["table"].stdout.splitlines()[1:]
+        wide = shown["wide"].stdout.splitlines()
+        assert objects, kind
+        assert len(names) == len(rows) == len(wide[1:]) == len(objects), kind
+        assert all("/" in name for name in names)
+        assert "\x1b" not in "".join(result.stdout for result in shown.values()), "no terminal"
 
 
 async def test_nothing_and_nobody_have_their_sentences_and_statuses(office: Office) -> None:
