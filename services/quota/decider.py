@@ -390,10 +390,19 @@ class Decider:
         )
 
     def _drain(self, ident: _Id) -> None:
-        """An evicted workload gives its quota back once its suspended state was observed (ADR 4)."""
+        """An evicted workload gives its quota back once its suspended state was observed (ADR 4).
+
+        One that ran unplanned does when it waits like any other: nobody else would ever start it.
+        """
         state, admission = self._states.get(ident), self._admissions.get(ident)
+        if state is None or admission is None:
+            return
+        if admission.unplanned and admission.state == "admitted":
+            if state.held and not state.pods_active:
+                self._drained(state)
+            return
         version = self._stopped.get(ident)
-        if state is None or admission is None or version is None or admission.state != "evicted":
+        if version is None or admission.state != "evicted":
             return
         if state.held and not state.pods_active and _at_least(state.version, version):
             del self._stopped[ident]

@@ -321,6 +321,20 @@ async def test_what_runs_unasked_holds_quota_unplanned(setup: Setup) -> None:
     await became(setup, "x", "waiting")
 
 
+async def test_what_ran_unasked_and_waits_again_is_let_in_like_any_other(setup: Setup) -> None:
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    await setup.workload("wild", phase="running", pods_active=True, held=False)
+    await became(setup, "wild", "admitted")
+    await setup.workload("wild", held=True)
+
+    async def let_in() -> bool:
+        return await setup.states("wild") == ["admitted", "waiting", "admitted"]
+
+    await until(let_in)
+    assert not (await setup.last("wild")).unplanned
+
+
 async def test_if_the_log_is_lost_what_the_cluster_records_is_adopted(setup: Setup) -> None:
     await setup.cluster(cpus=1)
     assigned = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
