@@ -30,7 +30,9 @@ def context(
 def files() -> dict[Path, dict[str, Any]]:
     """Each file and what is in it."""
     written = {
-        DATA / "streams" / f"{name}.json": config for name, config in load().configs().items()
+        # The command's schema asks for that one, too; it is the default.
+        DATA / "streams" / f"{name}.json": config | {"max_consumers": -1}
+        for name, config in load().configs().items()
     }
     everybody = context("Sluicegate, where NATS knows no users: `sluice dev`, `docker compose up`")
     return written | {DATA / "contexts" / "sluicegate.json": everybody}
