@@ -14,14 +14,15 @@ from services.classifier.cel import CelEngine
 from services.classifier.handlers import Projection
 from services.classifier.policy import DEFAULT_POLICY, Policy
 from services.classifier.rules import RulesHolder
+from services.classifier.rules_file import follow_rules
 from services.classifier.settings import ClassifierSettings
 from services.classifier.traces import trace_review
 from services.classifier.vicinity import Vicinity
 from services.classifier.webhook import webhook_app
-from services.classifier.webhook_server import WebhookServer, follow_rules
 from shared.bus.port import Bus
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.host import Parts, run_service
+from shared.runtime.web import WebServer
 from shared.settings.configuration import read_configuration
 from shared.telemetry.tracing import new_traceparent
 
@@ -86,7 +87,7 @@ def main() -> int:
         rules = RulesHolder(CelEngine(), last_good=settings.last_good_rules)
         rules.restore()
         random = SystemRandom()
-        server = WebhookServer(
+        server = WebServer(
             webhook_app(
                 rules,
                 new_traceparent=lambda: new_traceparent(random),
@@ -112,7 +113,7 @@ def main() -> int:
     return run_service("classifier", settings, build, ready_without_bus=True)
 
 
-def _webhook(server: WebhookServer) -> Callable[[], Awaitable[None]]:
+def _webhook(server: WebServer) -> Callable[[], Awaitable[None]]:
     async def serve() -> None:
         port = await server.start()
         log.info("webhook listens", port=port)
@@ -128,7 +129,7 @@ def _rules(rules: RulesHolder, path: Path) -> Callable[[], Awaitable[None]]:
     return follow
 
 
-def not_ready(rules: RulesHolder, server: WebhookServer) -> str | None:
+def not_ready(rules: RulesHolder, server: WebServer) -> str | None:
     """Why the webhook cannot answer; None when it can."""
     if rules.current is None:
         return f"no rules in force: {rules.error or 'not read yet'}"

@@ -21,9 +21,9 @@ import orjson
 from services.classifier.cel import CelEngine
 from services.classifier.rules import RulesHolder
 from services.classifier.webhook import PIPELINE_RUN_PATH, webhook_app
-from services.classifier.webhook_server import WebhookServer
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.loop import run
+from shared.runtime.web import WebServer
 
 __all__ = ["main"]
 
@@ -88,7 +88,7 @@ async def _serve(folder: Path, configuration: Path) -> None:
     rules = RulesHolder(CelEngine())
     if not rules.offer_file(configuration):
         raise SystemExit(rules.error)
-    server = WebhookServer(
+    server = WebServer(
         webhook_app(rules),
         host="127.0.0.1",
         port=0,

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
+from typing import Final
 
 import structlog
 
@@ -12,7 +13,6 @@ from services.console.access import Access, Everybody, KubeAccess
 from services.console.desk import Desk
 from services.console.http import console_app
 from services.console.nats_api import console_service
-from services.console.server import ConsoleServer
 from services.console.settings import ConsoleSettings
 from services.console.view import View
 from services.quota.follower import Follower
@@ -21,11 +21,15 @@ from shared.bus.port import Bus
 from shared.kube.client import HttpKube
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.host import Parts, run_service
+from shared.runtime.web import WebServer
 from shared.settings.configuration import Configuration, read_configuration
 
 __all__ = ["Console", "assemble", "main"]
 
 log = structlog.get_logger(__name__)
+
+STOP_SECONDS: Final = 1
+"""Pages that follow what happens never end by themselves: they come again by themselves."""
 
 
 class Console:
@@ -95,7 +99,7 @@ def main() -> int:
             log.warning("everybody on this machine sees everything: console_authorization is none")
         folder = settings.console_certificates
         certificates = None if folder is None else CertificateFolder(folder, settings.console_names)
-        listening: list[ConsoleServer] = []
+        listening: list[WebServer] = []
         console = assemble(
             settings=settings,
             bus=parts.bus,
@@ -104,7 +108,7 @@ def main() -> int:
             configuration=configuration,
             listening=lambda: bool(listening) and listening[0].listening,
         )
-        server = ConsoleServer(
+        server = WebServer(
             console_app(
                 console.desk,
                 streams_max=settings.console_streams,
@@ -114,6 +118,7 @@ def main() -> int:
             port=settings.console_port,
             now=now,
             certificates=certificates,
+            stop_seconds=STOP_SECONDS,
         )
         listening.append(server)
         parts.beside(_listen(server, settings.console_host, tls=certificates is not None))
@@ -123,7 +128,7 @@ def main() -> int:
     return run_service("console", settings, build)
 
 
-def _listen(server: ConsoleServer, host: str, *, tls: bool) -> Callable[[], Awaitable[None]]:
+def _listen(server: WebServer, host: str, *, tls: bool) -> Callable[[], Awaitable[None]]:
     async def serve() -> None:
         port = await server.start()
         log.info("console listens", url=f"{'https' if tls else 'http'}://{host}:{port}/")

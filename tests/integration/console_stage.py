@@ -15,11 +15,12 @@ import aiohttp
 from services.console.access import Access, Everybody, KubeAccess
 from services.console.app import assemble
 from services.console.http import console_app
-from services.console.server import ConsoleServer
 from services.console.settings import ConsoleSettings
 from services.simulator.app import Simulator
 from services.simulator.manifests import apply_all
 from shared.kube.client import HttpKube
+from shared.runtime.certificates import CertificateFolder
+from shared.runtime.web import WebServer
 from shared.testing.world.memory_bus import MemoryBus
 from tests.integration.test_explain import Site
 
@@ -140,7 +141,9 @@ class Place:
 
 
 @asynccontextmanager
-async def console(*, people: bool) -> AsyncIterator[Place]:
+async def console(
+    *, people: bool, certificates: CertificateFolder | None = None
+) -> AsyncIterator[Place]:
     """Everything, with people who have roles, or with everybody on this machine."""
     site = Site()
     await site.bus.start()
@@ -158,17 +161,19 @@ async def console(*, people: bool) -> AsyncIterator[Place]:
         kube = HttpKube.at(cluster.url)
         access = KubeAccess(kube, yes_seconds=0.2, no_seconds=0.2)
     service = assemble(settings=ConsoleSettings(), bus=bus, now=now, access=access)
-    server = ConsoleServer(
+    server = WebServer(
         console_app(service.desk, streams_max=3, local_only=not people),
         host="127.0.0.1",
         port=0,
         now=now,
+        certificates=certificates,
+        stop_seconds=1,
     )
     running = asyncio.create_task(service.run())
     port = await server.start()
     try:
         async with aiohttp.ClientSession() as session:
-            url = f"http://127.0.0.1:{port}"
+            url = f"{'http' if certificates is None else 'https'}://127.0.0.1:{port}"
             yield Place(site=site, url=url, session=session, cluster=cluster, bus=bus)
     finally:
         await server.stop()

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -16,6 +18,7 @@ from services.console.settings import ConsoleSettings
 from services.simulator.cluster.api import DeleteOptions
 from services.simulator.cluster.catalogue import ROLE_BINDINGS
 from shared.bus.port import UnavailableError
+from shared.runtime.certificates import CertificateFolder
 from tests.integration.console_stage import SETTLED_SECONDS, Place, console
 
 Json = dict[str, Any]
@@ -275,6 +278,16 @@ async def test_without_authorisation_only_this_machine_is_answered(at_home: Plac
         assert response.status == 403
     with pytest.raises(ValidationError, match=r"for loopback only, not for 0\.0\.0\.0"):
         ConsoleSettings(console_authorization="none", console_host="0.0.0.0")
+
+
+async def test_with_a_folder_for_certificates_it_speaks_tls(tmp_path: Path) -> None:
+    folder = CertificateFolder(tmp_path, ["127.0.0.1"])
+    async with console(people=True, certificates=folder) as place:
+        trusting = ssl.create_default_context(cafile=folder.authority_certificate)
+        async with place.session.get(place.url, ssl=trusting) as response:
+            assert (response.status, response.content_type) == (200, "text/html")
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await place.ask("/")
 
 
 # Explain and simulate ------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from services.classifier.cel import CelEngine
 from services.classifier.conversion import KEPT, convert
 from services.classifier.rules import RulesHolder
 from services.classifier.webhook import CONVERT_PATH, VALIDATE_PATH, webhook_app
-from services.classifier.webhook_server import WebhookServer
 from services.ctl.manifests import apply_manifest, load_manifests
 from services.ctl.webhook import validating_manifest
 from shared.contracts import kinds
@@ -26,6 +25,7 @@ from shared.contracts.kinds import Kind, Object
 from shared.kube.client import HttpKube
 from shared.kube.port import RefusedError
 from shared.runtime.certificates import CertificateFolder
+from shared.runtime.web import WebServer
 from tests.contract.kubernetes.clusters import some_cluster
 from tests.contract.kubernetes.definitions import CUSTOM_RESOURCE_DEFINITION
 from tests.contract.kubernetes.envtest import free_ports
@@ -92,7 +92,7 @@ def server(
 async def classifier(server: Server) -> AsyncIterator[tuple[str, bytes]]:
     """URL and CA of a webhook on this machine."""
     certificates = CertificateFolder(server.certificates, ["127.0.0.1"])
-    webhook = WebhookServer(
+    webhook = WebServer(
         webhook_app(RulesHolder(CelEngine())),
         host="127.0.0.1",
         port=server.port,

@@ -7,7 +7,7 @@ import pytest
 
 from services.classifier.cel import CelEngine
 from services.classifier.rules import Rules, RulesError, RulesHolder, parse_rules
-from services.classifier.webhook_server import follow_rules
+from services.classifier.rules_file import follow_rules
 
 GOOD = "queueName: q\ncel:\n  expressions:\n  - priority('a')\n"
 ENGINE = CelEngine()

@@ -19,8 +19,8 @@ from services.classifier.cel import CelEngine
 from services.classifier.review import REVIEW_BYTES_MAX
 from services.classifier.rules import RulesHolder
 from services.classifier.webhook import JOB_PATH, MUTATE_PATH, PIPELINE_RUN_PATH, webhook_app
-from services.classifier.webhook_server import WebhookServer
 from shared.runtime.certificates import RENEW_DAYS, SERVING_DAYS, CertificateFolder
+from shared.runtime.web import WebServer
 
 GOOD = "queueName: q\ncel: {expressions: [\"priority('p')\"]}\n"
 
@@ -62,7 +62,7 @@ async def service(
     if configuration is not None:
         rules.offer(configuration)
     folder = CertificateFolder(path, ["127.0.0.1"])
-    server = WebhookServer(
+    server = WebServer(
         webhook_app(rules),
         host="127.0.0.1",
         port=0,
@@ -212,7 +212,7 @@ async def serial(webhook: Service) -> str:
 
 async def test_nobody_is_ready_before_the_webhook_listens(tmp_path: Path) -> None:
     rules = RulesHolder(CelEngine())
-    server = WebhookServer(
+    server = WebServer(
         webhook_app(rules),
         host="127.0.0.1",
         port=0,
@@ -230,7 +230,7 @@ async def test_nobody_is_ready_before_the_webhook_listens(tmp_path: Path) -> Non
 
 async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     async with service(tmp_path) as webhook:
-        second = WebhookServer(
+        second = WebServer(
             webhook_app(webhook.rules),
             host="127.0.0.1",
             port=int(webhook.url.rpartition(":")[2]),

@@ -1,24 +1,22 @@
-"""Serves the webhook over HTTPS, and takes up new rules and certificates while it runs."""
+"""Serves an ASGI application over HTTP, or over HTTPS with certificates that change while it runs."""
 
 import asyncio
 import socket
 from collections.abc import Callable
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
 import uvicorn
 
-from services.classifier.rules import RulesHolder
 from shared.runtime.certificates import CertificateFolder, ReloadingContext
 
-__all__ = ["WebhookServer", "follow_rules"]
+__all__ = ["WebServer"]
 
 log = structlog.get_logger(__name__)
 
 FOLLOW_SECONDS: Final = 1.0
-"""How often files are looked at. A ConfigMap takes a minute to reach its mount anyway."""
+"""How often certificates are looked at. A Secret takes a minute to reach its mount anyway."""
 
 START_SECONDS: Final = 10.0
 STOP_SECONDS: Final = 5
@@ -26,8 +24,8 @@ KEEP_ALIVE_SECONDS: Final = 120
 """An API server keeps its connections: a new TLS handshake costs more than a review."""
 
 
-class WebhookServer:
-    """One HTTPS listener. `start`, then `stop`; certificates are renewed and reloaded in between."""
+class WebServer:
+    """One listener: `start`, then `stop`; certificates are renewed and reloaded in between."""
 
     def __init__(
         self,
@@ -35,9 +33,10 @@ class WebhookServer:
         *,
         host: str,
         port: int,
-        certificates: CertificateFolder,
         now: Callable[[], datetime],
+        certificates: CertificateFolder | None = None,
         follow_seconds: float = FOLLOW_SECONDS,
+        stop_seconds: int = STOP_SECONDS,
     ) -> None:
         self._app = app
         self._host = host
@@ -45,6 +44,7 @@ class WebhookServer:
         self._certificates = certificates
         self._now = now
         self._follow_seconds = follow_seconds
+        self._stop_seconds = stop_seconds
         self._tasks: list[asyncio.Task[None]] = []
         self._server: uvicorn.Server | None = None
 
@@ -58,28 +58,37 @@ class WebhookServer:
 
         Raises `OSError` if the port is taken or the certificates cannot be read or made.
         """
-        self._certificates.ensure(self._now())
-        tls = ReloadingContext(self._certificates.certificate, self._certificates.key)
+        tls: ReloadingContext | None = None
+        options: dict[str, Any] = {}
+        if self._certificates is not None:
+            self._certificates.ensure(self._now())
+            tls = ReloadingContext(self._certificates.certificate, self._certificates.key)
+            context = tls.context
+            options["ssl_context_factory"] = lambda _config, _default: context
         config = uvicorn.Config(
             self._app,
-            ssl_context_factory=lambda _config, _default: tls.context,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=STOP_SECONDS,
+            timeout_graceful_shutdown=self._stop_seconds,
             lifespan="off",
             log_config=None,
             access_log=False,
             server_header=False,
+            **options,
         )
         listening = self._bind()
         self._server = server = uvicorn.Server(config)
         # `serve` would take the signals, which are the process's business.
         serving = asyncio.create_task(server._serve([listening]))  # noqa: SLF001
-        self._tasks = [serving, asyncio.create_task(self._follow_certificates(tls))]
+        self._tasks = [serving]
+        if tls is not None and self._certificates is not None:
+            self._tasks.append(
+                asyncio.create_task(self._follow_certificates(tls, self._certificates))
+            )
         async with asyncio.timeout(START_SECONDS):
             while not server.started:
                 if serving.done():
                     serving.result()
-                    raise RuntimeError("the webhook ended while it was starting")
+                    raise RuntimeError("the server ended while it was starting")
                 await asyncio.sleep(0.01)
         return int(listening.getsockname()[1])
 
@@ -101,17 +110,20 @@ class WebhookServer:
         if self._server is None:
             return
         self._server.should_exit = True
-        serving, following = self._tasks
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+        serving, *following = self._tasks
+        for task in following:
+            task.cancel()
+        await asyncio.gather(*following, return_exceptions=True)
         await serving
 
-    async def _follow_certificates(self, tls: ReloadingContext) -> None:
+    async def _follow_certificates(
+        self, tls: ReloadingContext, certificates: CertificateFolder
+    ) -> None:
         told: str | None = None
         while True:
             await asyncio.sleep(self._follow_seconds)
             try:
-                if self._certificates.ensure(self._now()):
+                if certificates.ensure(self._now()):
                     log.info("renewed the serving certificate")
             except (OSError, ValueError) as error:
                 log.error("cannot renew the serving certificate", error=str(error))
@@ -120,37 +132,3 @@ class WebhookServer:
             elif tls.error != told and tls.error is not None:
                 log.error("keeping the old serving certificate", error=tls.error)
             told = tls.error
-
-
-async def follow_rules(
-    holder: RulesHolder, path: Path, *, every_seconds: float = FOLLOW_SECONDS
-) -> None:
-    """Offer a configuration file to `holder` now, and again whenever it has changed."""
-    seen: tuple[int, ...] | None = None
-    while True:
-        found = _fingerprint(path)
-        if found != seen or holder.current is None:
-            before = holder.error
-            if holder.offer_file(path):
-                assert holder.current is not None
-                log.info(
-                    "rules in force",
-                    path=str(path),
-                    queue=holder.current.queue_name,
-                    expressions=len(holder.current.programs),
-                    ignored=list(holder.current.ignored),
-                )
-            elif holder.error != before:
-                kept = holder.current is not None
-                log.error("configuration refused", error=holder.error, last_good_kept=kept)
-            seen = found
-        await asyncio.sleep(every_seconds)
-
-
-def _fingerprint(path: Path) -> tuple[int, ...]:
-    """Changes when the file does; a mounted ConfigMap is a symbolic link that is switched over."""
-    try:
-        status = path.stat()
-    except OSError:
-        return ()
-    return (status.st_ino, status.st_size, status.st_mtime_ns)
