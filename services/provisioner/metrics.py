@@ -36,6 +36,10 @@ class Tally(Collector):
         """One more, for that value of the label."""
         self._counts[value] += 1
 
+    def begin(self, value: str) -> None:
+        """There from the start, so that a rate sees the first."""
+        self._counts[value] += 0
+
     def describe(self) -> Iterable[Metric]:
         """Its name, for the registry to find doubles."""
         return [Metric(self.name, self.text, "unknown")]
@@ -136,6 +140,8 @@ class Metrics:
         """How a platform stands; `running` and `waiting` are namespaces, one for each TaskRun."""
         platform = key_of(platform)
         self._pool.labels(platform).set(hosts)
+        for failures in (self._refused, self._unprepared, self._unclean, self._neglected):
+            failures.begin(platform)
         runs, waits = Count(running), Count(waiting)
         seen = self._seen.setdefault(platform, set())
         seen.update(runs, waits)

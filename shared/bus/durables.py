@@ -23,6 +23,7 @@ from shared.bus.port import BusError, UnavailableError
 from shared.bus.pull import Pull
 from shared.bus.streams import view_of
 from shared.bus.worker import Registration, Worker
+from shared.telemetry.metrics import RESULTS, WORK
 
 __all__ = ["Durables"]
 
@@ -123,6 +124,10 @@ class Durables:
         taken = {(other.stream, other.durable) for other in self._registrations}
         assert (registration.stream, registration.durable) not in taken, "durable used twice"
         self._registrations.append(registration)
+        for result in RESULTS:
+            WORK.labels(
+                registration.durable, result
+            )  # There from the start: a rate sees the first.
         self._subscribers.append(subscribe(self._connection, registration, self._worker))
 
     async def start(self) -> None:

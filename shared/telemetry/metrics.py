@@ -10,6 +10,7 @@ __all__ = [
     "KUBE_REQUESTS",
     "KUBE_SECONDS",
     "READY",
+    "RESULTS",
     "WATCH_FAILURES",
     "WORK",
 ]
@@ -22,7 +23,7 @@ WORK: Final = Counter(
     "Entries of durable consumers that were handled, put off, or given up as dead letters.",
     ["durable", "result"],
 )
-"""`result` is done, later or never."""
+RESULTS: Final = ("done", "later", "never")
 
 BACKLOG: Final = Gauge(
     "sluicegate_work_backlog",

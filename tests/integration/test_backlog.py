@@ -20,6 +20,11 @@ def told(state: str) -> float | None:
     return REGISTRY.get_sample_value("sluicegate_work_backlog", labels)
 
 
+def done(result: str) -> float | None:
+    labels = {"durable": DURABLE, "result": result}
+    return REGISTRY.get_sample_value("sluicegate_work_total", labels)
+
+
 async def test_what_waits_and_what_is_put_off_is_told_until_it_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -33,6 +38,7 @@ async def test_what_waits_and_what_is_put_off_is_told_until_it_is_done(
     async with nats_server() as server:
         bus = NatsBus(url=server.url, instance="one", now=lambda: datetime.now(UTC))
         bus.work("WORKLOADS", DURABLE, handle)
+        assert [done(result) for result in ("done", "later", "never")] == [0, 0, 0]
         await bus.start()
         try:
             for name in ("a", "b", "c"):
@@ -42,5 +48,6 @@ async def test_what_waits_and_what_is_put_off_is_told_until_it_is_done(
             assert told("waiting") == 0
             works.set()
             await eventually(lambda: told("taken") == 0)
+            assert done("done") == 3
         finally:
             await bus.stop()
