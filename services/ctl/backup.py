@@ -3,10 +3,9 @@
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from nats.aio.client import Client
-
 from services.ctl.errors import CommandError, Exit
 from services.ctl.lookout import lookout
+from shared.bus.look import Look
 from shared.bus.port import BusError
 from shared.bus.snapshots import BackupError, Saved, backup, restore
 
@@ -25,7 +24,7 @@ async def restore_from(source: Path, *, url: str | None, directory: Path) -> Non
 
 
 async def _each(
-    do: Callable[[Client, Path], AsyncIterator[Saved]],
+    do: Callable[[Look, Path], AsyncIterator[Saved]],
     folder: Path,
     hint: str,
     url: str | None,
@@ -33,7 +32,7 @@ async def _each(
 ) -> None:
     async with lookout(url, directory) as look:
         try:
-            async for saved in do(look.nc, folder):
+            async for saved in do(look, folder):
                 print(saved)
         except BackupError as error:
             raise CommandError(str(folder), str(error), hint=hint, status=Exit.FAILED) from error

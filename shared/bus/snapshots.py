@@ -14,8 +14,9 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from shared.bus.api import STREAM_NOT_FOUND, ApiError, call
+from shared.bus.look import Look
 from shared.bus.port import UnavailableError
-from shared.bus.streams import LEASES, VIEW_SUFFIX, Catalogue, load
+from shared.bus.streams import LEASES, VIEW_SUFFIX, load
 
 __all__ = ["BackupError", "Saved", "backup", "restore"]
 
@@ -43,9 +44,7 @@ class Saved:
         return f"{self.stream}: {self.messages} messages, {self.size} bytes"
 
 
-async def backup(
-    nc: Client, directory: Path, *, catalogue: Catalogue | None = None
-) -> AsyncIterator[Saved]:
+async def backup(look: Look, directory: Path) -> AsyncIterator[Saved]:
     """Write each stream to a folder of its own; yield it when it is there. Nothing has to stop.
 
     A view comes before its log: so a view never knows more than its log does, and catches up by itself.
@@ -53,9 +52,9 @@ async def backup(
     """
     if _is_used(directory):
         raise BackupError(f"{directory} is there already and is not empty")
-    for name in sorted(_names(catalogue), key=lambda name: not name.endswith(VIEW_SUFFIX)):
+    for name in sorted(_names(), key=lambda name: not name.endswith(VIEW_SUFFIX)):
         try:
-            yield await _save(nc, name, directory / name)
+            yield await _save(look.nc, name, directory / name)
         except ApiError as error:
             if error.code != STREAM_NOT_FOUND:
                 raise
@@ -74,8 +73,8 @@ def _made(folder: Path) -> Path:
     return folder / DATA_FILE
 
 
-def _names(catalogue: Catalogue | None) -> list[str]:
-    return [name for name in (catalogue or load()).configs() if name != LEASES]
+def _names() -> list[str]:
+    return [name for name in load().configs() if name != LEASES]
 
 
 async def _save(nc: Client, name: str, folder: Path) -> Saved:
@@ -111,7 +110,7 @@ def _refuse_error(name: str, headers: dict[str, str]) -> None:
         raise BackupError(f"snapshot of {name}: {status} {headers.get('Description', '')}".rstrip())
 
 
-async def restore(nc: Client, directory: Path) -> AsyncIterator[Saved]:
+async def restore(look: Look, directory: Path) -> AsyncIterator[Saved]:
     """Make each stream from its folder; yield it when it is there. Logs come before their views.
 
     Nothing is overwritten: raises `BackupError` where one of them is on the server already. Raises
@@ -121,10 +120,10 @@ async def restore(nc: Client, directory: Path) -> AsyncIterator[Saved]:
     if not folders:
         raise BackupError(f"{directory} has no backup: no folder in it has a {CONFIG_FILE}")
     for folder in folders:
-        if await _exists(nc, folder.name):
+        if await _exists(look.nc, folder.name):
             raise BackupError(f"stream {folder.name} is there already: nothing was restored")
     for folder in sorted(folders, key=lambda folder: folder.name.endswith(VIEW_SUFFIX)):
-        yield await _load(nc, folder)
+        yield await _load(look.nc, folder)
 
 
 async def _exists(nc: Client, name: str) -> bool:

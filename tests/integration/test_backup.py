@@ -160,7 +160,7 @@ async def test_the_user_that_declares_the_streams_may_save_and_restore_them(tmp_
                 await apply_at(server.url, access=access)
             async with looking(server.url, access=access) as look:
                 do = backup if turn == "save" else restore
-                done = [saved.stream async for saved in do(look.nc, tmp_path / "backup")]
+                done = [saved.stream async for saved in do(look, tmp_path / "backup")]
             assert {"ADMISSIONS", "ADMISSIONS_NOW"} <= set(done)
             assert "Violation" not in server.log
         finally:
