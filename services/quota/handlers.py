@@ -53,6 +53,9 @@ PROBLEMS_MAX: Final = 20
 HALTED: Final = "admission is stopped"
 
 AUDITS = Counter("sluicegate_quota_audits", "Audits of the engine against the log.", ["result"])
+for _result in ("ok", "contradiction"):
+    AUDITS.labels(_result)  # There from the start: a rate sees the first.
+
 LOG_FULLNESS = Gauge(
     "sluicegate_log_fullness",
     "How much room is used of the logs that refuse more when they are full, from 0 to 1.",
