@@ -190,9 +190,16 @@ def admission_check(cluster: str, obj: Object) -> facts.AdmissionCheckChanged:
     """An AdmissionCheck: active as its controller says; one of ours also until it says anything."""
     ours = (obj.get("spec") or {}).get("controllerName") in OUR_CONTROLLERS
     conditions = (obj.get("status") or {}).get("conditions") or []
-    said = [c.get("status") == "True" for c in conditions if c.get("type") == "Active"]
-    active = said[0] if said else ours
-    return facts.AdmissionCheckChanged(cluster=cluster, name=_name(obj), active=active)
+    said = [c for c in conditions if c.get("type") == "Active"]
+    active = said[0].get("status") == "True" if said else ours
+    why = (
+        str(said[0].get("message") or "")
+        if said
+        else "its controller has not said that it is active"
+    )
+    return facts.AdmissionCheckChanged(
+        cluster=cluster, name=_name(obj), active=active, why="" if active else why
+    )
 
 
 def _resource(kind: Kind) -> tuple[str, str]:

@@ -385,7 +385,10 @@ WAITING: Final = (
         who="nobody answers an admission check of its queue",
         arrange=created(*checked("example.com/audit"), job("mine", "builds", {"cpu": 1})),
         reason="Suspended",
-        says=("inactive AdmissionCheck(s): gate", "start the check's controller"),
+        says=(
+            "inactive AdmissionCheck(s): gate. gate: its controller has not said that it is active",
+            "start the check's controller",
+        ),
     ),
     Waiting(
         who="the window of its check is closed",
@@ -407,8 +410,8 @@ WAITING: Final = (
         who="no spoke can take it",
         arrange=waits_for_a_spoke,
         services=(*SERVICES, "dispatcher"),
-        reason="PendingEvaluation",
-        says=("gate is Retry: No usable worker cluster. Inactive clusters: north", "Not before:"),
+        reason="Suspended",
+        says=("references inactive AdmissionCheck(s): gate. gate: ", "north"),
     ),
     Waiting(
         who="somebody deactivated it",

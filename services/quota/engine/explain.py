@@ -169,11 +169,7 @@ _INACTIVE: Final = {
 def _judge(shard: Shard, policy: Policy, cq: ClusterQueue, w: Workload, now: int) -> _Judgement:
     assert w.fact is not None, w.key
     if cq.inactive is not None:
-        reason, why = cq.inactive
-        text = f"ClusterQueue {cq.name} is inactive: {why}"
-        return _Judgement(
-            "Suspended", text, _INACTIVE.get(reason, "correct what the message names")
-        )
+        return _not_admitting(shard, cq, *cq.inactive)
     if w.claim is not None:
         text = f"Pending the preemption of {len(w.claim.victims)} workload(s)"
         return _Judgement("WaitingForPreemptedWorkloads", text, "their pods must end")
@@ -190,6 +186,14 @@ def _judge(shard: Shard, policy: Policy, cq: ClusterQueue, w: Workload, now: int
     if assignment.mode == NO_FIT or (assignment.mode == PREEMPT and not targets):
         return _lacking(policy, cq, assignment)
     return _waiting_its_turn(shard, policy, cq, w, now, assignment)
+
+
+def _not_admitting(shard: Shard, cq: ClusterQueue, reason: str, why: str) -> _Judgement:
+    """Its queue is inactive: why, and of checks what their controllers say."""
+    checks = (shard.checks.get(rule.name) for rule in cq.fact.checks)
+    said = [f"{check.name}: {check.why}" for check in checks if check is not None and check.why]
+    text = " ".join((f"ClusterQueue {cq.name} is inactive: {why}", "; ".join(said))).rstrip()
+    return _Judgement("Suspended", text, _INACTIVE.get(reason, "correct what the message names"))
 
 
 def _lacking(policy: Policy, cq: ClusterQueue, assignment: Assignment) -> _Judgement:

@@ -209,6 +209,8 @@ class AdmissionCheckChanged:
     cluster: str
     name: str
     active: bool = True
+    why: str = ""
+    """In words, why it is not active. For those who ask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
