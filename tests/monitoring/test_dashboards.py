@@ -20,10 +20,6 @@ SCRAPED: Final = {"job", "instance", "le"}
 DID_NOT_HAPPEN: Final = {
     "kueue_admitted_until_ready_wait_time_seconds_bucket": "nobody was told to wait for ready pods",
     "kueue_preempted_workloads_total": "nobody was preempted",
-    "multi_platform_controller_cleanup_failures": "every user was removed",
-    "multi_platform_controller_host_allocation_failures": "every task got a machine",
-    "multi_platform_controller_host_upkeep_failures": "the static hosts were well",
-    "multi_platform_controller_provisioning_failures": "every machine could be prepared",
     "multi_platform_controller_provisioning_successes": "the pretended machines need no preparing",
     "multi_platform_controller_swept_machines": "no machine was lost",
     "sluicegate_watch_failures_total": "no watch failed",
