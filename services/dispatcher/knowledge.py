@@ -317,6 +317,7 @@ class Knowledge:
         return (
             key not in self.admissions
             and not self.copies.get(key)
+            and self._is_home(key)
             and all(
                 record.message.state == "withdrawn"
                 and record.message.at < before
@@ -325,6 +326,15 @@ class Knowledge:
                 for spoke, record in self.orders[key].items()
             )
         )
+
+    def _is_home(self, key: Key) -> bool:
+        """Whether the hub's job shows what was sent home: until then its patcher may ask for it again."""
+        record = self.homes.get(key)
+        if record is None or record.message.status is None:
+            return True
+        job = self.hub.job(key, record.message.uid)
+        shown = None if job is None or not job.managed else job.obj.get("status") or {}
+        return shown is None or shown == record.message.status
 
     # --- asking ---
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from shared.contracts import kinds
 from shared.contracts.admissions import AdmissionState
 from shared.contracts.effects import Dispatch
 from shared.contracts.kinds import Object
@@ -305,5 +306,32 @@ def test_what_is_over_leaves_the_views() -> None:
             await asyncio.sleep(120)
             assert await stage.view("DISPATCHES") == []
             assert await stage.view("CHECKS") == []
+
+        stage.play(drive)
+
+
+def test_what_was_sent_home_stays_until_the_hubs_job_shows_it() -> None:
+    with Stage() as stage:
+
+        async def drive() -> None:
+            train = job()
+            east, west = await offer(stage, train)
+            await stage.show_quota("west", west)
+            await stage.until_dispatch("west", "chosen")
+            await stage.show_copy("west", west, active=1)
+            await stage.until_home(status={"active": 1})
+            train["status"] = {"active": 1}
+            await stage.see(kinds.JOB, train)
+            await stage.decide(train, "evicted")
+            await stage.until_dispatch("west", "withdrawn")
+            for spoke, order in (("east", east), ("west", west)):
+                await stage.show_copy(spoke, order, deleted=True)
+                await stage.say_gone(spoke, order)
+            await asyncio.sleep(800)
+            assert await stage.view("DISPATCHES") != [], "the hub's patcher was away"
+            train["status"] = {}
+            await stage.see(kinds.JOB, train)
+            await asyncio.sleep(120)
+            assert await stage.view("DISPATCHES") == []
 
         stage.play(drive)
