@@ -28,11 +28,13 @@ def reserves(workload: Object | None) -> bool:
 
 
 def recorded(workload: Object | None) -> dict[str, Any]:
-    """The fields of a `WorkloadState` that come from the status; only those that say something."""
+    """The fields of a `WorkloadState` that come from the Workload object; only those that say something."""
     if workload is None:
         return {}
     status = workload.get("status") or {}
     fields: dict[str, Any] = {}
+    if "deletionTimestamp" in workload["metadata"]:
+        fields["deleting"] = workload["metadata"]["uid"]
     evicted = is_true(workload, "Evicted")
     if reserves(workload):
         fields |= {"admission": status.get("admission"), "evicted": evicted}

@@ -88,6 +88,10 @@ REASONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
             "The running job asks for more pods than were admitted.",
             "It waits for all of them.",
         ),
+        "WorkloadDeleted": (
+            "Somebody deleted its Workload object.",
+            "Nothing: its job has another one, and waits.",
+        ),
         "ReleaseRefused": (
             "The cluster would not let the job run.",
             "Correct the job; or what refuses it, then `sluice stop` and `sluice resume` its Workload.",

@@ -204,11 +204,21 @@ class Reconciler:
     ) -> Object | None:
         """The Workload object of a job, created or brought up to date; None where there can be none."""
         obj = self._mirror.object(WORKLOAD, state.namespace, state.name)
-        if obj is not None and status.reserves(obj):
+        is_deleted = obj is not None and "deletionTimestamp" in obj["metadata"]
+        if obj is not None and status.reserves(obj) and not is_deleted:
             return await self._follow_priority(obj, state)
         job, integration = await self._jobs.find(state)
         if job is None:
             return obj
+        goes = "deletionTimestamp" in job["metadata"]
+        if obj is not None and is_deleted:
+            is_evicted = admission is not None and admission.state == "evicted"
+            if not goes and (is_evicted or not integration.held(job)):
+                return obj  # It is being stopped.
+            job = await self._let_go(obj, state, job)
+            obj = None
+        if obj is None and goes:
+            return None
         try:
             if obj is None:
                 return await self._create(state, job, integration)
@@ -230,6 +240,18 @@ class Reconciler:
         text = f"Updated not matching Workload for suspended job: {state.namespace}/{state.name}"
         self._events.say(integration.kind, job, "UpdatedWorkload", text)
         return after
+
+    async def _let_go(self, obj: Object, state: WorkloadState, job: Object) -> Object:
+        """Let a Workload object that somebody deletes vanish: its job gets another one. That job."""
+        if status.reserves(obj):
+            await self._jobs.restore(state, obj)
+        try:
+            await self._writer.patch(WORKLOAD, obj, objects.finalizer_patch)
+        except NotFoundError:
+            log.debug("gone already", workload=state.name)
+        self._mirror.vanished(WORKLOAD, state.namespace, state.name)
+        restored, _ = await self._jobs.find(state)
+        return job if restored is None else restored
 
     async def _follow_priority(self, obj: Object, state: WorkloadState) -> Object:
         """Let a Workload that has quota say its job's new class; else its spec stays as it was then."""

@@ -60,7 +60,6 @@ LATE_MAX: Final = 20
 REFUSED: Final = "ReleaseRefused"
 """Reason of a workload that the cluster would not let run: it keeps waiting until it changes."""
 
-OUTGROWN: Final = "NoMatchingWorkload"
 """Kueue's word for a running job that is not what was admitted."""
 
 
@@ -79,6 +78,9 @@ class Decider:
 
         self._refused: dict[_Id, tuple[str, int, str]] = {}
         """uid, generation and text of a release that the cluster refused."""
+
+        self._deleted: dict[_Id, str] = {}
+        """Uid of the Workload object for whose deletion it was evicted last."""
 
         self._waits: dict[_Id, tuple[datetime, Wait]] = {}
         """When each reason that nobody was told yet is to be told. In order of the time."""
@@ -296,6 +298,7 @@ class Decider:
         if state.phase == "gone":
             self._states.pop(ident, None)
             self._refused.pop(ident, None)
+            self._deleted.pop(ident, None)
             self._stopped.pop(ident, None)
             self._spokes.pop(ident, None)
             self._checks.pop(ident, None)
@@ -307,9 +310,8 @@ class Decider:
             return
         self._lives.see(ident, state)
         self._changed(state)
-        grown = state.outgrown or state.enlarged
-        if grown and admission is not None and admission.state == "admitted":
-            self._check_growth(state, admission)
+        if admission is not None:
+            self._check_deeds(state, admission)
         # Where the log was lost, or never had it, what the cluster records is adopted.
         adopted = messages.adopted(state) if admission is None else None
         if adopted is not None:
@@ -342,11 +344,13 @@ class Decider:
             return
         self._fact(self._lives.weighed(ident, state, fact))
 
-    def _check_growth(self, state: WorkloadState, admission: Admission) -> None:
-        """Who lets a running job have more, or larger, pods runs on no more than was admitted: it stops."""
-        if more := list(messages.growth(state, admission)):
-            text = f"The job asks for {', '.join(more)}: it is stopped and waits for all of it"
-            self._evict(state, OUTGROWN, text, at=state.created_at)
+    def _check_deeds(self, state: WorkloadState, admission: Admission) -> None:
+        """Put it out for what somebody did to it: for a deleted Workload object once."""
+        why = messages.why_stopped(state, admission)
+        if why is None or (state.deleting and self._deleted.get(_id(state)) == state.deleting):
+            return
+        self._deleted[_id(state)] = state.deleting
+        self._evict(state, *why, at=state.created_at)
 
     def _take_check(self, check: CheckState) -> None:
         self._checks.setdefault(_id(check), {})[check.check] = check
@@ -404,7 +408,7 @@ class Decider:
         version = self._stopped.get(ident)
         if version is None or admission.state != "evicted":
             return
-        if state.held and not state.pods_active and _at_least(state.version, version):
+        if state.held and not state.pods_active and messages.at_least(state.version, version):
             del self._stopped[ident]
             self._drained(state)
 
@@ -492,10 +496,3 @@ class Decider:
 
 def _id(message: WorkloadState | Admission | Outcome | CheckState) -> _Id:
     return message.cluster, f"{message.namespace}/{message.name}"
-
-
-def _at_least(version: str, least: str) -> bool:
-    """Resource versions are numbers that grow (KEP-5504); others can only be compared for equality."""
-    if version.isdecimal() and least.isdecimal():
-        return int(version) >= int(least)
-    return version == least

@@ -24,14 +24,15 @@ from shared.contracts.workloads import WorkloadState
 
 __all__ = [
     "adopted",
+    "at_least",
     "carried_over",
-    "growth",
     "instant",
     "of_held",
     "says_the_same",
     "to_admission",
     "to_check_fact",
     "to_held",
+    "why_stopped",
 ]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -250,6 +251,17 @@ def _assigned(pod_set: PodSetAssignment) -> Assigned:
     )
 
 
+def why_stopped(state: WorkloadState, admission: Admission) -> tuple[str, str] | None:
+    """Reason and words where a job that has quota is to stop and wait anew by what somebody did to it."""
+    is_ours = state.owner is not None and state.on_eviction == "suspend"
+    if state.deleting and is_ours and admission.state in {"reserved", "admitted"}:
+        return "WorkloadDeleted", "The workload is deleted"
+    if admission.state != "admitted" or not (more := list(growth(state, admission))):
+        return None
+    text = f"The job asks for {', '.join(more)}: it is stopped and waits for all of it"
+    return "NoMatchingWorkload", text
+
+
 def growth(state: WorkloadState, admission: Admission) -> Iterator[str]:
     """What a running job asks for beyond its admission, in words."""
     pods = state.outgrown or {}
@@ -264,3 +276,10 @@ def growth(state: WorkloadState, admission: Admission) -> Iterator[str]:
             if used is not None and amount(resource, text) * given.count > amount(resource, used):
                 each = f"{text} {resource} for each of {given.count} pods in {given.name}"
                 yield f"{each}, admitted {used} for all"
+
+
+def at_least(version: str, least: str) -> bool:
+    """Resource versions are numbers that grow (KEP-5504); others can only be compared for equality."""
+    if version.isdecimal() and least.isdecimal():
+        return int(version) >= int(least)
+    return version == least

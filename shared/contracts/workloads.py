@@ -152,6 +152,9 @@ class WorkloadState(Message):
     admission: dict[str, Any] | None = None
     """`status.admission` of the Workload object while it has quota: adopted if the log is lost."""
 
+    deleting: str = ""
+    """Uid of the job's Workload object while somebody deletes that: the job is to wait anew."""
+
     evicted: bool = False
     """The Workload object has Evicted=True and still holds quota."""
 

@@ -340,6 +340,57 @@ async def test_who_may_not_start_gives_way_and_starts_once_that_is_mended(
 
 
 @story()
+async def test_whose_workload_object_is_deleted_waits_anew_with_another_one(stage: Stage) -> None:
+    await stage.create(*pool("q", {"cpu": 1}))
+    runs = await stage.create(job("runs", "q", CPU, seconds=300))
+    waits = await stage.create(job("waits", "q", CPU, seconds=300))
+    await stage.until_admitted(runs)
+    await stage.until_waits(waits)
+    before = {one["metadata"]["name"]: await stage.workload(one) for one in (runs, waits)}
+    for workload_ in before.values():
+        await stage.delete(workload_)
+    await stage.settle(30)
+
+    assert await stage.events(runs, "Stopped") == ["The workload is deleted"]
+    for one in (runs, waits):
+        now = (await stage.workload(one))["metadata"]
+        assert now["uid"] != before[one["metadata"]["name"]]["metadata"]["uid"]
+        assert "deletionTimestamp" not in now
+    assert [await stage.runs(one) for one in (runs, waits)].count(True) == 1
+    assert await used(stage, "q") == "1"
+    await stage.until_finished(runs, waits, seconds=1200)
+
+
+@pytest.mark.parametrize(("make", "patch", "resource"), HANDS.values(), ids=HANDS.keys())
+@pytest.mark.parametrize("count", [1, 2], ids=["that runs", "that waits"])
+@story()
+async def test_what_is_deleted_after_its_dependants_goes(
+    stage: Stage, make: Callable[[], Object], patch: Any, resource: str, count: int
+) -> None:
+    """The Workload object is one of those dependants, and our finalizer is on it."""
+    del patch
+    await stage.create(*pool("q", {"cpu": 1, "tekton.dev/pipelineruns": 1}))
+    for number in range(count):
+        obj = make()
+        obj["metadata"]["name"] = f"hand-{number}"
+        made = await stage.create(obj)
+        await stage.settle()
+    metadata = made["metadata"]
+    await stage.kube.delete(
+        stage.kind(made), metadata["namespace"], metadata["name"], dependants_first=True
+    )
+
+    async def gone() -> bool:
+        left = (await stage.kube.list(stage.kind(made))).items
+        return metadata["name"] not in [one["metadata"]["name"] for one in left]
+
+    await stage.until(gone)
+    await stage.settle()
+    assert not await stage.workload(made)
+    assert await used(stage, "q", resource) == str(count - 1)
+
+
+@story()
 async def test_more_pods_than_were_admitted_stop_the_job_until_there_is_room(stage: Stage) -> None:
     await stage.create(*pool("q", {"cpu": 3}))
     grows = await stage.create(job("grows", "q", CPU, parallelism=2, completions=50, seconds=600))
