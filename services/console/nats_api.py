@@ -27,6 +27,9 @@ __all__ = ["SERVICE", "console_service"]
 
 SERVICE: Final = "sluice-console"
 
+ANSWER_BYTES_MAX: Final = 3 * 1024 * 1024
+"""Below what our servers take in one message (`max_payload`); over HTTP there is no bound."""
+
 
 class _Question(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -111,7 +114,11 @@ def _endpoint(
             document = await answer(question)
         except Refusal as refusal:
             raise AnswerError(str(refusal), code=refusal.code) from refusal
-        return json.dumps(document.wire()).encode()
+        told = json.dumps(document.wire()).encode()
+        if len(told) > ANSWER_BYTES_MAX:
+            text = f"the answer has {len(told)} bytes, which no message holds: ask for less, or over HTTP"
+            raise AnswerError(text, code=413)
+        return told
 
     return Endpoint(name=name, subject=f"sluice.rpc.console.{name}", answer=answered, about=about)
 

@@ -13,6 +13,7 @@ import jsonschema  # type: ignore[import-untyped]
 import pytest
 from pydantic import ValidationError
 
+from services.console import nats_api
 from services.console.openapi import openapi
 from services.console.settings import ConsoleSettings
 from services.simulator.cluster.api import DeleteOptions
@@ -532,6 +533,15 @@ async def test_a_question_over_nats_that_is_not_understood_is_refused(place: Pla
     for question, message in MISUNDERSTOOD:
         told = await refusal_over_nats(place, "pending", **question)
         assert told[: len(message)] == message
+
+
+async def test_an_answer_that_no_message_holds_is_refused(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"token": ROOT, "cluster_queue": "cq"}
+    monkeypatch.setattr(nats_api, "ANSWER_BYTES_MAX", 300)
+    assert "ask for less, or over HTTP" in await refusal_over_nats(place, "pending", **asked)
+    assert await refusal_over_nats(place, "pending", **asked, offset=3) == ""
 
 
 async def test_nats_finds_the_service_and_its_endpoints(place: Place) -> None:
