@@ -28,6 +28,7 @@ from shared.contracts import names
 from shared.contracts.coscheduling import AFFINITY_ANNOTATION, CoscheduleError
 from shared.contracts.kinds import PIPELINE_RUN, Object
 from shared.contracts.names import REQUESTS_APPLIED
+from shared.contracts.spokes import MANAGER
 from shared.integrations import SHIPPED, Integration, Integrations, ObjectError, queue_of
 from shared.integrations.pointers import tokens, written
 from shared.telemetry.tracing import carried, carrier_of, continued, parse_traceparent
@@ -43,7 +44,6 @@ __all__ = [
     "no_trace",
 ]
 
-MULTI_KUEUE: Final = "kueue.x-k8s.io/multikueue"
 BAD_REQUEST: Final = 400
 INTERNAL_ERROR: Final = 500
 
@@ -79,6 +79,10 @@ def _no_class(_queue: str) -> str:
     return ""
 
 
+def _here(_queue: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """What holds where an object is created. The rules are Kueue's (`research/kueue.md` 1.2)."""
@@ -94,6 +98,9 @@ class Place:
 
     default_class: Callable[[str], str] = _no_class
     """Of a LocalQueue: the WorkloadPriorityClass of jobs that name none; empty: there is none."""
+
+    leads_elsewhere: Callable[[str], bool] = _here
+    """Of a LocalQueue: whether what it admits runs on other clusters."""
 
     integrations: Integrations = SHIPPED
     """What is known of the kinds that can wait."""
@@ -142,12 +149,14 @@ def mutate(
         draft.labels[names.QUEUE] = default
     if classify:
         if rules.multi_kueue_override:
-            draft.spec["managedBy"] = MULTI_KUEUE
+            draft.spec["managedBy"] = MANAGER
         if len(rules.programs):
             draft.undo_requests()
             wanted = _asked(draft, rules, namespace, is_run=is_run)
             with counted(MUTATIONS):
                 draft.apply(wanted)
+    if place.leads_elsewhere(draft.labels.get(names.QUEUE, "")):
+        draft.give_away(integration)
     try:
         check_and_count(draft.annotations, draft.spec, is_run=is_run)
     except CoscheduleError as error:
@@ -262,6 +271,12 @@ class _Draft:
             if operation["op"] != "test":
                 path = tokens(operation["path"])
                 self.spec = written({"spec": self.spec}, path, operation["value"])["spec"]
+
+    def give_away(self, integration: Integration) -> None:
+        """Keep its own controller from writing the status that is to come from elsewhere."""
+        own = integration.own_controller
+        if own is not None and self.spec.get("managedBy") in (None, own):
+            self.spec["managedBy"] = MANAGER
 
     def trace(self, integration: Integration, new_traceparent: Callable[[], str | None]) -> None:
         """Begin its trace, or go on with the one that its author is in, and have its controller join."""

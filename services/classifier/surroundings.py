@@ -63,13 +63,23 @@ class Surroundings:
 
     def queue_annotation(self, namespace: str, name: str, key: str) -> str | None:
         """An annotation of the LocalQueue `name`, else of the ClusterQueue that it leads to."""
-        local = self.local_queue(namespace, name) or {}
-        whole = str((local.get("spec") or {}).get("clusterQueue") or "")
-        for queue in (local, self._of(kinds.CLUSTER_QUEUE).get((None, whole)) or {}):
+        for queue in (self.local_queue(namespace, name) or {}, self._whole(namespace, name)):
             annotations = (queue.get("metadata") or {}).get("annotations") or {}
             if key in annotations:
                 return str(annotations[key])
         return None
+
+    def checks_of(self, namespace: str, name: str) -> set[str]:
+        """The AdmissionChecks of the ClusterQueue that the LocalQueue `name` leads to."""
+        spec = self._whole(namespace, name).get("spec") or {}
+        strategy = (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or []
+        listed = [str(check.get("name")) for check in strategy]
+        return {*listed, *map(str, spec.get("admissionChecks") or ())}
+
+    def _whole(self, namespace: str, name: str) -> Object:
+        local = self.local_queue(namespace, name) or {}
+        whole = str((local.get("spec") or {}).get("clusterQueue") or "")
+        return self._of(kinds.CLUSTER_QUEUE).get((None, whole)) or {}
 
     def limit_ranges(self, namespace: str) -> list[Object]:
         """All LimitRanges of a namespace, in order of name: the first to give a default wins."""

@@ -6,6 +6,7 @@ apply: a job is then created as its author wrote it, never refused.
 
 from collections.abc import Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Final
 
 import structlog
@@ -15,22 +16,33 @@ from services.classifier.policy import DEFAULT_POLICY, Policy
 from services.classifier.surroundings import Surroundings
 from shared.bus.port import Bus, CaughtUp
 from shared.contracts.kinds import (
+    ADMISSION_CHECK,
+    CLUSTER_QUEUE,
     INTEGRATION,
     LOCAL_QUEUE,
     NAMESPACE,
     WORKLOAD_PRIORITY_CLASS,
     Kind,
+    Object,
 )
 from shared.contracts.messages import UndecodableError
 from shared.contracts.names import DEFAULT_PRIORITY, DEFAULT_PRIORITY_CLASS, DEFAULT_QUEUE
 from shared.contracts.observed import Observed, observed_filter
+from shared.contracts.spokes import MANAGER
 from shared.integrations import Integrations
 
 __all__ = ["Vicinity"]
 
 log = structlog.get_logger(__name__)
 
-_KINDS: Final = (INTEGRATION, NAMESPACE, LOCAL_QUEUE, WORKLOAD_PRIORITY_CLASS)
+_KINDS: Final = (
+    INTEGRATION,
+    NAMESPACE,
+    CLUSTER_QUEUE,
+    LOCAL_QUEUE,
+    ADMISSION_CHECK,
+    WORKLOAD_PRIORITY_CLASS,
+)
 
 
 class Vicinity:
@@ -45,6 +57,8 @@ class Vicinity:
         self._job_default_queue = job_default_queue
         self._around = Surroundings()
         self._integrations = Integrations()
+        self._multikueue: set[str] = set()
+        """AdmissionChecks that send what they let in to other clusters."""
 
     @staticmethod
     def watched() -> tuple[Kind, ...]:
@@ -55,6 +69,10 @@ class Vicinity:
         """Take in an object of the cluster."""
         if observed.plural == INTEGRATION.plural and observed.group == INTEGRATION.group:
             self._integrations.take(observed)
+        elif observed.plural == ADMISSION_CHECK.plural:
+            self._multikueue.discard(observed.name)
+            if not observed.deleted and _sends_away(observed.object or {}):
+                self._multikueue.add(observed.name)
         else:
             self._around.take(observed)
 
@@ -67,6 +85,7 @@ class Vicinity:
             default_queue=DEFAULT_QUEUE if there else self._job_default_queue,
             holds_without_queue=self._policy.manage_without_queue,
             default_class=self._default_class(namespace),
+            leads_elsewhere=partial(self._leads_elsewhere, namespace),
             integrations=self._integrations,
         )
 
@@ -82,6 +101,9 @@ class Vicinity:
 
         return of
 
+    def _leads_elsewhere(self, namespace: str, queue: str) -> bool:
+        return not self._multikueue.isdisjoint(self._around.checks_of(namespace, queue))
+
     async def follow(self, bus: Bus) -> None:
         """Read what is there and what comes, until cancelled."""
         filters = [observed_filter(kind, self._cluster) for kind in _KINDS]
@@ -93,3 +115,7 @@ class Vicinity:
                     self.take(Observed.decode(item.data, item.headers))
                 except UndecodableError as error:
                     log.warning("skipping what is unreadable", subject=item.subject, why=str(error))
+
+
+def _sends_away(check: Object) -> bool:
+    return (check.get("spec") or {}).get("controllerName") == MANAGER

@@ -60,6 +60,9 @@ class Integration:
 
         self.default_queue = "" if webhook is None else webhook.default_queue or ""
         self.remember_pause = webhook is not None and webhook.remember_pause
+        self.own_controller = None if webhook is None else webhook.own_controller
+        """What `spec.managedBy` says of it; None: that field is the user's alone."""
+
         trace = self.document.spec.trace
         self.trace_annotation = "" if trace is None else trace.annotation or ""
         self.trace_name_label = "" if trace is None else trace.name_label or ""

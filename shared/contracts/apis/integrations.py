@@ -174,6 +174,10 @@ class WebhookSpec(_Strict):
     remember_pause: bool = False
     """One that comes held was paused by its user: it is admitted, and started only by the user."""
 
+    own_controller: Annotated[str, StringConstraints(min_length=1, max_length=63)] | None = None
+    """What `spec.managedBy` says of its own controller. Given: in a queue that leads to other clusters
+    that field is set at creation, so that all of the status comes home, unless it names a third one."""
+
 
 class TraceSpec(_Strict):
     """How its traces join those of its own controller."""

@@ -407,6 +407,45 @@ def test_the_class_for_everybody_is_for_those_who_name_none() -> None:
     assert mutate(plain, rules(), place=place).patch == ()
 
 
+ELSEWHERE = Place(leads_elsewhere=lambda queue: queue == "far")
+MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+
+
+@pytest.mark.parametrize(
+    ("queue", "given", "becomes"),
+    [
+        ("far", None, MULTIKUEUE),
+        ("far", "kubernetes.io/job-controller", MULTIKUEUE),
+        ("far", "example.com/mine", "example.com/mine"),
+        ("near", None, None),
+        ("near", "kubernetes.io/job-controller", "kubernetes.io/job-controller"),
+    ],
+)
+def test_a_job_whose_queue_leads_elsewhere_is_left_alone_by_its_own_controller(
+    queue: str, given: str | None, becomes: str | None
+) -> None:
+    before = job(labels={names.QUEUE: queue})
+    if given is not None:
+        before["spec"]["managedBy"] = given
+
+    made = mutate(before, rules(), place=ELSEWHERE).object
+
+    assert made["spec"].get("managedBy") == becomes
+    assert mutate(made, rules(), place=ELSEWHERE).patch == ()
+
+
+def test_it_is_the_queue_that_the_job_ends_up_in() -> None:
+    place = Place(default_queue="far", leads_elsewhere=ELSEWHERE.leads_elsewhere)
+
+    assert mutate(job(), rules(), place=place).object["spec"]["managedBy"] == MULTIKUEUE
+
+
+def test_who_manages_a_run_is_its_users_and_the_configurations_word() -> None:
+    made = mutate(run(labels={names.QUEUE: "far"}), rules(), place=ELSEWHERE).object
+
+    assert "managedBy" not in made["spec"]
+
+
 OWNERS = (("tekton.dev/v1", "PipelineRun"), ("tekton.dev/v1", "TaskRun"), ("batch/v1", "Job"))
 
 

@@ -93,6 +93,37 @@ def test_a_class_called_default_is_for_everybody_but_queues_with_a_priority_of_t
     assert vicinity().place("team-a").default_class("plain") == ""
 
 
+def check(name: str, controller: str) -> Observed:
+    return seen(kinds.ADMISSION_CHECK, name, spec={"controllerName": controller})
+
+
+CHECK_LISTS: dict[str, Object] = {
+    "as a strategy": {"admissionChecksStrategy": {"admissionChecks": [{"name": "spokes"}]}},
+    "as the older list": {"admissionChecks": ["other", "spokes"]},
+}
+
+
+@pytest.mark.parametrize("spec", CHECK_LISTS.values(), ids=list(CHECK_LISTS))
+def test_a_queue_leads_elsewhere_by_a_multikueue_check_of_its_cluster_queue(spec: Object) -> None:
+    spokes = check("spokes", "kueue.x-k8s.io/multikueue")
+    whole = seen(kinds.CLUSTER_QUEUE, "q", spec=spec)
+    subject = vicinity(queue("plain"), whole, check("other", "example.com/other"), spokes)
+    leads_elsewhere = subject.place("team-a").leads_elsewhere
+
+    assert leads_elsewhere("plain")
+    assert not leads_elsewhere("unheard-of")
+    assert not subject.place("team-b").leads_elsewhere("plain")
+    subject.take(spokes.model_copy(update={"deleted": True}))
+    assert not leads_elsewhere("plain")
+
+
+def test_another_controllers_check_keeps_a_queue_here() -> None:
+    whole = seen(kinds.CLUSTER_QUEUE, "q", spec={"admissionChecks": ["other"]})
+    subject = vicinity(queue("plain"), whole, check("other", "example.com/other"))
+
+    assert not subject.place("team-a").leads_elsewhere("plain")
+
+
 # Priority ------------------------------------------------------------------------------------------
 
 CLASS = seen(kinds.WORKLOAD_PRIORITY_CLASS, "urgent", value=100)
