@@ -133,7 +133,7 @@ def test_without_a_webhook_nothing_that_v1beta1_says_otherwise_is_dropped_silent
 
 
 def test_the_shipped_configuration_validates_the_same_kinds_as_sluice_dev() -> None:
-    text = (ROOT / "deploy" / "kubernetes" / "base" / "webhook.yaml").read_text()
+    text = (ROOT / "deploy" / "kubernetes" / "base" / "webhook" / "classifier.yaml").read_text()
     (configuration,) = (
         document
         for document in yaml.safe_load_all(text)
