@@ -15,6 +15,7 @@ LOG_LINES_SHOWN: Final = 40
 PROBLEMS_SHOWN: Final = 10
 LINE_SHOWN_MAX: Final = 300
 PROGRESS_SECONDS: Final = 10.0
+SCENARIOS_MODULE: Final = "services.simulator.scenarios.runner"
 SEEDS_PER_CHILD: Final = 25
 """A child is replaced after this many worlds: what they leave behind goes with it."""
 
@@ -85,8 +86,10 @@ def _play_all(scenario: str, seeds: Iterable[int], jobs: int, with_logs: bool) -
     if jobs <= 1 or len(tasks) == 1:
         yield from map(play_one, tasks)
         return
-    # `spawn`: a world must not see what its parent did.
-    with get_context("spawn").Pool(jobs, maxtasksperchild=SEEDS_PER_CHILD) as pool:
+    # A world must not see what its parent did: children come from a process that only imported.
+    context = get_context("forkserver")
+    context.set_forkserver_preload([SCENARIOS_MODULE])
+    with context.Pool(jobs, maxtasksperchild=SEEDS_PER_CHILD) as pool:
         yield from pool.imap(play_one, tasks)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Any, Final
@@ -26,6 +27,12 @@ NAMESPACE: Final = "team-a"
 QUEUE: Final = "main"
 RULES: Final = f"queueName: {QUEUE}\nmultiKueueOverride: true\n"
 PRIORITIES: Final = {"high": 100, "low": 1}
+SECONDS: Final = (3, 30)
+"""How long most jobs take."""
+
+LONG_SECONDS: Final = (65, 90)
+"""How long others take: they still run when a spoke that was cut is given up."""
+
 DURATION: Final = "simulator.sluicegate.dev/duration"
 PODS: Final = "simulator.sluicegate.dev/pods"
 MANAGED: Final = "kueue.x-k8s.io/multikueue"
@@ -45,7 +52,7 @@ DOWN_SECONDS: Final = 25.0
 
 def settings_of(random: Random) -> dict[str, Any]:
     """How this hub is set."""
-    after_lease = random.random() < 1 / 3
+    after_lease = random.random() < 1 / 2
     return {
         "dispatcher": random.choice(("best-fit", "best-fit", "all-at-once", "incremental")),
         "incremental_step_size": 1,
@@ -96,10 +103,15 @@ def play(seed: int) -> Verdict:
         town = SpokesTown(
             world, SPOKES, rules=RULES, dispatcher=settings, beat_seconds=BEAT_SECONDS
         )
-        overseer = Overseer(town.apis, world.loop.time, given_up=town.has_given_up)
+        held: set[str] = set()
+        overseer = Overseer(
+            town.apis,
+            world.loop.time,
+            given_up=lambda job, spoke: job[1] in held or town.has_given_up(job, spoke),
+        )
         world.note(f"dispatcher {settings['dispatcher']}, {settings['redispatch']}")
         try:
-            world.run(lambda: _drive(town, overseer, random, verdict))
+            world.run(lambda: _drive(town, overseer, held, random, verdict))
         except (DeadlockError, StepBudgetError) as error:
             verdict.problems.append(str(error))
         verdict.problems += overseer.problems
@@ -109,7 +121,9 @@ def play(seed: int) -> Verdict:
     return verdict
 
 
-async def _drive(town: SpokesTown, overseer: Overseer, random: Random, verdict: Verdict) -> None:
+async def _drive(
+    town: SpokesTown, overseer: Overseer, held: set[str], random: Random, verdict: Verdict
+) -> None:
     for cluster in (CLUSTER, *SPOKES):
         for kind, obj in _queues(cluster, random):
             await town.kubes[cluster].create(kind, obj)
@@ -121,7 +135,7 @@ async def _drive(town: SpokesTown, overseer: Overseer, random: Random, verdict: 
         parties=("bus", *(CLUSTER, *SPOKES)),
         bus_restart=lambda: town.hub.server.restart(down_seconds=town.world.between((0.1, 5.0))),
     )
-    cutting = asyncio.create_task(_cut_spokes(town, random))
+    cutting = asyncio.create_task(_cut_spokes(town, overseer, held, random))
     meddling = asyncio.create_task(_meddle(town, random))
     submitted = await _submit(town, random)
     gone = await meddling
@@ -188,7 +202,7 @@ def _queues(cluster: str, random: Random) -> list[tuple[Kind, Object]]:
 
 def _job(index: int, random: Random) -> Object:
     template = {
-        "metadata": {"annotations": {DURATION: f"{random.randint(3, 30)}s"}},
+        "metadata": {"annotations": {DURATION: _duration(random)}},
         "spec": {
             "restartPolicy": "Never",
             "containers": [
@@ -216,8 +230,13 @@ def _run(index: int, random: Random) -> Object:
         spec={"pipelineSpec": {"tasks": [task]}},
     )
     run["metadata"]["labels"] = _priority(random)
-    run["metadata"]["annotations"] = {DURATION: f"{random.randint(3, 30)}s", PODS: "true"}
+    run["metadata"]["annotations"] = {DURATION: _duration(random), PODS: "true"}
     return run
+
+
+def _duration(random: Random) -> str:
+    low, high = LONG_SECONDS if random.random() < 1 / 2 else SECONDS
+    return f"{random.randint(low, high)}s"
 
 
 def _priority(random: Random) -> dict[str, str]:
@@ -251,22 +270,66 @@ async def _submit(town: SpokesTown, random: Random) -> Submitted:
 # --- what happens to it ----------------------------------------------------------------------------
 
 
-async def _cut_spokes(town: SpokesTown, random: Random) -> None:
-    """Cut whole spokes off the bus, some for longer than the time-out, and have one on a slow link."""
+async def _cut_spokes(town: SpokesTown, overseer: Overseer, held: set[str], random: Random) -> None:
+    """Cut whole spokes off the bus, and have one on a slow link.
+
+    The first to be cut runs something, and half of these cuts last for longer than the time-out; the
+    quota of what runs there may be taken back meanwhile.
+    """
     loop = asyncio.get_running_loop()
     slow, by_seconds = random.choice(SPOKES), random.choice((0.05, 0.3, 1.5))
     for process in town.pair(slow):
         town.world.slow_down(process, by_seconds)
     every = random.choice((15.0, 40.0, 1e6))
-    at = loop.time() + random.uniform(0, FAULT_SECONDS / 2)
+    await _until_at_work(overseer)
+    at, shortest = loop.time() + random.uniform(0, 3), random.choice((5.0, LOST_SECONDS))
+    holding = []
     while at < FAULT_SECONDS:
         await asyncio.sleep(at - loop.time())
-        spoke = random.choice(SPOKES)
-        seconds = min(random.uniform(5, 2 * LOST_SECONDS), FAULT_SECONDS + 15 - loop.time())
+        spoke = random.choice([spoke for _, spoke in overseer.at_work()] or SPOKES)
+        seconds = random.uniform(shortest, 1.5 * LOST_SECONDS)
         for process in town.pair(spoke):
+            town.world.heal(process, "bus")
             town.world.partition(process, "bus", seconds=seconds)
-        at = loop.time() + random.expovariate(1 / every)
+        if random.random() < 1 / 2:
+            there = [job for job, place in overseer.at_work() if place == spoke]
+            holding.append(asyncio.create_task(_hold(town, there, held, random)))
+        at, shortest = loop.time() + random.expovariate(1 / every), 5.0
+    await asyncio.gather(*holding)
     await asyncio.sleep(max(0.0, FAULT_SECONDS - loop.time()))
+
+
+async def _until_at_work(overseer: Overseer) -> None:
+    """Until some job runs, but not for ever."""
+    for _ in range(int(FAULT_SECONDS)):
+        if overseer.at_work():
+            return
+        await asyncio.sleep(0.5)
+
+
+async def _hold(
+    town: SpokesTown, jobs: list[tuple[str, str]], held: set[str], random: Random
+) -> None:
+    """Take the quota of one of these jobs back, as an operator may, and give it again.
+
+    Adds its name to `held`: what was stopped may be done twice.
+    """
+    found = [
+        (workload["metadata"]["name"], owner["name"])
+        for workload in (await town.hub.kube.list(kinds.WORKLOAD)).items
+        for owner in workload["metadata"].get("ownerReferences") or []
+        if owner["kind"] == kinds.JOB.kind and (NAMESPACE, owner["name"]) in jobs
+    ]
+    if not found:
+        return
+    name, job = random.choice(found)
+    held.add(job)
+    for active, pause in ((False, random.uniform(1, 10)), (True, 0.0)):
+        town.world.note(f"set {name} active: {active}")
+        with suppress(NotFoundError):
+            patch = {"spec": {"active": active}}
+            await town.hub.kube.patch(kinds.WORKLOAD, NAMESPACE, name, patch)
+        await asyncio.sleep(pause)
 
 
 async def _meddle(town: SpokesTown, random: Random) -> set[str]:

@@ -56,6 +56,15 @@ class Overseer:
                 if served is not None:
                     api.store.subscribe(served, partial(self._on_job, cluster, integration))
 
+    def at_work(self) -> list[tuple[Name, str]]:
+        """Jobs that have pods, and where."""
+        return [
+            (job, cluster)
+            for job, places in self._living.items()
+            for cluster, pods in places.items()
+            if pods
+        ]
+
     def _on_pod(self, cluster: str, event: Event) -> None:
         pod = event.stored.obj
         job = _job_of(pod)

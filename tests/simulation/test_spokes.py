@@ -1,0 +1,62 @@
+"""Hub and spokes in two hundred unkind worlds; `make simulate SCENARIO=spokes SEEDS=10000` plays more.
+
+The judge is worth what it finds: each planted mistake is one that two running copies come of.
+"""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from services.dispatcher import planning
+from services.patcher.spokes import Spokes
+from services.simulator.scenarios import SCENARIOS
+from services.simulator.scenarios.runner import run
+
+SEEDS = 200
+AT_ONCE = 10
+"""Few enough that a slow machine plays them in the time that a test has."""
+
+
+@pytest.mark.parametrize("first", range(1, SEEDS + 1, AT_ONCE))
+def test_no_job_runs_twice_none_is_lost_and_all_settles_after_the_last_fault(first: int) -> None:
+    out = io.StringIO()
+    status = run("spokes", AT_ONCE, start=first, jobs=1, out=out)
+    said = out.getvalue()
+    assert status == 0, said
+    assert said.splitlines()[-1] == f"simulate: spokes: {AT_ONCE} of {AT_ONCE} seeds ok"
+
+
+async def starts_anything(*_: Any) -> bool:
+    """A patcher that takes a spoke's quota for leave to start: it asks the log for no order."""
+    return True
+
+
+async def stops_nothing(*_: Any) -> None:
+    """A patcher that lets copies run on whose leases it cannot renew."""
+
+
+def believes(*_: Any) -> list[str]:
+    """A dispatcher that takes a withdrawn copy for one that is gone."""
+    return []
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "mistake", "seeds"),
+    [
+        pytest.param(Spokes, "may_start", starts_anything, (2, 4, 8), id="no fence"),
+        pytest.param(Spokes, "stop", stops_nothing, (33, 46), id="no lease"),
+        pytest.param(planning, "unsettled", believes, (1, 14), id="no confirmation"),
+    ],
+)
+def test_the_judge_sees_two_running_copies(
+    monkeypatch: pytest.MonkeyPatch,
+    where: Any,
+    name: str,
+    mistake: Callable[..., Any],
+    seeds: tuple[int, ...],
+) -> None:
+    monkeypatch.setattr(where, name, mistake)
+    found = [problem for seed in seeds for problem in SCENARIOS["spokes"](seed).problems]
+    assert any("at once" in problem for problem in found), found
