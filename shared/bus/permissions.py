@@ -80,6 +80,7 @@ class Rights(BaseModel):
     answers: tuple[str, ...] = ()
     asks: tuple[str, ...] = ()
     listens: tuple[str, ...] = ()
+    deaf: tuple[str, ...] = ()
     api: tuple[str, ...] = ()
     """Requests below `$JS.API`, for people."""
 
@@ -111,6 +112,9 @@ class Permissions:
     never: tuple[str, ...] = ()
     """Subjects that it may not publish to although a wildcard of `publish` covers them."""
 
+    unheard: tuple[str, ...] = ()
+    """Subjects that it is not sent although a wildcard of `subscribe` covers them."""
+
     responds: bool = False
     """Whether it may publish to where a request wants its answer."""
 
@@ -118,7 +122,9 @@ class Permissions:
         """As the server's configuration has it, below `permissions`."""
         lines = ["publish: {", *_listed("allow", self.publish)]
         lines += _listed("deny", self.never) if self.never else []
-        lines += ["}", "subscribe: {", *_listed("allow", self.subscribe), "}"]
+        lines += ["}", "subscribe: {", *_listed("allow", self.subscribe)]
+        lines += _listed("deny", self.unheard) if self.unheard else []
+        lines.append("}")
         if self.responds:
             lines.append(f"allow_responses: {RESPONSE}")
         return "\n".join(lines)
@@ -191,6 +197,7 @@ def permissions(
                 dict.fromkeys([inbox, *rights.answers, *rights.listens, *_leases(rights)])
             ),
             never=tuple(dict.fromkeys(_never(rights, owners))),
+            unheard=rights.deaf,
             responds=bool(rights.answers),
         )
     return found

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from logging import LogRecord
     from ssl import SSLContext
 
 __all__ = ["INBOX", "OPEN", "VARIABLES", "Access", "access_of", "inbox_of", "new_key", "public_key"]
@@ -76,6 +77,7 @@ class Access:
         except OSError as error:
             raise ValueError(f"{self.ca}: not a CA certificate: {error}") from error
         self.show(context)
+        _hush()
         return context
 
     def show(self, context: "SSLContext") -> None:
@@ -88,6 +90,18 @@ class Access:
             raise ValueError(
                 f"{self.certificate}: not a certificate with its key: {error}"
             ) from error
+
+
+def _hush() -> None:
+    """Of each connection that the library gave TLS asyncio warns at its end, and nothing is wrong."""
+    import logging  # noqa: PLC0415
+
+    # The same one is added once only.
+    logging.getLogger("asyncio").addFilter(_tells)
+
+
+def _tells(record: "LogRecord") -> bool:
+    return "eof_received()" not in str(record.msg)
 
 
 OPEN: Final = Access()

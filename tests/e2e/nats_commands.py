@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from nats.aio.client import Client
 
+from shared.settings.access import Access
+
 __all__ = ["run"]
 
 ANSWER_SECONDS: Final = 5.0
@@ -32,6 +34,8 @@ async def _api(nc: Client, what: str, body: Json | None = None) -> Json:
 
 async def _account(nc: Client, _: list[str]) -> None:
     assert (await _api(nc, "INFO"))["streams"] > 0
+    user = await nc.request("$SYS.REQ.USER.INFO", timeout=ANSWER_SECONDS)
+    assert json.loads(user.data)["data"]["account"]
 
 
 async def _stream_ls(nc: Client, _: list[str]) -> None:
@@ -133,7 +137,7 @@ COMMANDS: Final[dict[str, Command]] = {
 """Every form that a document may show."""
 
 
-def run(line: str, url: str) -> None:
+def run(line: str, url: str, access: Access) -> None:
     """Make the requests that this command makes. Raises where the server refuses or has nothing."""
     words = shlex.split(line)[1:]
     form = next((f for f in COMMANDS if words[: len(f.split())] == f.split()), None)
@@ -141,12 +145,18 @@ def run(line: str, url: str) -> None:
     arguments = words[len(form.split()) :]
 
     async def ask() -> None:
+        refused: list[str] = []
+
+        async def on_error(error: Exception) -> None:
+            refused.append(str(error))
+
         nc = Client()
-        await nc.connect(url, allow_reconnect=False)
+        await nc.connect(url, allow_reconnect=False, error_cb=on_error, **access.options())
         try:
             await COMMANDS[form](nc, arguments)
         finally:
             await nc.close()
+            assert not refused, refused
 
     asyncio.run(ask())
 

@@ -1,6 +1,5 @@
 """Every command that a document shows is run, or is listed here with the reason why it is not."""
 
-import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Final
 import pytest
 from nats.errors import Error as NatsError
 
+from services.ctl.lookout import access_for, nats_url_of
 from tests.e2e import nats_commands
 from tests.e2e.documents import ROOT, Command, File, Session, matches, pages, steps
 
@@ -44,6 +44,8 @@ NOT_RUN: Final = {
 OF_THEIR_OWN: Final = {"docs/how-to/spokes.md": ("--spokes", "2")}
 """Pages that begin with another `sluice dev`, and its options."""
 
+NATS_PAGE: Final = "how-to/trace-with-nats.md"
+
 RUNNING: Final = {
     *("sluice dev", "sluice dev --quiet"),
     *(f"sluice dev {' '.join(options)}" for options in OF_THEIR_OWN.values()),
@@ -72,9 +74,9 @@ def played(session: Session, path: Path) -> Iterator[Ran]:
 
 def _problem(session: Session, command: Command) -> str:
     if command.line.startswith("nats "):
-        state = json.loads((session.folder / ".sluice" / "state.json").read_text())
+        folder = session.folder / ".sluice"
         try:
-            nats_commands.run(command.line, state["nats_url"])
+            nats_commands.run(command.line, nats_url_of(None, folder), access_for(None, folder))
         except (AssertionError, NatsError, OSError, ValueError) as error:
             return repr(error)
         return ""
@@ -116,6 +118,17 @@ def test_every_documented_command_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", OF_THEIR_OWN)
 def test_every_command_of_a_page_with_a_system_of_its_own_runs(page: str, tmp_path: Path) -> None:
     assert len(followed(tmp_path, [ROOT / page], *OF_THEIR_OWN[page])) > 10
+
+
+@pytest.mark.timeout(200)
+def test_what_follows_a_workload_with_the_nats_tool_is_allowed_to_who_may_only_look(
+    tmp_path: Path,
+) -> None:
+    """With users and TLS: every command of that page, after the first steps that it builds on."""
+    first_steps, trace = (ROOT / "docs" / page for page in ("tutorial/first-steps.md", NATS_PAGE))
+    ran = followed(tmp_path, [first_steps, trace], "--secure")
+    assert sum(one.command.line.startswith("nats ") for one in ran) > 15
+    assert [*tmp_path.glob(".sluice/**/viewer.nk")], "that was with users"
 
 
 def test_no_excuse_outlives_its_command() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import nats
 import pytest
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from services.ctl.dev_secure import Secured, secure
@@ -185,6 +186,28 @@ async def test_nobody_hears_what_is_sent_to_another(folder: Path) -> None:
                     await client.subscribe(wrong)
                     await client.flush()
                     await until(partial(bool, said), f"{user} hears {wrong}")
+
+
+@pytest.mark.parametrize("wide", ["sluice.>", "sluice.*.*.any.>", "sluice.*.any.any.*"])
+async def test_who_looks_hears_a_namespace_but_no_keys_and_no_questions(
+    folder: Path, wide: str
+) -> None:
+    async with server(folder) as (running, secured):
+        heard: asyncio.Queue[str] = asyncio.Queue()
+
+        async def on_message(message: Msg) -> None:
+            await heard.put(message.subject)
+
+        async with (
+            intruder(running.url, secured.access("viewer")) as (viewer, said),
+            intruder(running.url, secured.access("operator")) as (operator, _),
+        ):
+            await viewer.subscribe(wide, cb=on_message)
+            await viewer.flush()
+            for pattern in (*USERS["viewer"].deaf, "sluice.admission.>"):
+                await operator.publish(f"{pattern.removesuffix('>')}any.any.one", b"{}")
+            assert await asyncio.wait_for(heard.get(), 20) == "sluice.admission.any.any.one"
+            assert said == []
 
 
 async def test_a_service_reads_works_answers_and_gives_up_by_its_own_user(folder: Path) -> None:
