@@ -373,12 +373,16 @@ def main() -> None:
 
 
 def _settings_error(error: ValueError) -> list[str] | None:
-    """A setting that pydantic refused, in the words of the environment."""
+    """What was refused of the settings, in the words of the environment, or of Kueue's document."""
+    if type(error).__name__ == "ConfigurationError":
+        return [f"sluice: {error}"]
     if type(error).__name__ != "ValidationError" or not hasattr(error, "errors"):
         return None
     return [
         f"sluice: setting SLUICE_{'_'.join(str(part) for part in each['loc']).upper()}: "
         f"{each['msg']}, got {str(each.get('input'))[:80]!r}"
+        if each["loc"]
+        else f"sluice: settings: {each['msg']}"  # Of several together: its input is all of them.
         for each in error.errors()
     ]
 

@@ -14,6 +14,7 @@ from services.dispatcher.windows import WindowChecks
 from shared.bus.nats_bus import NatsBus
 from shared.bus.port import Bus, BusError, Lease
 from shared.runtime.host import Parts, run_service
+from shared.settings.configuration import read_configuration
 
 __all__ = ["Dispatcher", "assemble", "main"]
 
@@ -103,7 +104,8 @@ def assemble(
 
 def main() -> int:
     """Entry point of `sluice run dispatcher`."""
-    settings = DispatcherSettings()
+    variables = DispatcherSettings()
+    settings = variables.following(read_configuration(variables.configuration).multi_kueue)
 
     def now() -> datetime:
         return datetime.now(UTC)

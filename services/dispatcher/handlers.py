@@ -78,6 +78,7 @@ class Session:
             rules=self._rules,
             clock=clock,
             orphan_seconds=settings.orphan_seconds,
+            collects=settings.collect_orphans,
         )
         self._telling = Telling(settings=settings, knowledge=self._knowledge, bus=bus, now=now)
         self._reporting = Reporting(

@@ -82,6 +82,9 @@ class Situation:
     strays: Mapping[str, Standing] = field(default_factory=dict)
     """By spoke: copies that no order is known for, or only one that was withdrawn and confirmed."""
 
+    collects: bool = True
+    """Strays of a workload that nobody wants are removed, too."""
+
     evictions: Mapping[str, str] = field(default_factory=dict)
     """By spoke: why it took the quota back."""
 
@@ -169,7 +172,10 @@ def _adopted(situation: Situation) -> str | None:
 def _orphans(situation: Situation) -> list[str]:
     adopted = _adopted(situation)
     live = _open(situation)
-    return [spoke for spoke in situation.strays if spoke != adopted and spoke not in live]
+    strays = [spoke for spoke in situation.strays if spoke != adopted and spoke not in live]
+    if situation.wanted or situation.collects:
+        return strays
+    return [spoke for spoke in strays if spoke in situation.orders]
 
 
 def _winner(situation: Situation) -> str | None:

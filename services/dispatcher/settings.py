@@ -1,16 +1,21 @@
 """Everything an operator may set for the dispatcher, with its default."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from shared.settings.base import ServiceSettings
+from shared.settings.configuration import MultiKueue
 
 __all__ = ["DispatcherSettings"]
 
 
 class DispatcherSettings(ServiceSettings):
-    """Read once, at start, from `SLUICE_…` environment variables."""
+    """Read once, at start, from `SLUICE_…` environment variables.
+
+    What these do not say, `multiKueue` of Kueue's Configuration may say: origin, dispatcher, step size,
+    time-out, and whether orphans are collected.
+    """
 
     multikueue_origin: str = "multikueue"
     """Value of the label by which a copy is known as one of ours; hubs that share spokes differ in it."""
@@ -51,6 +56,9 @@ class DispatcherSettings(ServiceSettings):
     orphan_seconds: Annotated[float, Field(gt=0)] = 30.0
     """A copy that is still seen so long after it was said to be gone is withdrawn again."""
 
+    collect_orphans: bool = True
+    """Whether copies with this origin that nobody ordered are removed though nobody wants their job."""
+
     spokes_seconds: Annotated[float, Field(gt=0)] = 5.0
     """How often it is looked how the spokes stand."""
 
@@ -59,6 +67,34 @@ class DispatcherSettings(ServiceSettings):
 
     tidy_seconds: Annotated[float, Field(gt=0)] = 60.0
     """How often that is looked at."""
+
+    @model_validator(mode="after")
+    def _leases_last(self) -> Self:
+        lease = self.lease_seconds
+        if lease is not None and lease < self.silent_seconds:
+            raise ValueError(
+                f"SLUICE_WORKER_LOST_TIMEOUT_SECONDS: {self.worker_lost_timeout_seconds:g} leaves leases of "
+                f"{lease:g} s when SLUICE_STOP_SECONDS and SLUICE_PATCHER_DOWN_SECONDS are taken off; with "
+                f"afterLease they must last for SLUICE_SILENT_SECONDS ({self.silent_seconds:g}) at least"
+            )
+        return self
+
+    def following(self, said: MultiKueue) -> "DispatcherSettings":
+        """With what the document says where no variable does. Raises ValueError where it cannot be."""
+        rounds, timeout = said.incremental_dispatcher_config, said.worker_lost_timeout
+        found = {
+            "multikueue_origin": said.origin,
+            "dispatcher": said.dispatcher_name,
+            "incremental_step_size": None if rounds is None else rounds.step_size,
+            # A missed beat is no loss yet, however short the time-out.
+            "worker_lost_timeout_seconds": (
+                None if timeout is None else max(timeout, self.silent_seconds)
+            ),
+            "collect_orphans": None if said.gc_interval is None else said.gc_interval > 0,
+        }
+        own = self.model_fields_set
+        news = {k: v for k, v in found.items() if v is not None and k not in own}
+        return type(self)(**(self.model_dump() | news))
 
     @property
     def lease_seconds(self) -> float | None:

@@ -25,11 +25,13 @@ class Weighing:
         rules: Rules,
         clock: Callable[[], float],
         orphan_seconds: float,
+        collects: bool = True,
     ) -> None:
         self._knowledge = knowledge
         self._rules = rules
         self._clock = clock
         self._orphan_seconds = orphan_seconds
+        self._collects = collects
 
     def withdrawing(self) -> Iterator[tuple[Key, str]]:
         """Orders that were withdrawn, and whose end is not confirmed."""
@@ -58,7 +60,12 @@ class Weighing:
         declared = {
             spoke for spoke in orders if self._knowledge.configuration.lost(spoke) is not None
         }
-        common = {"orders": orders, "strays": strays, "stopped": stopped | declared}
+        common = {
+            "orders": orders,
+            "strays": strays,
+            "stopped": stopped | declared,
+            "collects": self._collects,
+        }
         if admission is None or check is None:
             return Situation(wanted=False, undecided=False, **common)  # type: ignore[arg-type]
         if any(order.uid != admission.uid for order in self._knowledge.live_orders(key)):

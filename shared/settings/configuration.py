@@ -36,6 +36,7 @@ __all__ = [
     "Configuration",
     "ConfigurationError",
     "FairSharing",
+    "MultiKueue",
     "NamespaceSelector",
     "ObjectRetentionPolicies",
     "RequeuingStrategy",
@@ -63,7 +64,6 @@ _LEFT_ALONE: Final = frozenset(
         "internalCertManagement",
         "leaderElection",
         "metrics",
-        "multiKueue",
         "namespace",
         "pprofBindAddress",
         "queueVisibility",
@@ -86,6 +86,7 @@ _UNITS: Final = {
     "m": 60.0,
     "h": 3600.0,
 }
+_LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
 _PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 
 
@@ -297,6 +298,44 @@ class AdmissionFairSharing(_Section):
     """Resource to how much it counts; 1 where nothing is said."""
 
 
+INCREMENTAL: Final = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
+"""Kueue's name of the dispatcher that goes by rounds."""
+
+
+class IncrementalDispatcher(_Section):
+    """How that dispatcher goes by rounds."""
+
+    step_size: Annotated[int, Field(ge=1)] = 3
+
+
+class ExternalFramework(_Section):
+    """A kind that runs elsewhere. Which ones do is said by Integrations here."""
+
+    name: Annotated[str, Field(pattern=r"^[^.]+\.[^.]+\..+$")]
+    """`kind.version.group`."""
+
+
+class MultiKueue(_Section):
+    """How work is sent to other clusters. What is not said is as the dispatcher's own settings say."""
+
+    gc_interval: Seconds | None = None
+    """0: copies that nobody ordered and nobody wants are left alone. Else they go when they are seen."""
+
+    origin: Annotated[str, Field(max_length=63, pattern=_LABEL_VALUE)] | None = None
+    worker_lost_timeout: Seconds | None = None
+    dispatcher_name: str | None = None
+    incremental_dispatcher_config: IncrementalDispatcher | None = None
+    external_frameworks: tuple[ExternalFramework, ...] = ()
+    cluster_profile: Any = None
+    """Read and left alone: MultiKueueClusters with a `clusterProfileRef` are not supported."""
+
+    @model_validator(mode="after")
+    def _rounds_only_where_there_are_some(self) -> "MultiKueue":
+        if self.incremental_dispatcher_config and self.dispatcher_name != INCREMENTAL:
+            raise ValueError(f"incrementalDispatcherConfig: only with dispatcherName {INCREMENTAL}")
+        return self
+
+
 class Configuration(_Section):
     """The document."""
 
@@ -320,6 +359,8 @@ class Configuration(_Section):
 
     admission_fair_sharing: AdmissionFairSharing | None = None
     """None: past usage does not matter."""
+
+    multi_kueue: MultiKueue = MultiKueue()
 
     @model_validator(mode="before")
     @classmethod

@@ -183,6 +183,24 @@ def test_a_wrong_setting_is_named_as_the_environment_names_it(tmp_path: Path) ->
     assert "Traceback" not in done.stderr
 
 
+def test_settings_that_do_not_go_together_are_said_without_all_the_others(tmp_path: Path) -> None:
+    variables = {"SLUICE_REDISPATCH": "afterLease", "SLUICE_WORKER_LOST_TIMEOUT_SECONDS": "60"}
+    done = sluice("run", "dispatcher", cwd=tmp_path, env=variables)
+    assert done.returncode == Exit.WRONG_INPUT
+    assert done.stderr.startswith("sluice: settings: ")
+    assert "SLUICE_WORKER_LOST_TIMEOUT_SECONDS: 60 leaves leases of -240 s" in done.stderr
+    assert "got" not in done.stderr
+
+
+def test_a_document_of_kueue_that_cannot_be_used_is_said_with_its_field(tmp_path: Path) -> None:
+    path = tmp_path / "configuration.yaml"
+    path.write_text("multiKueue: {gcInterval: -1m}\n")
+    done = sluice("run", "dispatcher", cwd=tmp_path, env={"SLUICE_CONFIGURATION": str(path)})
+    assert done.returncode == Exit.WRONG_INPUT
+    assert done.stderr.startswith(f"sluice: {path}: multiKueue.gcInterval: ")
+    assert "Traceback" not in done.stderr
+
+
 def test_mutate_prints_what_the_webhook_would_make(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(RUN)
     arguments = ("--pipelinerun-file", str(tmp_path / "run.yaml"))

@@ -127,6 +127,18 @@ CASES: dict[str, tuple[Situation, str | None, dict[str, Event]]] = {
     "a copy that nobody wants is an orphan": (
         situation(wanted=False, strays={WEST: Standing.RESERVED}), None, {WEST: ORPHANED},
     ),
+    "… and left alone where nobody collects them": (
+        situation(wanted=False, collects=False, strays={WEST: Standing.RESERVED}), None, {},
+    ),
+    "… but not one that was ordered once": (
+        situation(wanted=False, collects=False, strays={WEST: Standing.WAITING},
+                  orders={WEST: withdrawn(started=True, gone=True)}),
+        None, {WEST: ORPHANED},
+    ),
+    "… nor one that is in the way": (
+        situation(collects=False, strays={WEST: Standing.WAITING}), "Pending",
+        {EAST: NOMINATED, WEST: ORPHANED},
+    ),
     "its user wants it stopped": (
         situation(undecided=False, orders={EAST: chosen()}, copies={EAST: Standing.RESERVED}, wish=True),
         None, {EAST: ASKED},

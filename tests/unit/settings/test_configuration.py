@@ -181,3 +181,36 @@ def test_what_kueue_refuses_of_fair_sharing_is_refused(
     with pytest.raises(ConfigurationError) as refused:
         read(tmp_path, text)
     assert says in str(refused.value)
+
+
+ROUNDS = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
+ROUNDS_ONLY = f"incrementalDispatcherConfig: only with dispatcherName {ROUNDS}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("gcInterval: -1m", "multiKueue.gcInterval: Value error, '-1m' must not be negative"),
+        ("workerLostTimeout: -1s", "multiKueue.workerLostTimeout: "),
+        ("origin: not a label", "multiKueue.origin: "),
+        ("incrementalDispatcherConfig: {stepSize: 2}", ROUNDS_ONLY),
+        (
+            f"dispatcherName: {ROUNDS}\n  incrementalDispatcherConfig: {{stepSize: 0}}",
+            "multiKueue.incrementalDispatcherConfig.stepSize: ",
+        ),
+        ("externalFrameworks: [{name: PipelineRun}]", "multiKueue.externalFrameworks.0.name: "),
+        ("workerLostTimeOut: 1m", "multiKueue.workerLostTimeOut: Extra inputs"),
+    ],
+)
+def test_what_kueue_refuses_of_multikueue_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        read(tmp_path, f"multiKueue:\n  {text}\n")
+    assert says in str(refused.value)
+
+
+def test_what_kueue_may_say_of_multikueue_is_taken_as_it_is(tmp_path: Path) -> None:
+    text = (
+        "multiKueue: {gcInterval: 1m, externalFrameworks: [{name: PipelineRun.v1.tekton.dev}],"
+        " clusterProfile: {accessProviders: []}}"
+    )
+    assert read(tmp_path, text).multi_kueue.gc_interval == 60
