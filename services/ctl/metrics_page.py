@@ -19,7 +19,7 @@ import services.tracer.handlers
 import shared.telemetry.metrics
 from services.provisioner.metrics import Metrics as MachineMetrics
 from services.provisioner.metrics import Tally
-from services.quota.metrics.catalogue import NOT_OURS, OURS, ROLE
+from services.quota.metrics.catalogue import NOT_OURS, OURS
 
 __all__ = ["EVERYBODY", "Declared", "declared", "metrics_page"]
 
@@ -89,7 +89,7 @@ def declared() -> list[Declared]:
         if isinstance(metric, MetricWrapperBase)
     ]
     found += [
-        Declared(service="quota", name=m.name, kind=m.kind, labels=(*m.labels, ROLE), help=m.help)
+        Declared(service="quota", name=m.name, kind=m.kind, labels=m.labels, help=m.help)
         for m in OURS.values()
     ]
     found += _of_machines()

@@ -29,7 +29,8 @@ __all__ = ["Telling"]
 
 log = structlog.get_logger(__name__)
 
-LABELS: Final = ("cluster_queue", "cluster")
+LABELS: Final = ("cluster_queue", "cluster", "replica_role")
+LEADER: Final = "leader"
 DISPATCHED = Counter(
     "multikueue_workloads_dispatched", "Copies ordered from a worker cluster.", LABELS
 )
@@ -164,10 +165,10 @@ class Telling:
         if event is Event.NOMINATED:
             knowledge.presence.offered(spoke, key)
             knowledge.expect(spoke, key)
-            DISPATCHED.labels(cluster_queue=queue, cluster=spoke).inc()
+            DISPATCHED.labels(queue, spoke, LEADER).inc()
         elif event is Event.WON:
             knowledge.presence.settled(spoke, key)
-            ADMITTED.labels(cluster_queue=queue, cluster=spoke).inc()
+            ADMITTED.labels(queue, spoke, LEADER).inc()
         elif dispatch.state == "withdrawn":
             knowledge.presence.settled(spoke, key)
             knowledge.room.release(spoke, key)

@@ -325,13 +325,13 @@ class Session:
 
     def _count(self, request: Request, verdict: Verdict, *, now: datetime) -> None:
         platform = self._shown(request.platform)
-        waited = self._waited.get(request.uid, now) - request.created_at
+        served_at = self._waited.get(request.uid, now)
         match verdict:
             case Placed():
                 self._tools.metrics.placed(
                     platform,
-                    seconds=(now - request.created_at).total_seconds(),
-                    waited=waited.total_seconds(),
+                    seconds=(now - served_at).total_seconds(),
+                    waited=(served_at - request.created_at).total_seconds(),
                     prepared=bool(verdict.sealed),
                 )
             case Failed():
@@ -375,7 +375,7 @@ class Session:
         for state in ended:
             self._waited.pop(state.uid, None)
             if state.state == "ready":
-                seconds = (now - state.at).total_seconds()
+                seconds = (now - (state.asked_at or state.at)).total_seconds()
                 self._tools.metrics.ended(self._shown(platform), seconds=seconds)
                 trace_end(self._tools.tracing, state, now=now)
         return [translate.to_released(state, now=now) for state in ended]

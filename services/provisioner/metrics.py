@@ -69,10 +69,10 @@ class Metrics:
             return Tally(name, text, "platform", registry)
 
         self._allocation = histogram(
-            "host_allocation_time", "Seconds from asking to a host.", WAIT_BUCKETS
+            "host_allocation_time", "Seconds from the end of waiting to a host.", WAIT_BUCKETS
         )
         self._wait = histogram("wait_time", "Seconds of waiting for a free host.", WAIT_BUCKETS)
-        self._run = histogram("task_run_time", "Seconds from the host to the end.", RUN_BUCKETS)
+        self._run = histogram("task_run_time", "Seconds from the TaskRun to its end.", RUN_BUCKETS)
         self._prepared = counter("provisioning_successes", "Hosts prepared for a TaskRun.")
         self._unprepared = counter("provisioning_failures", "Hosts that could not be prepared.")
         self._unclean = counter("cleanup_failures", "Users that could not be removed from a host.")

@@ -148,6 +148,7 @@ def to_host_state(
         state="waiting",
         provider=provider,
         failed_hosts=list(failed_hosts),
+        asked_at=request.created_at,
         ordered_at=ordered_at,
         workload=request.workload,
         slots=_slots(request, provider) if request.workload else {},

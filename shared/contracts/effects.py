@@ -165,6 +165,9 @@ class HostState(Message):
     failed_hosts: list[str] = []
     """Hosts that this TaskRun was given and that could not be prepared for it."""
 
+    asked_at: datetime | None = None
+    """When the TaskRun was created."""
+
     ordered_at: datetime | None = None
     """When its machine was ordered; None: it needs none of its own."""
 

@@ -15,22 +15,18 @@ from services.ctl.metrics_page import VALUES, declared
 from services.quota.metrics import Meter
 from tests.monitoring.record import arrivals
 from tests.monitoring.recording import NAME, read
+from tests.unit.quota.kueue_metrics import KUEUE
 from tests.unit.quota.test_metrics import decision, state
 
 PLATFORM: Final = ("platform",)
 PLACE: Final = ("platform", "taskrun_namespace")
+ELSEWHERE: Final = {
+    "kueue_workload_creation_latency_seconds": "patcher",
+    "multikueue_workloads_admitted_total": "dispatcher",
+    "multikueue_workloads_dispatched_total": "dispatcher",
+}
 THEIRS: Final = {
-    "kueue_workload_creation_latency_seconds": (
-        "patcher",
-        "histogram",
-        ("job_kind", "replica_role"),
-    ),
-    "multikueue_workloads_admitted_total": ("dispatcher", "counter", ("cluster_queue", "cluster")),
-    "multikueue_workloads_dispatched_total": (
-        "dispatcher",
-        "counter",
-        ("cluster_queue", "cluster"),
-    ),
+    **{name: (service, *KUEUE[name]) for name, service in ELSEWHERE.items()},
     "tekton_kueue_cel_evaluations_total": ("classifier", "counter", ("result",)),
     "tekton_kueue_cel_mutations_total": ("classifier", "counter", ("result",)),
     "tekton_kueue_config_reload_total": ("classifier", "counter", ("result",)),

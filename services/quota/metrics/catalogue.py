@@ -1,19 +1,23 @@
 """Every metric of the reference: which of them we have, and why not the others.
 
-Names, kinds and labels as in Kueue's `pkg/metrics/metrics.go` (`research/ecosystem.md` 2.5). Each has
-the label `replica_role` besides.
+Names, kinds and labels as in Kueue's `pkg/metrics/metrics.go` (`research/ecosystem.md` 2.5).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-__all__ = ["BUCKETS", "NOT_OURS", "OURS", "ROLE", "Metric"]
+__all__ = ["LEADER", "NOT_OURS", "OURS", "Metric"]
 
 ROLE: Final = "replica_role"
-"""`leader`: only who decides has something to tell."""
+LEADER: Final = "leader"
+"""Only who decides has something to tell."""
 
-BUCKETS: Final = (1.0, *(2.5 * 2**n for n in range(15)))
-"""Seconds, up to eleven hours."""
+WAITS: Final = (1.0, *(2.5 * 2**n for n in range(15)))
+"""Buckets in seconds, up to eleven hours."""
+
+ROUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""The reference's, and two below: most rounds are shorter than its first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +28,26 @@ class Metric:
     kind: Literal["counter", "gauge", "histogram"]
     labels: tuple[str, ...]
     help: str
+    buckets: tuple[float, ...] = WAITS
+    """Of a histogram."""
+
+    def values(self, labels: Sequence[str]) -> tuple[str, ...]:
+        """Those of all labels, where `labels` leaves out the role."""
+        return (*labels, LEADER) if ROLE in self.labels else tuple(labels)
 
 
-def _metrics(kind: Literal["counter", "gauge", "histogram"], text: str) -> dict[str, Metric]:
+def _metrics(
+    kind: Literal["counter", "gauge", "histogram"],
+    text: str,
+    *,
+    role: bool = True,
+    buckets: tuple[float, ...] = WAITS,
+) -> dict[str, Metric]:
     found = {}
     for line in text.strip().splitlines():
         name, labels, help_ = (part.strip() for part in line.split("|"))
-        found[name] = Metric(name, kind, tuple(labels.split()), help_)
+        own = (*labels.split(), *([ROLE] if role else []))
+        found[name] = Metric(name, kind, own, help_, buckets)
     return found
 
 
@@ -54,8 +71,12 @@ kueue_local_queue_evicted_workloads_total | name namespace reason underlying_cau
     ),
     **_metrics(
         "histogram",
+        "kueue_admission_attempt_duration_seconds | result | Length of a round of deciding",
+        buckets=ROUNDS,
+    ),
+    **_metrics(
+        "histogram",
         """
-kueue_admission_attempt_duration_seconds | result | Length of a round of deciding
 kueue_quota_reserved_wait_time_seconds | cluster_queue priority_class | From submission to quota
 kueue_admission_wait_time_seconds | cluster_queue priority_class | From submission to admission
 kueue_admission_checks_wait_time_seconds | cluster_queue priority_class | From quota to admission
@@ -104,8 +125,12 @@ kueue_local_queue_status | name namespace active | 1 for the status that it has
 kueue_local_queue_resource_reservation | name namespace flavor resource | What is reserved
 kueue_local_queue_resource_usage | name namespace flavor resource | What is used by the admitted
 kueue_local_queue_admission_fair_sharing_usage | name namespace cluster_queue | Decayed past usage
-kueue_build_info | git_version git_commit build_date go_version compiler platform | 1; what runs
 """,
+    ),
+    **_metrics(
+        "gauge",
+        "kueue_build_info | git_version git_commit build_date go_version compiler platform | 1; what runs",
+        role=False,
     ),
 }
 

@@ -6,13 +6,12 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from services.quota.metrics.catalogue import BUCKETS, OURS, ROLE
+from services.quota.metrics.catalogue import LEADER, OURS
 from shared.contracts.admissions import Admission
 from shared.contracts.workloads import WorkloadState
 
-__all__ = ["LEADER", "Meter", "cause_of"]
+__all__ = ["Meter", "cause_of"]
 
-LEADER: Final = "leader"
 _DUE_TO: Final = "DeactivatedDueTo"
 _PREEMPTIONS: Final = frozenset(
     {
@@ -52,15 +51,18 @@ class Meter:
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
         for metric in OURS.values():
-            labels = (*metric.labels, ROLE)
             if metric.kind == "counter":
                 name = metric.name.removesuffix("_total")
                 self._counters[metric.name] = Counter(
-                    name, metric.help, labels, registry=self.registry
+                    name, metric.help, metric.labels, registry=self.registry
                 )
             elif metric.kind == "histogram":
                 self._histograms[metric.name] = Histogram(
-                    metric.name, metric.help, labels, registry=self.registry, buckets=BUCKETS
+                    metric.name,
+                    metric.help,
+                    metric.labels,
+                    registry=self.registry,
+                    buckets=metric.buckets,
                 )
         self._records: dict[tuple[str, str], _Record] = {}
 

@@ -16,8 +16,7 @@ from services.quota.engine import QuotaEngine
 from services.quota.engine.state import ClusterQueue, LocalQueue, Place, Shard, Workload
 from services.quota.engine.tree import Node
 from services.quota.engine.views import cluster_queue_view, weighted_share
-from services.quota.metrics.catalogue import OURS, ROLE
-from services.quota.metrics.events import LEADER
+from services.quota.metrics.catalogue import OURS
 from shared.contracts.workloads import WorkloadState
 
 __all__ = ["Figures", "Source", "cohorts_of", "queue_of"]
@@ -62,9 +61,9 @@ class Figures(Collector):
             sums[name][labels] += value  # type: ignore[assignment]  # Counter takes floats
         for name, values in sums.items():
             metric = OURS[name]
-            family = GaugeMetricFamily(name, metric.help, labels=[*metric.labels, ROLE])
+            family = GaugeMetricFamily(name, metric.help, labels=metric.labels)
             for labels, amount in values.items():
-                family.add_metric([*labels, LEADER], amount)
+                family.add_metric(metric.values(labels), amount)
             yield family
 
     def _figures(self) -> Iterator[Figure]:

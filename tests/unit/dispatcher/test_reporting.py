@@ -114,7 +114,7 @@ def measured(name: str, **labels: str) -> float | None:
 
 def test_metrics_count_what_was_sent_and_what_won_and_forget_a_spoke_that_is_no_more() -> None:
     def counted(what: str, spoke: str) -> float:
-        labels = {"cluster_queue": "", "cluster": spoke}
+        labels = {"cluster_queue": "", "cluster": spoke, "replica_role": "leader"}
         return measured(f"multikueue_workloads_{what}_total", **labels) or 0.0
 
     with Stage() as stage:

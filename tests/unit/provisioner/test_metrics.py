@@ -93,6 +93,30 @@ def test_gauges_go_back_to_nothing_when_all_is_over() -> None:
         stage.play(drive)
 
 
+def test_a_wait_is_no_part_of_an_allocation_and_a_run_is_all_from_its_beginning() -> None:
+    with Measured() as stage:
+
+        async def drive() -> None:
+            of = {"platform": "linux-arm64"}
+            builds = [task_run(f"b{n}") for n in range(3)]
+            for build in builds[:2]:
+                await stage.run_task(build)
+                await stage.until(build["metadata"]["name"], "ready")
+            first_two = stage.value("host_allocation_time_sum", **of) or 0
+            await stage.run_task(builds[2])
+            await asyncio.sleep(100)
+            await stage.finish(builds[0])
+            await stage.until("b2", "ready")
+            took = (stage.value("host_allocation_time_sum", **of) or 0) - first_two
+            assert took < 50 < 100 <= (stage.value("wait_time_sum", **of) or 0)
+            before = stage.value("task_run_time_sum", **of) or 0
+            await stage.finish(builds[2])
+            await stage.until("b2", "released")
+            assert (stage.value("task_run_time_sum", **of) or 0) - before > 100
+
+        stage.play(drive)
+
+
 def test_each_visit_to_a_host_counts_once_as_what_it_was() -> None:
     with Places() as stage:
 

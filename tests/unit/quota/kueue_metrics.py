@@ -1,4 +1,4 @@
-"""Every metric of Kueue, by name: kind and labels besides `replica_role` (`pkg/metrics/metrics.go`)."""
+"""Every metric of Kueue, by name: kind and labels (`pkg/metrics/metrics.go`)."""
 
 __all__ = ["KUEUE"]
 
@@ -70,5 +70,7 @@ multikueue_workloads_dispatched_total counter cluster_queue cluster
 """
 
 KUEUE: dict[str, tuple[str, tuple[str, ...]]] = {
-    name: (kind, tuple(labels)) for name, kind, *labels in map(str.split, _ALL.strip().splitlines())
+    name: (kind, (*labels, *(["replica_role"] if name != "kueue_build_info" else [])))
+    for name, kind, *labels in map(str.split, _ALL.strip().splitlines())
 }
+"""All but one have the role as their last label."""

@@ -161,6 +161,18 @@ def test_what_an_earlier_leadership_decided_is_remembered_and_not_counted(bench:
     assert bench.of_queue("kueue_execution_time_seconds_sum", priority_class="high") == 30
 
 
+def test_rounds_of_milliseconds_are_told_apart(bench: Bench) -> None:
+    for seconds in (0.002, 0.004, 0.2):
+        bench.meter.attempt(seconds=seconds, admitted=True)
+    shorter = {
+        limit: bench.value(
+            "kueue_admission_attempt_duration_seconds_bucket", result="success", le=limit
+        )
+        for limit in ("0.001", "0.0025", "0.005", "0.25")
+    }
+    assert shorter == {"0.001": 0, "0.0025": 1, "0.005": 2, "0.25": 3}
+
+
 CAUSES: dict[str, tuple[str, str]] = {
     "InCohortFairSharing": ("Preempted", ""),
     "PodsReadyTimeout": ("PodsReadyTimeout", "WaitForStart"),
