@@ -108,7 +108,8 @@ def test_a_wait_is_no_part_of_an_allocation_and_a_run_is_all_from_its_beginning(
             await stage.finish(builds[0])
             await stage.until("b2", "ready")
             took = (stage.value("host_allocation_time_sum", **of) or 0) - first_two
-            assert took < 50 < 100 <= (stage.value("wait_time_sum", **of) or 0)
+            assert took < 50
+            assert (stage.value("wait_time_sum", **of) or 0) >= 100
             before = stage.value("task_run_time_sum", **of) or 0
             await stage.finish(builds[2])
             await stage.until("b2", "released")
