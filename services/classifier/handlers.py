@@ -116,13 +116,13 @@ class _Term:
                 if isinstance(item, CaughtUp):
                     self._machines_read.set()
                     continue
-                kind = (
+                kind: type[PlatformOffer | HostState] = (
                     PlatformOffer
                     if item.headers.get("ce-type") == PlatformOffer.type
                     else HostState
                 )
                 try:
-                    said = kind.decode(item.data, item.headers)
+                    said = item.read(kind)
                 except UndecodableError as error:
                     log.warning(
                         "skipping what cannot be read", subject=item.subject, error=str(error)
@@ -139,7 +139,7 @@ class _Term:
                     return
                 self._sequences[item.subject] = item.sequence
                 try:
-                    state = WorkloadState.decode(item.data, item.headers)
+                    state = item.read(WorkloadState)
                 except UndecodableError as error:
                     log.warning(
                         "forgetting an unreadable state", subject=item.subject, error=str(error)
@@ -151,13 +151,13 @@ class _Term:
         """Take in one observation; the cluster whose changes may now be published."""
         try:
             if entry.subject.endswith(".synced"):
-                cluster = Synced.decode(entry.data).cluster
+                cluster = entry.read(Synced).cluster
                 first = cluster not in self._synced
                 self._synced.add(cluster)
                 if first:
                     self._projector(cluster).settle()
                 return cluster
-            observed = Observed.decode(entry.data, entry.headers)
+            observed = entry.read(Observed)
         except UndecodableError as error:
             log.warning("skipping what cannot be read", subject=entry.subject, error=str(error))
             return None

@@ -112,7 +112,7 @@ class Vicinity:
                 if isinstance(item, CaughtUp):
                     continue
                 try:
-                    self.take(Observed.decode(item.data, item.headers))
+                    self.take(item.read(Observed))
                 except UndecodableError as error:
                     log.warning("skipping what is unreadable", subject=item.subject, why=str(error))
 

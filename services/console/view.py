@@ -214,17 +214,17 @@ class View:
             return
         try:
             if stream == QUEUES:
-                status = QueueStatus.decode(item.data)
+                status = item.read(QueueStatus)
                 ident = (status.cluster, status.namespace or "", status.name)
                 memory.queues[ident] = status
                 self._changed(memory, "queue", ident)
                 return
             if stream == "OBSERVED" and not item.subject.endswith(".synced"):
-                self._take_observed(memory, Observed.decode(item.data))
+                self._take_observed(memory, item.read(Observed))
             about = memory.follower.take(stream, item)
             if about is not None:
                 if stream == "WORKLOADS":
-                    self._take_workload(memory, about, WorkloadState.decode(item.data))
+                    self._take_workload(memory, about, item.read(WorkloadState))
                 self._changed(memory, "workload", about)
         except UndecodableError as error:
             log.warning("skipping what cannot be read", subject=item.subject, error=str(error))

@@ -255,14 +255,14 @@ async def _show(url: str | None, directory: Path) -> list[str]:
                 if isinstance(entry, CaughtUp):
                     break
                 if entry.headers.get("ce-type") == PlatformState.type:
-                    records.append(PlatformState.decode(entry.data))
+                    records.append(entry.read(PlatformState))
                 else:
-                    told.append(HostState.decode(entry.data))
+                    told.append(entry.read(HostState))
         async with aclosing(bus.watch("OBSERVED", observed_filter(CONFIG_MAP))) as entries:
             async for entry in entries:
                 if isinstance(entry, CaughtUp):
                     break
-                seen = Observed.decode(entry.data)
+                seen = entry.read(Observed)
                 if (seen.namespace, seen.name) == (OPERATOR_NAMESPACE, "host-config"):
                     configs[seen.cluster] = ((seen.object or {}).get("data")) or {}
     return platform_lines(platforms_of(records, told, configs), datetime.now(UTC))

@@ -119,7 +119,7 @@ class Pairs:
                 if isinstance(entry, CaughtUp):
                     return
                 try:
-                    said = PairState.decode(entry.data, entry.headers)
+                    said = entry.read(PairState)
                 except UndecodableError as error:
                     log.warning("state skipped", subject=entry.subject, error=str(error))
                     continue
@@ -137,7 +137,7 @@ class Pairs:
 
     def _take(self, entry: Entry) -> None:
         try:
-            observed = Observed.decode(entry.data, entry.headers)
+            observed = entry.read(Observed)
         except UndecodableError as error:
             log.warning("observation skipped", subject=entry.subject, error=str(error))
             return

@@ -106,9 +106,9 @@ class Knowledge:
         """Take in the hub's objects, and every watcher's `Synced`."""
         try:
             if entry.subject.endswith(".synced"):
-                self.configuration.take_synced(Synced.decode(entry.data, entry.headers).cluster)
+                self.configuration.take_synced(entry.read(Synced).cluster)
             else:
-                observed = Observed.decode(entry.data, entry.headers)
+                observed = entry.read(Observed)
                 if not self.configuration.take(observed):
                     key = self.hub.take(observed)
                     if key is not None:
@@ -122,7 +122,7 @@ class Knowledge:
     def take_admission(self, entry: Entry) -> None:
         """Take in what quota decided."""
         try:
-            admission = Admission.decode(entry.data, entry.headers)
+            admission = entry.read(Admission)
         except UndecodableError as error:
             log.warning("admission skipped", subject=entry.subject, error=str(error))
             return
@@ -136,7 +136,7 @@ class Knowledge:
     def take_check(self, entry: Entry) -> None:
         """Take in a check's state: ours, or a predecessor's."""
         try:
-            check = CheckState.decode(entry.data, entry.headers)
+            check = entry.read(CheckState)
         except UndecodableError as error:
             log.warning("check state skipped", subject=entry.subject, error=str(error))
             return
@@ -145,7 +145,7 @@ class Knowledge:
     def take_beat(self, entry: Entry) -> None:
         """Take in a sign of life."""
         try:
-            beat = Beat.decode(entry.data, entry.headers)
+            beat = entry.read(Beat)
         except UndecodableError as error:
             log.warning("beat skipped", subject=entry.subject, error=str(error))
             return
@@ -158,7 +158,7 @@ class Knowledge:
     def take_report(self, entry: Entry) -> None:
         """Take in what a spoke says about an order."""
         try:
-            report = CopyState.decode(entry.data, entry.headers)
+            report = entry.read(CopyState)
         except UndecodableError as error:
             log.warning("report skipped", subject=entry.subject, error=str(error))
             return
@@ -177,7 +177,7 @@ class Knowledge:
     def take_home(self, entry: Entry) -> None:
         """Take in what a predecessor had written at home."""
         try:
-            home = Homecoming.decode(entry.data, entry.headers)
+            home = entry.read(Homecoming)
         except UndecodableError as error:
             log.warning("homecoming skipped", subject=entry.subject, error=str(error))
             return
@@ -187,7 +187,7 @@ class Knowledge:
     def order_in(self, entry: Entry) -> Dispatch | None:
         """The order of this hub that an entry is; None if it is none."""
         try:
-            dispatch = Dispatch.decode(entry.data, entry.headers)
+            dispatch = entry.read(Dispatch)
         except UndecodableError as error:
             log.warning("order skipped", subject=entry.subject, error=str(error))
             return None
@@ -213,7 +213,7 @@ class Knowledge:
     def take_spoke(self, spoke: str, entry: Entry) -> None:
         """Take in what is seen on a spoke."""
         try:
-            observed = Observed.decode(entry.data, entry.headers)
+            observed = entry.read(Observed)
         except UndecodableError as error:
             log.warning("observation skipped", subject=entry.subject, error=str(error))
             return
@@ -420,7 +420,7 @@ class Knowledge:
     def cannot_be_carried(self, entry: Entry, uid: str) -> str | None:
         """Why a workload has no job that could run elsewhere; None: it was not seen yet."""
         try:
-            state = WorkloadState.decode(entry.data, entry.headers)
+            state = entry.read(WorkloadState)
         except UndecodableError as error:
             log.warning("workload skipped", subject=entry.subject, error=str(error))
             return None

@@ -60,7 +60,7 @@ class Reporting:
         """What was said last, by us or a predecessor; and what the hub's own pairs say."""
         kind = _MESSAGES[entry.subject.split(".", 2)[1]]
         try:
-            said = kind.decode(entry.data, entry.headers)
+            said = entry.read(kind)
         except UndecodableError as error:
             log.warning("state skipped", subject=entry.subject, error=str(error))
             return

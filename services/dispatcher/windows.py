@@ -92,7 +92,7 @@ class WindowChecks:
                 self._wake.set()
 
     def _take_object(self, entry: Entry) -> None:
-        observed = Observed.decode(entry.data, entry.headers)
+        observed = entry.read(Observed)
         obj = observed.object or {}
         ours = (obj.get("spec") or {}).get("controllerName") == CONTROLLER
         if observed.deleted or not ours:
@@ -107,7 +107,7 @@ class WindowChecks:
         self._unanswered.update(dict.fromkeys(self._reserved))
 
     def _take_admission(self, entry: Entry) -> None:
-        admission = Admission.decode(entry.data, entry.headers)
+        admission = entry.read(Admission)
         key = (admission.namespace, admission.name)
         if admission.state == "reserved" and admission.checks:
             self._reserved[key] = admission
@@ -117,7 +117,7 @@ class WindowChecks:
             self._unanswered.pop(key, None)
 
     def _take_said(self, entry: Entry) -> None:
-        said = CheckState.decode(entry.data, entry.headers)
+        said = entry.read(CheckState)
         self._said[(said.namespace, said.name), said.check] = (said, entry.sequence)
 
     async def _answer(self) -> None:

@@ -171,7 +171,7 @@ class Checks:
 
 def _decoded(entry: Entry) -> CheckState | None:
     try:
-        return CheckState.decode(entry.data, entry.headers)
+        return entry.read(CheckState)
     except UndecodableError as error:
         log.warning("cannot read", subject=entry.subject, error=str(error))
         return None

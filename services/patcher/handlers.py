@@ -63,11 +63,11 @@ class Handlers:
 
     async def on_host(self, entry: Entry) -> None:
         """Create or delete the secret of a TaskRun's machine."""
-        await self._machines.apply(HostState.decode(entry.data, entry.headers))
+        await self._machines.apply(entry.read(HostState))
 
     async def on_dispatch(self, entry: Entry) -> None:
         """Create or delete the copy of a job of the hub."""
-        dispatch = Dispatch.decode(entry.data, entry.headers)
+        dispatch = entry.read(Dispatch)
         await self._elsewhere.apply(dispatch)
         if dispatch.state == "chosen" and not self._others_decide:
             # It may have quota already: nothing else would start it now.
@@ -75,15 +75,15 @@ class Handlers:
 
     async def on_home(self, entry: Entry) -> None:
         """Write at the hub what became of what it sent away."""
-        await self._elsewhere.bring_home(Homecoming.decode(entry.data, entry.headers))
+        await self._elsewhere.bring_home(entry.read(Homecoming))
 
     async def on_spoke(self, entry: Entry) -> None:
         """Write at the hub how a spoke stands."""
-        await self._elsewhere.say_of_spoke(SpokeState.decode(entry.data, entry.headers))
+        await self._elsewhere.say_of_spoke(entry.read(SpokeState))
 
     async def on_standing(self, entry: Entry) -> None:
         """Write at the hub whether a check leads anywhere."""
-        await self._elsewhere.say_of_check(CheckStanding.decode(entry.data, entry.headers))
+        await self._elsewhere.say_of_check(entry.read(CheckStanding))
 
 
 def object_key(entry: Entry) -> str:

@@ -98,7 +98,7 @@ class Mirror:
         known = self._workloads.get(entry.subject)
         if known is not None and known[0] >= entry.sequence:
             return known[1]
-        state = WorkloadState.decode(entry.data, entry.headers)
+        state = entry.read(WorkloadState)
         self._workloads[entry.subject] = (entry.sequence, state)
         return state
 
@@ -107,7 +107,7 @@ class Mirror:
         known = self._admissions.get(entry.subject)
         if known is not None and known[0] >= entry.sequence:
             return known[1]
-        admission = Admission.decode(entry.data, entry.headers)
+        admission = entry.read(Admission)
         if known is not None and _order(known[1]) > _order(admission):
             admission = known[1]  # A leader that was replaced wrote late (ADR 5).
         self._admissions[entry.subject] = (entry.sequence, admission)
@@ -173,7 +173,7 @@ class Mirror:
             log.warning("cannot read", subject=item.subject, error=str(error))
 
     def _take_observed(self, entry: Entry) -> None:
-        observed = Observed.decode(entry.data)
+        observed = entry.read(Observed)
         detail = f"{observed.plural}_{observed.group.replace('.', '_')}"
         key = (detail, observed.namespace, observed.name)
         known = self._objects.get(key)

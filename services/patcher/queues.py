@@ -101,7 +101,7 @@ class Queues:
                 if isinstance(item, CaughtUp):
                     continue
                 try:
-                    queue = QueueStatus.decode(item.data, item.headers)
+                    queue = item.read(QueueStatus)
                 except UndecodableError as error:
                     log.warning("cannot read", subject=item.subject, error=str(error))
                     continue

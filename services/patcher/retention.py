@@ -130,7 +130,7 @@ class Retention:
                 if isinstance(item, CaughtUp):
                     continue
                 try:
-                    self.take(Observed.decode(item.data))
+                    self.take(item.read(Observed))
                 except UndecodableError as error:
                     log.warning("cannot read", subject=item.subject, error=str(error))
 

@@ -129,7 +129,7 @@ class Spokes:
             entry = await self._bus.latest("DISPATCHES", subject)
             if entry is None:
                 return False
-            dispatch = Dispatch.decode(entry.data, entry.headers)
+            dispatch = entry.read(Dispatch)
         except BusError as error:
             raise LaterError(f"cannot ask for the order: {error}") from error
         except UndecodableError as error:

@@ -104,10 +104,10 @@ class Knowledge:
         """Take in an entry of `OBSERVED`. What cannot be read harms nothing but itself."""
         try:
             if entry.subject.endswith(".synced"):
-                Synced.decode(entry.data, entry.headers)
+                entry.read(Synced)
                 self.synced = True
                 return
-            observed = Observed.decode(entry.data, entry.headers)
+            observed = entry.read(Observed)
         except UndecodableError as error:
             log.warning("observation skipped", subject=entry.subject, error=str(error))
             return
@@ -122,20 +122,20 @@ class Knowledge:
         """Take in an entry of `HOSTS`: our own words, or those of a predecessor."""
         try:
             if entry.headers.get("ce-type") == PlatformState.type:
-                platform = PlatformState.decode(entry.data, entry.headers)
+                platform = entry.read(PlatformState)
                 shelf = self.shelves.get(platform.platform)
                 if shelf is None or shelf.sequence < entry.sequence:
                     self.keep(translate.to_book(platform), entry.sequence)
                     self.touch(platform.platform)
                 return
             if entry.headers.get("ce-type") == PlatformOffer.type:
-                self.offer = PlatformOffer.decode(entry.data, entry.headers)
+                self.offer = entry.read(PlatformOffer)
                 self._offered = None
                 return
             if entry.headers.get("ce-type") == SealKey.type:
-                self.seal_key = SealKey.decode(entry.data, entry.headers).public_key
+                self.seal_key = entry.read(SealKey).public_key
                 return
-            state = HostState.decode(entry.data, entry.headers)
+            state = entry.read(HostState)
         except UndecodableError as error:
             log.warning("host skipped", subject=entry.subject, error=str(error))
             return
@@ -160,7 +160,7 @@ class Knowledge:
         if entry.headers.get("ce-type") != PlatformState.type:
             return None
         try:
-            return PlatformState.decode(entry.data, entry.headers).platform
+            return entry.read(PlatformState).platform
         except UndecodableError:
             return None  # `take_hosts` says so.
 

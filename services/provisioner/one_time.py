@@ -202,7 +202,7 @@ def _decoded(entry: Entry | None) -> OneTimeKey | None:
     if entry is None:
         return None
     try:
-        return OneTimeKey.decode(entry.data, entry.headers)
+        return entry.read(OneTimeKey)
     except UndecodableError as error:
         log.warning("key skipped", subject=entry.subject, error=str(error))
         return None

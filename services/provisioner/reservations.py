@@ -87,7 +87,7 @@ class Reservations:
     def take_admission(self, entry: Entry) -> list[str]:
         """Take in what quota decided; return the resources about which something may have changed."""
         try:
-            admission = Admission.decode(entry.data, entry.headers)
+            admission = entry.read(Admission)
         except UndecodableError as error:
             log.warning("admission skipped", subject=entry.subject, error=str(error))
             return []
@@ -108,7 +108,7 @@ class Reservations:
     def take_answer(self, entry: Entry) -> None:
         """Take in what a check says: our own words, or a predecessor's."""
         try:
-            said = CheckState.decode(entry.data, entry.headers)
+            said = entry.read(CheckState)
         except UndecodableError as error:
             log.warning("check state skipped", subject=entry.subject, error=str(error))
             return

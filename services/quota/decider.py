@@ -124,13 +124,13 @@ class Decider:
         """Take in one message of an input. Raises `UndecodableError`."""
         match stream:
             case "OBSERVED":
-                self._take_observed(Observed.decode(entry.data))
+                self._take_observed(entry.read(Observed))
             case "WORKLOADS":
-                self._take_workload(WorkloadState.decode(entry.data, entry.headers))
+                self._take_workload(entry.read(WorkloadState))
             case "CHECKS":
-                self._take_check(CheckState.decode(entry.data))
+                self._take_check(entry.read(CheckState))
             case "OUTCOMES":
-                self._take_outcome(Outcome.decode(entry.data))
+                self._take_outcome(entry.read(Outcome))
             case _:
                 raise AssertionError(f"{stream} is no input")
 

@@ -65,12 +65,12 @@ class Follower:
         if stream == "ADMISSIONS":
             return self._take_admission(entry)
         if entry.subject.endswith(".synced"):
-            self._decider.take_synced(Synced.decode(entry.data))
+            self._decider.take_synced(entry.read(Synced))
             return None
         self._decider.take(stream, entry)
         if stream != "WORKLOADS":
             return None
-        state = WorkloadState.decode(entry.data, entry.headers)
+        state = entry.read(WorkloadState)
         ident = (state.cluster, state.namespace, state.name)
         if state.phase == "gone":
             self._last.pop(ident, None)
@@ -82,7 +82,7 @@ class Follower:
     def _take_admission(self, entry: Entry) -> Ident | None:
         if entry.subject.startswith("sluice.term."):
             return None
-        admission = Admission.decode(entry.data, entry.headers)
+        admission = entry.read(Admission)
         ident = (admission.cluster, admission.namespace, admission.name)
         before = self.admissions.get(ident)
         self.admissions[ident] = admission

@@ -319,20 +319,20 @@ class _Leadership:
         if stream == "ADMISSIONS":
             self._take_admission(entry)
         elif entry.subject.endswith(".synced"):
-            self._decider.take_synced(Synced.decode(entry.data))
+            self._decider.take_synced(entry.read(Synced))
         else:
             self._decider.take(stream, entry)
 
     def _take_admission(self, entry: Entry) -> None:
         self._read_back = max(self._read_back, entry.sequence)
         if entry.subject.startswith("sluice.term."):
-            term = Term.decode(entry.data)
+            term = entry.read(Term)
             if entry.sequence > self._last and self._term:
                 raise FencedError(f"term {term.term} of {term.holder} began")
             self._begun = self._term > 0 and entry.sequence == self._last
             self._decider.take_term(term)
             return
-        admission = Admission.decode(entry.data, entry.headers)
+        admission = entry.read(Admission)
         if admission.state in HOLDING:
             self._on_log[entry.subject] = admission
         else:

@@ -95,21 +95,21 @@ def fact_of(log: str, entry: Entry) -> tuple[Ident, Fact] | None:
     """Read an entry of any log but `WORKLOADS`; None where no trace needs it. Raises `UndecodableError`."""
     match log:
         case "ADMISSIONS" if entry.subject.startswith("sluice.admission."):
-            return _decided(Admission.decode(entry.data), entry)
+            return _decided(entry.read(Admission), entry)
         case "CHECKS":
-            check = CheckState.decode(entry.data)
+            check = entry.read(CheckState)
             return (check.cluster, check.namespace, check.name), Checked(
                 log=log, sequence=entry.sequence, uid=check.uid, at=check.at, stored=entry.time,
                 check=check.check, state=check.state,
             )  # fmt: skip
         case "OUTCOMES":
-            done = Outcome.decode(entry.data)
+            done = entry.read(Outcome)
             return (done.cluster, done.namespace, done.name), Done(
                 log=log, sequence=entry.sequence, uid=done.uid, at=done.at, stored=entry.time,
                 action=done.action, result=done.result,
             )  # fmt: skip
         case "DISPATCHES" if entry.subject.startswith("sluice.dispatch."):
-            order = Dispatch.decode(entry.data)
+            order = entry.read(Dispatch)
             # Of the copy: its workload has the name of the one at home, and a uid of its own.
             return (order.spoke, order.namespace, order.name), Ordered(
                 log=log, sequence=entry.sequence, uid="", at=order.at, stored=entry.time,

@@ -175,7 +175,7 @@ class _Term:
                     break
                 self._record_sequence = item.sequence
                 try:
-                    found = Traced.decode(item.data)
+                    found = item.read(Traced)
                 except UndecodableError as error:
                     log.warning("the record cannot be read; beginning now", error=str(error))
                     continue

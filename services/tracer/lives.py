@@ -109,7 +109,7 @@ class Lives:
         """Take in an entry; the lives that it ends. Raises `UndecodableError`."""
         self.read[log] = max(self.read[log], entry.sequence)
         if log == "WORKLOADS":
-            return self._take_state(WorkloadState.decode(entry.data, entry.headers), entry)
+            return self._take_state(entry.read(WorkloadState), entry)
         found = fact_of(log, entry)
         if found is not None:
             self._take_fact(*found)

@@ -227,7 +227,7 @@ class Outbox:
             self._sequences.pop(subject, None)
             return message
         try:
-            theirs = Observed.decode(entry.data, entry.headers)
+            theirs = entry.read(Observed)
         except UndecodableError as error:
             log.warning("undecodable_observed", subject=subject, error=str(error))
         else:

@@ -59,7 +59,7 @@ class KindFollower:
 
     def _read(self, entry: Entry) -> None:
         try:
-            self._take_integration(Observed.decode(entry.data, entry.headers))
+            self._take_integration(entry.read(Observed))
         except UndecodableError as error:
             log.warning("skipping what cannot be read", subject=entry.subject, error=str(error))
 

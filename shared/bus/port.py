@@ -7,9 +7,9 @@ Two things keep this protocol: `shared.bus.nats_bus.NatsBus` over a real NATS se
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from shared.contracts.messages import BODY_REF, Message
+from shared.contracts.messages import BODY_REF, Message, UndecodableError
 
 __all__ = [
     "AnswerError",
@@ -27,6 +27,9 @@ __all__ = [
     "TooLargeError",
     "UnavailableError",
 ]
+
+
+M = TypeVar("M", bound=Message)
 
 
 class BusError(Exception):
@@ -92,6 +95,17 @@ class Entry:
 
     deliveries: int = 1
     """How often a worker has been given it, this time included."""
+
+    def read(self, kind: type[M]) -> M:
+        """What it says, as a message of `kind`. Raises `UndecodableError`.
+
+        Also where it speaks of something else than its subject: the server lets a spoke write under its
+        own name only, and nobody may speak for others from there.
+        """
+        said = kind.decode(self.data, self.headers)
+        if said.subject != self.subject:
+            raise UndecodableError(kind.type, f"under {self.subject} it speaks of {said.subject}")
+        return said
 
     @property
     def body_ref(self) -> str | None:

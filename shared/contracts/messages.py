@@ -21,10 +21,14 @@ BODY_REF: Final = "Sluice-Body"
 class UndecodableError(ValueError):
     """A body that no version of ours wrote. It goes to `DEAD`; asking again will not help."""
 
-    def __init__(self, type_: str, cause: ValidationError) -> None:
-        first = cause.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "body"
-        super().__init__(f"{type_}: {where}: {first['msg']} (got {str(first.get('input'))[:80]!r})")
+    def __init__(self, type_: str, cause: ValidationError | str) -> None:
+        super().__init__(f"{type_}: {cause if isinstance(cause, str) else _first(cause)}")
+
+
+def _first(cause: ValidationError) -> str:
+    first = cause.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or "body"
+    return f"{where}: {first['msg']} (got {str(first.get('input'))[:80]!r})"
 
 
 class Part(BaseModel):

@@ -12,6 +12,7 @@ from shared.contracts import kinds
 from shared.contracts.admissions import Admission, AdmissionState
 from shared.contracts.effects import CheckState, Dispatch
 from shared.contracts.kinds import Kind, Object
+from shared.contracts.messages import Message
 from shared.contracts.names import workload_name
 from shared.contracts.observed import Observed, Synced
 from shared.contracts.spokes import SCHEMA, Beat, CopyState, Homecoming, SpokeState
@@ -135,6 +136,10 @@ class Stage:
             uid=dispatch.uid, number=dispatch.number, state=state, message=message, at=self.world.now(),
         )  # fmt: skip
         await self.bus.publish(said)
+
+    def forge(self, said: Message, *, under: Message) -> None:
+        """Somebody says this where it may only say `under`."""
+        assert self.server.publish(under.subject, said.encode(), {"ce-type": said.type})
 
     async def sync(self, cluster: str) -> None:
         """A watcher has listed `cluster`."""
@@ -266,14 +271,15 @@ class Stage:
                 await asyncio.sleep(0.1)
 
     async def until_home(self, name: str = "train", *, status: Object | None = None) -> Homecoming:
-        """Wait until the hub is told of a copy's status."""
+        """Wait until the hub is told of a copy's status: of this one, or of any that is not empty."""
         async with asyncio.timeout(120):
             while True:
                 entry = self.server.latest(
                     "DISPATCHES", f"sluice.home.hub.{NAMESPACE}.{named(name)}"
                 )
                 home = None if entry is None else Homecoming.decode(entry.data)
-                if home is not None and home.status and status in (None, home.status):
+                told = None if home is None else home.status
+                if home is not None and (told if status is None else told == status):
                     return home
                 await asyncio.sleep(0.1)
 

@@ -7,6 +7,7 @@ import pytest
 
 from shared.contracts import kinds
 from shared.contracts.effects import Dispatch
+from shared.contracts.spokes import SCHEMA, Beat, CopyState
 from tests.unit.dispatcher.stage import Stage, job
 
 LOST: dict[str, Any] = {
@@ -183,6 +184,41 @@ def test_a_late_or_repeated_report_about_an_earlier_order_changes_nothing() -> N
             still = await stage.dispatch("west")
             assert still is not None
             assert still.state == "withdrawn", "the order itself was not answered"
+
+        stage.play(drive)
+
+
+def copy_state(spoke: str, order: Dispatch, stage: Stage) -> CopyState:
+    return CopyState(
+        spoke=spoke, cluster="hub", namespace=order.namespace, name=order.name, uid=order.uid,
+        number=order.number, state="gone", at=stage.world.now(),
+    )  # fmt: skip
+
+
+def test_a_spoke_that_speaks_for_another_is_not_believed() -> None:
+    with Stage(**LOST) as stage:
+
+        async def drive() -> None:
+            train = job()
+            west = await running_in_the_west(stage, train)
+            await stage.decide(train, "evicted")
+            await stage.until_dispatch("west", "withdrawn")
+            stage.forge(copy_state("west", west, stage), under=copy_state("east", west, stage))
+            await stage.show_copy("west", west, deleted=True)
+            stage.silent.add("west")
+            beats = [
+                Beat(spoke=spoke, instance="east", number=10_000, form=SCHEMA, at=stage.world.now())
+                for spoke in ("west", "east")
+            ]
+            await stage.decide(train, "reserved")
+            for _ in range(30):
+                stage.forge(beats[0], under=beats[1])
+                await asyncio.sleep(1)
+
+            still = await stage.dispatch("west")
+            assert still is not None
+            assert still.state == "withdrawn", "west itself has not said that its copy is gone"
+            await stage.until_spoke("west", active=False)  # It is not west that is heard.
 
         stage.play(drive)
 
