@@ -29,6 +29,9 @@ log = structlog.get_logger(__name__)
 GRACEFUL_SECONDS: Final = 20.0
 """For handlers at the end. Kubernetes waits 30 s before it kills."""
 
+CLOSE_SECONDS: Final = 5.0
+"""For the connection, after them."""
+
 RECONNECT_SECONDS: Final = 1
 CONNECT_SECONDS: Final = 5
 PING_SECONDS: Final = 20
@@ -165,7 +168,12 @@ class Connection:
                 await self._nc.close()
             except (NatsError, OSError) as error:
                 log.debug("while closing", error=repr(error))
-        await self._stop_broker()
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._stop_broker()
+        except TimeoutError:
+            # The end of TLS is a talk of two; a process that shall end must not wait for the other.
+            log.warning("the connection to NATS did not close in time", url=self.url)
 
     def _arrived(self) -> None:
         self._complained_at = None

@@ -166,7 +166,8 @@ def test_a_body_that_is_no_message_says_which_field_is_wrong() -> None:
 
 def test_every_message_type_has_an_example() -> None:
     def leaves(base: type[Message]) -> set[type[Message]]:
-        below = base.__subclasses__()
+        # Other tests of this process may have made their own.
+        below = [kind for kind in base.__subclasses__() if not kind.__module__.startswith("tests.")]
         return set().union(*map(leaves, below)) if below else {base}
 
     assert leaves(Message) == {type(example) for example in EXAMPLES.values()}

@@ -145,10 +145,10 @@ def test_a_job_that_is_only_suspended_has_not_ended() -> None:
 
 
 def test_what_another_waiting_kind_controls_does_not_wait_itself() -> None:
-    owner = {"kind": "PipelineRun", "controller": True}
+    owner = {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "controller": True}
     assert is_nested({"metadata": {"ownerReferences": [owner]}})
-    assert not is_nested({"metadata": {"ownerReferences": [{**owner, "kind": "Task"}]}})
-    assert not is_nested({"metadata": {"ownerReferences": [{"kind": "PipelineRun"}]}})
+    for other in ({"kind": "Task"}, {"apiVersion": "example.com/v1"}, {"controller": False}):
+        assert not is_nested({"metadata": {"ownerReferences": [{**owner, **other}]}}), other
 
 
 def test_the_queue_is_the_label_and_nothing_else() -> None:
