@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 
+from services.ctl.run import SERVICES
 from shared.contracts import kinds
 from shared.contracts.kinds import Kind as ObjectKind
 from shared.contracts.kinds import Object
@@ -35,8 +36,14 @@ ELSEWHERE: Final = "pipelines-queue"
 NARROW: Final = "narrow"
 """A LocalQueue of one run at a time."""
 
+CLUSTERS: Final = {"simulator", "simulator-spoke-1"}
+"""Of all processes those that play what is not ours."""
+
 HERE: Final = ("first", "second", "third")
 RUN_SECONDS: Final = 3
+BETWEEN_SECONDS: Final = 0.5
+"""From one death to the next."""
+
 COVERED: Final = 0.95
 ADMISSION: Final = "sluice.admission.{cluster}.{namespace}.{name}"
 DISPATCH: Final = "sluice.dispatch.{spoke}.{namespace}.{name}"
@@ -142,12 +149,16 @@ async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def story(kube: HttpKube, tmp_path: Path, collector: Receiver) -> dict[str, Told]:
-    """Runs that wait while quota is killed, and one that goes to the spoke."""
+    """Runs that wait, run, or are elsewhere, while NATS and every service are killed in turn."""
     for kind, obj in one_place():
         await kube.create(kind, obj)
     created = [await kube.create(kinds.PIPELINE_RUN, one) for one in runs()]
     await asyncio.sleep(RUN_SECONDS / 2)
-    os.kill(state_of(tmp_path)["children"]["quota"], signal.SIGKILL)
+    children = state_of(tmp_path)["children"]
+    assert children.keys() >= {"nats-server", "tracer", "patcher-spoke-1"} | {*SERVICES}
+    for service in sorted(children.keys() - CLUSTERS):
+        os.kill(children[service], signal.SIGKILL)
+        await asyncio.sleep(BETWEEN_SECONDS)
 
     async def all_done() -> bool:
         now = (await kube.list(kinds.PIPELINE_RUN, namespace=NAMESPACE)).items
@@ -187,7 +198,7 @@ async def test_a_workload_is_one_trace_from_its_submission_to_its_end(tmp_path: 
 
 
 def check_whole(told: Told, name: str) -> None:
-    """From the webhook to the end, over the death of quota: one tree without a gap."""
+    """From the webhook to the end, over the death of whoever had a part in it: one tree without a gap."""
     known = {span.context for span in told.spans}
     assert [span for span in told.spans if span.parent not in known] == [told.root], str(told)
     assert told.root.name == "RUN build"
