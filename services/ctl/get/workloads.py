@@ -32,7 +32,7 @@ def workload_cells(picture: Picture, ident: Id, now: datetime) -> tuple[str, ...
     state, admission = picture.workloads[ident], picture.admission_of(ident)
     owner = state.get("owner") or {}
     status = status_of(picture, ident)
-    holding = status in {"ADMITTED", "QUOTARESERVED", "EVICTED"}
+    reserved, admitted = _standing(picture, ident, status)
     return (
         ident[2],
         _job_type(owner),
@@ -44,11 +44,22 @@ def workload_cells(picture: Picture, ident: Id, now: datetime) -> tuple[str, ...
         _exec_time(picture, ident, now),
         age(state.get("created_at"), now),
         str(state.get("priority", 0)),
-        str(admission.get("cluster_queue", "")) if holding else "",
-        str(status == "ADMITTED"),
+        reserved,
+        str(admitted),
         str(status == "FINISHED"),
         _reason(state, admission, status),
     )
+
+
+def _standing(picture: Picture, ident: Id, status: str) -> tuple[str, bool]:
+    """Where it has quota, and whether it is admitted; what has finished keeps both on record, as in Kueue."""
+    if status == "FINISHED":
+        recorded = (picture.of(kinds.WORKLOAD).get(ident) or {}).get("status") or {}
+        where = str((recorded.get("admission") or {}).get("clusterQueue", ""))
+        return where, _transition(picture, ident, "Admitted") is not None
+    holding = status in {"ADMITTED", "QUOTARESERVED", "EVICTED"}
+    where = str(picture.admission_of(ident).get("cluster_queue", "")) if holding else ""
+    return where, status == "ADMITTED"
 
 
 def _job_type(owner: Json) -> str:

@@ -160,6 +160,51 @@ def test_workloads_have_kueuectls_columns(messages: list[Seen], row: list[str]) 
     assert rows == [row]
 
 
+ADMITTED_OBJECT = observed(
+    "Workload", "workloads", "job-a", {}, ns="team",
+    also={"status": {
+        "admission": {"clusterQueue": "cq"},
+        "conditions": [
+            {"type": "Admitted", "status": "True", "lastTransitionTime": ago(seconds=70)}
+        ],
+    }},
+)  # fmt: skip
+FINISHED = workload("job-a", phase="finished", finish={"success": True, "at": ago(seconds=10)})
+
+STANDINGS: list[Any] = [
+    pytest.param([workload("job-a")], ["<none>", "False", "False", "<none>"], id="waiting"),
+    pytest.param(
+        [workload("job-a"), admission("job-a", "reserved", reason="Reserved")],
+        ["cq", "False", "False", "Reserved"],
+        id="waiting for checks",
+    ),
+    pytest.param(
+        [workload("job-a", phase="running"), admission("job-a", "admitted")],
+        ["cq", "True", "False", "<none>"],
+        id="running",
+    ),
+    pytest.param(
+        [FINISHED, admission("job-a", "released"), ADMITTED_OBJECT],
+        ["cq", "True", "True", "Succeeded"],
+        id="finished: what it had stays on record",
+    ),
+    pytest.param(
+        [FINISHED, admission("job-a", "released")],
+        ["<none>", "False", "True", "Succeeded"],
+        id="finished, and no object says what it had",
+    ),
+]
+
+
+@pytest.mark.parametrize(("messages", "row"), STANDINGS)
+def test_wide_workloads_have_the_columns_of_kueues_own_kind(
+    messages: list[Seen], row: list[str]
+) -> None:
+    header, line = strip(table("wl", LOCAL_QUEUE, *messages, output="wide"))
+    assert header[9:] == ["PRIORITY", "RESERVED IN", "ADMITTED", "FINISHED", "REASON"]
+    assert line[9:] == ["7", *row]
+
+
 def test_what_is_gone_is_not_shown() -> None:
     assert len(table("wl", workload("job-a"), workload("job-a", phase="gone"))) == 1
     queue = observed("ClusterQueue", "clusterqueues", "cq", {})
