@@ -82,6 +82,10 @@ class Configuration:
         plural = MULTIKUEUE_CLUSTER.plural
         return sorted(name for kind, name in self._objects if kind == plural)
 
+    def is_known(self, spoke: str) -> bool:
+        """Whether a MultiKueueCluster names it."""
+        return (MULTIKUEUE_CLUSTER.plural, spoke) in self._objects
+
     def lost(self, spoke: str) -> str | None:
         """Why an operator declared it lost; None: nobody did."""
         found = self._objects.get((MULTIKUEUE_CLUSTER.plural, spoke))
@@ -112,7 +116,7 @@ class Configuration:
         named: list[str] = []
         missing: list[str] = []
         for spoke in dict.fromkeys(names):
-            there = (MULTIKUEUE_CLUSTER.plural, spoke) in self._objects and spoke != self._cluster
+            there = self.is_known(spoke) and spoke != self._cluster
             (named if there else missing).append(spoke)
         return Spokes(named=tuple(named), missing=tuple(missing))
 

@@ -149,11 +149,19 @@ class Knowledge:
         except UndecodableError as error:
             log.warning("beat skipped", subject=entry.subject, error=str(error))
             return
-        life, form = self.presence.life(beat.spoke), self.presence.understands(beat.spoke)
+        before = self._heard(beat.spoke)
         self.presence.take(beat, entry.sequence)
-        after = (self.presence.life(beat.spoke), self.presence.understands(beat.spoke))
-        if after != (life, form):
+        if self._heard(beat.spoke) != before:
             self.touch_all()
+
+    def _heard(self, spoke: str) -> tuple[object, ...]:
+        presence = self.presence
+        return (
+            presence.life(spoke),
+            presence.understands(spoke),
+            presence.reaches(spoke),
+            presence.identity(spoke),
+        )
 
     def take_report(self, entry: Entry) -> None:
         """Take in what a spoke says about an order."""
@@ -337,6 +345,18 @@ class Knowledge:
         return shown is None or shown == record.message.status
 
     # --- asking ---
+
+    def others_like(self, spoke: str) -> list[str]:
+        """Other names under which the same cluster is known here, the hub's own among them."""
+        known = self.configuration.is_known
+        return [n for n in self.presence.alike(spoke) if n == self._cluster or known(n)]
+
+    def original(self, spoke: str) -> str | None:
+        """The name by which a cluster is used that `spoke` is another name of; None: it is that itself."""
+        others = self.others_like(spoke)
+        if self._cluster in others:
+            return self._cluster
+        return others[0] if others and others[0] < spoke else None
 
     def touch(self, key: Key) -> None:
         """Something about this workload has to be decided."""

@@ -89,6 +89,24 @@ class Presence:
         beat = self.beat(spoke)
         return beat is None or beat.form == SCHEMA
 
+    def reaches(self, spoke: str) -> bool:
+        """Whether its patcher reaches its API server."""
+        beat = self.beat(spoke)
+        return beat is None or beat.api
+
+    def identity(self, cluster: str) -> str | None:
+        """Which cluster it is, whatever it is called; None: it does not say."""
+        beat = self.beat(cluster)
+        return None if beat is None else beat.identity
+
+    def alike(self, cluster: str) -> list[str]:
+        """Other names under which the same cluster was heard."""
+        identity = self.identity(cluster)
+        if not identity:
+            return []
+        names = [name for name, heard in self._heard.items() if heard.beat.identity == identity]
+        return sorted(name for name in names if name != cluster)
+
     # --- how well it goes ---
 
     def offered(self, spoke: str, key: object) -> None:

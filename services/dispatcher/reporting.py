@@ -171,11 +171,16 @@ class Reporting:
         if not knowledge.presence.understands(spoke) and beat is not None:
             text = f"It speaks version {beat.form}, this hub version {SCHEMA}: update the older one"
             return False, "SchemaMismatch", text
+        original = knowledge.original(spoke)
+        if original is not None:
+            hub = " (this hub)" if original == self._cluster else ""
+            return False, "BadConfig", f'It is the same cluster as "{original}"{hub}'
         match knowledge.presence.life(spoke):
+            case Life.LIVE if not knowledge.presence.reaches(spoke):
+                text = "Its patcher is heard, but does not reach its API server"
+                return False, "ClientConnectionFailed", text
             case Life.LIVE if not knowledge.configuration.is_listed(spoke):
                 return False, "ClientConnectionFailed", "Its watcher has not listed it yet"
-            case Life.LIVE if beat is not None and not beat.api:
-                return True, "Active", "Connected; its patcher does not reach its API server"
             case Life.LIVE:
                 return True, "Active", "Connected"
             case Life.LOST:

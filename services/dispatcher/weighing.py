@@ -113,8 +113,10 @@ class Weighing:
 
     def _strays(self, key: Key) -> dict[str, Standing]:
         """Copies without an order, or seen long after they were said to be gone."""
-        strays = {}
+        strays: dict[str, Standing] = {}
         for spoke, copy in self._knowledge.copies.get(key, {}).items():
+            if self._knowledge.others_like(spoke):
+                continue  # It may be the copy of an order under that other name.
             record = self._knowledge.orders.get(key, {}).get(spoke)
             if record is None:
                 strays[spoke] = self._knowledge.standing(spoke, key, copy)
@@ -176,10 +178,13 @@ class Weighing:
         if (
             not self._knowledge.configuration.is_listed(spoke)
             or self._knowledge.presence.life(spoke) is not Life.LIVE
+            or not self._knowledge.presence.reaches(spoke)
         ):
             return "Inactive clusters"
         if not self._knowledge.presence.understands(spoke):
             return "Clusters of another version"
+        if self._knowledge.original(spoke) is not None:
+            return "Clusters named twice"
         return None
 
     def _demanded(self, key: Key, admission: Admission) -> set[str]:

@@ -12,10 +12,16 @@ from typing import Final, Literal
 import structlog
 
 from shared.bus.port import Bus, BusError
-from shared.contracts.kinds import INTEGRATION, Kind, Object
+from shared.contracts.kinds import INTEGRATION, NAMESPACE, Kind, Object
 from shared.contracts.spokes import LEASE, ORIGIN, Beat
 from shared.integrations import Integrations
-from shared.kube.port import Kube, KubeError, NotFoundError
+from shared.kube.port import (
+    Kube,
+    KubeError,
+    NotFoundError,
+    RefusedError,
+    ThrottledError,
+)
 
 __all__ = ["Lease"]
 
@@ -26,6 +32,11 @@ START_BEATS: Final = 2.0
 the bus it takes them for run out."""
 
 LOOK_SECONDS: Final = 2.0
+
+MISSES: Final = 2
+"""An API server that did not answer so often in a row is away: once is no outage."""
+
+_UNAUTHORIZED: Final = 401
 
 
 class Lease:
@@ -49,7 +60,8 @@ class Lease:
         self._beat_seconds = beat_seconds
         self._renewed: float | None = None
         self._began: float | None = None
-        self._api = True
+        self._misses = 0
+        self._identity: str | None = None
 
     def seconds_left(self, lease_seconds: float) -> float:
         """Until copies with such a lease have to be stopped; not positive: they have to be now."""
@@ -63,6 +75,10 @@ class Lease:
         """Say that we live, until cancelled. Needs the bus."""
         number = 0
         async with asyncio.TaskGroup() as group:
+            looking = group.create_task(self._look())
+            # Who we are is better said with the first beat, but not at the price of a late one.
+            await asyncio.wait({looking}, timeout=LOOK_SECONDS)
+            group.create_task(self._keep_looking())
             while True:
                 number += 1
                 group.create_task(self._say(number))
@@ -75,7 +91,8 @@ class Lease:
             instance=self._bus.instance,
             number=number,
             quota=self._quota,
-            api=self._api,
+            api=self._misses < MISSES,
+            identity=self._identity,
             at=self._now(),
         )
         try:
@@ -84,6 +101,27 @@ class Lease:
             log.warning("the bus did not take a sign of life", error=str(error))
             return
         self._renewed = sent if self._renewed is None else max(self._renewed, sent)
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(self._beat_seconds)
+            await self._look()
+
+    async def _look(self) -> None:
+        """Whether the API server answers us, and which cluster it is."""
+        try:
+            found = await self._kube.get(NAMESPACE, None, "kube-system")
+        except (NotFoundError, ThrottledError):
+            self._misses = 0
+        except KubeError as error:
+            if isinstance(error, RefusedError) and error.status != _UNAUTHORIZED:
+                self._misses = 0  # It answers, and does not tell us that.
+                return
+            self._misses += 1
+            log.warning("the API server does not answer", times=self._misses, error=str(error))
+        else:
+            self._misses = 0
+            self._identity = str(found["metadata"]["uid"])
 
     async def guard(self, stop: Callable[[Kind, Object], Awaitable[None]]) -> None:
         """Stop copies whose leases ran out, until cancelled. Needs no bus: this is for when it is away."""
@@ -98,14 +136,12 @@ class Lease:
         for integration in await self._known():
             try:
                 listing = await self._kube.list(integration.kind, labels=ORIGIN)
-                self._api = True
                 for copy in listing.items:
                     if self._has_run_out(copy) and integration.finish(copy) is None:
                         await stop(integration.kind, copy)
             except NotFoundError:
                 continue  # A kind that this cluster does not serve.
             except KubeError as error:
-                self._api = False
                 log.warning("copies cannot be stopped now", error=str(error))
 
     async def _known(self) -> Integrations:

@@ -72,7 +72,10 @@ class Beat(Message):
     """Who admits on that cluster: this hub's quota service, or a Kueue of its own."""
 
     api: bool = True
-    """Whether it reached its API server last."""
+    """Whether it reaches its API server."""
+
+    identity: str | None = None
+    """The uid of its namespace `kube-system`: two names with the same one are the same cluster."""
 
     at: datetime
     """By the spoke's clock; nobody compares it with another's."""

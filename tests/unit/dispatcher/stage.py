@@ -69,6 +69,12 @@ class Stage:
         self.forms: dict[str, int] = {}
         """What spokes understand that are not up to date."""
 
+        self.cut_off: set[str] = set()
+        """Spokes whose patchers do not reach their API server."""
+
+        self.identities: dict[str, str] = {}
+        """Which cluster each of these really is."""
+
         self._beats = 0
         self.world = World(seed, faults=faults)
         self.server = MemoryServer(world=self.world)
@@ -121,6 +127,7 @@ class Stage:
                 beat = Beat(
                     spoke=spoke, instance=f"patcher-{spoke}", number=self._beats,
                     form=self.forms.get(spoke, SCHEMA), at=self.world.now(),
+                    api=spoke not in self.cut_off, identity=self.identities.get(spoke),
                 )  # fmt: skip
                 await self.bus.publish(beat)
             await asyncio.sleep(BEAT_SECONDS)

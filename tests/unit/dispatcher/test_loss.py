@@ -151,6 +151,83 @@ def test_a_spoke_of_another_version_is_offered_nothing_and_it_is_said_why() -> N
         stage.play(drive)
 
 
+def test_a_spoke_whose_api_server_is_away_is_offered_nothing_and_it_is_said_why() -> None:
+    with Stage(**LOST) as stage:
+        stage.cut_off.add("west")
+
+        async def drive() -> None:
+            state = await stage.until_spoke("west", active=False)
+            assert state.reason == "ClientConnectionFailed"
+            assert state.message == "Its patcher is heard, but does not reach its API server"
+            train = job()
+            await stage.submit(train)
+            await stage.decide(train, "reserved")
+            await stage.until_dispatch("east", "offered")
+            assert await stage.dispatch("west") is None
+
+            stage.cut_off.clear()
+            await stage.until_spoke("west", active=True)
+            await stage.until_dispatch("west", "offered")
+
+        stage.play(drive)
+
+
+def test_what_runs_where_the_api_server_is_away_runs_on() -> None:
+    with Stage(**LOST) as stage:
+
+        async def drive() -> None:
+            west = await running_in_the_west(stage, job())
+            stage.cut_off.add("west")
+            await stage.until_spoke("west", active=False)
+            await asyncio.sleep(120)
+            order = await stage.dispatch("west")
+            assert order is not None
+            assert (order.state, order.number) == ("chosen", west.number)
+
+        stage.play(drive)
+
+
+def test_a_cluster_that_is_named_twice_is_used_once_and_keeps_what_runs_there() -> None:
+    with Stage(spokes=("east", "west", "orient"), dispatcher="best-fit", **LOST) as stage:
+        stage.identities = {"east": "one", "west": "another", "orient": "one"}
+
+        async def drive() -> None:
+            state = await stage.until_spoke("orient", active=False)
+            assert (state.reason, state.message) == (
+                "BadConfig", 'It is the same cluster as "east"',
+            )  # fmt: skip
+            await stage.show_queues()
+            train = job()
+            await stage.submit(train)
+            await stage.decide(train, "reserved")
+            east = await stage.until_dispatch("east", "offered")
+            for name in ("east", "orient"):  # Both watchers see what the one patcher made.
+                await stage.show_copy(name, east)
+                await stage.show_quota(name, east)
+            await stage.until_dispatch("east", "chosen")
+            await asyncio.sleep(120)
+            assert await stage.dispatch("orient") is None, "its copy is no stray"
+
+        stage.play(drive)
+
+
+def test_the_hub_under_another_name_is_no_spoke() -> None:
+    with Stage(**LOST) as stage:
+        stage.identities = {"hub": "one", "east": "one"}
+
+        async def drive() -> None:
+            stage.world.outside(stage.live("hub"))
+            state = await stage.until_spoke("east", active=False)
+            assert state.message == 'It is the same cluster as "hub" (this hub)'
+            train = job()
+            await stage.submit(train)
+            await stage.decide(train, "reserved")
+            await stage.until_dispatch("west", "offered")
+            assert await stage.dispatch("east") is None
+
+        stage.play(drive)
+
+
 def test_a_taken_name_sends_it_to_the_other_spoke() -> None:
     with Stage(dispatcher="best-fit", fallback_seconds=5.0) as stage:
 

@@ -15,10 +15,16 @@ from shared.bus.port import LaterError
 from shared.contracts import kinds
 from shared.contracts.effects import Dispatch
 from shared.contracts.kinds import Kind, Object
-from shared.contracts.spokes import LEASE, CopyState
+from shared.contracts.spokes import LEASE, Beat, CopyState
 from shared.contracts.workloads import OwnerReference
 from shared.integrations import Integrations
-from shared.kube.port import NotFoundError
+from shared.kube.port import (
+    KubeError,
+    NotFoundError,
+    RefusedError,
+    ThrottledError,
+    UnavailableError,
+)
 from shared.testing.world.loop import VirtualLoop
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from tests.simulation.test_integrations import CRD, DEFINITIONS
@@ -339,3 +345,59 @@ def test_a_patcher_that_starts_without_the_bus_gives_itself_two_beats(loop: Virt
 
     stopped = loop.run_until_complete(loop.create_task(drive()))
     assert 10 <= stopped[0] <= 13
+
+
+class Elsewhere(LocalKube):
+    """A cluster that can be out of reach, or refuse who we are."""
+
+    error: KubeError | None = None
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        if self.error is not None:
+            raise self.error
+        return await super().get(kind, namespace, name)
+
+
+AWAY = UnavailableError("no answer")
+REASONS: dict[str, tuple[KubeError | None, bool]] = {
+    "it answers": (None, True),
+    "it does not answer": (AWAY, False),
+    "it does not know us any more": (RefusedError("who?", status=401), False),
+    "it answers, but does not tell that": (RefusedError("no", status=403), True),
+    "it answers that it has much to do": (ThrottledError("wait", retry_after_seconds=1), True),
+}
+
+
+@pytest.mark.parametrize(("error", "api"), REASONS.values(), ids=list(REASONS))
+def test_a_beat_says_which_cluster_it_is_and_whether_it_is_reached(
+    loop: VirtualLoop, error: KubeError | None, api: bool
+) -> None:
+    async def drive() -> None:
+        kube = Elsewhere(Api(now=lambda: NOON, random=Random(1)))
+        server = MemoryServer()
+        bus = MemoryBus(server, instance="patcher")
+        lease = Lease(
+            kube=kube, bus=bus, cluster="east", quota="hub", now=lambda: NOON, beat_seconds=5
+        )
+
+        def said() -> Beat:
+            entry = server.latest("SPOKES", "sluice.beat.east._._")
+            assert entry is not None
+            return entry.read(Beat)
+
+        await bus.start()
+        beating = asyncio.create_task(lease.beat())
+        await asyncio.sleep(1)
+        uid = (await kube.get(kinds.NAMESPACE, None, "kube-system"))["metadata"]["uid"]
+        assert (said().api, said().identity) == (True, uid), "already with the first"
+        kube.error = error
+        await asyncio.sleep(6)
+        assert said().api, "once is no outage"
+        await asyncio.sleep(14)
+        assert said().api is api
+        kube.error = None
+        await asyncio.sleep(11)
+        assert (said().api, said().identity) == (True, uid)
+        beating.cancel()
+
+    loop.run_until_complete(drive())
