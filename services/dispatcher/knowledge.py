@@ -76,6 +76,9 @@ class Knowledge:
         """Of workloads that hold quota, with a check that somebody answers."""
 
         self.checks: dict[Key, Record[CheckState]] = {}
+        self.answers: dict[Key, dict[str, CheckState]] = {}
+        """What the owners of all checks said last, by workload and check."""
+
         self.orders: dict[Key, dict[str, Record[Dispatch]]] = {}
         """By workload and spoke. So are the reports."""
 
@@ -129,17 +132,23 @@ class Knowledge:
         key = (admission.namespace, admission.name)
         if admission.checks and admission.state in {"reserved", "admitted"}:
             self.admissions[key] = admission
-        elif self.admissions.pop(key, None) is None and key not in self.orders:
-            return
+        else:
+            self.answers.pop(key, None)
+            if self.admissions.pop(key, None) is None and key not in self.orders:
+                return
         self.touch(key)
 
     def take_check(self, entry: Entry) -> None:
-        """Take in a check's state: ours, or a predecessor's."""
+        """Take in a check's state: ours, a predecessor's, or another owner's."""
         try:
             check = entry.read(CheckState)
         except UndecodableError as error:
             log.warning("check state skipped", subject=entry.subject, error=str(error))
             return
+        key = (check.namespace, check.name)
+        self.answers.setdefault(key, {})[check.check] = check
+        if not self.configuration.is_ours(check.check):
+            self.touch(key)
         self.remember_check(check, entry.sequence)
 
     def take_beat(self, entry: Entry) -> None:
@@ -375,6 +384,18 @@ class Knowledge:
     def check_of(self, admission: Admission) -> str | None:
         """The check of this admission that we answer: there is one at most."""
         return next(filter(self.configuration.is_ours, admission.checks), None)
+
+    def awaited(self, admission: Admission) -> tuple[str, ...]:
+        """Checks of others that are not ready; as quota does, answers are told by the second."""
+        said = self.answers.get((admission.namespace, admission.name), {})
+        since = admission.decided_at.replace(microsecond=0)
+        ready = {
+            name
+            for name, one in said.items()
+            if one.state == "Ready" and one.uid == admission.uid and one.at >= since
+        }
+        ours = self.configuration.is_ours
+        return tuple(n for n in admission.checks if n not in ready and not ours(n))
 
     def is_answered(self, admission: Admission, check: CheckState) -> bool:
         """Whether `check` answers this reservation, not one before."""

@@ -63,6 +63,9 @@ class Situation:
     undecided: bool
     """Its quota is reserved, and waits for the check."""
 
+    awaits: tuple[str, ...] = ()
+    """Other checks of this reservation that are not ready: until they are it may not start anywhere."""
+
     rules: Rules = field(default_factory=Rules)
     candidates: tuple[Candidate, ...] = ()
     """Spokes that may be used now, in the order of the configuration."""
@@ -141,6 +144,10 @@ def plan(situation: Situation) -> Plan:
         text = f"The workload waits until its copy is confirmed to be gone from: {names}"
         events = {**dict.fromkeys(_open(situation), Event.LOST), **strays}
         return Plan(answer=_pending(situation, text), events=events)
+    if situation.awaits:
+        text = f"The workload waits for other admission checks: {', '.join(situation.awaits)}"
+        events = {**dict.fromkeys(_open(situation), Event.LOST), **strays}
+        return Plan(answer=_pending(situation, text), events=events)
     return _nominate(situation, strays)
 
 
@@ -187,7 +194,7 @@ def _winner(situation: Situation) -> str | None:
         if order is not None and order.state is OrderState.OFFERED:
             return situation.choice
         return None
-    if unsettled(situation):
+    if unsettled(situation) or situation.awaits:
         return None
     usable = {candidate.spoke for candidate in situation.candidates}
     for spoke, standing in situation.copies.items():

@@ -77,6 +77,7 @@ class Weighing:
         return Situation(
             wanted=True,
             undecided=admission.state == "reserved",
+            awaits=self._knowledge.awaited(admission) if admission.state == "reserved" else (),
             rules=self._rules,
             candidates=candidates,
             external=self._knowledge.hub.nominated.get(key, ()),

@@ -1,14 +1,16 @@
 """The whole service in virtual time: admissions and observations in, orders and check states out."""
 
 import asyncio
+from datetime import timedelta
+from typing import Literal
 
 import pytest
 
 from shared.contracts import kinds
 from shared.contracts.admissions import AdmissionState
-from shared.contracts.effects import Dispatch
+from shared.contracts.effects import CheckState, Dispatch
 from shared.contracts.kinds import Object
-from tests.unit.dispatcher.stage import Stage, job, named
+from tests.unit.dispatcher.stage import CHECK, Stage, job, named
 
 
 async def offer(stage: Stage, obj: Object) -> tuple[Dispatch, Dispatch]:
@@ -157,6 +159,37 @@ def test_a_workload_without_our_check_is_none_of_our_business() -> None:
             await asyncio.sleep(5)
             assert await stage.dispatch("east") is None
             assert await stage.check() is None
+
+        stage.play(drive)
+
+
+def test_nothing_is_sent_anywhere_before_the_other_checks_are_ready() -> None:
+    with Stage() as stage:
+
+        async def say(state: Literal["Pending", "Ready"], *, late: float = 0.0) -> None:
+            said = CheckState(
+                cluster="hub", namespace="team-a", name=named(), uid="uid-train", check="window",
+                state=state, at=stage.world.now() - timedelta(seconds=late),
+            )  # fmt: skip
+            await stage.bus.publish(said)
+
+        async def drive() -> None:
+            train = job()
+            await stage.submit(train)
+            await asyncio.sleep(30)
+            await say("Ready", late=5.0)
+            await stage.decide(train, "reserved", CHECK, "window")
+            pending = await stage.until_check("Pending")
+            assert pending.message == "The workload waits for other admission checks: window"
+            await say("Pending")
+            await asyncio.sleep(30)
+            assert await stage.dispatch("east") is None, "it was ready for an earlier reservation"
+
+            await say("Ready")
+            east = await stage.until_dispatch("east", "offered")
+            await stage.show_copy("east", east)
+            await stage.show_quota("east", east)
+            await stage.until_dispatch("east", "chosen")
 
         stage.play(drive)
 

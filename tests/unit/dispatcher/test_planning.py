@@ -115,6 +115,17 @@ CASES: dict[str, tuple[Situation, str | None, dict[str, Event]]] = {
         "Retry", {EAST: LOST},
     ),
     "no spoke may be used": (situation(candidates=(), problem="none"), "Retry", {}),
+    "another check is not ready: nobody is offered it": (
+        situation(awaits=("window",)), "Pending", {},
+    ),
+    "… nor does a copy win that has quota": (
+        situation(awaits=("window",), orders=BOTH, copies={EAST: Standing.RESERVED}), "Pending",
+        {EAST: LOST, WEST: LOST},
+    ),
+    "… but what was chosen stays": (
+        situation(awaits=("window",), orders={EAST: chosen()}, copies={EAST: Standing.RESERVED}),
+        "Ready", {},
+    ),
     "a spoke may not be used any more": (
         situation(candidates=(Candidate(spoke=WEST),), orders=BOTH), "Pending", {EAST: LOST},
     ),
