@@ -143,7 +143,8 @@ class World:
             arrivals=[self._arrival(each) for each in stream],
             start=nanoseconds(AT),
         )
-        self._runs = {each.state.name: each.seconds for each in stream}
+        self._past = Past()
+        self._unended = list(stream)
 
     def _arrival(self, each: Submission) -> Arrival:
         known = self._base.arrival(each.state, Past())
@@ -151,19 +152,23 @@ class World:
         return Arrival(fact=known.fact, at=known.at, runs=int(each.seconds * SECOND))
 
     def at(self, when: datetime) -> tuple[Picture, Past]:
-        """Play until `when`; what can be seen then, and what was learned by then."""
+        """Play until `when`, which is later each time; what can be seen then, and what was learned by then."""
         self.course.run(until=nanoseconds(when))
-        picture, past = Picture(at=when, observed=self._base.observed), Past()
-        for each in self.stream:
+        picture = Picture(at=when, observed=self._base.observed)
+        unended = []
+        for number, each in enumerate(self._unended):
             fate = self.course.fates.get((CLUSTER, f"team/{each.state.name}"))
             if fate is None:
-                continue
-            ident = (CLUSTER, fate.key)
+                unended += self._unended[number:]
+                break
             if fate.ended_at is not None and fate.ended_at <= nanoseconds(when):
-                past.learn(Run(state=each.state, seconds=each.seconds))
+                self._past.learn(Run(state=each.state, seconds=each.seconds))
                 continue
+            unended.append(each)
+            ident = (CLUSTER, fate.key)
             picture.workloads[ident] = each.state
             if fate.started_at is not None:
                 started = AT + timedelta(microseconds=(fate.started_at - nanoseconds(AT)) // 1000)
                 picture.admissions[ident] = admission(each.state, started)
-        return picture, past
+        self._unended = unended
+        return picture, self._past

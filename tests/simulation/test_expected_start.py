@@ -11,11 +11,13 @@ from services.quota.forecast.course import NEVER
 from services.quota.translate import nanoseconds
 from tests.simulation.futures import CLUSTER, Submission, World, set_up, submissions
 
-SUBMISSIONS = 700
+SUBMISSIONS = 2100
 ASKED_FROM = 300
 """The first ones are there to learn from."""
 
-ASK_EVERY = 3
+ASK_EVERY = 15
+"""Those who wait for the same long run are right or wrong together: ask far apart."""
+
 LOOK_BACK = timedelta(hours=3)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from shared.contracts.workloads import WorkloadState
 
-__all__ = ["Past", "Run"]
+__all__ = ["UNKNOWN_SECONDS", "Past", "Run"]
 
 ENOUGH: Final = 5
 """Runs of one sort below which a wider sort is asked."""
@@ -61,6 +61,11 @@ class Past:
         for sort in _sorts(run.state):
             self._lengths.setdefault(sort, _Lengths()).add(run.seconds)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has ended that is known: then every run time is a guess."""
+        return not self._lengths
+
     def known(self, state: WorkloadState) -> int:
         """From how many runs an answer about `state` comes; 0: it would be a guess."""
         return len(self._of(state))
@@ -74,7 +79,7 @@ class Past:
         """One possible rest of its run, in seconds."""
         longer = self._longer(state, elapsed)
         if longer:
-            return random.choice(longer) - elapsed
+            return _between(longer, elapsed, random) - elapsed
         return _rest(elapsed) * random.uniform(0.1, 2.0)
 
     def _longer(self, state: WorkloadState, elapsed: float) -> list[float]:
@@ -91,6 +96,19 @@ class Past:
                 return found.ordered
             widest = found.ordered
         return widest
+
+
+def _between(longer: list[float], elapsed: float, random: Random) -> float:
+    """A length that falls with the same chance before, between or after those that are known.
+
+    To draw only from what there was would say that nothing can be shorter or longer: where few ran as
+    long as this one, that is far too sure.
+    """
+    place = random.randrange(len(longer) + 1)
+    if place == len(longer):
+        usual_gap = (longer[-1] - elapsed) / len(longer)
+        return longer[-1] + random.expovariate(1.0) * usual_gap
+    return random.uniform(longer[place - 1] if place else elapsed, longer[place])
 
 
 def _rest(elapsed: float) -> float:

@@ -141,8 +141,11 @@ class _Submissions:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Linear between the two nearest."""
-    place = share * (len(ordered) - 1)
+    """Linear between the two nearest, such that one more of their kind is below it as often as `share`.
+
+    The truth falls before, between or after the futures that were played: of n they leave n + 1 gaps.
+    """
+    place = min(max(share * (len(ordered) + 1) - 1, 0.0), len(ordered) - 1.0)
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
     if math.isinf(ordered[high]):
