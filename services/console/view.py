@@ -18,9 +18,9 @@ import structlog
 from prometheus_client import Counter
 
 from services.console.demand import Demand
+from services.ctl.whatif.reading import OBJECTS
 from services.quota.follower import INPUTS, Follower, Ident
 from services.quota.forecast import Past, Picture, Run
-from services.quota.forecast.picture import SET_UP
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts import kinds
 from shared.contracts.admissions import Admission
@@ -30,26 +30,15 @@ from shared.contracts.queues import QueueStatus
 from shared.contracts.workloads import WorkloadState
 from shared.runtime.memory import give_back
 
-__all__ = ["CLASSES", "SHOWN", "Change", "View"]
+__all__ = ["Change", "View"]
 
 log = structlog.get_logger(__name__)
 
 QUEUES: Final = "QUEUES"
 SYNCED_FILTER: Final = "sluice.observed.*._._.synced"
-CLASSES: Final = (
-    kinds.WORKLOAD_PRIORITY_CLASS,
-    kinds.PRIORITY_CLASS,
-    kinds.LIMIT_RANGE,
-    kinds.RUNTIME_CLASS,
-)
-"""What a new job's meaning depends on besides the queues."""
-
 _QUEUE_KINDS: Final = frozenset(
     (kind.group, kind.plural) for kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE)
 )
-
-SHOWN: Final = (*SET_UP, *CLASSES)
-"""The observed kinds that are read."""
 
 BATCH_MAX: Final = 1_000
 """Messages that are taken in before others get their turn."""
@@ -159,7 +148,7 @@ class View:
     async def _follow(self) -> None:
         memory = _Memory(self._new_follower())
         inbox: asyncio.Queue[tuple[str, Entry | CaughtUp]] = asyncio.Queue()
-        filters = [SYNCED_FILTER, *map(observed_filter, SHOWN)]
+        filters = [SYNCED_FILTER, *map(observed_filter, OBJECTS)]
         async with asyncio.TaskGroup() as group:
             group.create_task(self._until_unwanted())
             for stream in (*INPUTS, QUEUES):

@@ -72,10 +72,9 @@ class Change:
         Raises `Refusal`: 422 for a change that cannot be made, 503 where the time is over.
         """
         changes, changed = Changes(policy=self._policy), picture.copy()
-        before = picture.course(past)
         try:
-            self._make(changes, changed)
-            after = changed.course(past)
+            self._make(changes, picture, changed)
+            before, after = picture.course(past), changed.course(past)
         except CommandError as error:
             raise _refused(error) from error
         except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -99,12 +98,12 @@ class Change:
             changes=changes.notes, before=was, after=is_, submitted=list(told(new))
         )
 
-    def _make(self, changes: Changes, picture: Picture) -> None:
-        changes.apply(picture, self._manifests, cluster=self._cluster)
+    def _make(self, changes: Changes, picture: Picture, changed: Picture) -> None:
+        changes.apply(changed, self._manifests, cluster=self._cluster)
         for removal in self._removals:
-            changes.remove(picture, *removal)
+            changes.remove(changed, *removal)
         if self._lost_spoke is not None:
-            changes.lose_spoke(picture, self._lost_spoke)
+            changes.lose_spoke(picture, changed, self._lost_spoke)
 
 
 def _refused(error: CommandError) -> Refusal:

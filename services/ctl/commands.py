@@ -326,7 +326,8 @@ def simulate(
     filename: Changed = None,
     remove: Removed = None,
     lost_spoke: Annotated[
-        str | None, typer.Option(help="What runs on this spoke has to start again.")
+        str | None,
+        typer.Option(help="What runs on this spoke has to start again where the others have room."),
     ] = None,
     log: Annotated[
         str | None,

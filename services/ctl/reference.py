@@ -15,13 +15,13 @@ from services.classifier.projector import Projector
 from services.classifier.settings import ClassifierSettings
 from services.console.openapi import openapi
 from services.console.settings import ConsoleSettings
-from services.console.view import SHOWN
 from services.ctl.cli_page import cli_page
 from services.ctl.integration_page import integration_page
 from services.ctl.lifecycle_page import lifecycle_page
 from services.ctl.metrics_page import metrics_page
 from services.ctl.pairs import PairSettings
 from services.ctl.reasons_page import reasons_page
+from services.ctl.whatif.reading import OBJECTS
 from services.dispatcher.settings import DispatcherSettings
 from services.patcher.handlers import Handlers as PatcherHandlers
 from services.patcher.settings import PatcherSettings
@@ -201,7 +201,7 @@ def _pages_for_people() -> tuple[Page, ...]:
             about="Shows who waits and why, to people and programs.",
             settings=ConsoleSettings,
             watches=(
-                ("OBSERVED", (*map(observed_filter, SHOWN), SYNCED)),
+                ("OBSERVED", (*map(observed_filter, OBJECTS), SYNCED)),
                 ("WORKLOADS", ()),
                 ("ADMISSIONS", ()),
                 ("CHECKS", ()),

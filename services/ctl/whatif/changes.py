@@ -13,11 +13,11 @@ from services.classifier.rules import Rules
 from services.classifier.surroundings import Surroundings
 from services.ctl.errors import CommandError
 from services.ctl.manifests import Manifest
+from services.ctl.whatif.spokes import lose
 from services.quota.forecast import Picture
 from services.quota.forecast.picture import SET_UP, Id
 from services.quota.translate import TranslateError, observed_facts
 from shared.contracts import kinds
-from shared.contracts.admissions import HOLDING
 from shared.contracts.kinds import Kind, Object
 from shared.contracts.names import workload_name
 from shared.contracts.observed import Observed
@@ -139,19 +139,9 @@ class Changes:
             del picture.observed[each.subject]
             self.notes.append(f"removed {kind.kind} {name}")
 
-    def lose_spoke(self, picture: Picture, spoke: str) -> None:
-        """What runs on that spoke has to start again elsewhere."""
-        lost = [
-            ident
-            for ident, admission in picture.admissions.items()
-            if admission.spoke == spoke and admission.state in HOLDING
-        ]
-        for ident in lost:
-            del picture.admissions[ident]
-            if (state := picture.workloads.get(ident)) is not None:
-                fresh = {"admission": None, "phase": "waiting", "pods_active": False}
-                picture.workloads[ident] = state.model_copy(update=fresh)
-        self.notes.append(f"lost spoke {spoke}: {len(lost)} workloads start again")
+    def lose_spoke(self, before: Picture, after: Picture, spoke: str) -> None:
+        """What runs on that spoke has to start again elsewhere, where there is room for less."""
+        self.notes += lose(before, after, spoke)
 
 
 def _waits(kind: Kind) -> bool:

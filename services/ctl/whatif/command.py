@@ -1,7 +1,8 @@
 """The two commands: read what is, change a copy of it, play both, and say what differs."""
 
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Final
 from services.classifier.policy import Policy as Counted
 from services.classifier.rules import Rules
 from services.ctl.errors import CommandError, Exit
+from services.ctl.get.ages import duration
 from services.ctl.get.table import Table
 from services.ctl.lookout import current, lookout
 from services.ctl.manifests import Manifest, load_manifests
@@ -34,11 +36,13 @@ from services.ctl.whatif.report import (
     total,
 )
 from services.quota.forecast import Arrival, Course, Picture
+from services.quota.forecast.past import UNKNOWN_SECONDS
 from services.quota.forecast.picture import SECOND
 from services.quota.policy import policy_of
 from services.quota.translate import nanoseconds
 from shared.contracts import kinds
 from shared.contracts.kinds import Kind
+from shared.contracts.workloads import WorkloadState
 
 __all__ = ["WhatIf", "plan", "removable", "simulate", "span_of"]
 
@@ -76,10 +80,14 @@ class WhatIf:
 
 async def simulate(what: WhatIf, *, output: str, save_to: Path | None) -> None:
     """Print what each queue would see before and after. Raises `CommandError`."""
-    before, after, changes, start = await _both(what, save_to=save_to)
-    before.run()
-    after.run()
-    was, is_ = outcome_of(before, start=start), outcome_of(after, start=start)
+    both = await _both(what, save_to=save_to)
+    if both.guessed:
+        taken = duration(UNKNOWN_SECONDS)
+        print(
+            f"No workload has ended that is known: each is taken to run {taken}.", file=sys.stderr
+        )
+    changes, after = both.changes, both.after.run()
+    was, is_ = (outcome_of(course, start=both.start) for course in (both.before.run(), after))
     new = [after.fates[ident] for ident in changes.added if ident in after.fates]
     if output == "json":
         answer = {
@@ -99,21 +107,32 @@ async def simulate(what: WhatIf, *, output: str, save_to: Path | None) -> None:
 
 async def plan(what: WhatIf, *, output: str) -> Exit:
     """Print what a change of configuration does at once; `Exit.FAILED` if it does anything."""
-    before, after, changes, start = await _both(what, save_to=None)
-    before.run(until=start)
-    after.run(until=start)
+    both = await _both(what, save_to=None)
+    before, after = (course.run(until=both.start) for course in (both.before, both.after))
     found = differences(before, after)
     if output == "json":
         print(json.dumps([one.as_json() for one in found], indent=4))
     else:
-        for line in (*changes.notes, *map(str, found)):
+        for line in (*both.changes.notes, *map(str, found)):
             print(line)
         count = "1 difference" if len(found) == 1 else f"{len(found)} differences"
         print(f"plan: {count}" if found else "plan: nothing changes at once")
     return Exit.FAILED if found else Exit.OK
 
 
-async def _both(what: WhatIf, *, save_to: Path | None) -> tuple[Course, Course, Changes, int]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Both:
+    """What is played."""
+
+    before: Course
+    after: Course
+    changes: Changes
+    start: int
+    guessed: bool
+    """Nothing has ended from which run times could be learned."""
+
+
+async def _both(what: WhatIf, *, save_to: Path | None) -> _Both:
     rules = None if what.rules is None else load_rules(what.rules)
     configuration = configured(what.configuration)
     counted = Counted.of(configuration)
@@ -129,16 +148,22 @@ async def _both(what: WhatIf, *, save_to: Path | None) -> tuple[Course, Course, 
     for name in what.remove:
         changes.remove(changed, *removable(name))
     if what.lost_spoke is not None:
-        changes.lose_spoke(changed, what.lost_spoke)
+        changes.lose_spoke(known.picture, changed, what.lost_spoke)
     if what.log is None:
         start = nanoseconds(known.picture.at)
         before, after = (p.course(known.past) for p in (known.picture, changed))
     else:
         begin = known.picture.at - what.log
         start = nanoseconds(begin)
-        before, after = (_again(p, known, begin, what.log) for p in (known.picture, changed))
+        submitted = [known.recent(what.log), [*_elsewhere(known.recent(what.log), what.lost_spoke)]]
+        before, after = (
+            _again(picture, known, begin, states)
+            for picture, states in zip((known.picture, changed), submitted, strict=True)
+        )
     _complain(known.picture, changed)
-    return before, after, changes, start
+    return _Both(
+        before=before, after=after, changes=changes, start=start, guessed=known.past.is_empty
+    )
 
 
 async def _known(what: WhatIf, rules: Rules | None, counted: Counted) -> Known:
@@ -152,18 +177,27 @@ async def _known(what: WhatIf, rules: Rules | None, counted: Counted) -> Known:
     return load(what.state)
 
 
-def _again(picture: Picture, known: Known, begin: datetime, span: timedelta) -> Course:
+def _elsewhere(states: Iterable[WorkloadState], lost: str | None) -> Iterator[WorkloadState]:
+    """What was submitted anywhere but on a spoke that is lost: its copies would not come there."""
+    return (state for state in states if state.cluster != lost)
+
+
+def _again(
+    picture: Picture, known: Known, begin: datetime, submitted: Iterable[WorkloadState]
+) -> Course:
     """What was submitted since `begin` once more, on queues that were empty then."""
     return Course(
         set_up=picture.set_up(),
-        arrivals=_submissions(picture, known, span),
+        arrivals=_submissions(picture, known, submitted),
         start=nanoseconds(begin),
         policy=picture.policy,
     )
 
 
-def _submissions(picture: Picture, known: Known, span: timedelta) -> Iterator[Arrival]:
-    for state in known.recent(span):
+def _submissions(
+    picture: Picture, known: Known, submitted: Iterable[WorkloadState]
+) -> Iterator[Arrival]:
+    for state in submitted:
         arrival = picture.arrival(state, known.past)
         if arrival is None:
             continue

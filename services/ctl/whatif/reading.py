@@ -26,7 +26,7 @@ from shared.settings.configuration import (
     read_configuration,
 )
 
-__all__ = ["Known", "configured", "from_manifests", "load", "read", "save"]
+__all__ = ["OBJECTS", "Known", "configured", "from_manifests", "load", "read", "save"]
 
 CLASSES: Final = (
     kinds.WORKLOAD_PRIORITY_CLASS,
@@ -35,6 +35,12 @@ CLASSES: Final = (
     kinds.RUNTIME_CLASS,
 )
 """What a new job's meaning depends on besides the queues."""
+
+SENDING: Final = (kinds.MULTIKUEUE_CONFIG, kinds.MULTIKUEUE_CLUSTER)
+"""Which spokes a queue leads to."""
+
+OBJECTS: Final = (*SET_UP, *CLASSES, *SENDING)
+"""The observed kinds that are read."""
 
 RUNS_OF: Final = timedelta(hours=24)
 """How far back run times are learned, where nothing else is said."""
@@ -67,7 +73,7 @@ class Known:
 async def read(look: Look, *, at: datetime, since: datetime | None = None) -> Known:
     """The present from the views, and what happened after `since` from the logs."""
     begin = since if since is not None else at - RUNS_OF
-    filters = [observed(kind) for kind in (*SET_UP, *CLASSES)]
+    filters = [observed(kind) for kind in OBJECTS]
     present = [
         *await look.now("OBSERVED", *filters),
         *await look.now("WORKLOADS"),

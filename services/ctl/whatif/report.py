@@ -61,7 +61,6 @@ class Outcome:
 def outcome_of(course: Course, *, start: int) -> Outcome:
     """Sum a course up, by ``<cluster>/<namespace>/<LocalQueue>``."""
     queues: dict[str, QueueOutcome] = {}
-    last = start
     for fate in course.fates.values():
         queue = queues.setdefault(f"{fate.cluster}/{fate.queue}", QueueOutcome())
         queue.submitted += 1
@@ -69,10 +68,9 @@ def outcome_of(course: Course, *, start: int) -> Outcome:
         if fate.started_at is not None:
             queue.admitted += 1
             queue.waits.append((fate.started_at - fate.submitted_at) / SECOND)
-        last = max(last, fate.ended_at or start)
     return Outcome(
         queues=queues,
-        makespan=(last - start) / SECOND,
+        makespan=(course.last_end - start) / SECOND,
         preemptions=sum(queue.preemptions for queue in queues.values()),
     )
 

@@ -96,6 +96,9 @@ class Course:
     ) -> None:
         self.engine = QuotaEngine(policy)
         self.now = start
+        self.last_end = start
+        """When the last of all that ended so far did, also of what ran when the course began."""
+
         self.fates: dict[_Id, Fate] = {}
         self.decided_first: list[Decision] = []
         """What was decided in the first instant."""
@@ -171,6 +174,7 @@ class Course:
 
     def _end(self, ident: _Id, at: int) -> None:
         del self._runs[ident]
+        self.last_end = max(self.last_end, at)
         cluster, key = ident
         namespace, _, name = key.partition("/")
         known = self._known.get(ident)

@@ -14,9 +14,10 @@ from services.ctl.whatif.command import span_of
 from services.ctl.whatif.expected import _expect
 from services.ctl.whatif.reading import Known, load
 from services.quota.forecast import Past, Picture, Run
+from shared.contracts import kinds
 from shared.contracts.observed import Observed
 from shared.contracts.workloads import Finish, WorkloadState
-from tests.simulation.futures import admission, queue, set_up, workload
+from tests.simulation.futures import admission, observed, queue, set_up, workload
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 Sluice = Callable[..., tuple[int, str, str]]
@@ -92,9 +93,10 @@ def test_two_jobs_of_which_one_fits_are_told_one_by_one(file: Any, sluice: Sluic
     state = file("state/q.yaml", *SET_UP, cluster_queue(4)).parent
     jobs = file("jobs.yaml", job("one", 3), job("two", 3))
 
-    status, out, _ = sluice("simulate", "--state", state, "-f", jobs)
+    status, out, err = sluice("simulate", "--state", state, "-f", jobs)
 
     assert status == 0
+    assert err == "No workload has ended that is known: each is taken to run 5m.\n"
     assert "submitted Job team/one" in out
     assert "starts at once in ClusterQueue cq" in out
     assert "starts after 5m in ClusterQueue cq" in out
@@ -275,9 +277,10 @@ def test_yesterday_is_played_against_the_quota_of_tomorrow(tmp_path: Path, sluic
     file.write_text(json.dumps(change))
 
     _, out, err = sluice("simulate", "--state", state, "--log", "2h", "-f", file, "-ojson")
-    answer = json.loads(out), err
+    answer = json.loads(out)
 
-    before, after = (answer[0][side]["queues"]["hub/team/queue"] for side in ("before", "after"))
+    assert err == "", "how long they ran is known"
+    before, after = (answer[side]["queues"]["hub/team/queue"] for side in ("before", "after"))
     assert before == {
         "workloads": 60,
         "admitted": 60,
@@ -288,6 +291,94 @@ def test_yesterday_is_played_against_the_quota_of_tomorrow(tmp_path: Path, sluic
     }
     # Two at a time instead of five: a job every 150 s is started, and one a minute comes.
     assert after["waitP95Seconds"] == pytest.approx(57 * 90, rel=0.05)
+
+
+# A spoke that is lost --------------------------------------------------------------------------------
+
+
+def elsewhere(each: Observed, cluster: str) -> Observed:
+    return each.model_copy(update={"cluster": cluster})
+
+
+def sent_to_spokes() -> list[tuple[str, Any]]:
+    """Two spokes of 8 CPUs below a queue of 16: three runs of 4 CPUs on `east`, which take 10 minutes."""
+    parameters = {"kind": "MultiKueueConfig", "name": "all"}
+    check: dict[str, object] = {
+        "controllerName": "kueue.x-k8s.io/multikueue",
+        "parameters": parameters,
+    }
+    strategy = {"admissionChecks": [{"name": "elsewhere"}]}
+    objects = [
+        observed(kinds.ADMISSION_CHECK, "elsewhere", check),
+        observed(kinds.MULTIKUEUE_CONFIG, "all", {"clusters": ["west", "east"]}),
+        *(observed(kinds.MULTIKUEUE_CLUSTER, name, {}) for name in ("west", "east")),
+        *set_up("16", admissionChecksStrategy=strategy),
+        *(elsewhere(each, spoke) for spoke in ("west", "east") for each in set_up("8")),
+    ]
+    messages: list[tuple[str, Any]] = [("", each) for each in objects]
+    before = NOW - timedelta(hours=1)
+    for number in range(5):
+        old = workload(f"old-{number}", before)
+        messages += [("log.", admission(old, before)), ("log.", ended(old, before + MINUTES_10))]
+    for name, spoke in (("a", "west"), ("b", "east"), ("c", "east")):
+        state = workload(name, NOW, cpu=4)
+        chosen = {"spoke": spoke, "checks": ["elsewhere"]}
+        messages += [("", state), ("", admission(state, NOW).model_copy(update=chosen))]
+        copy = elsewhere_workload(state, spoke)
+        messages += [("", copy), ("", admission(state, NOW).model_copy(update={"cluster": spoke}))]
+    return messages
+
+
+def elsewhere_workload(state: WorkloadState, cluster: str) -> WorkloadState:
+    return state.model_copy(update={"cluster": cluster})
+
+
+MINUTES_10 = timedelta(minutes=10)
+
+
+def test_what_a_lost_spoke_ran_waits_for_room_on_the_others(tmp_path: Path, sluice: Sluice) -> None:
+    state = saved(tmp_path / "state", NOW, sent_to_spokes())
+
+    status, out, err = sluice("simulate", "--state", state, "--lost-spoke", "east", "-ojson")
+    assert status == 0, err
+    answer = json.loads(out)
+
+    assert answer["changes"] == [
+        "lost spoke east: 2 workloads start again",
+        "ClusterQueue main: cpu 16 -> 8, which is what its spokes have",
+    ]
+    assert (answer["before"]["makespanSeconds"], answer["after"]["makespanSeconds"]) == (600, 1200)
+    hub = answer["after"]["queues"]["hub/team/queue"]
+    # One fits beside what `west` runs already; the other waits until both of them end.
+    assert (hub["workloads"], hub["waitP50Seconds"], hub["waitP95Seconds"]) == (2, 600, 600)
+    assert "east/team/queue" not in answer["after"]["queues"]
+
+
+def test_yesterday_is_played_without_a_spoke(tmp_path: Path, sluice: Sluice) -> None:
+    submitted = [
+        ("log.", elsewhere_workload(workload(f"w-{number}", NOW - MINUTES_10, cpu=4), cluster))
+        for number in range(4)
+        for cluster in ("hub", "east")
+    ]
+    state = saved(tmp_path / "state", NOW, [*sent_to_spokes(), *submitted])
+
+    _, out, _ = sluice(
+        "simulate", "--state", state, "--log", "15m", "--lost-spoke", "east", "-ojson"
+    )
+    before, after = (json.loads(out)[side]["queues"] for side in ("before", "after"))
+
+    assert (before["hub/team/queue"]["waitP95Seconds"], before["east/team/queue"]["admitted"]) == (
+        0,
+        4,
+    )
+    assert (after["hub/team/queue"]["waitP95Seconds"], "east/team/queue" in after) == (600, False)
+
+
+def test_a_spoke_that_nobody_names_is_refused(tmp_path: Path, sluice: Sluice) -> None:
+    state = saved(tmp_path / "state", NOW, sent_to_spokes())
+    status, _, err = sluice("simulate", "--state", state, "--lost-spoke", "esat")
+    assert status == 2
+    assert "--lost-spoke esat: there is no such MultiKueueCluster\n  there are east, west" in err
 
 
 def test_what_was_saved_says_the_same_again(tmp_path: Path) -> None:
