@@ -111,6 +111,18 @@ REASONS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
             "Nobody answers one of its AdmissionChecks.",
             "Start the check's controller, or correct its parameters.",
         ),
+        "MultipleMultiKueueAdmissionChecks": (
+            "Two of its AdmissionChecks send work to other clusters.",
+            "Leave one; name all clusters in its MultiKueueConfig.",
+        ),
+        "MultiKueueAdmissionCheckAppliedPerFlavor": (
+            "Its MultiKueue check has `onFlavors`.",
+            "Take them off; a flavor's label `sluicegate.dev/spoke` demands a cluster.",
+        ),
+        "MultiKueueWithProvisioningRequest": (
+            "It has a MultiKueue check and one for ProvisioningRequests.",
+            "Leave one of them.",
+        ),
         "TopologyNotFound": (
             "A flavor has a `topologyName`; placement by topology is not offered.",
             "Take it out of the flavor.",

@@ -188,7 +188,8 @@ def namespace(cluster: str, obj: Object) -> facts.NamespaceChanged:
 
 def admission_check(cluster: str, obj: Object) -> facts.AdmissionCheckChanged:
     """An AdmissionCheck: active as its controller says; one of ours also until it says anything."""
-    ours = (obj.get("spec") or {}).get("controllerName") in OUR_CONTROLLERS
+    controller = str((obj.get("spec") or {}).get("controllerName") or "")
+    ours = controller in OUR_CONTROLLERS
     conditions = (obj.get("status") or {}).get("conditions") or []
     said = [c for c in conditions if c.get("type") == "Active"]
     active = said[0].get("status") == "True" if said else ours
@@ -198,7 +199,11 @@ def admission_check(cluster: str, obj: Object) -> facts.AdmissionCheckChanged:
         else "its controller has not said that it is active"
     )
     return facts.AdmissionCheckChanged(
-        cluster=cluster, name=_name(obj), active=active, why="" if active else why
+        cluster=cluster,
+        name=_name(obj),
+        active=active,
+        why="" if active else why,
+        controller=controller,
     )
 
 

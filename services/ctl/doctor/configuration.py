@@ -72,6 +72,9 @@ _ADVICE: Final = {
     "FlavorNotFound": "create the ResourceFlavor, or take it out of the queue",
     "AdmissionCheckNotFound": "create the AdmissionCheck, or take it out of the queue",
     "AdmissionCheckInactive": "start the controller of the check, or correct its parameters",
+    "MultipleMultiKueueAdmissionChecks": "leave one MultiKueue check in the queue",
+    "MultiKueueAdmissionCheckAppliedPerFlavor": "take onFlavors off the MultiKueue check",
+    "MultiKueueWithProvisioningRequest": "leave one of the two checks in the queue",
 }
 
 

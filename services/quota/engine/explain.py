@@ -162,6 +162,9 @@ _INACTIVE: Final = {
     "FlavorNotFound": "create the ResourceFlavor, or take it out of the ClusterQueue",
     "AdmissionCheckNotFound": "create the AdmissionCheck, or take it out of the ClusterQueue",
     "AdmissionCheckInactive": "start the check's controller, or correct its parameters",
+    "MultipleMultiKueueAdmissionChecks": "leave one MultiKueue check in the ClusterQueue",
+    "MultiKueueAdmissionCheckAppliedPerFlavor": "take onFlavors off the MultiKueue check",
+    "MultiKueueWithProvisioningRequest": "leave one of the two checks in the ClusterQueue",
     "TopologyNotFound": "take topologyName out of the ResourceFlavor",
 }
 

@@ -212,6 +212,9 @@ class AdmissionCheckChanged:
     why: str = ""
     """In words, why it is not active. For those who ask."""
 
+    controller: str = ""
+    """Who answers it: some do not go together in one queue."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionCheckGone:

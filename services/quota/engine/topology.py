@@ -5,12 +5,15 @@ from typing import Final
 
 from services.quota.engine.amounts import unlimited_from
 from services.quota.engine.facts import WEIGHT_ONE, Quota, ResourceGroup
+from services.quota.engine.parts import CheckRule
 from services.quota.engine.state import ClusterQueue, Grant, Place, Shard, Workload
 from services.quota.engine.tree import FlavorResource, Node, Tree, add, remove
 
 __all__ = ["attach", "detach", "judge", "rebuild", "tree_of"]
 
 NOT_ADMITTING: Final = "Can't admit new workloads: "
+MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
+PROVISIONING: Final = "kueue.x-k8s.io/provisioning-request"
 
 
 def tree_of(cq: ClusterQueue) -> Tree:
@@ -192,6 +195,7 @@ def judge(
     if inactive := [n for n in checks if n in shard.checks and not shard.checks[n].active]:
         text = f"references inactive AdmissionCheck(s): {','.join(inactive)}"
         problems.append(("AdmissionCheckInactive", text))
+    problems += _of_multikueue(shard, cq)
     for name in names:
         # Kueue's reason and words; whoever asks for a topology must not be placed without.
         flavor = shard.flavors.get(name)
@@ -203,3 +207,26 @@ def judge(
     if not problems:
         return None
     return problems[0][0], f"{NOT_ADMITTING}{', '.join(text for _, text in problems)}."
+
+
+def _of_multikueue(shard: Shard, cq: ClusterQueue) -> list[tuple[str, str]]:
+    """What runs elsewhere is sent by one check alone, whatever the flavor; Kueue's reasons and words."""
+
+    def answered_by(controller: str) -> list[CheckRule]:
+        rules = [rule for rule in cq.fact.checks if rule.name in shard.checks]
+        found = [rule for rule in rules if shard.checks[rule.name].controller == controller]
+        return sorted(found, key=lambda rule: rule.name)
+
+    problems: list[tuple[str, str]] = []
+    elsewhere = answered_by(MULTIKUEUE)
+    names = ",".join(rule.name for rule in elsewhere)
+    if len(elsewhere) > 1:
+        text = "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue"
+        problems.append(("MultipleMultiKueueAdmissionChecks", f"{text}, found: {names}"))
+    if some := ",".join(rule.name for rule in elsewhere if rule.on_flavors):
+        text = f"Cannot specify MultiKueue AdmissionCheck per flavor, found: {some}"
+        problems.append(("MultiKueueAdmissionCheckAppliedPerFlavor", text))
+    if names and (others := ",".join(rule.name for rule in answered_by(PROVISIONING))):
+        text = "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together"
+        problems.append(("MultiKueueWithProvisioningRequest", f"{text}, found: {names}, {others}"))
+    return problems

@@ -17,6 +17,18 @@ NO_TOPOLOGY = (
     'there is no Topology "racks" for TAS flavor "default" (placement by topology is not offered)'
 )
 
+
+def check(name: str, controller: str) -> AdmissionCheckChanged:
+    return AdmissionCheckChanged(cluster=CLUSTER, name=name, controller=controller)
+
+
+CANNOT = "Can't admit new workloads: "
+MULTIPLE = "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue"
+BOTH = "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together"
+ELSEWHERE = "kueue.x-k8s.io/multikueue"
+MACHINES = check("c", "sluicegate.dev/machines")
+TWO = (CheckRule(name="b"), CheckRule(name="a"), *CHECKED)
+
 CASES: dict[str, tuple[Any, Any, Any, tuple[str, str]]] = {
     "a flavor of a topology is not placed without it": (
         queue("q"),
@@ -36,6 +48,33 @@ CASES: dict[str, tuple[Any, Any, Any, tuple[str, str]]] = {
             "Can't admit new workloads: references inactive AdmissionCheck(s): c.",
         ),
     ),
+    "two checks that send work away": (
+        queue("q", checks=TWO),
+        (check("a", ELSEWHERE), check("b", ELSEWHERE), MACHINES),
+        (check("b", "example.com/b"), queue("q")),
+        (
+            "MultipleMultiKueueAdmissionChecks",
+            f"{CANNOT}{MULTIPLE}, found: a,b.",
+        ),
+    ),
+    "one that sends only some away": (
+        queue("q", checks=(CheckRule(name="c", on_flavors=frozenset({"default"})),)),
+        check("c", ELSEWHERE),
+        (MACHINES, queue("q")),
+        (
+            "MultiKueueAdmissionCheckAppliedPerFlavor",
+            "Can't admit new workloads: Cannot specify MultiKueue AdmissionCheck per flavor, found: c.",
+        ),
+    ),
+    "one that sends work away, and one that provides nodes here": (
+        queue("q", checks=TWO[1:]),
+        (check("a", ELSEWHERE), check("c", "kueue.x-k8s.io/provisioning-request")),
+        queue("q"),
+        (
+            "MultiKueueWithProvisioningRequest",
+            f"{CANNOT}{BOTH}, found: a, c.",
+        ),
+    ),
     "the first problem is the reason, the text has all": (
         queue("q", checks=CHECKED),
         TOPOLOGY,
@@ -53,7 +92,8 @@ def test_nothing_is_admitted_until_the_queue_is_active(
     cq: Any, problem: Any, cure: Any, told: tuple[str, str]
 ) -> None:
     bench = Bench(cq)
-    assert admitted(bench.decide(problem, work("w"))) == []
+    problems = problem if isinstance(problem, tuple) else (problem,)
+    assert admitted(bench.decide(*problems, work("w"))) == []
     (shard,) = bench.engine.shards()
     assert shard.queues["q"].inactive == told
     assert bench.reason("w") == "Suspended"
