@@ -74,6 +74,8 @@ class Round:
     now: int
     decisions: list[Decision]
     weigher: Weigher
+    as_reference: bool = False
+    """Admit also to what victims still hold (ADR 10)."""
 
     entries: list[Entry] = field(default_factory=list)
     """The heads of this round."""
@@ -244,7 +246,7 @@ class Round:
         elif any(w.key in self.victims for w, _ in e.targets):
             e.back = Back.RETRY
             e.reason, e.message = "WaitingForQuota", OVERLAP
-        elif not fits:
+        elif not fits or (mode == FIT and not self._fits_now(e)):
             e.back = Back.RETRY
             e.reason, e.message = "WaitingForQuota", OVERTAKEN
         elif mode == PREEMPT and self._goes_round(e):
@@ -288,6 +290,20 @@ class Round:
         result = _fits(e.node, e.pairs)
         for w in gone.values():
             give_back(w)
+        return result
+
+    def _fits_now(self, e: Entry) -> bool:
+        """Whether it fits while victims still run: they may leave more than their preemptors take.
+
+        The reference gives that rest away at once, and has more running than there is quota for.
+        """
+        if self.as_reference or not self.victims:
+            return True
+        for node, pairs in self.taken:
+            remove(node, pairs)
+        result = _fits(e.node, e.pairs)
+        for node, pairs in self.taken:
+            add(node, pairs)
         return result
 
     def _goes_round(self, e: Entry) -> bool:

@@ -135,7 +135,7 @@ class QuotaEngine:
                 end_claim(shard, w)
             for key in list(shard.dirty):
                 tree = shard.trees.get(key)
-                if tree is None or not self._round(shard, tree, now):
+                if tree is None or not self._round(shard, tree, now, as_reference=True):
                     del shard.dirty[key]
             self._speak(shard)
         return self._flush()
@@ -254,7 +254,7 @@ class QuotaEngine:
             self._sample_at[shard.name] = NEVER if at is None else at
             self.samples += 1
 
-    def _round(self, shard: Shard, tree: Tree, now: int) -> bool:
+    def _round(self, shard: Shard, tree: Tree, now: int, *, as_reference: bool = False) -> bool:
         """Run one round; whether another one could bring more."""
         wake_tree(shard, tree, now)
         fair = self._policy.resource_weights is not None
@@ -266,6 +266,7 @@ class QuotaEngine:
             now=now,
             decisions=self._pending,
             weigher=Weigher(shard=shard, tree=tree, policy=self._policy, fair_usage=usage),
+            as_reference=as_reference,
         )
         begin = len(self._pending)
         this.run()

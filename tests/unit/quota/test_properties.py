@@ -241,8 +241,19 @@ class Books(RuleBasedStateMachine):
                 self.draining[name] = None
             elif isinstance(decision, Reserve | Release):
                 self.draining.pop(name, None)
+        self._nobody_has_what_is_not_there(decisions)
         self._claims_are_kept(decisions)
         assert not self.engine.decide(self.now), "nothing is left to decide"
+
+    def _nobody_has_what_is_not_there(self, decisions: list[Decision]) -> None:
+        """Whoever is admitted fits beside all that holds quota, those who are told to stop included."""
+        for decision in decisions:
+            if not isinstance(decision, Reserve) or decision.unplanned:
+                continue
+            w = self.shard.workloads[decision.key]
+            if w.holder is not None:
+                short = [i for i, v in w.pairs if v and available(w.holder, i) < 0]
+                assert not short, f"{w.key} has what others still hold"
 
     def _claims_are_kept(self, decisions: list[Decision]) -> None:
         """When all victims are gone, the preemptors fit, whatever of no higher rank came in."""

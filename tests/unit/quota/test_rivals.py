@@ -348,3 +348,15 @@ def test_an_equal_priority_does_not_take_what_is_claimed() -> None:
     bench.decide(work("w3", 2, priority=5))
     assert admitted(bench.decide(drained("ns/w1"), work("w0", 1, priority=5))) == []
     assert admitted(bench.decide(drained("ns/w2"))) == ["w3"]
+
+
+def test_what_victims_leave_over_is_nobodys_until_they_are_gone() -> None:
+    names = {"q": 5, "r": 1, "s": 1, "t": 0}
+    bench = Bench(
+        *(queue(n, slots(own), cohort="all", preemption=LOWER) for n, own in names.items())
+    )
+    bench.decide(work("large", 5))
+    assert preempted(bench.decide(work("urgent", 3, priority=5))) == ["large"]
+    smalls = [work(f"in-{name}", to=name) for name in ("r", "s", "t")]
+    assert admitted(bench.decide(*smalls)) == ["in-r", "in-s"]
+    assert admitted(bench.decide(drained("ns/large"))) == ["urgent", "in-t"]
