@@ -152,7 +152,7 @@ class World:
         return Arrival(fact=known.fact, at=known.at, runs=int(each.seconds * SECOND))
 
     def at(self, when: datetime) -> tuple[Picture, Past]:
-        """Play until `when`, which is later each time; what can be seen then, and what was learned by then."""
+        """Play until `when`, each time a later one; what can be seen then, and what was learned."""
         self.course.run(until=nanoseconds(when))
         picture = Picture(at=when, observed=self._base.observed)
         unended = []
