@@ -1,5 +1,7 @@
 """What is deployed fits what is built: variables are settings, images and commands exist."""
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
@@ -87,6 +89,24 @@ def test_what_compose_waits_for_is_a_service_of_it() -> None:
     for name, service in services.items():
         for needed in service.get("depends_on") or {}:
             assert needed in services, f"{name} waits for {needed}"
+
+
+@pytest.mark.parametrize("profile", ["simulated", "cluster"])
+def test_docker_compose_itself_takes_the_file(profile: str) -> None:
+    if shutil.which("docker") is None or subprocess.call(["docker", "compose", "version"]) != 0:
+        pytest.skip("docker compose is not there")
+    done = subprocess.run(
+        ["docker", "compose", "--profile", profile, "config", "--services"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    wanted = {name for name, one in compose().items() if profile in one.get("profiles", [profile])}
+    assert {*done.stdout.split()} == wanted
+    assert (profile == "simulated") == ("simulator" in wanted)
 
 
 RENDERED = [

@@ -70,6 +70,24 @@ def test_it_runs_as_nobody_in_particular() -> None:
     assert "RUN" not in last, "the last stage copies, and nothing else"
 
 
+def test_what_it_leaves_out_nobody_asks_for() -> None:
+    source = "".join(
+        path.read_text() for part in ("services", "shared") for path in (ROOT / part).rglob("*.py")
+    )
+    used = {
+        name
+        for names in re.findall(r"from cel_expr_python\.ext import (.*)", source)
+        for name in re.findall(r"\w+", names)
+    }
+    left_out = set(re.findall(r"/(ext_\w+)\.\*", DOCKERFILE))
+    assert used
+    assert left_out
+    assert not used & left_out
+    clients = re.findall(r"create_client\(\s*\"(\w+)\"", source)
+    assert clients
+    assert {*clients} <= set(re.findall(r"! -name (\w+)", DOCKERFILE))
+
+
 @pytest.mark.parametrize(
     ("answer", "healthy"), [("200 OK", True), ("503 Service Unavailable", False), (None, False)]
 )
