@@ -86,6 +86,14 @@ class Configuration:
         """Whether a MultiKueueCluster names it."""
         return (MULTIKUEUE_CLUSTER.plural, spoke) in self._objects
 
+    def source(self, spoke: str) -> str | None:
+        """How its object says that it is reached: `kubeConfig`, `clusterProfileRef`; None: not at all."""
+        spec = (self._objects.get((MULTIKUEUE_CLUSTER.plural, spoke)) or {}).get("spec") or {}
+        source = spec.get("clusterSource") or spec
+        return next(
+            (name for name in ("kubeConfig", "clusterProfileRef") if source.get(name)), None
+        )
+
     def lost(self, spoke: str) -> str | None:
         """Why an operator declared it lost; None: nobody did."""
         found = self._objects.get((MULTIKUEUE_CLUSTER.plural, spoke))

@@ -28,6 +28,11 @@ FAILURES = Gauge(
     "multikueue_cluster_failures", "Offers that came to nothing there, lately.", ["cluster"]
 )
 
+NO_PROFILES: Final = (
+    "clusterProfileRef is not supported: name a kubeConfig, or leave clusterSource out and let the "
+    "cluster's own watcher and patcher dial out"
+)
+
 LATENCY_STEP: Final = 0.1
 """Smaller changes are no news."""
 
@@ -164,7 +169,9 @@ class Reporting:
             return False, "BadConfig", "The cluster is this hub itself"
         if why is not None:
             return False, "DeclaredLost", f"An operator declared it lost: {why}"
-        pair = self._pairs.get(spoke)
+        source, pair = knowledge.configuration.source(spoke), self._pairs.get(spoke)
+        if source == "clusterProfileRef":
+            return False, "BadClusterProfile", NO_PROFILES
         if pair is not None and pair.problem:
             return False, "BadConfig", pair.problem
         beat = knowledge.presence.beat(spoke)
@@ -187,7 +194,10 @@ class Reporting:
                 text = "Nothing was heard of it for longer than the time-out"
                 return False, "ClientConnectionFailed", text
             case _:
-                return False, "ClientConnectionFailed", "Nothing is heard of it"
+                text = "Nothing is heard of it"
+                if source is not None and pair is None:
+                    text += ", nor of `sluice run pairs`, which serves clusters with a kubeConfig"
+                return False, "ClientConnectionFailed", text
 
 
 _MESSAGES: Final[dict[str, type[SpokeState] | type[CheckStanding] | type[PairState]]] = {

@@ -75,6 +75,9 @@ class Stage:
         self.identities: dict[str, str] = {}
         """Which cluster each of these really is."""
 
+        self.skew_seconds = 0
+        """What the spokes' clocks are ahead of ours."""
+
         self._beats = 0
         self.world = World(seed, faults=faults)
         self.server = MemoryServer(world=self.world)
@@ -126,7 +129,8 @@ class Stage:
                 self._beats += 1
                 beat = Beat(
                     spoke=spoke, instance=f"patcher-{spoke}", number=self._beats,
-                    form=self.forms.get(spoke, SCHEMA), at=self.world.now(),
+                    form=self.forms.get(spoke, SCHEMA),
+                    at=self.world.now() + timedelta(seconds=self.skew_seconds),
                     api=spoke not in self.cut_off, identity=self.identities.get(spoke),
                 )  # fmt: skip
                 await self.bus.publish(beat)

@@ -194,6 +194,37 @@ def test_nothing_is_sent_anywhere_before_the_other_checks_are_ready() -> None:
         stage.play(drive)
 
 
+@pytest.mark.parametrize("dispatcher", ["all-at-once", "best-fit"])
+def test_a_job_may_demand_a_spoke(dispatcher: str) -> None:
+    with Stage(dispatcher=dispatcher) as stage:
+
+        async def drive() -> None:
+            await stage.show_queues()
+            train = job()
+            train["metadata"]["labels"]["sluicegate.dev/spoke"] = "west"
+            await stage.submit(train)
+            await stage.decide(train, "reserved")
+            await stage.until_dispatch("west", "offered")
+            await asyncio.sleep(10)
+            assert await stage.dispatch("east") is None
+
+        stage.play(drive)
+
+
+def test_a_job_that_demands_what_is_not_there_is_told_so() -> None:
+    with Stage() as stage:
+
+        async def drive() -> None:
+            train = job()
+            train["metadata"]["labels"]["sluicegate.dev/spoke"] = "north"
+            await stage.submit(train)
+            await stage.decide(train, "reserved")
+            retry = await stage.until_check("Retry")
+            assert retry.message == "No usable worker cluster. Not north: east, west"
+
+        stage.play(drive)
+
+
 def test_a_job_that_is_not_seen_yet_is_looked_for_again() -> None:
     with Stage() as stage:
 

@@ -300,13 +300,15 @@ def test_a_spoke_that_speaks_for_another_is_not_believed() -> None:
         stage.play(drive)
 
 
-def test_clocks_ten_minutes_apart_make_nobody_lost() -> None:
+@pytest.mark.parametrize("seconds", [-600, 600])
+def test_clocks_ten_minutes_apart_make_nobody_lost(seconds: int) -> None:
     with Stage(**LOST) as stage:
+        stage.skew_seconds = seconds
 
         async def drive() -> None:
             train = job()
             await stage.submit(train)
-            # Quota's clock is ten minutes ahead of ours; the spokes' beats carry the world's.
+            # Quota's clock is ten minutes ahead of ours, the spokes' are before or behind.
             await stage.decide(train, "reserved", ahead_seconds=600)
             west = await stage.until_dispatch("west", "offered")
             await stage.show_copy("west", west)

@@ -108,6 +108,43 @@ def test_a_kubeconfig_that_cannot_be_used_is_said_where_its_cluster_is_named() -
         stage.play(drive)
 
 
+def sourced(name: str, **source: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": {"clusterSource": source}}
+
+
+PROFILE: dict[str, Any] = {"clusterProfileRef": {"name": "east"}}
+KUBECONFIG: dict[str, Any] = {"kubeConfig": {"location": "east"}}
+
+
+def test_a_cluster_profile_is_refused_in_words_that_say_what_there_is_instead() -> None:
+    with Stage() as stage:
+
+        async def drive() -> None:
+            await stage.until_spoke("east", active=True)
+            await stage.see(kinds.MULTIKUEUE_CLUSTER, sourced("east", **PROFILE))
+            state = await stage.until_spoke("east", active=False)
+            assert state.reason == "BadClusterProfile"
+            assert "clusterProfileRef is not supported: name a kubeConfig, or" in state.message
+
+        stage.play(drive)
+
+
+def test_a_kubeconfig_that_nobody_serves_is_told_from_a_spoke_that_is_silent() -> None:
+    with Stage() as stage:
+        stage.silent = {"east", "west"}
+
+        async def drive() -> None:
+            await stage.see(kinds.MULTIKUEUE_CLUSTER, sourced("east", **KUBECONFIG))
+            east = await stage.until_spoke("east", active=False)
+            west = await stage.until_spoke("west", active=False)
+            assert east.message == (
+                "Nothing is heard of it, nor of `sluice run pairs`, which serves clusters with a kubeConfig"
+            )
+            assert west.message == "Nothing is heard of it"
+
+        stage.play(drive)
+
+
 def measured(name: str, **labels: str) -> float | None:
     return REGISTRY.get_sample_value(name, labels)
 
