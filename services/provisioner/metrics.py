@@ -7,7 +7,7 @@ there, the label of `linux/arm64` is `linux-arm64`.
 
 from collections import Counter as Count
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge, Histogram
 from prometheus_client.core import Metric
@@ -16,6 +16,9 @@ from prometheus_client.registry import Collector
 from services.provisioner.platforms import key_of
 
 __all__ = ["UNKNOWN", "Metrics", "Tally"]
+
+Amiss = Literal["no record", "vanished", "old"]
+"""What a sweep can find of a machine."""
 
 SUBSYSTEM: Final = "multi_platform_controller"
 UNKNOWN: Final = "unknown"
@@ -81,6 +84,8 @@ class Metrics:
         self._swept = Tally(
             "swept_machines", "Machines that a sweep found amiss.", "reason", registry
         )
+        for reason in get_args(Amiss):
+            self._swept.begin(reason)
         self._pool = Gauge(
             "platform_pool_size", "Hosts or machines.", one, subsystem=SUBSYSTEM, registry=registry
         )
@@ -124,7 +129,7 @@ class Metrics:
         """A static host could not be kept up."""
         self._neglected.inc(key_of(platform))
 
-    def swept(self, reason: Literal["no record", "vanished", "old"]) -> None:
+    def swept(self, reason: Amiss) -> None:
         """A machine was found that no record knows, that is gone, or that is past its age."""
         self._swept.inc(reason)
 
@@ -140,8 +145,10 @@ class Metrics:
         """How a platform stands; `running` and `waiting` are namespaces, one for each TaskRun."""
         platform = key_of(platform)
         self._pool.labels(platform).set(hosts)
-        for failures in (self._refused, self._unprepared, self._unclean, self._neglected):
-            failures.begin(platform)
+        for tally in (
+            self._prepared, self._refused, self._unprepared, self._unclean, self._neglected
+        ):  # fmt: skip
+            tally.begin(platform)
         runs, waits = Count(running), Count(waiting)
         seen = self._seen.setdefault(platform, set())
         seen.update(runs, waits)

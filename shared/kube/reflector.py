@@ -101,6 +101,7 @@ class Reflector:
             random=random, first_seconds=FIRST_WAIT_SECONDS, most_seconds=MOST_WAIT_SECONDS
         )
         self._log = log.bind(kind=kind.plural, group=kind.group, namespace=namespace)
+        self._failures = WATCH_FAILURES.labels(resource=kind.plural)  # There from the start.
         self._trouble: KubeError | None = None
 
     @property
@@ -217,7 +218,7 @@ class Reflector:
 
     async def _wait_after(self, error: KubeError, event: str) -> None:
         self._trouble = error
-        WATCH_FAILURES.labels(resource=self._kind.plural).inc()
+        self._failures.inc()
         asked = error.retry_after_seconds if isinstance(error, ThrottledError) else 0.0
         wait = self._backoff.failed(at_least=min(asked, RETRY_AFTER_SECONDS_MAX))
         self._log.warning(event, error=str(error), wait_seconds=round(wait, 3))

@@ -1,7 +1,8 @@
 """Record what a short run of the whole system tells Prometheus: `python -m tests.monitoring.record`.
 
 A hub and a spoke with the example's queues run for a minute: PipelineRuns, Jobs and machines, work for
-the spoke, and a queue that is drained. The process's own figures (`process_…`, `python_…`) are left out.
+the spoke, a queue that is drained, and a Job that another one preempts. All are to have their pods ready
+in time. The process's own figures (`process_…`, `python_…`) are left out.
 """
 
 import asyncio
@@ -18,10 +19,11 @@ from typing import Final
 from prometheus_client.parser import text_string_to_metric_families
 
 from services.ctl.demo.create import create_all
-from services.ctl.demo.load import Arrival, make_load
+from services.ctl.demo.load import DURATION, Arrival, make_load
 from services.ctl.demo.spokes import spokes_load
 from services.ctl.dev import EXAMPLE, DevOptions, Running, running
 from shared.contracts import kinds
+from shared.contracts.names import PRIORITY_CLASS_LABEL, QUEUE
 from shared.kube.client import HttpKube
 from shared.kube.port import UnavailableError
 from tests.e2e.otlp_receiver import receiver
@@ -36,6 +38,29 @@ RUNS: Final = 256
 JOBS: Final = 128
 FOR_SPOKES: Final = 8
 TENANTS: Final = frozenset({"alpha-tenant", "mintmaker"})
+CONTENDED: Final = "contended"
+CONTENDED_QUEUE: Final = """
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: contended}
+spec:
+  namespaceSelector: {}
+  preemption: {withinClusterQueue: LowerPriority}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors:
+    - {name: batch-flavor, resources: [{name: cpu, nominalQuota: 1}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: contended, namespace: alpha-tenant}
+spec: {clusterQueue: contended}
+"""
+CONFIGURATION: Final = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+waitForPodsReady: {timeout: 10m}
+"""
 OWN: Final = ("process_", "python_")
 SPOKE: Final = "-spoke-"
 
@@ -48,7 +73,29 @@ def arrivals() -> list[Arrival]:
         if arrival.object["metadata"]["namespace"] in TENANTS
     ]
     away = [arrival for arrival in spokes_load(1) if arrival.kind is kinds.JOB]
-    return sorted([*here, *away[:FOR_SPOKES]], key=lambda arrival: arrival.after_seconds)
+    both = [contender("konflux-dependency-update", 5.0), contender("konflux-release", 15.0)]
+    every = [*here, *away[:FOR_SPOKES], *both]
+    return sorted(every, key=lambda arrival: arrival.after_seconds)
+
+
+def contender(priority_class: str, after_seconds: float) -> Arrival:
+    """A Job that takes the whole of the queue in which the stronger preempts the weaker."""
+    container = {"name": "work", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    template = {
+        "metadata": {"annotations": {DURATION: "1200s"}},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+    job = {
+        "apiVersion": kinds.JOB.api_version,
+        "kind": kinds.JOB.kind,
+        "metadata": {
+            "namespace": "alpha-tenant",
+            "name": f"contender-{priority_class}",
+            "labels": {QUEUE: CONTENDED, PRIORITY_CLASS_LABEL: priority_class},
+        },
+        "spec": {"template": template},
+    }
+    return Arrival(after_seconds=after_seconds, kind=kinds.JOB, object=job, tier=priority_class)
 
 
 def targets(logs: Path) -> dict[str, str]:
@@ -112,8 +159,15 @@ async def main() -> int:
     """Write the recording anew."""
     with tempfile.TemporaryDirectory() as folder, receiver() as collector:
         os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector.endpoint
+        here = Path(folder)
+        (configuration := here / "configuration.yaml").write_text(CONFIGURATION)
+        os.environ["SLUICE_CONFIGURATION"] = str(configuration)
+        (queue := here / "queue.yaml").write_text(CONTENDED_QUEUE)
         options = DevOptions(
-            directory=Path(folder), manifests=(EXAMPLE,), rules=EXAMPLE / "classifier", spokes=1
+            directory=here / "dev",
+            manifests=(EXAMPLE, queue),
+            rules=EXAMPLE / "classifier",
+            spokes=1,
         )
         try:
             async with running(options, lambda _: None) as system:
