@@ -136,7 +136,7 @@ async def _both(what: WhatIf, *, save_to: Path | None) -> _Both:
     rules = None if what.rules is None else load_rules(what.rules)
     configuration = configured(what.configuration)
     counted = Counted.of(configuration)
-    known = await _known(what, rules, counted)
+    known = await _known(what, rules, counted, keep=save_to is not None)
     known.picture.policy = policy_of(configuration)
     if save_to is not None:
         save(known, save_to)
@@ -166,15 +166,15 @@ async def _both(what: WhatIf, *, save_to: Path | None) -> _Both:
     )
 
 
-async def _known(what: WhatIf, rules: Rules | None, counted: Counted) -> Known:
+async def _known(what: WhatIf, rules: Rules | None, counted: Counted, *, keep: bool) -> Known:
     at = current()
     if what.state is None:
         since = None if what.log is None else at - what.log
         async with lookout(what.url, what.directory) as look:
-            return await read(look, at=at, since=since)
+            return await read(look, at=at, since=since, keep=keep)
     if what.state.is_dir():
         return from_manifests(what.state, at=at, changes=Changes(rules=rules, policy=counted))
-    return load(what.state)
+    return load(what.state, keep=keep)
 
 
 def _elsewhere(states: Iterable[WorkloadState], lost: str | None) -> Iterator[WorkloadState]:

@@ -1,9 +1,12 @@
 """What is known before something is changed: from the streams, from a saved file, from manifests."""
 
+import gc
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +19,7 @@ from services.ctl.whatif.changes import Changes
 from services.quota.forecast import Past, Picture
 from services.quota.forecast.picture import SET_UP, Reading, runs_of
 from services.quota.translate import TranslateError, observed_facts
-from shared.bus.look import Look, Seen
+from shared.bus.look import Look
 from shared.contracts import kinds
 from shared.contracts.admissions import Admission
 from shared.contracts.workloads import WorkloadState
@@ -45,6 +48,11 @@ OBJECTS: Final = (*SET_UP, *CLASSES, *SENDING)
 RUNS_OF: Final = timedelta(hours=24)
 """How far back run times are learned, where nothing else is said."""
 
+LOG: Final = "log."
+"""Before the subject of what is read from a log."""
+
+Json = dict[str, Any]
+
 LOCAL: Final = "local"
 """The cluster of what was read from manifests."""
 
@@ -61,8 +69,8 @@ class Known:
     seconds: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """How long each of them ran, where it ended."""
 
-    messages: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    """Subject and body, in the order in which they were read; for `save`."""
+    messages: list[tuple[str, Json]] = field(default_factory=list)
+    """Subject and body, in the order in which they were read, where they are kept for `save`."""
 
     def recent(self, span: timedelta) -> list[WorkloadState]:
         """What was submitted in the last `span`."""
@@ -70,8 +78,10 @@ class Known:
         return [s for s in self.submissions.values() if begin <= s.created_at < self.picture.at]
 
 
-async def read(look: Look, *, at: datetime, since: datetime | None = None) -> Known:
-    """The present from the views, and what happened after `since` from the logs."""
+async def read(
+    look: Look, *, at: datetime, since: datetime | None = None, keep: bool = False
+) -> Known:
+    """The present from the views, and what happened after `since` from the logs; `keep` it for `save`."""
     begin = since if since is not None else at - RUNS_OF
     filters = [observed(kind) for kind in OBJECTS]
     present = [
@@ -83,42 +93,45 @@ async def read(look: Look, *, at: datetime, since: datetime | None = None) -> Kn
         *await look.replay("ADMISSIONS", since=begin),
         *await look.replay("WORKLOADS", since=begin),
     ]
-    return _known(at, map(_pair, present), map(_pair, past))
+    told = ((LOG + seen.subject, seen.body) for seen in past)
+    return _known(at, chain(((seen.subject, seen.body) for seen in present), told), keep=keep)
 
 
-def _pair(seen: Seen) -> tuple[str, dict[str, Any]]:
-    return seen.subject, seen.body
-
-
-def _known(
-    at: datetime,
-    present: Iterable[tuple[str, dict[str, Any]]],
-    past: Iterable[tuple[str, dict[str, Any]]],
-) -> Known:
+def _known(at: datetime, messages: Iterable[tuple[str, Json]], *, keep: bool) -> Known:
+    """Subject and body of each: of the present, and with `LOG` before the subject of the past."""
     reading = Reading(at)
     known = Known(picture=reading.picture)
-    for subject, body in present:
-        known.messages.append((subject, body))
-        _take(reading, subject, body)
     admissions: list[Admission] = []
     states: list[WorkloadState] = []
-    for subject, body in past:
-        known.messages.append((f"log.{subject}", body))
-        if ".admission." in f".{subject}":
-            admissions.append(Admission.model_validate(body))
-        elif ".workload." in f".{subject}":
-            states.append(WorkloadState.model_validate(body))
-    _learn(known, admissions, states)
+    with _uncollected():
+        for subject, body in messages:
+            if keep:
+                known.messages.append((subject, body))
+            try:
+                if not subject.startswith(LOG):
+                    reading.take(subject, body)
+                elif ".admission." in subject:
+                    admissions.append(Admission.model_validate(body))
+                elif ".workload." in subject:
+                    states.append(WorkloadState.model_validate(body))
+            except ValidationError as error:
+                first = error.errors(include_url=False)[0]
+                field_ = ".".join(str(part) for part in first["loc"])
+                raise CommandError(subject, f"{field_}: {first['msg']}") from error
+        _learn(known, admissions, states)
     return known
 
 
-def _take(reading: Reading, subject: str, body: dict[str, Any]) -> None:
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Let nobody look for garbage meanwhile: of a hundred thousand messages all is kept."""
+    collecting = gc.isenabled()
+    gc.disable()
     try:
-        reading.take(subject, body)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field_ = ".".join(str(part) for part in first["loc"])
-        raise CommandError(subject, f"{field_}: {first['msg']}") from error
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _learn(known: Known, admissions: list[Admission], states: list[WorkloadState]) -> None:
@@ -155,7 +168,7 @@ def save(known: Known, file: Path) -> None:
             out.write(json.dumps({"subject": subject, "body": body}) + "\n")
 
 
-def load(file: Path) -> Known:
+def load(file: Path, *, keep: bool = False) -> Known:
     """Read what `save` wrote. Raises `CommandError` naming the line."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -166,13 +179,10 @@ def load(file: Path) -> Known:
             "is not what `sluice simulate --save` writes",
             hint="give such a file, or a folder of manifests",
         ) from error
-    pairs = list(_pairs(file, lines[1:]))
-    present = [pair for pair in pairs if not pair[0].startswith("log.")]
-    past = [(subject[4:], body) for subject, body in pairs if subject.startswith("log.")]
-    return _known(at, present, past)
+    return _known(at, _pairs(file, lines[1:]), keep=keep)
 
 
-def _pairs(file: Path, lines: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _pairs(file: Path, lines: list[str]) -> Iterator[tuple[str, Json]]:
     for number, line in enumerate(lines, start=2):
         try:
             document = json.loads(line)

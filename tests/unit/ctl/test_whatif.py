@@ -387,6 +387,23 @@ def test_what_was_saved_says_the_same_again(tmp_path: Path) -> None:
     assert set(known.seconds.values()) == {300.0}
 
 
+def test_what_was_read_is_saved_and_read_again(tmp_path: Path, sluice: Sluice) -> None:
+    state = yesterday(tmp_path / "state", count=10, objects=set_up("20"))
+    status, _, _ = sluice("simulate", "--state", state, "--save", tmp_path / "again")
+    assert status == 0
+    assert (tmp_path / "again").read_text().strip() == state.read_text()
+
+
+@pytest.mark.parametrize("prefix", ["", "log."])
+def test_a_message_that_was_damaged_is_named(tmp_path: Path, sluice: Sluice, prefix: str) -> None:
+    state = yesterday(tmp_path / "state", count=1, objects=set_up("20"))
+    subject = f"{prefix}sluice.admission.hub.team.x"
+    damaged = json.dumps({"subject": subject, "body": {"state": "odd"}})
+    state.write_text(f"{state.read_text()}\n{damaged}")
+    status, _, err = sluice("simulate", "--state", state)
+    assert (status, err.startswith(f"sluice: {subject}: cluster: Field required")) == (2, True), err
+
+
 def test_an_explanation_is_given_the_start_that_is_expected() -> None:
     running, waiting = workload("one", NOW, cpu=10), workload("two", NOW, cpu=10)
     past = Past()
