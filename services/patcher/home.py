@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 import structlog
 
@@ -64,6 +65,11 @@ class Home:
                 return
             raise LaterError("its Workload is not made yet", delay_seconds=1.0)
 
+        if home.spoke is not None:
+            obj = await self._writer.patch(
+                WORKLOAD, obj, partial(_nominate, home.spoke), subresource="status"
+            )
+
         def patch(current: Object) -> Patch | None:
             status = dict(current.get("status") or {})
             status.pop("clusterName", None)
@@ -122,3 +128,17 @@ class Home:
             raise LaterError(str(error)) from error
         except RefusedError as error:
             raise LaterError(str(error), delay_seconds=60.0) from error
+
+
+def _nominate(spoke: str, current: Object) -> Patch | None:
+    """Where it was not: a webhook takes a `clusterName` only of who was nominated, and never another's.
+
+    What was said between two looks is left out on the bus: the nomination, or the end of another choice.
+    """
+    status = dict(current.get("status") or {})
+    nominated = status.get("nominatedClusterNames") or []
+    if status.get("clusterName") == spoke or spoke in nominated:
+        return None
+    status.pop("clusterName", None)
+    status["nominatedClusterNames"] = [*nominated, spoke]
+    return status_patch(current, status)
