@@ -1,0 +1,96 @@
+"""Who nominates: the dispatcher, which says so at the hub, or a program of somebody else's."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from services.simulator.scenarios.spokes_town import SpokesTown
+from shared.contracts import kinds
+from shared.contracts.kinds import Object
+from shared.integrations import PIPELINE_RUN
+from shared.testing.world.world import World
+from tests.conformance.seeds.test_spokes_multikueue import QUEUE, SPOKES, furnish, run
+
+RULES = f"queueName: {QUEUE}\nmultiKueueOverride: true\n"
+WARM_SECONDS = 60
+NOBODYS_SECONDS = 30
+END_SECONDS = 120
+
+
+async def workload(town: SpokesTown) -> Object:
+    [found] = (await town.hub.kube.list(kinds.WORKLOAD)).items
+    return found
+
+
+async def nominate(town: SpokesTown, *names: str) -> None:
+    """What another program does."""
+    metadata = (await workload(town))["metadata"]
+    await town.hub.kube.patch(
+        kinds.WORKLOAD,
+        metadata["namespace"],
+        metadata["name"],
+        {"status": {"nominatedClusterNames": list(names)}},
+        subresource="status",
+    )
+
+
+async def copies(town: SpokesTown) -> list[str]:
+    """The spokes that have one."""
+    return [s for s in SPOKES if (await town.kubes[s].list(kinds.PIPELINE_RUN)).items]
+
+
+def play(dispatcher: str, drive: Callable[[SpokesTown], Coroutine[Any, Any, None]]) -> None:
+    with World(1) as world:
+        settings = {"dispatcher": dispatcher}
+        town = SpokesTown(world, SPOKES, rules=RULES, dispatcher=settings, beat_seconds=5)
+
+        async def play() -> None:
+            await furnish(town)
+            town.serve()
+            await asyncio.sleep(WARM_SECONDS)
+            await town.hub.kube.create(kinds.PIPELINE_RUN, run(1))
+            await drive(town)
+            [ended] = (await town.hub.kube.list(kinds.PIPELINE_RUN)).items
+            finish = PIPELINE_RUN.finish(ended)
+            assert finish is not None
+            assert finish.success
+
+        world.run(play)
+        assert world.failures == []
+
+
+def test_a_program_of_that_name_nominates_and_nobody_else() -> None:
+    async def drive(town: SpokesTown) -> None:
+        await asyncio.sleep(NOBODYS_SECONDS)
+        assert await copies(town) == []
+        status = (await workload(town))["status"]
+        [check] = status["admissionChecks"]
+        assert (check["state"], check["message"]) == (
+            "Pending",
+            "The workload waits for a nomination",
+        )
+
+        await nominate(town, "nowhere", SPOKES[1])
+        await asyncio.sleep(5)
+        assert await copies(town) == [SPOKES[1]]
+        status = (await workload(town))["status"]
+        assert status["clusterName"] == SPOKES[1]
+        assert "nominatedClusterNames" not in status
+        await asyncio.sleep(END_SECONDS)
+
+    play("example.com/mine", drive)
+
+
+def test_who_was_nominated_is_said_at_the_hub_until_one_has_won() -> None:
+    async def drive(town: SpokesTown) -> None:
+        said: list[Object] = []
+        for _ in range(200):
+            found = (await town.hub.kube.list(kinds.WORKLOAD)).items
+            said += [one.get("status") or {} for one in found]
+            await asyncio.sleep(0.01)
+        assert [*SPOKES] in [status.get("nominatedClusterNames") for status in said]
+        assert said[-1]["clusterName"] in SPOKES
+        assert "nominatedClusterNames" not in said[-1]
+        await asyncio.sleep(END_SECONDS)
+
+    play("kueue.x-k8s.io/multikueue-dispatcher-all-at-once", drive)
