@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup record-metrics fmt lint types imports test test-cluster contracts conformance classification simulate demo dev ci bench-engine bench-webhook bench-bus bench-cluster bench-spokes clean
+.PHONY: help setup record-metrics fmt lint types imports test test-cluster contracts conformance classification simulate demo dev ci bench-engine bench-webhook bench-bus bench-whatif bench-cluster bench-spokes clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -70,6 +70,9 @@ bench-spokes: setup ## Measure a burst over spokes: 1,000 workloads over 5, by B
 
 bench-bus: setup ## Measure the bus: publishes and reads a second
 	$(RUN)/python -m shared.bus.bench
+
+bench-whatif: setup ## Measure what if: a day of 50,000 workloads against less quota
+	$(RUN)/python -m services.ctl.whatif.bench
 
 contracts: setup ## Regenerate docs/reference, dashboards and what deploy/nats holds for `nats`; fails if that changed anything
 	$(RUN)/python -m services.ctl.reference

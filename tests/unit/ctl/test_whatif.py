@@ -1,6 +1,7 @@
 """`sluice simulate` and `sluice plan` on folders of manifests and on saved states."""
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from services.ctl.main import main
+from services.ctl.whatif import bench
 from services.ctl.whatif.command import span_of
 from services.ctl.whatif.expected import _expect
 from services.ctl.whatif.reading import Known, load
@@ -379,6 +381,18 @@ def test_a_spoke_that_nobody_names_is_refused(tmp_path: Path, sluice: Sluice) ->
     status, _, err = sluice("simulate", "--state", state, "--lost-spoke", "esat")
     assert status == 2
     assert "--lost-spoke esat: there is no such MultiKueueCluster\n  there are east, west" in err
+
+
+def test_the_bench_plays_a_day_of_its_own_and_says_what_that_took(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert bench.main(["--workloads", "1500"]) == 0
+    out, err = capfd.readouterr()
+    _, row, _, last = out.splitlines()[-4:]
+    assert row.split()[:3] == ["hub/team/queue", "1500", "1500"]
+    assert "->" in row, "with less quota they wait longer"
+    assert re.fullmatch(r"what if: 1500 in [\d.]+ s, [\d.]+ s of CPU, \d+ MiB", last)
+    assert err == "", "how long they ran is known"
 
 
 def test_what_was_saved_says_the_same_again(tmp_path: Path) -> None:
