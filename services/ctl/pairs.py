@@ -173,9 +173,19 @@ class Pairs:
         for spoke in wanted.keys() - self._running.keys():
             log.info("a pair is started", spoke=spoke)
             self._start(spoke, wanted[spoke])
+        for spoke in self._running:
+            problems[spoke] = problems[spoke] or self._trouble(spoke)
         for spoke, problem in problems.items():
             if self._told.get(spoke) != problem:
                 await self._tell(spoke, problem)
+
+    def _trouble(self, spoke: str) -> str:
+        found = {program: self._supervisor.trouble(_name(program, spoke)) for program in PROGRAMS}
+        return "; ".join(
+            f"Its {program} cannot stay: {why}; the log of `sluice run pairs` says more"
+            for program, why in found.items()
+            if why is not None
+        )
 
     async def _wanted(self, spoke: str, source: Mapping[str, Any]) -> _Wanted:
         path = self._path(source)

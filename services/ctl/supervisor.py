@@ -29,6 +29,9 @@ STEADY_SECONDS: Final = 20.0
 STARTS_BEFORE_READY_MAX: Final = 3
 """A child that ends this often before it was ever ready will not become ready by itself."""
 
+ENDS_MAX: Final = 3
+"""After so many such ends in a row it is said that it keeps ending."""
+
 GRACE_SECONDS: Final = 20.0
 """From SIGTERM to SIGKILL; longer than a service's own `graceful_stop_seconds`."""
 
@@ -65,6 +68,13 @@ class _Child:
         self.starts = 0
         self.was_ready = False
         self.stopping = False
+        self.began = 0.0
+        """Of this start, in loop time."""
+
+        self.ends = 0
+        """In a row, each soon after its start."""
+
+        self.ending = ""
 
     @property
     def running(self) -> bool:
@@ -117,6 +127,14 @@ class Supervisor:
     def starts(self, name: str) -> int:
         """How often a child has been started."""
         return self._children[name].starts
+
+    def trouble(self, name: str) -> str | None:
+        """How a child ends that keeps ending soon after its start; None: it does not."""
+        child = self._children[name]
+        lived = asyncio.get_running_loop().time() - child.began if child.running else 0.0
+        if child.ends < ENDS_MAX or lived > STEADY_SECONDS:
+            return None
+        return f"it keeps ending ({child.ending})"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -198,15 +216,16 @@ class Supervisor:
         backoff = BACKOFF_FIRST_SECONDS
         name = child.spec.name
         while not child.stopping:
-            began = asyncio.get_running_loop().time()
+            child.began = asyncio.get_running_loop().time()
             if child.starts and self._on_restart is not None:
                 await self._on_restart(name)
             status = await self._run(child)
             if child.stopping:
                 return
-            if asyncio.get_running_loop().time() - began > STEADY_SECONDS:
-                backoff = BACKOFF_FIRST_SECONDS
-            self._say(f"{name} ended ({_ending(status)}); starting it again in {backoff:g} s")
+            child.ends, child.ending = child.ends + 1, _ending(status)
+            if asyncio.get_running_loop().time() - child.began > STEADY_SECONDS:
+                backoff, child.ends = BACKOFF_FIRST_SECONDS, 0
+            self._say(f"{name} ended ({child.ending}); starting it again in {backoff:g} s")
             await asyncio.sleep(backoff)
             backoff = min(backoff * 2, BACKOFF_MAX_SECONDS)
 

@@ -139,6 +139,50 @@ async def _nobody(at: Hub) -> bool:
     return not at.supervisor.names
 
 
+async def test_a_pair_whose_api_server_goes_away_says_so(tmp_path: Path) -> None:
+    simulator = Simulator(behaviour=False)
+    await simulator.start()
+    async with hub(tmp_path) as at:
+        at.write(simulator.kubeconfig())
+        await at.name(SECRET)
+
+        async def last() -> Beat | None:
+            entry = await at.bus.latest("SPOKES", BEAT)
+            return None if entry is None else entry.read(Beat)
+
+        async def reached() -> bool:
+            beat = await last()
+            return beat is not None and beat.api and beat.identity is not None
+
+        async def away() -> bool:
+            beat = await last()
+            return beat is not None and not beat.api
+
+        await until(reached)
+        await simulator.stop()
+        await until(away)
+        assert await at.problem() == "", "the pair itself is well"
+
+
+async def test_a_pair_that_keeps_ending_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLUICE_EVENTS_PER_SECOND", "many")
+    simulator = Simulator(behaviour=False)
+    await simulator.start()
+    try:
+        async with hub(tmp_path) as at:
+            at.write(simulator.kubeconfig())
+            await at.name(SECRET)
+            await until(at.problem)
+            assert await at.problem() == (
+                "Its patcher cannot stay: it keeps ending (status 2); "
+                "the log of `sluice run pairs` says more"
+            )
+    finally:
+        await simulator.stop()
+
+
 UNUSABLE: dict[str, tuple[Spec, str, str]] = {
     "no Secret": (SECRET, "", "/secrets/west/kubeconfig: No such file or directory"),
     "no kubeconfig in it": (SECRET, "{}", "west/kubeconfig: ConfigException: "),

@@ -112,6 +112,21 @@ async def test_a_child_that_keeps_ending_is_named_with_the_end_of_its_log(tmp_pa
         assert "no such setting" in caught.value.hint
 
 
+async def test_a_child_that_keeps_ending_is_told_from_one_that_was_killed_once(
+    tmp_path: Path,
+) -> None:
+    async with supervising(tmp_path) as supervisor:
+        supervisor.start(child(tmp_path, "raise SystemExit(7)", name="ill"))
+        supervisor.start(child(tmp_path, SLEEPER, name="well"))
+        await supervisor.wait_ready(["well"], timeout_seconds=20)
+        pid = supervisor.pid("well")
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: supervisor.starts("well") == 2 and supervisor.starts("ill") > 3)
+        assert supervisor.trouble("ill") == "it keeps ending (status 7)"
+        assert supervisor.trouble("well") is None
+
+
 async def test_what_a_child_writes_is_in_its_log_and_is_shown_with_its_name(tmp_path: Path) -> None:
     shown: list[tuple[str, str]] = []
     supervisor = Supervisor(
