@@ -197,7 +197,7 @@ class _Starter:
             url = f"nats://{HOST}:{port}"
             if self._options.secure:
                 folder, spokes = self._directory / "nats-users", spoke_names(self._options.spokes)
-                self.secured = secure(folder, spokes, datetime.now(UTC))
+                self.secured = secure(folder, spokes, datetime.now(UTC), url=url)
             try:
                 config = DATA / "server.conf" if self.secured is None else self.secured.config
                 argv = server_command(data, port=port, config=config)

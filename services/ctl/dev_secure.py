@@ -1,10 +1,11 @@
 """`sluice dev --secure`: a user for each service, nothing but TLS, and clients that are verified."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from services.ctl.nats_files import LOCAL
 from services.ctl.permissions import key_file, rendered
 from shared.bus.streams import DATA
 from shared.runtime.certificates import issue_authority, issue_client, issue_serving
@@ -24,8 +25,12 @@ class Secured:
 
     def access(self, user: str) -> Access:
         """How `user` proves itself."""
+        return replace(self.tls, nkey=key_file(self.folder, user))
+
+    @property
+    def tls(self) -> Access:
+        """What every client has to show and to trust."""
         return Access(
-            nkey=key_file(self.folder, user),
             ca=self.folder / "ca.crt",
             certificate=self.folder / "client.crt",
             private_key=self.folder / "client.key",
@@ -38,8 +43,8 @@ class Secured:
         return {name: str(path) for name, path in found.items() if path is not None}
 
 
-def secure(folder: Path, spokes: tuple[str, ...], now: datetime) -> Secured:
-    """Make everything anew below `folder`. Whoever had a key of before is a stranger."""
+def secure(folder: Path, spokes: tuple[str, ...], now: datetime, *, url: str = LOCAL) -> Secured:
+    """Make everything anew below `folder`, for a server at `url`. Older keys are strangers'."""
     for old in folder.glob("*"):
         old.unlink()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -51,8 +56,9 @@ def secure(folder: Path, spokes: tuple[str, ...], now: datetime) -> Secured:
         (folder / f"{name}.crt").write_bytes(pair.certificate_pem())
         (folder / f"{name}.key").write_bytes(pair.key_pem())
         (folder / f"{name}.key").chmod(0o600)
-    users, _ = rendered(folder, spokes)
     config = folder / "server.conf"
+    secured = Secured(folder=folder, config=config)
+    users, _ = rendered(folder, spokes, url=url, tls=secured.tls)
     lines = [
         (DATA / "server.conf").read_text(),
         "tls {",
@@ -64,4 +70,4 @@ def secure(folder: Path, spokes: tuple[str, ...], now: datetime) -> Secured:
         users,
     ]
     config.write_text("\n".join(lines))
-    return Secured(folder=folder, config=config)
+    return secured

@@ -253,11 +253,21 @@ def bus_permissions(
     kubernetes: Annotated[
         bool, typer.Option("--kubernetes", help="Print a ConfigMap and the users' Secrets instead.")
     ] = False,
+    nats_url: Annotated[
+        str,
+        typer.Option(
+            envvar=["SLUICE_NATS_URL", "NATS_URL"],
+            help="Where people find the server: each user's context for the nats command says it.",
+        ),
+    ] = "nats://127.0.0.1:4222",
 ) -> None:
     """Print nats-server's configuration of who may do what: deploy/nats/permissions.yaml, and keys."""
     from services.ctl.permissions import manifests, rendered  # noqa: PLC0415
+    from shared.settings.environment import nats_access  # noqa: PLC0415
 
-    configuration, users = rendered(keys, spoke or [], cluster=cluster)
+    configuration, users = rendered(
+        keys, spoke or [], cluster=cluster, url=nats_url, tls=nats_access()
+    )
     print(manifests(configuration, keys, users) if kubernetes else configuration, end="")
 
 

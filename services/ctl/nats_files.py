@@ -11,19 +11,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from shared.bus.streams import DATA, load
+from shared.settings.access import OPEN, Access, inbox_of, public_key
 
-__all__ = ["context", "files", "main"]
+__all__ = ["LOCAL", "context", "files", "main"]
 
 LOCAL: Final = "nats://127.0.0.1:4222"
 
 
-def context(
-    description: str, *, nkey: Path | None = None, inbox: str | None = None
-) -> dict[str, Any]:
-    """A context of the `nats` command for the server on this machine."""
-    found: dict[str, Any] = {"description": description, "url": LOCAL}
-    if nkey is not None:
-        found |= {"nkey": str(nkey.resolve()), "inbox_prefix": inbox}
+def context(description: str, *, url: str = LOCAL, access: Access = OPEN) -> dict[str, Any]:
+    """A context of the `nats` command: where a server is, and how somebody proves itself to it."""
+    found: dict[str, Any] = {"description": description, "url": url}
+    paths = {
+        "nkey": access.nkey, "ca": access.ca, "cert": access.certificate, "key": access.private_key
+    }  # fmt: skip
+    found |= {name: str(path.resolve()) for name, path in paths.items() if path is not None}
+    if access.nkey is not None:
+        found["inbox_prefix"] = inbox_of(public_key(access.seed()))
     return found
 
 

@@ -2,17 +2,18 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from services.ctl.errors import CommandError
-from services.ctl.nats_files import context
+from services.ctl.nats_files import LOCAL, context
 from shared.bus.accounts import hub_configuration
 from shared.bus.permissions import HUB, rights_of
 from shared.bus.streams import CatalogueError
-from shared.settings.access import inbox_of, new_key, public_key
+from shared.settings.access import OPEN, Access, new_key, public_key
 
 __all__ = ["CONFIG_MAP", "FILE", "key_file", "make_keys", "manifests", "rendered", "secret_of"]
 
@@ -56,10 +57,18 @@ def make_keys(folder: Path, users: Sequence[str]) -> dict[str, str]:
     return keys
 
 
-def rendered(folder: Path, spokes: Sequence[str], *, cluster: str = HUB) -> tuple[str, list[str]]:
+def rendered(
+    folder: Path,
+    spokes: Sequence[str],
+    *,
+    cluster: str = HUB,
+    url: str = LOCAL,
+    tls: Access = OPEN,
+) -> tuple[str, list[str]]:
     """The server's configuration, and its users. Makes the keys that are missing in `folder`.
 
-    Beside each it leaves a context of that user for the `nats` command.
+    Beside each it leaves a context of that user for the `nats` command, for the server at `url` and with the
+    certificates of `tls`.
     """
     try:
         users = list(rights_of(spokes=spokes, cluster=cluster))
@@ -68,8 +77,9 @@ def rendered(folder: Path, spokes: Sequence[str], *, cluster: str = HUB) -> tupl
     except ValueError as error:
         raise CommandError("--spoke", str(error)) from error
     keys = make_keys(folder, users)
-    for user, key in keys.items():
-        own = context(f"Sluicegate, as {user}", nkey=key_file(folder, user), inbox=inbox_of(key))
+    for user in users:
+        access = replace(tls, nkey=key_file(folder, user))
+        own = context(f"Sluicegate, as {user}", url=url, access=access)
         (folder / f"{user}.json").write_text(json.dumps(own, indent=2) + "\n")
     return hub_configuration(keys, spokes=spokes, cluster=cluster), users
 

@@ -1,6 +1,7 @@
 """Each service's user on a real server, over TLS: it can do its work, and nothing that is another's."""
 
 import asyncio
+import json
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -30,6 +31,7 @@ from shared.contracts.effects import DeadLetter
 from shared.contracts.observed import Synced
 from shared.runtime.certificates import issue_authority, issue_client
 from shared.settings.access import Access, new_key
+from tests.contract.kubernetes.envtest import free_ports
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 USERS = rights_of()
@@ -253,6 +255,29 @@ async def test_a_service_reads_works_answers_and_gives_up_by_its_own_user(folder
         for one in buses:
             await one.stop()
         assert "Violation" not in running.log
+
+
+async def test_its_context_is_all_that_the_nats_command_needs_of_a_user(folder: Path) -> None:
+    [port] = free_ports(1)
+    secured = secure(folder / "users", (), now(), url=f"nats://127.0.0.1:{port}")
+    running = await EmbeddedServer(folder, port=port, config=secured.config).start()
+    try:
+        await apply_at(running.url, access=secured.access("bus"))
+        for user in USERS:
+            context = json.loads((secured.folder / f"{user}.json").read_text())
+            tls = ssl.create_default_context(cafile=context["ca"])
+            tls.load_cert_chain(context["cert"], context["key"])
+            client = await nats.connect(
+                context["url"],
+                tls=tls,
+                nkeys_seed=context["nkey"],
+                inbox_prefix=context["inbox_prefix"],
+                allow_reconnect=False,
+            )
+            assert await call(client, "STREAM.INFO.WORKLOADS")
+            await client.close()
+    finally:
+        await running.kill()
 
 
 def other_key(access: Access, folder: Path) -> Access:
