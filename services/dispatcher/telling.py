@@ -170,8 +170,17 @@ class Telling:
             knowledge.presence.settled(spoke, key)
             ADMITTED.labels(queue, spoke, LEADER).inc()
         elif dispatch.state == "withdrawn":
+            if event is Event.LOST and self._came_to_nothing(key, spoke):
+                knowledge.presence.failed(spoke, key)
             knowledge.presence.settled(spoke, key)
             knowledge.room.release(spoke, key)
+
+    def _came_to_nothing(self, key: Key, spoke: str) -> bool:
+        """It was on offer for as long as patience lasts, and nothing of it was seen: nobody looks there."""
+        offered = self._knowledge.orders[key][spoke].message
+        seconds = (self._now() - offered.at).total_seconds()
+        patience = self._settings.fallback_seconds
+        return seconds >= patience and spoke not in self._knowledge.seen(key)
 
     def _order(
         self, key: Key, spoke: str, state: OrderState, event: Event, job: HubJob | None

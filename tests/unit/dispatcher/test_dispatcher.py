@@ -194,6 +194,29 @@ def test_nothing_is_sent_anywhere_before_the_other_checks_are_ready() -> None:
         stage.play(drive)
 
 
+def test_who_shows_nothing_of_what_he_was_offered_comes_last_from_then_on() -> None:
+    with Stage(dispatcher="best-fit") as stage:
+
+        async def drive() -> None:
+            await stage.show_queues()
+            first, second = job("first"), job("second")
+            await stage.submit(first)
+            await stage.decide(first, "reserved")
+            await stage.until_dispatch("east", "offered", "first")
+            began = stage.world.loop.time()
+            await stage.until_dispatch("west", "offered", "first")
+            assert stage.world.loop.time() - began >= 10
+
+            await stage.submit(second)
+            await stage.decide(second, "reserved")
+            await stage.until_dispatch("west", "offered", "second")
+            assert await stage.dispatch("east", "second") is None
+            await asyncio.sleep(10)
+            assert (await stage.until_spoke("east", active=True)).failures == 1
+
+        stage.play(drive)
+
+
 @pytest.mark.parametrize("dispatcher", ["all-at-once", "best-fit"])
 def test_a_job_may_demand_a_spoke(dispatcher: str) -> None:
     with Stage(dispatcher=dispatcher) as stage:
