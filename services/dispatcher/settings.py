@@ -18,7 +18,8 @@ class DispatcherSettings(ServiceSettings):
     """
 
     multikueue_origin: str = "multikueue"
-    """Value of the label by which a copy is known as one of ours; hubs that share spokes differ in it."""
+    """Value of the label by which a copy is known as one of ours; hubs that share spokes differ in it. To
+    be changed only while nothing is away: what has the old one is somebody else's."""
 
     dispatcher: str = "best-fit"
     """`best-fit`, `all-at-once`, `incremental` (or Kueue's names of these). Any other name: a program of

@@ -131,12 +131,16 @@ def test_without_a_usable_spoke_the_workload_queues_again_later() -> None:
     with Stage() as stage:
 
         async def drive() -> None:
-            await stage.configure(["north"])
+            await stage.configure(["north", "nowhere"])
+            nowhere = {"metadata": {"name": "nowhere", "uid": "uid-nowhere"}, "spec": {}}
+            await stage.see(kinds.MULTIKUEUE_CLUSTER, nowhere, deleted=True)
             train = job()
             await stage.submit(train)
             await stage.decide(train, "reserved")
             retry = await stage.until_check("Retry")
-            assert retry.message == "No usable worker cluster. Inactive clusters: north"
+            assert retry.message == (
+                "No usable worker cluster. Missing clusters: nowhere. Inactive clusters: north"
+            )
             assert retry.requeue_after_seconds == 60
             await stage.decide(train, "evicted")
             await stage.sync("north")
