@@ -5,9 +5,17 @@ from typing import Annotated
 
 import typer
 
+from services.ctl.completers import (
+    complete_name,
+    complete_namespace,
+    complete_resource,
+    complete_spoke,
+    complete_workload,
+    one_of_these,
+)
 from services.ctl.errors import CommandError
 
-__all__ = ["app", "named", "one_of"]
+__all__ = ["TextOrJson", "WorkloadName", "app", "named", "one_of"]
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -21,13 +29,35 @@ NatsUrl = Annotated[
 ]
 Directory = Annotated[Path, typer.Option("--directory", help="Of the `sluice dev` that is meant.")]
 Namespace = Annotated[
-    str, typer.Option("--namespace", "-n", envvar="SLUICE_NAMESPACE", help="Of what is asked for.")
+    str,
+    typer.Option(
+        "--namespace",
+        "-n",
+        envvar="SLUICE_NAMESPACE",
+        autocompletion=complete_namespace,
+        help="Of what is asked for.",
+    ),
+]
+TextOrJson = Annotated[
+    str,
+    typer.Option(
+        "--output", "-o", autocompletion=one_of_these("text", "json"), help="text or json."
+    ),
 ]
 AllNamespaces = Annotated[
     bool, typer.Option("--all-namespaces", "-A", help="Of all namespaces, with a column for it.")
 ]
 Cluster = Annotated[
     str | None, typer.Option("--cluster", help="Only of this cluster. Default: of all.")
+]
+
+WorkloadName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAMESPACE/NAME",
+        autocompletion=complete_workload,
+        help="Of the job or of its Workload.",
+    ),
 ]
 
 Configured = Annotated[
@@ -40,29 +70,12 @@ Configured = Annotated[
 ]
 
 
-def _complete_resource(incomplete: str) -> list[str]:
-    from services.ctl.get.resources import RESOURCES  # noqa: PLC0415
-
-    return [resource.name for resource in RESOURCES if resource.name.startswith(incomplete)]
-
-
-def _complete_name(context: typer.Context, incomplete: str) -> list[str]:
-    from services.ctl.completion import names, where  # noqa: PLC0415
-
-    given = context.params
-    word = str(given.get("resource") or given.get("kind") or "")
-    namespace = str(given.get("namespace") or "default")
-    url, directory = where(given)
-    found = names(word, namespace, url=url, directory=directory)
-    return [name for name in found if name.startswith(incomplete)]
-
-
 @app.command()
 def get(
     resource: Annotated[
         str,
         typer.Argument(
-            autocompletion=_complete_resource,
+            autocompletion=complete_resource,
             help="workloads (wl), clusterqueues (cq), localqueues (lq), cohorts (co), flavors (rf), "
             "hosts or spokes (mkc).",
         ),
@@ -70,7 +83,7 @@ def get(
     name: Annotated[
         str | None,
         typer.Argument(
-            autocompletion=_complete_name, help="Only this one; of workloads also the job's."
+            autocompletion=complete_name, help="Only this one; of workloads also the job's."
         ),
     ] = None,
     namespace: Namespace = "default",
@@ -79,7 +92,13 @@ def get(
         str | None, typer.Option("--selector", "-l", help="Label selector, for example team=a.")
     ] = None,
     output: Annotated[
-        str, typer.Option("--output", "-o", help="table, wide, json, yaml or name.")
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            autocompletion=one_of_these("table", "wide", "json", "yaml", "name"),
+            help="table, wide, json, yaml or name.",
+        ),
     ] = "table",
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Then print each row that changes, until Ctrl-C.")
@@ -109,10 +128,8 @@ def get(
 
 @app.command()
 def explain(
-    workload: Annotated[
-        str, typer.Argument(metavar="NAMESPACE/NAME", help="Of the job or of its Workload.")
-    ],
-    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+    workload: WorkloadName,
+    output: TextOrJson = "text",
     forecast: Annotated[
         bool, typer.Option(help="Say when it starts, by playing what may come from what was.")
     ] = True,
@@ -154,12 +171,27 @@ def named(workload: str) -> tuple[str, str]:
 def who_preempted(
     workload: Annotated[
         str | None,
-        typer.Argument(metavar="[NAMESPACE/NAME]", help="Of the job or Workload. Default: all."),
+        typer.Argument(
+            metavar="[NAMESPACE/NAME]",
+            autocompletion=complete_workload,
+            help="Of the job or Workload. Default: all.",
+        ),
     ] = None,
     namespace: Annotated[
-        str | None, typer.Option("--namespace", "-n", help="Only victims of this namespace.")
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            autocompletion=complete_namespace,
+            help="Only victims of this namespace.",
+        ),
     ] = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="table or json.")] = "table",
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", autocompletion=one_of_these("table", "json"), help="table or json."
+        ),
+    ] = "table",
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
 ) -> None:
@@ -198,7 +230,7 @@ def top(
 
 @app.command()
 def doctor(
-    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+    output: TextOrJson = "text",
     kubeconfig: Annotated[
         Path | None,
         typer.Option(help="Also look whether the services' accounts may do in it what they must."),
@@ -228,9 +260,16 @@ def doctor(
     )
 
 
-Steered = Annotated[str, typer.Argument(metavar="KIND", help="clusterqueue, localqueue, workload.")]
+Steered = Annotated[
+    str,
+    typer.Argument(
+        metavar="KIND",
+        autocompletion=one_of_these("clusterqueue", "localqueue", "workload"),
+        help="clusterqueue, localqueue, workload.",
+    ),
+]
 SteeredName = Annotated[
-    str, typer.Argument(autocompletion=_complete_name, help="Of workloads also the job's.")
+    str, typer.Argument(autocompletion=complete_name, help="Of workloads also the job's.")
 ]
 Kubeconfig = Annotated[
     Path | None,
@@ -327,7 +366,10 @@ def simulate(
     remove: Removed = None,
     lost_spoke: Annotated[
         str | None,
-        typer.Option(help="What runs on this spoke has to start again where the others have room."),
+        typer.Option(
+            autocompletion=complete_spoke,
+            help="What runs on this spoke has to start again where the others have room.",
+        ),
     ] = None,
     log: Annotated[
         str | None,
@@ -344,7 +386,7 @@ def simulate(
     rules: NewRules = None,
     configuration: Configured = None,
     cluster: Annotated[str, typer.Option(help="Where changes apply.")] = "hub",
-    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+    output: TextOrJson = "text",
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
 ) -> None:
@@ -382,7 +424,7 @@ def plan(
     rules: NewRules = None,
     configuration: Configured = None,
     cluster: Annotated[str, typer.Option(help="Where changes apply.")] = "hub",
-    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+    output: TextOrJson = "text",
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
 ) -> None:
@@ -415,7 +457,14 @@ def plan(
 
 
 @app.command()
-def completion(shell: Annotated[str, typer.Argument(help="bash, zsh or fish.")]) -> None:
+def completion(
+    shell: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=one_of_these("bash", "zsh", "fish"), help="bash, zsh or fish."
+        ),
+    ],
+) -> None:
     """Print a completion script, for example for `source <(sluice completion bash)`."""
     from services.ctl.completion import script  # noqa: PLC0415
 

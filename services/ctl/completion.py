@@ -1,6 +1,7 @@
 """Completion: the script for a shell, and what it is told about names that exist."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Final
 
@@ -29,17 +30,20 @@ def script(shell: str) -> str:
     return text
 
 
-def names(word: str, namespace: str, *, url: str | None, directory: Path) -> list[str]:
-    """Names of what there is. Nothing where nobody can be asked: completion must not complain."""
+def names(
+    word: str, namespace: str | None, *, url: str | None, directory: Path
+) -> list[tuple[str, str, str]]:
+    """Namespace, name and job of what there is. Nothing where nobody can be asked: Tab must not complain."""
     resource = resource_named(word)
     if resource is None:
         return []
 
-    async def found() -> list[str]:
+    async def found() -> list[tuple[str, str, str]]:
         async with asyncio.timeout(PATIENCE_SECONDS), lookout(url, directory) as look:
             inputs = resource.inputs(None, namespace if resource.namespaced else None)
             picture = await read(look, inputs)
-        return sorted({row.ident[2] for row in resource.rows(picture, current())})
+        rows = resource.rows(picture, current())
+        return sorted({(row.ident[1], row.ident[2], row.also) for row in rows})
 
     try:
         return asyncio.run(found())
@@ -50,5 +54,7 @@ def names(word: str, namespace: str, *, url: str | None, directory: Path) -> lis
 def where(parameters: dict[str, object]) -> tuple[str | None, Path]:
     """NATS and folder from a half-typed command line."""
     directory = Path(str(parameters.get("directory") or ".sluice"))
-    given = parameters.get("nats_url")
-    return nats_url_of(None if given is None else str(given), directory), directory
+    # A command that writes to the cluster has no option for it, yet names are asked for.
+    named = (parameters.get("nats_url"), *map(os.environ.get, ("SLUICE_NATS_URL", "NATS_URL")))
+    given = next((str(url) for url in named if url), None)
+    return nats_url_of(given, directory), directory

@@ -7,8 +7,8 @@ from typing import Annotated, Final
 
 import typer
 
+from services.ctl.commands import TextOrJson, WorkloadName, named, one_of
 from services.ctl.commands import app as commands
-from services.ctl.commands import named, one_of
 from services.ctl.errors import CommandError, Exit
 from services.ctl.hosts import app as hosts_app
 from services.ctl.integration import app as integration_app
@@ -166,10 +166,8 @@ def demo(
 
 @app.command("history")
 def history_command(
-    workload: Annotated[
-        str, typer.Argument(metavar="NAMESPACE/NAME", help="Of the job or of its Workload.")
-    ],
-    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+    workload: WorkloadName,
+    output: TextOrJson = "text",
     nats_url: NatsUrl = None,
     directory: Directory = Path(".sluice"),
 ) -> None:

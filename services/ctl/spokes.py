@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from services.ctl.commands import Directory, Kubeconfig, NatsUrl
+from services.ctl.completers import complete_spoke
 from services.ctl.errors import CommandError, Exit
 from shared.contracts.names import LOST
 
@@ -19,7 +20,9 @@ app = typer.Typer(
     help="How the spokes stand, and whether one is given up as lost.", rich_markup_mode=None
 )
 
-Spoke = Annotated[str, typer.Argument(help="Name of its MultiKueueCluster.")]
+Spoke = Annotated[
+    str, typer.Argument(autocompletion=complete_spoke, help="Name of its MultiKueueCluster.")
+]
 
 
 @app.callback(invoke_without_command=True)

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -222,6 +224,34 @@ async def test_explain_and_its_refusals(deciding: Office) -> None:
     assert (stranger.status, str(stranger)) == (
         *(Exit.FAILED, "team/nobody: nothing is known of team/nobody"),
     )
+
+
+async def offered(office: Office, line: str) -> list[str]:
+    """What a shell is told at Tab."""
+    asked = {
+        "_SLUICE_COMPLETE": "complete_bash", "COMP_WORDS": line, "NATS_URL": office.url,
+        "COMP_CWORD": str(line.count(" ")),
+    }  # fmt: skip
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("sluice"),
+        stdout=asyncio.subprocess.PIPE, env={**os.environ, **asked},
+    )  # fmt: skip
+    printed, _ = await process.communicate()
+    return printed.decode().split()
+
+
+async def test_tab_offers_what_there_is(office: Office) -> None:
+    assert await offered(office, "sluice get cq ") == ["cq"]
+    assert await offered(office, "sluice get wl -n team job-a") == ["job-a"]
+    assert await offered(office, "sluice get wl -n ") == ["team"]
+    for command in ("explain", "history", "who-preempted"):
+        assert await offered(office, f"sluice {command} te") == ["team/a", "team/b"]
+    assert await offered(office, "sluice history team/b") == ["team/b"]
+    assert await offered(office, "sluice stop localqueue -n team ") == ["main"]
+    await office.observe(kinds.MULTIKUEUE_CLUSTER, "north", {})
+    await office.until("get", "spokes", shows="north")
+    for line in ("simulate --lost-spoke ", "spokes lost ", "spokes found n"):
+        assert await offered(office, f"sluice {line}") == ["north"]
 
 
 async def watched(

@@ -40,6 +40,11 @@ def test_other_shells_are_refused() -> None:
         ("sluice expl", ["explain"]),
         ("sluice get c", ["clusterqueues", "cohorts"]),
         ("sluice get cq ", []),
+        ("sluice get wl -o ", ["table", "wide", "json", "yaml", "name"]),
+        ("sluice explain -o ", ["text", "json"]),
+        ("sluice explain ", []),
+        ("sluice stop l", ["localqueue"]),
+        ("sluice completion z", ["zsh"]),
     ],
 )
 def test_words_are_completed_also_where_nobody_can_be_asked(line: str, offered: list[str]) -> None:
