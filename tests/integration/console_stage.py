@@ -132,12 +132,16 @@ class Place:
         token: str | None = None,
     ) -> Answer:
         """The answer once it has that code and `shows` holds of it."""
-        async with asyncio.timeout(SETTLED_SECONDS):
-            while True:
-                answer = await self.ask(path, token)
-                if answer.code == code and shows(answer.body):
-                    return answer
-                await asyncio.sleep(0.02)
+        answer: Answer | None = None
+        try:
+            async with asyncio.timeout(SETTLED_SECONDS):
+                while True:
+                    answer = await self.ask(path, token)
+                    if answer.code == code and shows(answer.body):
+                        return answer
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(f"GET {path} has still another answer: {answer}") from None
 
 
 @asynccontextmanager

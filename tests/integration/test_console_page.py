@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.integration.browser import CHROMIUM, Page, browser
-from tests.integration.console_stage import Place, console
+from tests.integration.console_stage import Json, Place, console
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 
@@ -109,14 +109,31 @@ async def test_who_may_not_is_told_so_and_may_try_another_token(page: Page) -> N
     assert await page.value(NAMES) == []
 
 
+COUNTS = "[...document.querySelectorAll(\"[data-queue='hub//cq'] dd\")].map((each) => each.innerText)"
+
+
+async def counts(page: Page, place: Place, *expected: int) -> None:
+    """How many are pending, reserving and admitted: the page shows what the console tells."""
+    wanted = dict(zip(("pending", "reserving", "admitted"), expected, strict=True))
+
+    def told(body: Json) -> bool:
+        [queue] = [each for each in body["items"] if each["name"] == "cq"]
+        return wanted.items() <= queue.items()
+
+    await place.until("/api/v1/queues", 200, told, token="token-of-root")
+    await page.until(f"{COUNTS}.join() === {','.join(map(str, expected))!r}")
+
+
 async def test_what_changes_is_shown_without_asking(page: Page, place: Place) -> None:
     await sign_in(page, "token-of-root")
     await page.until(f"{NAMES}.length === 4")
+    await counts(page, place, 3, 1, 1)
     await place.site.workload("fresh", cpu="1")
     await page.until(f"{NAMES}.includes('fresh')")
-    await says(page, "[data-queue='hub//cq'] .counts", "3")
+    await counts(page, place, 4, 1, 1)
     await place.site.workload("fresh", cpu="1", phase="gone")
     await page.until(f"!{NAMES}.includes('fresh')")
+    await counts(page, place, 3, 1, 1)
 
 
 async def test_why_one_waits_is_told_and_told_anew_when_that_changes(
