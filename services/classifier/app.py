@@ -90,7 +90,7 @@ def main() -> int:
         server = WebServer(
             webhook_app(
                 rules,
-                new_traceparent=lambda: new_traceparent(random),
+                new_traceparent=lambda: new_traceparent(random, now()),
                 place_of=vicinity.place,
                 traced=partial(trace_review, parts.tracing, now),
             ),

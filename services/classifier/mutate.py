@@ -28,10 +28,16 @@ from shared.contracts import names
 from shared.contracts.coscheduling import AFFINITY_ANNOTATION, CoscheduleError
 from shared.contracts.kinds import PIPELINE_RUN, Object
 from shared.contracts.names import REQUESTS_APPLIED
-from shared.contracts.spokes import MANAGER
+from shared.contracts.spokes import MANAGER, ORIGIN
 from shared.integrations import SHIPPED, Integration, Integrations, ObjectError, queue_of
 from shared.integrations.pointers import tokens, written
-from shared.telemetry.tracing import carried, carrier_of, continued, parse_traceparent
+from shared.telemetry.tracing import (
+    carried,
+    carrier_of,
+    continued,
+    made_together,
+    parse_traceparent,
+)
 
 __all__ = [
     "ANYWHERE",
@@ -279,18 +285,23 @@ class _Draft:
             self.spec["managedBy"] = MANAGER
 
     def trace(self, integration: Integration, new_traceparent: Callable[[], str | None]) -> None:
-        """Begin its trace, or go on with the one that its author is in, and have its controller join."""
-        theirs = integration.trace_annotation
+        """Begin its trace, or go on with the one that its author is in, and have its controller join.
+
+        An annotation that is there already is of an earlier call for the same object, or was copied with it
+        from another, whose trace is not this one's. A spoke's copy is a part of its original's.
+        """
+        theirs, fresh = integration.trace_annotation, new_traceparent()
         given = carried(self.annotations.get(theirs))
-        if names.TRACEPARENT_ANNOTATION not in self.annotations:
-            traceparent = new_traceparent()
-            if traceparent is None:
+        own = self.annotations.get(names.TRACEPARENT_ANNOTATION)
+        copied = own is not None and fresh is not None and not made_together(own, fresh)
+        if copied and ORIGIN not in self.labels:
+            given, own = (None if given == own else given), None
+        if own is None:
+            if fresh is None:
                 return
-            self.annotations[names.TRACEPARENT_ANNOTATION] = continued(traceparent, given)
-        if theirs and given is None:
-            ours = self.annotations[names.TRACEPARENT_ANNOTATION]
-            if parse_traceparent(ours) is not None:
-                self.annotations[theirs] = carrier_of(ours)
+            own = self.annotations[names.TRACEPARENT_ANNOTATION] = continued(fresh, given)
+        if theirs and given is None and parse_traceparent(own) is not None:
+            self.annotations[theirs] = carrier_of(own)
 
     def shown(self) -> Object:
         """The object as expressions may see it."""

@@ -29,6 +29,7 @@ __all__ = [
     "carrier_of",
     "continued",
     "is_sampled",
+    "made_together",
     "new_traceparent",
     "parse_traceparent",
     "trace_id_of",
@@ -37,14 +38,32 @@ __all__ = [
 DELAY_MILLISECONDS: Final = 500
 """Between two batches: what a process takes with it that dies without a word."""
 
+TOGETHER_SECONDS: Final = 60
+"""An API server may call a webhook twice for one request: not for longer than that."""
+
+_CHANCE_BITS: Final = 32
+_CHANCE: Final = 2**_CHANCE_BITS - 1
 _VERSION: Final = "00"
 _SAMPLED: Final = "01"
 
 
-def new_traceparent(random: Random) -> str:
-    """Make a W3C trace context for a new workload."""
-    trace_id, span_id = random.getrandbits(128) or 1, random.getrandbits(64) or 1
+def new_traceparent(random: Random, now: datetime) -> str:
+    """Make a W3C trace context for a new workload. When it was made stands in the span's id."""
+    trace_id, chance = random.getrandbits(128) or 1, random.getrandbits(64)
+    span_id = int(now.timestamp()) << _CHANCE_BITS | chance & _CHANCE
     return f"{_VERSION}-{trace_id:032x}-{span_id:016x}-{_SAMPLED}"
+
+
+def made_together(one: str, other: str) -> bool:
+    """Whether two that were made by `new_traceparent`, or continued with them, are about equally old.
+
+    Also where either is no valid context.
+    """
+    ids = parse_traceparent(one), parse_traceparent(other)
+    if ids[0] is None or ids[1] is None:
+        return True
+    seconds = (ids[0][1] >> _CHANCE_BITS) - (ids[1][1] >> _CHANCE_BITS)
+    return abs(seconds) <= TOGETHER_SECONDS
 
 
 def parse_traceparent(value: str | None) -> tuple[int, int] | None:

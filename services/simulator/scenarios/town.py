@@ -146,7 +146,7 @@ class _Webhook:
                 request.obj,
                 self._rules,
                 namespace=request.namespace,
-                new_traceparent=lambda: new_traceparent(self._random),
+                new_traceparent=lambda: new_traceparent(self._random, self._town.world.now()),
                 place=self._place(request.namespace),
             )
         except RefusedError as error:

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from services.classifier.mutate import mutate
 from services.classifier.review import Reply, answer_review
 from services.classifier.traces import trace_review
 from shared.contracts import names
-from shared.telemetry.tracing import NO_TRACING
+from shared.contracts.spokes import ORIGIN
+from shared.telemetry.tracing import NO_TRACING, new_traceparent
 from tests.unit.classifier.test_review import RULES, review, run
 
 TEKTON = "tekton.dev/pipelinerunSpanContext"
@@ -44,6 +46,36 @@ def test_a_trace_that_tekton_was_given_goes_on_here_and_what_it_was_given_stays(
     assert ours == "00-0af7651916cd43dd8448eb211c80319c-2222222222222222-00", (
         "the same trace, a span of our own, and whether it is wanted as its author said"
     )
+
+
+def created(given: dict[str, Any], at: datetime) -> dict[str, Any]:
+    """A run as it is stored that is created then."""
+    random = Random(at.isoformat())
+    made = mutate(given, RULES, new_traceparent=lambda: new_traceparent(random, at)).object
+    return dict(made)
+
+
+@pytest.mark.parametrize("author", [None, THEIRS])
+def test_a_run_that_is_made_of_anothers_manifest_has_a_trace_of_its_own(author: str | None) -> None:
+    first = run()
+    if author is not None:
+        first["metadata"]["annotations"] = {TEKTON: json.dumps({"traceparent": author})}
+    one = created(first, NOON)
+    other = created(one, NOON + timedelta(hours=1))["metadata"]["annotations"]
+    of_one = one["metadata"]["annotations"]
+    assert other[names.TRACEPARENT_ANNOTATION] != of_one[names.TRACEPARENT_ANNOTATION]
+    if author is None:
+        assert json.loads(other[TEKTON]) == {"traceparent": other[names.TRACEPARENT_ANNOTATION]}
+    else:
+        assert other[TEKTON] == of_one[TEKTON], "its author is in that trace, and says so again"
+    again = created(one, NOON + timedelta(seconds=5))
+    assert again == one, "a webhook may be called twice"
+
+
+def test_the_copy_on_a_spoke_stays_in_its_originals_trace() -> None:
+    one = created(run(), NOON)
+    one["metadata"]["labels"][ORIGIN] = "hub"
+    assert created(one, NOON + timedelta(hours=1)) == one
 
 
 @pytest.mark.parametrize(
