@@ -109,7 +109,9 @@ async def test_who_may_not_is_told_so_and_may_try_another_token(page: Page) -> N
     assert await page.value(NAMES) == []
 
 
-COUNTS = "[...document.querySelectorAll(\"[data-queue='hub//cq'] dd\")].map((each) => each.innerText)"
+COUNTS = (
+    "[...document.querySelectorAll(\"[data-queue='hub//cq'] dd\")].map((each) => each.innerText)"
+)
 
 
 async def counts(page: Page, place: Place, *expected: int) -> None:
@@ -118,7 +120,7 @@ async def counts(page: Page, place: Place, *expected: int) -> None:
 
     def told(body: Json) -> bool:
         [queue] = [each for each in body["items"] if each["name"] == "cq"]
-        return wanted.items() <= queue.items()
+        return all(queue[name] == number for name, number in wanted.items())
 
     await place.until("/api/v1/queues", 200, told, token="token-of-root")
     await page.until(f"{COUNTS}.join() === {','.join(map(str, expected))!r}")
