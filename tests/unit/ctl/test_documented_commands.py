@@ -7,9 +7,11 @@ than can be run, so here only their words are looked up.
 import re
 import shlex
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.main import get_command
 
 from services.ctl.main import app
@@ -49,6 +51,52 @@ def test_commands_and_options_in_sentences_exist() -> None:
     said = list(mentions())
     assert len(said) > 30
     assert [f"{page}: `{line}`: {why}" for page, line in said if (why := problem_of(line))] == []
+
+
+PROGRAM = re.compile(r"`(?:\.venv/bin/)?(make|python -m) ([\w.-]+)[^`]*`")
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+
+
+def test_targets_and_modules_in_sentences_exist() -> None:
+    said = [
+        (path.relative_to(ROOT), program, name)
+        for path in PAGES
+        for program, name in PROGRAM.findall(path.read_text())
+    ]
+    assert len(said) > 20
+    assert [each for each in said if not exists(*each[1:])] == []
+
+
+def exists(program: str, name: str) -> bool:
+    return name in TARGETS if program == "make" else find_spec(name) is not None
+
+
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+
+
+def leads_to(page: Path) -> set[Path]:
+    """The files and folders of this repository that a page links to."""
+    return {(page.parent / link).resolve() for link in LINK.findall(page.read_text())}
+
+
+def test_every_link_leads_somewhere() -> None:
+    broken = {str(page.relative_to(ROOT)): leads_to(page) for page in PAGES}
+    broken = {page: {at for at in found if not at.exists()} for page, found in broken.items()}
+    assert {page: found for page, found in broken.items() if found} == {}
+
+
+@pytest.mark.parametrize("folder", ["tutorial", "how-to", "reference", "runbooks"])
+def test_the_readme_leads_to_every_page(folder: str) -> None:
+    pages = [*(ROOT / "docs" / folder).glob("*.md")]
+    if folder == "runbooks":
+        pages = [ROOT / "docs" / folder / "README.md"]
+    assert [str(page) for page in pages if page not in leads_to(ROOT / "README.md")] == []
+
+
+def test_the_list_of_runbooks_leads_to_each() -> None:
+    pages = {*(ROOT / "docs" / "runbooks").glob("*.md")}
+    index = ROOT / "docs" / "runbooks" / "README.md"
+    assert pages - leads_to(index) == {index}
 
 
 def test_a_word_that_is_none_is_found() -> None:
