@@ -13,11 +13,12 @@ from prometheus_client import Counter, Gauge
 from services.quota.answers import Answers
 from services.quota.decider import Decider
 from services.quota.metrics import Meter
+from services.quota.metrics.events import LABELS
 from services.quota.metrics.figures import cohorts_of, queue_of
 from shared.bus.port import Bus, BusError, CaughtUp, Entry, FencedError
 from shared.contracts.admissions import HOLDING, Admission, Term
 from shared.contracts.messages import UndecodableError
-from shared.contracts.observed import Synced, observed_filter
+from shared.contracts.observed import Observed, Synced, observed_filter
 from shared.contracts.queues import QueueStatus
 
 __all__ = ["Quota"]
@@ -322,6 +323,8 @@ class _Leadership:
             self._decider.take_synced(entry.read(Synced))
         else:
             self._decider.take(stream, entry)
+            if _is_of_a_queue(entry.subject) and (observed := entry.read(Observed)).deleted:
+                self._meter.gone(observed.plural, observed.namespace, observed.name)
 
     def _take_admission(self, entry: Entry) -> None:
         self._read_back = max(self._read_back, entry.sequence)
@@ -386,6 +389,12 @@ def _innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def _is_of_a_queue(subject: str) -> bool:
+    """Whether it was observed of a kind by whose objects metrics are told apart."""
+    resource = subject.rpartition(".")[2].partition("_")[0]
+    return subject.startswith("sluice.observed.") and resource in LABELS
 
 
 def _untold(future: "asyncio.Future[int]") -> None:

@@ -10,7 +10,14 @@ from services.quota.metrics.catalogue import LEADER, OURS
 from shared.contracts.admissions import Admission
 from shared.contracts.workloads import WorkloadState
 
-__all__ = ["Meter", "cause_of"]
+__all__ = ["LABELS", "Meter", "cause_of"]
+
+LABELS: Final = {
+    "localqueues": ("name",),
+    "clusterqueues": ("cluster_queue", "preempting_cluster_queue"),
+    "cohorts": ("cohort",),
+}
+"""Kinds of objects to the labels that hold their names."""
 
 _DUE_TO: Final = "DeactivatedDueTo"
 _PREEMPTIONS: Final = frozenset(
@@ -113,6 +120,14 @@ class Meter:
                 self._released(told)
         if admission.state == "released":
             self._records.pop((admission.cluster, told.key), None)
+
+    def gone(self, plural: str, namespace: str | None, name: str) -> None:
+        """That queue or cohort is no more: there are as many series as there are queues now."""
+        for label in LABELS[plural]:
+            found = {label: name} if namespace is None else {label: name, "namespace": namespace}
+            for metric, series in (*self._counters.items(), *self._histograms.items()):
+                if found.keys() <= {*OURS[metric].labels}:
+                    series.remove_by_labels(found)
 
     # One kind of decision each --------------------------------------------------------------------
 

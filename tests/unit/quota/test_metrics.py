@@ -328,6 +328,26 @@ def test_who_does_not_lead_tells_nothing_but_what_it_is() -> None:
     assert [line.split(b"{")[0] for line in samples] == [b"kueue_build_info"]
 
 
+def test_a_queue_that_is_gone_leaves_no_series_behind(bench: Bench) -> None:
+    def told() -> str:
+        return generate_latest(bench.meter.registry).decode()
+
+    bench.tell(
+        decision("admitted", 1, admitted_at=AT), decision("evicted", 2, reason="InClusterQueue"),
+        cohorts=("team-cohort",), preempting="owner",
+    )  # fmt: skip
+    for plural, namespace, name in (
+        ("localqueues", "team", "lq"),
+        ("clusterqueues", None, "cq"),
+        ("clusterqueues", None, "owner"),
+        ("cohorts", None, "team-cohort"),
+    ):
+        bench.meter.gone("localqueues", "another-team", name)
+        assert f'"{name}"' in told()
+        bench.meter.gone(plural, namespace, name)
+        assert f'"{name}"' not in told(), name
+
+
 def test_queues_that_users_name_and_nobody_has_are_no_labels() -> None:
     registry, meter = CollectorRegistry(), Meter()
     registry.register(Figures(Leading, version="1"))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from services.quota.app import assemble
 from services.quota.auditor import contradictions
@@ -37,9 +38,13 @@ class Setup:
         self._processes: list[tuple[asyncio.Task[None], MemoryBus]] = []
         self._version = 0
 
-    async def start_quota(self, name: str = "a") -> None:
+    async def start_quota(
+        self, name: str = "a", *, registry: CollectorRegistry | None = None
+    ) -> None:
         bus = MemoryBus(self.server, instance=f"quota-{name}")
-        service = assemble(settings=SETTINGS, bus=bus, now=lambda: datetime.now(UTC))
+        service = assemble(
+            settings=SETTINGS, bus=bus, now=lambda: datetime.now(UTC), registry=registry
+        )
         await bus.start()
         self._processes.append((asyncio.create_task(service.run()), bus))
 
@@ -65,7 +70,13 @@ class Setup:
         await self.bus.publish(Synced(cluster="hub", epoch="1", kinds=[], at=NOON))
 
     async def observe(
-        self, kind: Kind, name: str, spec: dict[str, Any], *, namespace: str | None = None
+        self,
+        kind: Kind,
+        name: str,
+        spec: dict[str, Any],
+        *,
+        namespace: str | None = None,
+        deleted: bool = False,
     ) -> None:
         self._version += 1
         metadata = {"name": name, "namespace": namespace, "uid": name}
@@ -74,6 +85,7 @@ class Setup:
                 cluster="hub", group=kind.group, version=kind.version, plural=kind.plural,
                 kind=kind.kind, namespace=namespace, name=name, uid=name,
                 resource_version=str(self._version), object={"metadata": metadata, "spec": spec},
+                deleted=deleted,
             )
         )  # fmt: skip
 
@@ -168,6 +180,26 @@ async def test_an_end_gives_quota_to_the_next(setup: Setup) -> None:
     await setup.workload("x", phase="finished", finish=Finish(success=True))
     await became(setup, "y", "admitted")
     assert await setup.states("x") == ["admitted", "released"]
+
+
+async def test_a_local_queue_that_is_deleted_takes_its_metrics_with_it(setup: Setup) -> None:
+    registry = CollectorRegistry()
+
+    async def told() -> bool:
+        return 'name="q"' in generate_latest(registry).decode()
+
+    async def forgotten() -> bool:
+        return not await told()
+
+    await setup.cluster()
+    await setup.start_quota(registry=registry)
+    await setup.workload("x")
+    await until(told)
+    await setup.workload("x", phase="finished", finish=Finish(success=True))
+    await setup.workload("x", phase="gone")
+    await setup.observe(kinds.LOCAL_QUEUE, "q", {}, namespace="team", deleted=True)
+    await until(forgotten)
+    assert 'cluster_queue="cq"' in generate_latest(registry).decode()
 
 
 async def test_a_restart_admits_nothing_twice_and_forgets_nobody(setup: Setup) -> None:
