@@ -45,9 +45,9 @@ def believes(*_: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("where", "name", "mistake", "seeds"),
     [
-        pytest.param(Spokes, "may_start", starts_anything, (2, 4, 8), id="no fence"),
-        pytest.param(Spokes, "stop", stops_nothing, (33, 46), id="no lease"),
-        pytest.param(planning, "unsettled", believes, (1, 14), id="no confirmation"),
+        pytest.param(Spokes, "may_start", starts_anything, (7, 11), id="no fence"),
+        pytest.param(Spokes, "stop", stops_nothing, (26, 42), id="no lease"),
+        pytest.param(planning, "unsettled", believes, (25, 59), id="no confirmation"),
     ],
 )
 def test_the_judge_sees_two_running_copies(
