@@ -55,7 +55,7 @@ VALUES: Final = {
     "resource": "resources of queues; watched kinds",
     "root_cohort": "Cohorts",
     "stream": "logs",
-    "taskrun_namespace": "namespaces with a TaskRun that asked for a machine",
+    "taskrun_namespace": "namespaces with a TaskRun that wants a machine, and the last hundred that had one",
 }
 """What bounds the values of a label; every other one has the few that the code names."""
 

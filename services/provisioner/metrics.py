@@ -20,6 +20,9 @@ __all__ = ["UNKNOWN", "Metrics", "Tally"]
 Amiss = Literal["no record", "vanished", "old"]
 """What a sweep can find of a machine."""
 
+IDLE_MAX: Final = 100
+"""Namespaces of a platform of which it is told that none of their TaskRuns is left."""
+
 SUBSYSTEM: Final = "multi_platform_controller"
 UNKNOWN: Final = "unknown"
 
@@ -95,7 +98,8 @@ class Metrics:
         self._waiting = Gauge(
             "waiting_tasks", "TaskRuns without one.", two, subsystem=SUBSYSTEM, registry=registry
         )
-        self._seen: dict[str, set[str]] = {}
+        self._seen: dict[str, dict[str, None]] = {}
+        """Platform to namespaces that are told of; last the one that had a TaskRun last."""
 
     @classmethod
     def exposed(cls) -> "Metrics":
@@ -150,8 +154,14 @@ class Metrics:
         ):  # fmt: skip
             tally.begin(platform)
         runs, waits = Count(running), Count(waiting)
-        seen = self._seen.setdefault(platform, set())
-        seen.update(runs, waits)
-        for namespace in sorted(seen):
+        seen = self._seen.setdefault(platform, {})
+        for namespace in sorted({*runs, *waits}):
+            seen.pop(namespace, None)
+            seen[namespace] = None
+        for namespace in [*seen][: -IDLE_MAX - len({*runs, *waits})]:
+            del seen[namespace]
+            self._running.remove(platform, namespace)
+            self._waiting.remove(platform, namespace)
+        for namespace in seen:
             self._running.labels(platform, namespace).set(runs[namespace])
             self._waiting.labels(platform, namespace).set(waits[namespace])

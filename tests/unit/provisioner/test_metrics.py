@@ -5,7 +5,7 @@ import asyncio
 from prometheus_client import CollectorRegistry, generate_latest
 
 from services.provisioner.app import assemble
-from services.provisioner.metrics import Metrics
+from services.provisioner.metrics import IDLE_MAX, Metrics
 from services.provisioner.providers.port import ProviderRefusedError
 from services.provisioner.settings import ProvisionerSettings
 from shared.testing.world.memory_bus import MemoryBus
@@ -139,6 +139,18 @@ def test_each_visit_to_a_host_counts_once_as_what_it_was() -> None:
             assert stage.value("task_run_time_count", **of) == 1
 
         stage.act(drive, config=TWO)
+
+
+def test_namespaces_that_come_and_go_do_not_add_up() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    for number in range(1_000):
+        metrics.stand("linux/arm64", hosts=1, running=["stays"], waiting=[f"pull-{number}"])
+    text = generate_latest(registry).decode()
+    for name, value in (("stays", 1.0), ("pull-999", 0.0), (f"pull-{999 - IDLE_MAX}", 0.0)):
+        assert f'running_tasks{{platform="linux-arm64",taskrun_namespace="{name}"}} {value}' in text
+    assert 'pull-1"' not in text
+    assert text.count("waiting_tasks{") == IDLE_MAX + 2
 
 
 def test_who_is_not_the_one_any_more_does_not_say_how_platforms_stand() -> None:
