@@ -1,5 +1,6 @@
 """What is deployed fits what is built: variables are settings, images and commands exist."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -177,6 +178,18 @@ def test_every_pod_says_what_it_needs_and_who_it_is_to_the_cluster(
         assert pod["enableServiceLinks"] is False, name
         for container in pod["containers"]:
             assert container["resources"]["requests"].keys() == {"cpu", "memory"}, name
+
+
+def test_what_a_pod_asks_for_is_what_was_measured_rounded_up() -> None:
+    page = (ROOT / "docs" / "how-to" / "deploy.md").read_text()
+    row = re.compile(r"^\| (\w+)(?: of the hub)? \| \d+ \| (\d+) \| (\d+) m \|$", re.MULTILINE)
+    measured = {name.lower(): (int(mib), int(cpu)) for name, mib, cpu in row.findall(page)}
+    found = dict(pods(kustomized("hub", ("tracing",))))
+    assert measured.keys() == found.keys() - {"bus-apply"}
+    for name, (mib, cpu) in measured.items():
+        asked = found[name]["containers"][0]["resources"]["requests"]
+        assert 1 <= int(asked["memory"].removesuffix("Mi")) / mib < 1.5, name
+        assert 1 <= int(asked["cpu"].removesuffix("m")) / cpu < 1.5, name
 
 
 def test_whatever_runs_on_is_asked_whether_it_lives_and_is_ready(
