@@ -236,7 +236,7 @@ class Round:
             e.back = Back.NO_CANDIDATES
             e.reason = "WaitingForQuota"
             if e.cq.fact.preemption.reclaim != "Any":
-                self._take(e, _to_reserve(e))
+                self._take(e, e.to_reserve())
         elif mode == DEFERRED:
             e.back = Back.PENDING
             e.reason = "WaitingForPreemptedWorkloads"
@@ -494,22 +494,6 @@ def _fits(node: Node, pairs: Pairs) -> bool:
         if amount > 0 and amount > available(node, i):
             return False
     return True
-
-
-def _to_reserve(e: Entry) -> Pairs:
-    """What a preemptor without victims keeps from the others in this round (`kueue.md` 2.1.2)."""
-    node = e.node
-    reserved = []
-    for i, amount in e.pairs:
-        limit = node.limit[i]
-        if e.assignment.borrowing == 0:
-            kept = max(0, min(amount, node.nominal[i] - node.usage[i]))
-        elif limit is None:
-            kept = amount
-        else:
-            kept = max(0, min(amount, node.nominal[i] + limit - node.usage[i]))
-        reserved.append((i, kept))
-    return tuple(reserved)
 
 
 def _path(node: Node) -> str:

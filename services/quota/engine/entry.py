@@ -65,3 +65,18 @@ class Entry:
     admitted: bool = False
     reason: str = ""
     message: str = ""
+
+    def to_reserve(self) -> Pairs:
+        """What a preemptor without victims keeps from the others in this round (`kueue.md` 2.1.2)."""
+        node = self.node
+        reserved = []
+        for i, amount in self.pairs:
+            limit = node.limit[i]
+            if self.assignment.borrowing == 0:
+                kept = max(0, min(amount, node.nominal[i] - node.usage[i]))
+            elif limit is None:
+                kept = amount
+            else:
+                kept = max(0, min(amount, node.nominal[i] + limit - node.usage[i]))
+            reserved.append((i, kept))
+        return tuple(reserved)
