@@ -1,9 +1,11 @@
 """The commands for users and operators: what they see, ask and steer. Each imports what it needs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
+from typer.exceptions import TyperException
 
 from services.ctl.completers import (
     complete_name,
@@ -13,7 +15,7 @@ from services.ctl.completers import (
     complete_workload,
     one_of_these,
 )
-from services.ctl.errors import CommandError
+from services.ctl.errors import CommandError, Exit
 
 __all__ = ["TextOrJson", "WorkloadName", "app", "named", "one_of"]
 
@@ -414,7 +416,20 @@ def simulate(
     asyncio.run(play(what, output=one_of(output, "text", "json"), save_to=save))
 
 
+class _Plan(TyperCommand):
+    """Ends with the same status for a wrong option as for all else that is wrong."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As any command does."""
+        try:
+            return super().parse_args(ctx, args)
+        except TyperException as error:
+            error.exit_code = Exit.NO_PLAN
+            raise
+
+
 @app.command(
+    cls=_Plan,
     epilog="Exit status: 0 nothing changes, 1 something does, 255 it cannot be said.",
 )
 def plan(
@@ -431,7 +446,6 @@ def plan(
     """Say who would be admitted, preempted or evicted at once if these manifests were applied."""
     import asyncio  # noqa: PLC0415
 
-    from services.ctl.errors import Exit  # noqa: PLC0415
     from services.ctl.whatif.command import WhatIf  # noqa: PLC0415
     from services.ctl.whatif.command import plan as compare  # noqa: PLC0415
 

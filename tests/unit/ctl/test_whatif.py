@@ -164,6 +164,8 @@ def test_a_removed_queue_leaves_its_jobs_waiting(file: Any, sluice: Sluice) -> N
         (("--state", "nowhere"), "is not what `sluice simulate --save` writes"),
         (("--remove", "pod/x"), "is no KIND/NAME"),
         (("--remove", "clusterqueue/other"), "there is no such object"),
+        (("--nonsense",), "No such option: --nonsense"),
+        (("-f",), "requires an argument"),
     ],
 )
 def test_what_cannot_be_planned_is_an_error_and_no_difference(
