@@ -345,13 +345,17 @@ class Knowledge:
         )
 
     def _is_home(self, key: Key) -> bool:
-        """Whether the hub's job shows what was sent home: until then its patcher may ask for it again."""
+        """Whether the hub's job shows that it runs nowhere.
+
+        Until then that has to be sent yet, or its patcher may ask for it again.
+        """
         record = self.homes.get(key)
         if record is None or record.message.status is None:
             return True
         job = self.hub.job(key, record.message.uid)
-        shown = None if job is None or not job.managed else job.obj.get("status") or {}
-        return shown is None or shown == record.message.status
+        if job is None or not job.managed:
+            return True
+        return not record.message.status and not job.obj.get("status")
 
     # --- asking ---
 

@@ -426,3 +426,30 @@ def test_what_was_sent_home_stays_until_the_hubs_job_shows_it() -> None:
             assert await stage.view("DISPATCHES") == []
 
         stage.play(drive)
+
+
+def test_nothing_is_forgotten_before_home_is_told_that_it_runs_no_more() -> None:
+    with Stage(forget_seconds=5, tidy_seconds=0.01) as stage:
+
+        async def drive() -> None:
+            train, others = job(), [job(f"other-{number}") for number in range(9)]
+            east, west = await offer(stage, train)
+            await stage.show_quota("west", west)
+            await stage.until_dispatch("west", "chosen")
+            await stage.show_copy("west", west, active=1)
+            await stage.until_home(status={"active": 1})
+            train["status"] = {"active": 1}
+            await stage.see(kinds.JOB, train)
+            await stage.decide(train, "evicted")
+            await stage.until_dispatch("west", "withdrawn")
+            await asyncio.sleep(10)
+            for other in others:
+                await stage.submit(other)
+            for other in others:  # The dispatcher is at these when the last word of the copy comes.
+                await stage.decide(other, "reserved")
+            for spoke, order in (("east", east), ("west", west)):
+                await stage.show_copy(spoke, order, deleted=True)
+                await stage.say_gone(spoke, order)
+            await stage.until_home(status={})
+
+        stage.play(drive)
