@@ -30,7 +30,7 @@ from services.quota.settings import QuotaSettings
 from services.quota.standing import STATUS_SECONDS, Bulletin
 from shared.bus.port import Entry
 from shared.contracts import kinds
-from shared.contracts.admissions import HOLDING, Admission, Term
+from shared.contracts.admissions import HOLDING, Admission
 from shared.contracts.effects import CheckState, Outcome
 from shared.contracts.kinds import Kind
 from shared.contracts.observed import Observed, Synced
@@ -111,8 +111,6 @@ class Decider:
         self._samples = 0
         """Of what LocalQueues used, those that were told."""
 
-        self.last_term = 0
-
     @staticmethod
     def watched() -> tuple[Kind, ...]:
         """The observed kinds that decide about work."""
@@ -145,13 +143,8 @@ class Decider:
             if cluster == synced.cluster and admission.state in HOLDING:
                 self._let_go_of_the_gone(cluster, key, admission)
 
-    def take_term(self, term: Term) -> None:
-        """Take note of an earlier leadership."""
-        self.last_term = max(self.last_term, term.term)
-
     def recall(self, admission: Admission) -> None:
         """Take in a decision that is on the log already."""
-        self.last_term = max(self.last_term, admission.term)
         self._admissions[_id(admission)] = admission
         self._lives.recall(_id(admission), admission)
         if admission.state in HOLDING:

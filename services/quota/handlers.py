@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -190,9 +190,6 @@ class _Leadership:
         self._now = now
         self._term = 0
         self._number = 0
-        self._begun = False
-        """Our own term was read back from the log."""
-
         self._last = 0
         """The sequence that `ADMISSIONS` will have when all that was sent is stored."""
 
@@ -210,19 +207,42 @@ class _Leadership:
             filters = [SYNCED_FILTER, *map(observed_filter, Decider.watched())]
             group.create_task(self._read(stream, *(filters if stream == "OBSERVED" else ())))
         await self._all_read.wait()
-        # What was decided before what runs: a job that runs by our leave is not unplanned.
-        self._inbox = deque(sorted(self._inbox, key=lambda item: INPUTS.index(item[0])))
-        self._take_in()
         last = await self._bus.last_sequence("ADMISSIONS")
-        self._term = self._decider.last_term + 1
+        self._term = self._last_term() + 1
         began = Term(term=self._term, holder=self._bus.instance, began_at=self._now())
         self._last = await self._bus.publish(began, expect_last=last)
         # The leader before us may have written to the end. Once our own term comes back, all of that
         # has been read: whatever follows it on the log is ours.
-        while not self._begun:
-            await self._wait(None)
-            self._take_in()
+        while self._read_back < self._last:
+            self._arrived.clear()
+            await self._arrived.wait()
+        self._inbox = self._in_order()
+        self._take_in(len(self._inbox))
         log.info("leading", term=self._term, sequence=self._last)
+
+    def _last_term(self) -> int:
+        """The last that began; where the log has lost that, the last in which anything was decided."""
+        began: list[int] = []
+        decided: list[int] = []
+        for stream, entry in self._inbox:
+            with suppress(UndecodableError):
+                if _is_term(entry):
+                    began.append(entry.read(Term).term)
+                elif stream == "ADMISSIONS" and not began:
+                    decided.append(entry.read(Admission).term)
+        return max(began or decided, default=0)
+
+    def _in_order(self) -> deque[tuple[str, Entry]]:
+        """What was read to begin with, and of each subject the last: a view goes on while it is read.
+
+        A decision that was followed by another must not be weighed with what was said since. What was
+        decided comes before what runs: a job that runs by our leave is not unplanned.
+        """
+        last: dict[str, tuple[str, Entry]] = {}
+        for stream, entry in self._inbox:
+            last.pop(entry.subject, None)
+            last[entry.subject] = (stream, entry)
+        return deque(sorted(last.values(), key=lambda item: INPUTS.index(item[0])))
 
     async def decide_for_ever(self) -> None:
         """Take in what arrived, decide, publish; sleep only where nothing is left to do."""
@@ -304,11 +324,13 @@ class _Leadership:
                         self._all_read.set()
                     continue
                 self._inbox.append((stream, item))
+                if stream == "ADMISSIONS":
+                    self._read_back = max(self._read_back, item.sequence)
                 self._arrived.set()
 
-    def _take_in(self) -> None:
+    def _take_in(self, limit: int = BATCH_MAX) -> None:
         """Turn what arrived into facts, in the order of arrival."""
-        for _ in range(min(len(self._inbox), BATCH_MAX) if self._term else len(self._inbox)):
+        for _ in range(min(len(self._inbox), limit)):
             stream, entry = self._inbox.popleft()
             self._inputs[stream] = max(self._inputs.get(stream, 0), entry.sequence)
             try:
@@ -327,22 +349,19 @@ class _Leadership:
                 self._meter.gone(observed.plural, observed.namespace, observed.name)
 
     def _take_admission(self, entry: Entry) -> None:
-        self._read_back = max(self._read_back, entry.sequence)
-        if entry.subject.startswith("sluice.term."):
-            term = entry.read(Term)
-            if entry.sequence > self._last and self._term:
+        if _is_term(entry):
+            if entry.sequence > self._last:
+                term = entry.read(Term)
                 raise FencedError(f"term {term.term} of {term.holder} began")
-            self._begun = self._term > 0 and entry.sequence == self._last
-            self._decider.take_term(term)
             return
         admission = entry.read(Admission)
         if admission.state in HOLDING:
             self._on_log[entry.subject] = admission
         else:
             self._on_log.pop(entry.subject, None)
-        if self._term and admission.term == self._term:
+        if admission.term == self._term:
             return  # Our own, coming back.
-        if self._term and entry.sequence > self._last:
+        if entry.sequence > self._last:
             raise FencedError(f"{entry.subject} was decided by somebody else")
         self._decider.recall(admission)
         self._meter.recall(admission)
@@ -382,6 +401,10 @@ class _Leadership:
         """One lost publish fails all behind it: what is on the log is read anew by the next term."""
         if self._failed is not None:
             raise self._failed
+
+
+def _is_term(entry: Entry) -> bool:
+    return entry.subject.startswith("sluice.term.")
 
 
 def _innermost(error: BaseException) -> BaseException:

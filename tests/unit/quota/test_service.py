@@ -1,7 +1,7 @@
 """The quota service on a bus in memory: leading, standing by, restarting, being told that it failed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
@@ -15,11 +15,12 @@ from services.quota.engine import QuotaEngine
 from services.quota.settings import QuotaSettings
 from shared.bus.port import CaughtUp, FencedError
 from shared.contracts import kinds
-from shared.contracts.admissions import Admission, Term
-from shared.contracts.effects import Outcome
+from shared.contracts.admissions import Admission, AdmissionState, Term
+from shared.contracts.effects import CheckState, Outcome
 from shared.contracts.kinds import Kind
 from shared.contracts.observed import Observed, Synced
 from shared.contracts.queues import QueueStatus
+from shared.contracts.windows import CONTROLLER as WINDOWS
 from shared.contracts.workloads import Finish, PodSet, WorkloadState
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
@@ -39,9 +40,13 @@ class Setup:
         self._version = 0
 
     async def start_quota(
-        self, name: str = "a", *, registry: CollectorRegistry | None = None
+        self,
+        name: str = "a",
+        *,
+        bus: MemoryBus | None = None,
+        registry: CollectorRegistry | None = None,
     ) -> None:
-        bus = MemoryBus(self.server, instance=f"quota-{name}")
+        bus = bus or MemoryBus(self.server, instance=f"quota-{name}")
         service = assemble(
             settings=SETTINGS, bus=bus, now=lambda: datetime.now(UTC), registry=registry
         )
@@ -59,11 +64,14 @@ class Setup:
             await self.stop_quota()
         await self.bus.stop()
 
-    async def cluster(self, *, cpus: int = 2) -> None:
+    async def cluster(self, *, cpus: int = 2, checks: Sequence[str] = ()) -> None:
         flavor = {"name": "f", "resources": [{"name": "cpu", "nominalQuota": str(cpus)}]}
         group = {"coveredResources": ["cpu"], "flavors": [flavor]}
         queue = {"namespaceSelector": {}, "resourceGroups": [group], "preemption": PREEMPTION}
         await self.observe(kinds.NAMESPACE, "team", {})
+        for name in checks:
+            await self.observe(kinds.ADMISSION_CHECK, name, {"controllerName": WINDOWS})
+        queue["admissionChecksStrategy"] = {"admissionChecks": [{"name": n} for n in checks]}
         await self.observe(kinds.RESOURCE_FLAVOR, "f", {})
         await self.observe(kinds.CLUSTER_QUEUE, "cq", queue)
         await self.observe(kinds.LOCAL_QUEUE, "q", {"clusterQueue": "cq"}, namespace="team")
@@ -238,6 +246,57 @@ async def test_a_leader_that_sees_another_term_begins_anew(setup: Setup) -> None
     await setup.workload("y")
     await became(setup, "y", "admitted")
     assert (await setup.last("y")).term == 8
+
+
+class Overtaken(MemoryBus):
+    """A bus on which the leader before goes on deciding until the next one begins."""
+
+    decided: Admission | None = None
+
+    async def last_sequence(self, stream: str) -> int:
+        if stream == "ADMISSIONS" and self.decided is not None:
+            await self.publish(self.decided)
+            self.decided = None
+        return await super().last_sequence(stream)
+
+
+@pytest.mark.parametrize("state", ["admitted", "evicted", "waiting"])
+async def test_what_the_leader_before_decided_last_is_all_that_counts_of_its_decisions(
+    setup: Setup, state: AdmissionState
+) -> None:
+    await setup.cluster(checks=["safe"])
+    await setup.workload("x")
+    await setup.start_quota()
+    await became(setup, "x", "reserved")
+    await setup.stop_quota()
+    reserved = await setup.last("x")
+    ready = CheckState(
+        cluster="hub", namespace="team", name="x", uid="u-x", check="safe", state="Ready",
+        message="", attempt=reserved.number, at=reserved.decided_at,
+    )  # fmt: skip
+    await setup.bus.publish(ready)
+    bus = Overtaken(setup.server, instance="quota-b")
+    bus.decided = reserved.model_copy(update={"state": state, "number": reserved.number + 1})
+    await setup.start_quota("b", bus=bus)
+    await setup.workload("y")
+    await became(setup, "y", "reserved")
+    after = (await setup.states("x"))[1:]
+    assert after == ([state] if state != "waiting" else ["waiting", "reserved"])
+
+
+async def test_where_the_log_has_lost_its_terms_a_later_one_than_any_that_decided_begins(
+    setup: Setup,
+) -> None:
+    await setup.cluster()
+    decided = Admission(
+        cluster="hub", namespace="team", name="z", uid="u-z", state="released", term=7, number=1,
+        decided_at=NOON, cluster_queue="cq",
+    )  # fmt: skip
+    await setup.bus.publish(decided)
+    await setup.workload("x")
+    await setup.start_quota()
+    await became(setup, "x", "admitted")
+    assert (await setup.last("x")).term == 8
 
 
 async def test_a_preempted_workload_frees_quota_when_its_suspended_state_was_observed(
