@@ -45,7 +45,7 @@ def believes(*_: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("where", "name", "mistake", "seeds"),
     [
-        pytest.param(Spokes, "may_start", starts_anything, (7, 11), id="no fence"),
+        pytest.param(Spokes, "may_start", starts_anything, (2, 8), id="no fence"),
         pytest.param(Spokes, "stop", stops_nothing, (26, 42), id="no lease"),
         pytest.param(planning, "unsettled", believes, (25, 59), id="no confirmation"),
     ],

@@ -40,7 +40,8 @@ MANAGED: Final = "kueue.x-k8s.io/multikueue"
 LOAD_SECONDS: Final = 25.0
 FAULT_SECONDS: Final = 80.0
 END_SECONDS: Final = 1500.0
-SETTLE_SECONDS: Final = 25.0
+SETTLE_SECONDS: Final = 45.0
+"""Longer than the bus waits before it gives out again what was lost with a connection."""
 BEAT_SECONDS: Final = 3.0
 LOST_SECONDS: Final = 55.0
 STOP_SECONDS: Final = 20.0

@@ -416,9 +416,15 @@ class MemoryBus:
             reaches=lambda: self.connected,
             deliver=deliver,
         )
+
+        def ask() -> None:
+            self.connection.send(lambda: self._server.pump(durable))
+
         self._subscribers.append(subscriber)
         durable.subscribers.append(subscriber)
-        self.connection.send(lambda: self._server.pump(durable))
+        # A request that is lost with its connection is made again, as by whoever pulls.
+        self.connection.up.append(ask)
+        ask()
 
     def _alive(self) -> bool:
         return not self.connection.closed and self._wire.alive()
