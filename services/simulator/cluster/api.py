@@ -389,8 +389,8 @@ class Api:
             self._undefine(removed)
         return removed
 
-    def _collect(self, stored: Stored) -> None:
-        self.delete_now(stored)
+    def _collect(self, stored: Stored, propagation: str) -> None:
+        self.delete_now(stored, DeleteOptions(propagation=propagation))
 
 
 def _held(obj: Obj) -> bool:

@@ -26,7 +26,8 @@ class Collector:
     order among many.
     """
 
-    def __init__(self, store: Store, delete: Callable[[Stored], None]) -> None:
+    def __init__(self, store: Store, delete: Callable[[Stored, str], None]) -> None:
+        """`delete` is given the object and what becomes of its own dependents."""
         self._store = store
         self._delete = delete
         self._dependents: dict[str, dict[str, None]] = {}
@@ -71,7 +72,7 @@ class Collector:
         if living:
             self._set_owners(current, living)
         elif "deletionTimestamp" not in current.obj["metadata"]:
-            self._delete(current)
+            self._delete(current, "Background")
 
     def _owner_gone(self, owner: Stored) -> None:
         for child in self.dependents(owner.uid):
@@ -87,7 +88,8 @@ class Collector:
         elif FOREGROUND in finalizers:
             for child in self.dependents(owner.uid):
                 if "deletionTimestamp" not in child.obj["metadata"]:
-                    self._delete(child)
+                    # All the way down: a run is not gone before its tasks, nor these before their pods.
+                    self._delete(child, "Foreground")
             self._settle(owner.uid)
 
     def _settle(self, uid: str) -> None:

@@ -437,6 +437,23 @@ async def test_foreground_deletion_waits_for_what_blocks_it() -> None:
     assert not there(cluster, MAPS, "owner")
 
 
+async def test_foreground_deletion_goes_all_the_way_down() -> None:
+    cluster = api()
+    owner = await create(cluster, MAPS, config_map("owner"))
+    child = await create(cluster, MAPS, owned("child", owner, block=True))
+    body = owned("grandchild", child, block=True)
+    body["metadata"]["finalizers"] = ["a.example/x"]
+    await create(cluster, MAPS, body)
+
+    assert not await delete(cluster, MAPS, "owner", propagation="Foreground")
+    assert there(cluster, MAPS, "child")
+    assert there(cluster, MAPS, "owner")
+    await merge(cluster, MAPS, "grandchild", {"metadata": {"finalizers": None}})
+
+    assert not there(cluster, MAPS, "child")
+    assert not there(cluster, MAPS, "owner")
+
+
 # --- the past ----------------------------------------------------------------------------------
 
 
