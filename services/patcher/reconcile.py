@@ -75,7 +75,7 @@ class Reconciler:
             await self._reconcile(namespace, name)
         except ThrottledError as error:
             raise LaterError(str(error), delay_seconds=error.retry_after_seconds) from error
-        except (ConflictError, UnavailableError) as error:
+        except (ConflictError, NotFoundError, UnavailableError) as error:
             raise LaterError(str(error)) from error
         except RefusedError as error:
             if may_pass(error):

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from services.simulator.local import LocalKube
 from shared.contracts import kinds
@@ -198,6 +199,15 @@ async def test_a_job_that_was_deleted_meanwhile_is_nobodys_error(setup: Setup) -
     await until(admitted)
     await asyncio.sleep(0.2)
     assert await setup.outcomes() == []
+
+
+async def test_a_workload_object_that_was_deleted_meanwhile_is_nobodys_error(setup: Setup) -> None:
+    moody(setup).answers[STATUS] = [NotFoundError("gone", status=404)]
+    with capture_logs() as said:
+        state = await setup.submit()
+        await setup.decide(state, "admitted")
+        await until(lambda: released(setup))
+    assert [line for line in said if line["log_level"] == "error"] == []
 
 
 async def test_an_admission_costs_one_write_to_the_workload_and_one_to_the_job(
