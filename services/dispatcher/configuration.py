@@ -1,4 +1,7 @@
-"""Which spokes a check may use: AdmissionChecks, MultiKueueConfigs, MultiKueueClusters, flavors."""
+"""Which spokes a check may use: AdmissionChecks, MultiKueueConfigs, MultiKueueClusters, flavors.
+
+And what the hub's priority classes are worth.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -8,6 +11,7 @@ from shared.contracts.kinds import (
     MULTIKUEUE_CLUSTER,
     MULTIKUEUE_CONFIG,
     RESOURCE_FLAVOR,
+    WORKLOAD_PRIORITY_CLASS,
     Object,
 )
 from shared.contracts.names import LOST
@@ -108,6 +112,11 @@ class Configuration:
         demanded = labels.get(SPOKE) or nodes.get(SPOKE)
         return str(demanded) if demanded else None
 
+    def priority(self, class_: str) -> int | None:
+        """What a WorkloadPriorityClass is worth; None: there is none of that name."""
+        found = self._objects.get((WORKLOAD_PRIORITY_CLASS.plural, class_))
+        return None if found is None else int(found.get("value") or 0)
+
     def spokes(self, check: str) -> Spokes:
         """The spokes of `check`, or why there are none."""
         found = self._objects[ADMISSION_CHECK.plural, check]
@@ -131,5 +140,11 @@ class Configuration:
 
 _PLURALS: Final = frozenset(
     kind.plural
-    for kind in (ADMISSION_CHECK, MULTIKUEUE_CONFIG, MULTIKUEUE_CLUSTER, RESOURCE_FLAVOR)
+    for kind in (
+        ADMISSION_CHECK,
+        MULTIKUEUE_CONFIG,
+        MULTIKUEUE_CLUSTER,
+        RESOURCE_FLAVOR,
+        WORKLOAD_PRIORITY_CLASS,
+    )
 )

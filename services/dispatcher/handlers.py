@@ -32,6 +32,7 @@ from shared.contracts.kinds import (
     MULTIKUEUE_CONFIG,
     RESOURCE_FLAVOR,
     WORKLOAD,
+    WORKLOAD_PRIORITY_CLASS,
 )
 from shared.contracts.observed import Observed, observed_filter
 from shared.integrations import INTEGRATIONS
@@ -108,7 +109,7 @@ class Session:
         token = subjects.encode(self._cluster)
         knowledge = self._knowledge
         kinds = [ADMISSION_CHECK, MULTIKUEUE_CONFIG, MULTIKUEUE_CLUSTER, RESOURCE_FLAVOR]
-        kinds += [integration.kind for integration in INTEGRATIONS]
+        kinds += [WORKLOAD_PRIORITY_CLASS, *(integration.kind for integration in INTEGRATIONS)]
         if self._rules.dispatcher is Dispatcher.EXTERNAL:
             kinds.append(WORKLOAD)
         hub = [observed_filter(kind, self._cluster) for kind in kinds]

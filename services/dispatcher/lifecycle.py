@@ -38,6 +38,9 @@ class Event(StrEnum):
     ASKED = "asked"
     """The job's user wants it stopped or cancelled."""
 
+    RERANKED = "reranked"
+    """Its job has another priority class, or that another value."""
+
 
 TRANSITIONS: Final[Mapping[tuple[OrderState, Event], OrderState]] = {
     (OrderState.UNSENT, Event.NOMINATED): OrderState.OFFERED,
@@ -45,8 +48,10 @@ TRANSITIONS: Final[Mapping[tuple[OrderState, Event], OrderState]] = {
     (OrderState.OFFERED, Event.WON): OrderState.CHOSEN,
     (OrderState.OFFERED, Event.LOST): OrderState.WITHDRAWN,
     (OrderState.OFFERED, Event.LET_GO): OrderState.WITHDRAWN,
+    (OrderState.OFFERED, Event.RERANKED): OrderState.OFFERED,
     (OrderState.CHOSEN, Event.LET_GO): OrderState.WITHDRAWN,
     (OrderState.CHOSEN, Event.ASKED): OrderState.CHOSEN,
+    (OrderState.CHOSEN, Event.RERANKED): OrderState.CHOSEN,
     # Only once the spoke confirmed that the copy is gone: it might be started by the new order.
     (OrderState.WITHDRAWN, Event.NOMINATED): OrderState.OFFERED,
     # It is there again, or still: an attempt to make it was on its way for long.
@@ -59,6 +64,7 @@ IMPOSSIBLE: Final[frozenset[tuple[OrderState, Event]]] = frozenset(
         (OrderState.UNSENT, Event.LOST),
         (OrderState.UNSENT, Event.LET_GO),
         (OrderState.UNSENT, Event.ASKED),
+        (OrderState.UNSENT, Event.RERANKED),
         (OrderState.OFFERED, Event.NOMINATED),
         (OrderState.OFFERED, Event.ORPHANED),
         (OrderState.OFFERED, Event.ASKED),
@@ -70,6 +76,7 @@ IMPOSSIBLE: Final[frozenset[tuple[OrderState, Event]]] = frozenset(
         (OrderState.WITHDRAWN, Event.LOST),
         (OrderState.WITHDRAWN, Event.LET_GO),
         (OrderState.WITHDRAWN, Event.ASKED),
+        (OrderState.WITHDRAWN, Event.RERANKED),
     }
 )
 """What nobody may ask for."""

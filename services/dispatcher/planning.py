@@ -5,7 +5,7 @@ spoke that was chosen is let go of only when it said that the copy is gone (ADR 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, Literal
 
@@ -51,6 +51,9 @@ class Order:
 
     asked: bool = False
     """The user's wish was passed on."""
+
+    outranked: bool = False
+    """Its job has another priority class, or that another value, than it was told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +134,22 @@ class Plan:
 
 def plan(situation: Situation) -> Plan:
     """The next step. Applied to its own result it asks for nothing more."""
+    step = _step(situation)
+    # Any other order says the new class besides.
+    return replace(step, events={**_reranked(situation), **step.events})
+
+
+def _reranked(situation: Situation) -> dict[str, Event]:
+    """Copies that wait or run, or are about to be made, by a class that their job has no more."""
+    over = {Standing.FINISHED, Standing.ENDING}
+    return {
+        spoke: Event.RERANKED
+        for spoke in _open(situation)
+        if situation.orders[spoke].outranked and situation.copies.get(spoke) not in over
+    }
+
+
+def _step(situation: Situation) -> Plan:
     strays = dict.fromkeys(_orphans(situation), Event.ORPHANED)
     if not situation.wanted:
         return Plan(events={**dict.fromkeys(_open(situation), Event.LET_GO), **strays})

@@ -18,6 +18,7 @@ from services.dispatcher.hub import HubJob
 from services.dispatcher.knowledge import Key, Knowledge
 from services.dispatcher.lifecycle import Event, OrderState, follow
 from services.dispatcher.planning import Answer, Plan
+from services.dispatcher.ranking import new_rank, rank_of, with_rank
 from services.dispatcher.settings import DispatcherSettings
 from shared.bus.port import Bus, Entry, FencedError
 from shared.contracts.admissions import Admission
@@ -45,6 +46,8 @@ class _Numbered:
 
     number: int
     text: str
+    adopted: bool
+    """It is that of a copy which is there, made from what its job was then."""
 
 
 class Telling:
@@ -200,9 +203,16 @@ class Telling:
                     "workload": None,
                     "spec": None,
                     "wish": None,
+                    "priority_class": None,
+                    "reranked": False,
                     "at": self._now(),
                 }
             )
+        rank = new_rank(self._knowledge, key, before)
+        if rank is not None:
+            before = with_rank(before, rank)
+        if state is OrderState.OFFERED:
+            return before  # As old as it was: it is no new offer.
         spec = before.spec if before.job is None else before.job.get("spec")
         changes = {
             "state": str(state),
@@ -218,6 +228,7 @@ class Telling:
         namespace, name = key
         admission = self._knowledge.admissions[key]
         numbered = self._next(key, spoke)
+        rank = rank_of(self._knowledge, key, admission.uid)
         origin = self._settings.multikueue_origin
         beat = self._knowledge.presence.beat(spoke)
         workload: Object | None = None
@@ -239,7 +250,7 @@ class Telling:
             order=numbered.text,
             lease_seconds=self._settings.lease_seconds,
         )
-        return Dispatch(
+        offer = Dispatch(
             spoke=spoke,
             cluster=self._cluster,
             namespace=namespace,
@@ -254,6 +265,7 @@ class Telling:
             at=self._now(),
             traceparent=admission.traceparent,
         )
+        return offer if rank is None else with_rank(offer, rank, reranked=numbered.adopted)
 
     def _next(self, key: Key, spoke: str) -> _Numbered:
         """The number of a new order: that of a copy that is adopted, else greater than any before.
@@ -267,7 +279,8 @@ class Telling:
         else:
             before = 0 if known is None else known.message.number
             number = max(before + 1, int(self._now().timestamp() * 1000))
-        return _Numbered(number=number, text=order_text(self._cluster, number))
+        text = order_text(self._cluster, number)
+        return _Numbered(number=number, text=text, adopted=known is None and copy is not None)
 
     def _withdrawn_stray(self, key: Key, spoke: str) -> Dispatch:
         """Have a copy removed that nobody ordered, or that should be gone."""

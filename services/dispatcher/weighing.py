@@ -9,6 +9,7 @@ from services.dispatcher.lifecycle import OrderState
 from services.dispatcher.nominating import Candidate, Dispatcher, Rules
 from services.dispatcher.planning import Order, Situation, Standing
 from services.dispatcher.presence import Life
+from services.dispatcher.ranking import new_rank
 from shared.contracts.admissions import Admission
 from shared.contracts.effects import Dispatch
 
@@ -110,6 +111,7 @@ class Weighing:
             refused=refused,
             age_seconds=max(0.0, (now - dispatch.at).total_seconds()),
             asked=dispatch.wish is not None and dispatch.wish == self._knowledge.wish(key),
+            outranked=new_rank(self._knowledge, key, dispatch) is not None,
         )
 
     def _strays(self, key: Key) -> dict[str, Standing]:

@@ -12,6 +12,7 @@ from typing import Final, Literal, Protocol
 import structlog
 
 from services.patcher.objects import finalizer_patch
+from services.patcher.ranks import Ranks
 from services.patcher.writer import may_pass
 from shared.bus.port import Bus, BusError, LaterError
 from shared.contracts import subjects
@@ -81,6 +82,7 @@ class Spokes:
         self._integrations = integrations
         self._reading = reading
         self._own_kueue = own_kueue
+        self._ranks = Ranks(kube=kube, bus=bus, integrations=integrations)
         self._removing: dict[str, None] = {}
         """Uids whose deletion this process asked for with what they own first."""
 
@@ -100,6 +102,8 @@ class Spokes:
                 await self._make(self._kind(job), job, dispatch)
             if dispatch.state == "chosen" and dispatch.wish:
                 await self._grant(dispatch, dispatch.wish)
+            if dispatch.state != "withdrawn" and dispatch.reranked:
+                await self._ranks.follow(dispatch)
         except _NoIntegrationError as error:
             if (reading := self._reading()) is not None:
                 raise LaterError(reading) from error

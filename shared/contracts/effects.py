@@ -128,6 +128,12 @@ class Dispatch(Message):
     wish: dict[str, Any] | None = None
     """`chosen`: fields of the spec that the job's user changed since, to stop or cancel it."""
 
+    priority_class: str | None = None
+    """The WorkloadPriorityClass that the copy has by its job's label; None: none that the hub knows."""
+
+    reranked: bool = False
+    """The copy may have been made with another class; or `workload`, with another value of it."""
+
     at: datetime
 
     @property

@@ -75,6 +75,9 @@ class Stage:
         self.identities: dict[str, str] = {}
         """Which cluster each of these really is."""
 
+        self.kueues: set[str] = set()
+        """Spokes with a Kueue of their own."""
+
         self.skew_seconds = 0
         """What the spokes' clocks are ahead of ours."""
 
@@ -132,6 +135,7 @@ class Stage:
                     form=self.forms.get(spoke, SCHEMA),
                     at=self.world.now() + timedelta(seconds=self.skew_seconds),
                     api=spoke not in self.cut_off, identity=self.identities.get(spoke),
+                    quota="kueue" if spoke in self.kueues else "hub",
                 )  # fmt: skip
                 await self.bus.publish(beat)
             await asyncio.sleep(BEAT_SECONDS)

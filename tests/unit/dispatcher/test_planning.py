@@ -12,7 +12,7 @@ from services.dispatcher.planning import Order, Plan, Situation, Standing, plan,
 
 EAST, WEST, NORTH = "east", "west", "north"
 UNSENT, OFFERED, CHOSEN, WITHDRAWN = OrderState
-NOMINATED, WON, LOST, LET_GO, ORPHANED, ASKED = Event
+NOMINATED, WON, LOST, LET_GO, ORPHANED, ASKED, RERANKED = Event
 ALL = Rules(dispatcher=Dispatcher.ALL_AT_ONCE)
 
 
@@ -154,6 +154,26 @@ CASES: dict[str, tuple[Situation, str | None, dict[str, Event]]] = {
         situation(undecided=False, orders={EAST: chosen()}, copies={EAST: Standing.RESERVED}, wish=True),
         None, {EAST: ASKED},
     ),
+    "its job has another priority class: whoever has a copy is told": (
+        situation(orders={EAST: offered(outranked=True), WEST: offered(outranked=True)},
+                  copies={EAST: Standing.WAITING}),
+        "Pending", {EAST: RERANKED, WEST: RERANKED},
+    ),
+    "… also who runs it": (
+        situation(undecided=False, orders={EAST: chosen(outranked=True)},
+                  copies={EAST: Standing.RESERVED}),
+        None, {EAST: RERANKED},
+    ),
+    "… not who has an end of it": (
+        situation(undecided=False, orders={EAST: chosen(outranked=True)},
+                  copies={EAST: Standing.FINISHED}),
+        None, {},
+    ),
+    "… nor who is told something else anyway": (
+        situation(orders={EAST: offered(outranked=True), WEST: offered(outranked=True)},
+                  copies={WEST: Standing.RESERVED}),
+        "Ready", {EAST: LOST, WEST: WON},
+    ),
     "its user was heard": (
         situation(undecided=False, orders={EAST: chosen(asked=True)},
                   copies={EAST: Standing.RESERVED}, wish=True),
@@ -194,6 +214,7 @@ orders = st.dictionaries(
         gone=st.booleans(),
         refused=st.sampled_from(("", "taken")),
         age_seconds=st.sampled_from((0.0, 1000.0)),
+        outranked=st.booleans(),
     ),
 ).filter(lambda found: sum(o.state is CHOSEN for o in found.values()) <= 1)
 
