@@ -12,6 +12,7 @@ from nats.errors import ConnectionClosedError, NoRespondersError
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 
+from shared.bus.cancellation import cancellable
 from shared.bus.port import BusError, UnavailableError
 
 __all__ = [
@@ -48,7 +49,8 @@ async def call(
     """Ask ``$JS.API.<what>``. Raises `ApiError` for a refusal, `UnavailableError` for silence."""
     payload = b"" if body is None else json.dumps(body).encode()
     try:
-        reply = await nc.request(f"$JS.API.{what}", payload, timeout=timeout_seconds)
+        with cancellable():
+            reply = await nc.request(f"$JS.API.{what}", payload, timeout=timeout_seconds)
     except NoRespondersError as error:
         raise UnavailableError(f"{what}: no JetStream answers (is it enabled, and up?)") from error
     except (NatsTimeoutError, ConnectionClosedError) as error:

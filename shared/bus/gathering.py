@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from nats.aio.client import Client
 
+from shared.bus.cancellation import cancellable
+
 __all__ = ["BURST", "GATHER_SECONDS", "STEADY_SECONDS", "gather_writes", "round_trip"]
 
 GATHER_SECONDS: Final = 0.002
@@ -77,4 +79,5 @@ async def round_trip(nc: Client) -> None:
     """
     while nc.is_connected and nc.pending_data_size > 0:  # noqa: ASYNC110  # nobody tells
         await asyncio.sleep(GATHER_SECONDS)
-    await nc.flush()
+    with cancellable():
+        await nc.flush()

@@ -23,6 +23,7 @@ from nats.errors import TimeoutError as NatsTimeoutError
 from shared.bus import headers as wire
 from shared.bus.api import MESSAGE_NOT_FOUND, WRONG_LAST_SEQUENCE, ApiError, call
 from shared.bus.broker import Connection
+from shared.bus.cancellation import cancellable
 from shared.bus.port import BusError, FencedError
 from shared.bus.streams import LEASES
 from shared.contracts import subjects
@@ -176,7 +177,10 @@ async def _look(connection: Connection, subject: str) -> _Seen:
 async def _write(connection: Connection, subject: str, body: bytes, expected: int) -> int:
     headers = {wire.TTL: f"{LEASE_SECONDS}s", wire.EXPECT_SUBJECT: str(expected)}
     try:
-        reply = await connection.nc.request(subject, body, timeout=ANSWER_SECONDS, headers=headers)
+        with cancellable():
+            reply = await connection.nc.request(
+                subject, body, timeout=ANSWER_SECONDS, headers=headers
+            )
     except NatsTimeoutError as error:
         raise BusError(f"{subject}: no answer within {ANSWER_SECONDS:g} s") from error
     answer: dict[str, Any] = json.loads(reply.data)

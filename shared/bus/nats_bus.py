@@ -23,6 +23,7 @@ from shared.bus.api import MESSAGE_NOT_FOUND, ApiError, call
 from shared.bus.apply import check
 from shared.bus.bodies import Wholes, whole_for_reading, whole_for_work
 from shared.bus.broker import GRACEFUL_SECONDS, Connection
+from shared.bus.cancellation import cancellable
 from shared.bus.door import Door
 from shared.bus.durables import Durables
 from shared.bus.gathering import round_trip
@@ -310,7 +311,8 @@ class NatsBus:
         if len(data) > self._connection.nc.max_payload:
             raise TooLargeError(f"{subject}: request of {len(data)} bytes")
         try:
-            reply = await self._connection.nc.request(subject, data, timeout=timeout_seconds)
+            with cancellable():
+                reply = await self._connection.nc.request(subject, data, timeout=timeout_seconds)
         except NoRespondersError as error:
             raise UnavailableError(f"{subject}: nobody answers") from error
         except (NatsTimeoutError, NatsError) as error:

@@ -19,6 +19,7 @@ from nats.errors import TimeoutError as NatsTimeoutError
 from shared.bus.api import MESSAGE_NOT_FOUND, ApiError, call
 from shared.bus.bodies import digest_of, reference, split
 from shared.bus.broker import Connection
+from shared.bus.cancellation import cancellable
 from shared.bus.port import BusError, StreamFullError, UnavailableError
 from shared.bus.publisher import FULL
 
@@ -160,9 +161,10 @@ class ObjectStore:
         self, subject: str, data: bytes, headers: dict[str, str] | None = None
     ) -> None:
         try:
-            reply = await self._connection.nc.request(
-                subject, data, timeout=PUBLISH_SECONDS, headers=headers
-            )
+            with cancellable():
+                reply = await self._connection.nc.request(
+                    subject, data, timeout=PUBLISH_SECONDS, headers=headers
+                )
         except NoRespondersError as error:
             raise UnavailableError(f"{self._stream}: no stream takes it") from error
         except (NatsTimeoutError, ConnectionClosedError, NatsError) as error:

@@ -120,7 +120,7 @@ async def counts(page: Page, place: Place, *expected: int) -> None:
 
     def told(body: Json) -> bool:
         [queue] = [each for each in body["items"] if each["name"] == "cq"]
-        return all(queue[name] == number for name, number in wanted.items())
+        return all(queue.get(name) == number for name, number in wanted.items())
 
     await place.until("/api/v1/queues", 200, told, token="token-of-root")
     await page.until(f"{COUNTS}.join() === {','.join(map(str, expected))!r}")

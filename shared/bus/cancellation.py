@@ -1,0 +1,21 @@
+"""A cancellation that is never lost."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["cancellable"]
+
+
+@contextmanager
+def cancellable() -> Iterator[None]:
+    """Around a call of nats-py that waits: who is cancelled meanwhile ends, answer or not.
+
+    nats-py waits by `asyncio.wait_for`, which in Python 3.11 returns the result if that came in the
+    moment of the cancellation (gh-86296). The task would go on, and who cancelled it wait for ever.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    yield
+    if task is not None and task.cancelling() > before:
+        raise asyncio.CancelledError
