@@ -16,6 +16,8 @@ def cancellable() -> Iterator[None]:
     """
     task = asyncio.current_task()
     before = task.cancelling() if task is not None else 0
-    yield
-    if task is not None and task.cancelling() > before:
-        raise asyncio.CancelledError
+    try:
+        yield
+    finally:  # Also where the answer is a refusal, after which who asked would only try again.
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError

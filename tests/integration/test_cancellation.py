@@ -28,7 +28,11 @@ async def asks_a_service(bus: NatsBus) -> None:
     await bus.request("test.echo", b"", timeout_seconds=5)
 
 
-@pytest.mark.parametrize("ask", [asks_the_server, asks_a_service])
+async def asks_where_nobody_answers(bus: NatsBus) -> None:
+    await bus.request("test.nobody", b"", timeout_seconds=5)
+
+
+@pytest.mark.parametrize("ask", [asks_the_server, asks_a_service, asks_where_nobody_answers])
 async def test_no_cancellation_is_lost_to_an_answer(ask: Ask) -> None:
     """An answer and a cancellation meet in one turn of the loop: the later one counts."""
 
