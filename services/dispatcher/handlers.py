@@ -243,7 +243,7 @@ class Session:
 
     async def _decide_workload(self, key: Key) -> None:
         situation = await self._situation(key)
-        if situation is None:
+        if situation is None or self._heard_more(key):
             return  # Looked at again when the spokes are read.
         todo = plan(situation)
         admission = self._knowledge.admissions.get(key)
@@ -255,10 +255,7 @@ class Session:
                 return
         if todo.answer is not None and admission is not None:
             await self._telling.answer(admission, todo.answer)
-            if self._knowledge.admissions.get(key) is not admission:
-                # While that was written, quota decided otherwise: the orders are to be others.
-                self._knowledge.touch(key)
-                self._wake.set()
+            if self._heard_more(key):
                 return
         orders = {spoke: order.state for spoke, order in situation.orders.items()}
         if todo.events:
@@ -268,6 +265,13 @@ class Session:
         if home is not None:
             await self._telling.send_home(home)
         self._again(key, todo)
+
+    def _heard_more(self, key: Key) -> bool:
+        """Whether quota, a spoke or home said more while we waited: then all is to be planned anew."""
+        if not self._knowledge.is_dirty(key):
+            return False
+        self._wake.set()
+        return True
 
     async def _situation(self, key: Key) -> Situation | None:
         """What is weighed; where that depends on it, with the proof that leases have run out."""

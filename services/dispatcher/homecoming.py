@@ -41,6 +41,9 @@ def homecoming(
         if status is None and last is not None and last.message.uid == about.uid:
             status = last.message.status
         return home.model_copy(update={"spoke": chosen.spoke, "status": status})
+    ended = knowledge.ended(key, about.uid)
+    if ended is not None:
+        return home.model_copy(update={"status": ended.ended})
     offered = sorted(spoke for spoke, order in orders.items() if order.state == "offered")
     if not external:
         home = home.model_copy(update={"nominated": offered})

@@ -136,7 +136,7 @@ class Knowledge:
             self.answers.pop(key, None)
             if self.admissions.pop(key, None) is None and key not in self.orders:
                 return
-        self.touch(key)
+        self._dirty[key] = None  # Also where nothing is left: it may be planned for right now.
 
     def take_check(self, entry: Entry) -> None:
         """Take in a check's state: ours, a predecessor's, or another owner's."""
@@ -268,7 +268,7 @@ class Knowledge:
         if before is not None and before != key:
             del self._names[name]
             self.copies.get(before, {}).pop(spoke, None)
-            self.touch(before)
+            self._dirty[before] = None  # Also where no order is known, as below.
         if copy is None or key is None:
             return
         self._names[name] = key
@@ -380,6 +380,10 @@ class Knowledge:
         """Everything has to be looked at."""
         self._dirty.update(dict.fromkeys((*self.admissions, *self.orders, *self.copies)))
 
+    def is_dirty(self, key: Key) -> bool:
+        """Whether there is something to decide about it that nobody has begun with."""
+        return key in self._dirty
+
     def take_dirty(self) -> list[Key]:
         """The workloads to decide about now."""
         dirty, self._dirty = list(self._dirty), {}
@@ -429,6 +433,14 @@ class Knowledge:
         return (
             None if record is None or record.message.number != dispatch.number else record.message
         )
+
+    def ended(self, key: Key, uid: str) -> CopyState | None:
+        """What a spoke said of a copy that ended well after it was withdrawn; None where one goes on."""
+        if any(order.state == "chosen" for order in self.live_orders(key)):
+            return None
+        orders = [record.message for record in self.orders.get(key, {}).values()]
+        reports = [self.report_of(key, order) for order in orders if order.uid == uid]
+        return next((one for one in reports if one is not None and one.ended is not None), None)
 
     def is_gone(self, key: Key, spoke: str) -> bool:
         """Whether a spoke said that nothing of its order is left, and nothing of it is seen."""

@@ -106,6 +106,9 @@ class Situation:
     wish: bool = False
     """The job's user wants it stopped or cancelled."""
 
+    ended: str | None = None
+    """The spoke where it ended well while it was taken back: that comes home, and nobody begins again."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
@@ -153,6 +156,10 @@ def _step(situation: Situation) -> Plan:
     strays = dict.fromkeys(_orphans(situation), Event.ORPHANED)
     if not situation.wanted:
         return Plan(events={**dict.fromkeys(_open(situation), Event.LET_GO), **strays})
+    if situation.ended is not None:
+        text = f'The workload ended well on "{situation.ended}" as it was taken back'
+        events = {**dict.fromkeys(_open(situation), Event.LOST), **strays}
+        return Plan(answer=_pending(situation, text), events=events)
     winner = _winner(situation)
     if winner is not None:
         settled = _settle(situation, winner)

@@ -75,6 +75,7 @@ class Weighing:
         candidates, problem, named = self._candidates(key, admission, check)
         if any(spoke not in self._knowledge.read_spokes for spoke in (*named, *orders)):
             return None
+        ended = self._knowledge.ended(key, admission.uid)
         return Situation(
             wanted=True,
             undecided=admission.state == "reserved",
@@ -93,6 +94,7 @@ class Weighing:
             choice=self._choice(key, admission),
             silent=frozenset(s for s in orders if self._knowledge.presence.life(s) is Life.LOST),
             wish=self._knowledge.wish(key) is not None,
+            ended=None if ended is None else ended.spoke,
             **common,  # type: ignore[arg-type]
         )
 

@@ -192,7 +192,8 @@ class Spokes:
             metadata = (job or {}).get("metadata") or {}
             named = {"metadata": {**metadata, "name": dispatch.name}}
             await self._until_gone(WORKLOAD, named, dispatch)
-        await self._report(dispatch, "gone", "")
+        if not await self._said_how_it_ended(dispatch):
+            await self._report(dispatch, "gone", "")
 
     async def _until_gone(self, kind: Kind, obj: Object, dispatch: Dispatch) -> None:
         wanted = obj["metadata"]
@@ -207,10 +208,31 @@ class Spokes:
                 return  # The copy of another workload of that hub: it has an order of its own.
             if _number(found["metadata"]) > dispatch.number:
                 return  # Made by a later order, which is on its way to us.
+            if _only_kept(found["metadata"]):
+                await self._say_how_it_ended(kind, found, dispatch)
             if await self._remove(kind, found):
                 await self._let_workload_go(dispatch, found["metadata"]["uid"])
             await asyncio.sleep(0)
         raise LaterError(f"{kind.kind} {wanted['name']} ends", delay_seconds=ENDING_SECONDS)
+
+    async def _say_how_it_ended(self, kind: Kind, found: Object, dispatch: Dispatch) -> None:
+        """What came to its end after it was withdrawn is not run again: afterwards nobody could tell."""
+        integration = self._integrations.find(group=kind.group, plural=kind.plural)
+        finish = None if integration is None else integration.finish(found)
+        if finish is not None and finish.success:
+            await self._report(dispatch, "gone", "", ended=found["status"])
+
+    async def _said_how_it_ended(self, dispatch: Dispatch) -> bool:
+        """Asked of the log: we may have died since."""
+        subject = subjects.join("copy", self._cluster, dispatch.namespace, dispatch.name)
+        try:
+            entry = await self._bus.latest("DISPATCHES", subject)
+            said = None if entry is None else entry.read(CopyState)
+        except BusError as error:
+            raise LaterError(f"cannot ask what was reported: {error}") from error
+        except UndecodableError:
+            return False
+        return said is not None and said.number == dispatch.number and said.ended is not None
 
     async def _remove(self, kind: Kind, found: Object) -> bool:
         """One step towards its end; whether somebody else has to do something before the next."""
@@ -305,7 +327,12 @@ class Spokes:
             log.warning("the cluster does not take a wish", name=target.name, error=str(error))
 
     async def _report(
-        self, dispatch: Dispatch, state: Literal["gone", "taken", "refused"], message: str
+        self,
+        dispatch: Dispatch,
+        state: Literal["gone", "taken", "refused"],
+        message: str,
+        *,
+        ended: Object | None = None,
     ) -> None:
         log.info("copy", workload=dispatch.name, state=state, message=message)
         try:
@@ -318,6 +345,7 @@ class Spokes:
                     uid=dispatch.uid,
                     number=dispatch.number,
                     state=state,
+                    ended=ended,
                     message=message,
                     at=self._now(),
                     traceparent=dispatch.traceparent,
@@ -339,6 +367,13 @@ def _is_copy(metadata: Object, wanted: Object) -> bool:
         return False
     hub, here = _order(metadata).rpartition("/")[0], _order(wanted).rpartition("/")[0]
     return not hub or not here or hub == here
+
+
+def _only_kept(metadata: Object) -> bool:
+    """Whether it is as good as gone: what it owned is, and our finalizer alone holds it."""
+    return bool(metadata.get("deletionTimestamp")) and metadata.get("finalizers") == [
+        COPY_FINALIZER
+    ]
 
 
 def _label(metadata: Object) -> str | None:

@@ -108,6 +108,9 @@ class CopyState(Message):
     """`gone`: nothing of this order or of an earlier one is there, its pods neither, and none will be.
     `taken`: the name belongs to somebody else. `refused`: the cluster does not take the copy."""
 
+    ended: dict[str, Any] | None = None
+    """Of `gone`: the status of the copy, where it had ended well before it was removed."""
+
     message: str = ""
     at: datetime
 

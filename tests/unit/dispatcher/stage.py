@@ -144,11 +144,14 @@ class Stage:
         """The spoke's patcher confirms that nothing of an order is left."""
         await self.report(spoke, dispatch, "gone")
 
-    async def report(self, spoke: str, dispatch: Dispatch, state: Any, message: str = "") -> None:
+    async def report(
+        self, spoke: str, dispatch: Dispatch, state: Any, message: str = "", **more: Any
+    ) -> None:
         """The spoke's patcher says what became of an order."""
         said = CopyState(
             spoke=spoke, cluster="hub", namespace=dispatch.namespace, name=dispatch.name,
             uid=dispatch.uid, number=dispatch.number, state=state, message=message, at=self.world.now(),
+            **more,
         )  # fmt: skip
         await self.bus.publish(said)
 

@@ -8,7 +8,8 @@ import pytest
 from shared.contracts import kinds
 from shared.contracts.effects import Dispatch
 from shared.contracts.spokes import SCHEMA, Beat, CopyState
-from tests.unit.dispatcher.stage import Stage, job
+from shared.testing.world.world import Faults
+from tests.unit.dispatcher.stage import Stage, job, named
 
 LOST: dict[str, Any] = {
     "worker_lost_timeout_seconds": 60.0,
@@ -344,6 +345,31 @@ def test_a_copy_of_an_order_that_nobody_knows_is_withdrawn_unless_orphans_are_le
         stage.play(drive)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_copy_that_goes_while_it_is_planned_to_remove_it_ends_nobody(seed: int) -> None:
+    slow = Faults(until_seconds=60, delay=0.5, delay_seconds=(0.1, 1.0))
+    with Stage(faults=slow, seed=seed, spokes_seconds=1.0) as stage:
+
+        async def drive() -> None:
+            west = await running_in_the_west(stage, job())
+            assert west.job is not None
+            copy = {**west.job, "metadata": {**west.job["metadata"], "name": "ghost", "uid": "g"}}
+            ghost = job("ghost")
+            copy["metadata"]["labels"] = {
+                **copy["metadata"]["labels"],
+                "kueue.x-k8s.io/prebuilt-workload-name": named("ghost"),
+            }
+            await stage.submit(ghost)
+            await stage.decide(ghost, "reserved")
+            await stage.see(kinds.JOB, copy, cluster="west")
+            await asyncio.sleep(0.3)
+            await stage.see(kinds.JOB, copy, cluster="west", deleted=True)
+            await stage.until_check("Pending", "ghost")
+            await asyncio.sleep(5)
+
+        stage.play(drive)
+
+
 def test_the_end_comes_home_whole_before_the_copy_goes() -> None:
     with Stage() as stage:
 
@@ -363,6 +389,31 @@ def test_the_end_comes_home_whole_before_the_copy_goes() -> None:
             assert kept.state == "chosen", "not before the hub's own job has ended"
             await stage.decide(train, "released")
             await stage.until_dispatch("west", "withdrawn")
+
+        stage.play(drive)
+
+
+def test_what_ended_well_while_it_was_taken_back_comes_home_and_is_not_run_again() -> None:
+    with Stage(spokes_seconds=1.0) as stage:
+
+        async def drive() -> None:
+            train = job()
+            await running_in_the_west(stage, train)
+            await stage.decide(train, "evicted")
+            west = await stage.until_dispatch("west", "withdrawn")
+            await stage.decide(train, "reserved")
+            done: dict[str, Any] = {"conditions": [{"type": "Complete", "status": "True"}]}
+            await stage.report("west", west, "gone", ended=done)
+            await stage.show_copy("west", west, deleted=True)
+            await stage.until_home(status=done)
+            await asyncio.sleep(60)
+            check = await stage.check()
+            assert check is not None
+            assert check.message == 'The workload ended well on "west" as it was taken back'
+            for spoke in ("east", "west"):
+                order = await stage.dispatch(spoke)
+                assert order is not None
+                assert order.state == "withdrawn", "it is not begun again"
 
         stage.play(drive)
 

@@ -132,6 +132,11 @@ CASES: dict[str, tuple[Situation, str | None, dict[str, Event]]] = {
     "a running copy whose order was lost is adopted, alone": (
         situation(strays={WEST: Standing.RESERVED}), "Pending", {WEST: NOMINATED},
     ),
+    "it ended well as it was taken back: nobody begins again": (
+        situation(orders={EAST: withdrawn(started=True, gone=True), WEST: offered()},
+                  copies={WEST: Standing.RESERVED}, ended=EAST),
+        "Pending", {WEST: LOST},
+    ),
     "a waiting copy whose order was lost is removed first": (
         situation(strays={WEST: Standing.WAITING}), "Pending", {EAST: NOMINATED, WEST: ORPHANED},
     ),
@@ -233,6 +238,7 @@ situations = st.builds(
     strays=st.dictionaries(st.sampled_from((EAST, WEST, NORTH)), st.sampled_from(Standing)),
     choice=st.sampled_from((None, EAST, WEST)),
     stopped=st.frozensets(st.sampled_from((EAST, WEST))),
+    ended=st.sampled_from((None, EAST)),
 )
 
 

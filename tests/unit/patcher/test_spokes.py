@@ -75,6 +75,12 @@ class Spoke:
         except NotFoundError:
             return None
 
+    async def end(self, status: Object) -> None:
+        """The cluster's own controller says how the copy ended."""
+        job = await self.kube.get(kinds.JOB, "default", "train")
+        patch = [{"op": "add", "path": "/status", "value": {**job.get("status", {}), **status}}]
+        await self.kube.patch(kinds.JOB, "default", "train", patch, subresource="status")
+
     async def apply(self, order: Dispatch) -> None:
         """Until it does not ask for another time."""
         for _ in range(5):
@@ -139,6 +145,40 @@ async def test_a_withdrawn_copy_goes_and_the_hub_is_told_so(spoke: Spoke) -> Non
     said = await spoke.said()
     assert said is not None
     assert (said.state, said.number) == ("gone", 7)
+
+
+DONE: Object = {"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]}
+
+
+async def test_what_ended_well_before_it_went_is_said_to_have(spoke: Spoke) -> None:
+    await spoke.apply(order("offered"))
+    await spoke.end(DONE)
+    await spoke.apply(order("withdrawn"))
+    assert await spoke.job() is None
+    said = await spoke.said()
+    assert said is not None
+    assert (said.state, said.ended) == ("gone", DONE)
+
+
+async def test_how_it_ended_is_said_before_it_goes_and_not_forgotten_when_asked_again(
+    spoke: Spoke,
+) -> None:
+    await spoke.apply(order("offered"))
+    await spoke.end(DONE)
+    await spoke.apply(order("withdrawn"))
+    await spoke.apply(order("withdrawn"))
+    said = await spoke.said()
+    assert said is not None
+    assert said.ended == DONE
+
+
+async def test_what_failed_is_not_said_to_have_ended_well(spoke: Spoke) -> None:
+    await spoke.apply(order("offered"))
+    await spoke.end({"failed": 1, "conditions": [{"type": "Failed", "status": "True"}]})
+    await spoke.apply(order("withdrawn"))
+    said = await spoke.said()
+    assert said is not None
+    assert (said.state, said.ended) == ("gone", None)
 
 
 async def test_a_withdrawal_overtakes_nothing_that_is_not_there(spoke: Spoke) -> None:
