@@ -43,7 +43,7 @@ class Handlers:
         for stream, what, handler, key in (
             *(() if self._others_decide else own),
             ("HOSTS", "host", self.on_host, None),
-            ("DISPATCHES", "dispatch", self.on_dispatch, None),
+            ("DISPATCHES", "dispatch", self.on_dispatch, object_key),
             ("DISPATCHES", "home", self.on_home, None),
             ("SPOKES", "spoke", self.on_spoke, None),
             ("SPOKES", "standing", self.on_standing, None),
@@ -87,5 +87,5 @@ class Handlers:
 
 
 def object_key(entry: Entry) -> str:
-    """Workload and admission of one name are one object to the cluster."""
+    """Workload, admission and order of one name are one object to the cluster."""
     return ".".join(entry.subject.split(".")[2:])
