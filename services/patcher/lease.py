@@ -158,6 +158,4 @@ class Lease:
 
     def _has_run_out(self, copy: Object) -> bool:
         lease = (copy["metadata"].get("annotations") or {}).get(LEASE)
-        if lease is None or copy["metadata"].get("deletionTimestamp"):
-            return False
-        return self.seconds_left(float(lease)) <= 0
+        return lease is not None and self.seconds_left(float(lease)) <= 0

@@ -6,6 +6,7 @@ it was withdrawn, and said to be gone only when its pods are (ADR 40).
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, Literal, Protocol
 
@@ -240,10 +241,7 @@ class Spokes:
         uid, name, namespace = metadata["uid"], metadata["name"], metadata["namespace"]
         try:
             if uid not in self._removing:
-                # Asked for anew by each process, also where it is being deleted: by somebody who did
-                # not ask for what it owns to go first.
-                await self._kube.delete(kind, namespace, name, uid=uid, dependants_first=True)
-                self._removing[uid] = None
+                await self._delete(kind, found)
                 return True
             finalizers: list[str] = metadata.get("finalizers") or []
             if FOREGROUND in finalizers:
@@ -263,6 +261,17 @@ class Spokes:
             self._removing.pop(uid, None)
             return False
         return True
+
+    async def _delete(self, kind: Kind, found: Object) -> None:
+        """Ask for its end, and for what it owns to go first.
+
+        Once by each process, also where it is being deleted: by somebody who did not ask for that, and
+        then what it owns stays as long as our finalizer keeps it.
+        """
+        metadata = found["metadata"]
+        uid, name, namespace = metadata["uid"], metadata["name"], metadata["namespace"]
+        await self._kube.delete(kind, namespace, name, uid=uid, dependants_first=True)
+        self._removing[uid] = None
 
     async def _let_workload_go(self, dispatch: Dispatch, uid: str) -> None:
         """The copy waits for what it owns, and its Workload for us; or it was made only now."""
@@ -285,18 +294,11 @@ class Spokes:
 
     async def stop(self, kind: Kind, found: Object) -> None:
         """Delete a copy that may not run any more; its finalizer keeps it until it is withdrawn."""
-        metadata = found["metadata"]
-        log.warning("a copy is stopped: its lease ran out", name=metadata["name"])
-        try:
-            await self._kube.delete(
-                kind,
-                metadata["namespace"],
-                metadata["name"],
-                uid=metadata["uid"],
-                dependants_first=True,
-            )
-        except NotFoundError:
+        if found["metadata"]["uid"] in self._removing:
             return
+        log.warning("a copy is stopped: its lease ran out", name=found["metadata"]["name"])
+        with suppress(NotFoundError):
+            await self._delete(kind, found)
 
     async def _grant(self, dispatch: Dispatch, wish: Object) -> None:
         """Change the copy's spec as its user changed the original's."""

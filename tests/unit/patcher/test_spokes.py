@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from services.patcher.lease import Lease
 from services.patcher.spokes import Spokes
@@ -339,6 +340,38 @@ def test_a_copy_whose_lease_cannot_be_renewed_is_stopped(
         return "deletionTimestamp" in after["metadata"]
 
     assert loop.run_until_complete(loop.create_task(drive())) is stopped
+
+
+def test_a_copy_that_somebody_else_deleted_is_stopped_too_since_what_it_owns_runs_on(
+    loop: VirtualLoop,
+) -> None:
+    async def drive() -> int:
+        spoke = Spoke()
+        owner = await spoke.kube.create(kinds.JOB, copy(lease="60"))
+        await spoke.kube.create(kinds.POD, pod_of(owner))
+        await spoke.kube.delete(kinds.JOB, "default", "train")
+        assert (await spoke.kube.list(kinds.POD)).items, "its finalizer keeps it, and them"
+        guard = asyncio.create_task(spoke.lease.guard(spoke.spokes.stop))
+        with capture_logs() as said:
+            await asyncio.sleep(60)
+        guard.cancel()
+        await asyncio.gather(guard, return_exceptions=True)
+        assert len(said) == 1, "once is enough"
+        return len((await spoke.kube.list(kinds.POD)).items)
+
+    assert loop.run_until_complete(loop.create_task(drive())) == 0
+
+
+def pod_of(job: Object) -> Object:
+    owner = {
+        "apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": job["metadata"]["uid"],
+        "controller": True, "blockOwnerDeletion": True,
+    }  # fmt: skip
+    return {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "train-0", "namespace": "default", "ownerReferences": [owner]},
+        "spec": job["spec"]["template"]["spec"],
+    }  # fmt: skip
 
 
 async def gadget_with_a_lease(spoke: Spoke) -> Kind:
