@@ -51,6 +51,9 @@ LOOKS_MAX: Final = 3
 
 ENDING_SECONDS: Final = 0.5
 
+RENEWING_SECONDS: Final = 1.0
+"""Until a chosen copy is asked about again whose lease ran out: it is renewed, or the copy stopped."""
+
 
 class Renewed(Protocol):
     """Whether leases are alive."""
@@ -124,9 +127,8 @@ class Spokes:
         order = annotations.get(ORDER)
         if ORIGIN not in labels or order is None:
             return True  # No copy, or one of a hub that starts and stops it by itself.
-        lease = annotations.get(LEASE)
-        if lease is not None and self._renewed.seconds_left(float(lease)) <= 0:
-            return False
+        if metadata.get("deletionTimestamp"):
+            return False  # It was stopped, or somebody deletes it: it stays only for its end.
         subject = subjects.join(
             "dispatch", self._cluster, metadata["namespace"], labels.get(PREBUILT_WORKLOAD)
         )
@@ -141,7 +143,14 @@ class Spokes:
             log.warning("an order that cannot be read starts nothing", error=str(error))
             return False
         of = f"{dispatch.cluster}/{dispatch.number}"
-        return dispatch.state == "chosen" and of == order
+        if dispatch.state != "chosen" or of != order:
+            return False
+        lease = annotations.get(LEASE)
+        if lease is not None and self._renewed.seconds_left(float(lease)) <= 0:
+            # An order may overtake the beats that waited for the same bus: if one of them renews the
+            # lease before the copy is stopped, nothing else would start it.
+            raise LaterError("its lease has run out", delay_seconds=RENEWING_SECONDS)
+        return True
 
     def _kind(self, job: Object) -> Kind:
         group = str(job.get("apiVersion", "")).rpartition("/")[0]

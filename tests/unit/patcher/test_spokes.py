@@ -362,6 +362,29 @@ def test_a_copy_that_somebody_else_deleted_is_stopped_too_since_what_it_owns_run
     assert loop.run_until_complete(loop.create_task(drive())) == 0
 
 
+def test_a_copy_that_cannot_be_stopped_keeps_no_other_from_it(loop: VirtualLoop) -> None:
+    async def drive() -> list[str]:
+        spoke = Spoke()
+        for name in ("a", "b", "c"):
+            named = copy(lease="60")
+            named["metadata"]["name"] = name
+            await spoke.kube.create(kinds.JOB, named)
+
+        async def stop(kind: Kind, found: Object) -> None:
+            if found["metadata"]["name"] == "b":
+                raise RefusedError("denied the request: not on my watch", status=403)
+            await spoke.spokes.stop(kind, found)
+
+        guard = asyncio.create_task(spoke.lease.guard(stop))
+        await asyncio.sleep(60)
+        guard.cancel()
+        await asyncio.gather(guard, return_exceptions=True)
+        jobs = (await spoke.kube.list(kinds.JOB)).items
+        return [j["metadata"]["name"] for j in jobs if "deletionTimestamp" in j["metadata"]]
+
+    assert loop.run_until_complete(loop.create_task(drive())) == ["a", "c"]
+
+
 def pod_of(job: Object) -> Object:
     owner = {
         "apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": job["metadata"]["uid"],
@@ -372,6 +395,52 @@ def pod_of(job: Object) -> Object:
         "metadata": {"name": "train-0", "namespace": "default", "ownerReferences": [owner]},
         "spec": job["spec"]["template"]["spec"],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("state", "started"), [("chosen", ["later", True]), ("offered", [False, False])]
+)
+def test_a_chosen_copy_whose_lease_ran_out_starts_once_beats_come_through_again(
+    loop: VirtualLoop, state: str, started: list[object]
+) -> None:
+    async def may_start(spoke: Spoke) -> object:
+        try:
+            return await spoke.spokes.may_start(copy(lease="10"))
+        except LaterError:
+            return "later"
+
+    async def beat(spoke: Spoke) -> None:
+        beating = asyncio.create_task(spoke.lease.beat())
+        await asyncio.sleep(1)
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+
+    async def drive() -> list[object]:
+        spoke = Spoke()
+        await spoke.bus.start()
+        await beat(spoke)
+        await asyncio.sleep(10)
+        await spoke.bus.publish(order(state))
+        without = await may_start(spoke)
+        await beat(spoke)
+        again = await may_start(spoke)
+        await spoke.bus.stop()
+        return [without, again]
+
+    assert loop.run_until_complete(loop.create_task(drive())) == started
+
+
+async def test_a_copy_that_was_stopped_is_not_started_when_beats_come_through_again(
+    spoke: Spoke,
+) -> None:
+    await spoke.apply(order("offered"))
+    await spoke.bus.publish(order("chosen"))
+    found = await spoke.job()
+    assert found is not None
+    await spoke.spokes.stop(kinds.JOB, found)
+    stopped = await spoke.job()
+    assert stopped is not None
+    assert not await spoke.spokes.may_start(stopped)
 
 
 async def gadget_with_a_lease(spoke: Spoke) -> Kind:
