@@ -136,13 +136,24 @@ class Lease:
         for integration in await self._known():
             try:
                 listing = await self._kube.list(integration.kind, labels=ORIGIN)
-                for copy in listing.items:
-                    if self._has_run_out(copy) and integration.finish(copy) is None:
-                        await stop(integration.kind, copy)
             except NotFoundError:
                 continue  # A kind that this cluster does not serve.
             except KubeError as error:
                 log.warning("copies cannot be stopped now", error=str(error))
+                continue
+            for copy in listing.items:
+                if self._has_run_out(copy) and integration.finish(copy) is None:
+                    await self._stop_one(stop, integration.kind, copy)
+
+    async def _stop_one(
+        self, stop: Callable[[Kind, Object], Awaitable[None]], kind: Kind, copy: Object
+    ) -> None:
+        """One that cannot be stopped keeps no other from it."""
+        try:
+            await stop(kind, copy)
+        except KubeError as error:
+            name = f"{copy['metadata']['namespace']}/{copy['metadata']['name']}"
+            log.warning("a copy cannot be stopped now", name=name, error=str(error))
 
     async def _known(self) -> Integrations:
         """All kinds of which there may be copies. The bus, which told of Integrations, is away."""
