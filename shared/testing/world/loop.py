@@ -289,9 +289,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def sweep(self) -> None:
         """Let go of tasks that are done; complain of those whose exception nobody looked at.
 
-        asyncio complains when it forgets a task, whenever that is; here it is at a fixed moment.
+        asyncio complains when it forgets a task, whenever that is; here it is at a fixed moment. Who died
+        in the moment in which a task of his failed cannot look at it any more.
         """
-        done = [task for task, _ in self._tasks if task.done()]
+        done = [task for task, group in self._tasks if task.done() and not (group and group.frozen)]
         self._tasks = [known for known in self._tasks if not known[0].done()]
         self._sweep_at = 2 * len(self._tasks) + SWEEP_TASKS_MIN
         for task in done:

@@ -150,6 +150,27 @@ def test_a_task_that_raises_unheard_is_a_failure() -> None:
         assert "unheard" in world.failures[0]
 
 
+def test_who_dies_as_a_task_of_his_fails_is_not_blamed_for_not_looking_at_it() -> None:
+    with World(1) as world:
+
+        async def service(_context: ProcessContext) -> None:
+            async def fail() -> None:
+                raise RuntimeError("refused")
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail())
+                # After the task has failed, and before its group is called back.
+                asyncio.get_running_loop().call_soon(world.crash, "service")
+                await asyncio.sleep(3600)
+
+        async def drive() -> None:
+            world.process("service", service)
+            await asyncio.sleep(1)
+
+        world.run(drive)
+        assert world.failures == []
+
+
 @pytest.mark.parametrize("seconds", [None, 5.0])
 def test_a_partition_lasts_until_it_heals(seconds: float | None) -> None:
     async def drive() -> None:
