@@ -16,7 +16,7 @@ from services.classifier.surroundings import Surroundings
 from shared.contracts import kinds
 from shared.contracts.effects import HostState, PlatformOffer
 from shared.contracts.kinds import Kind, Object
-from shared.contracts.names import workload_name
+from shared.contracts.names import may_be_of, workload_name
 from shared.contracts.observed import Observed
 from shared.contracts.spokes import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.workloads import WorkloadState
@@ -262,10 +262,11 @@ class Projector:
         workload = self._workloads.get(name)
         if name in self._jobs:
             integration, job = self._jobs[name]
+            its_own = workload is not None and may_be_of(workload, job["metadata"]["uid"])
             return project_job(
                 job,
                 integration=integration,
-                workload=workload,
+                workload=workload if its_own else None,
                 cluster=self._cluster,
                 name=name[1],
                 around=self._around,

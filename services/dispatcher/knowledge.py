@@ -430,9 +430,8 @@ class Knowledge:
     def report_of(self, key: Key, dispatch: Dispatch) -> CopyState | None:
         """What the spoke said to this order, not to one before."""
         record = self.reports.get(key, {}).get(dispatch.spoke)
-        return (
-            None if record is None or record.message.number != dispatch.number else record.message
-        )
+        said = None if record is None else record.message
+        return said if said is not None and said.number == dispatch.number else None
 
     def ended(self, key: Key, uid: str) -> CopyState | None:
         """What a spoke said of a copy that ended well after it was withdrawn; None where one goes on."""

@@ -22,6 +22,7 @@ from services.patcher.writer import Writer, may_pass, status_patch
 from shared.bus.port import LaterError, NeverError
 from shared.contracts.admissions import HOLDING, Admission
 from shared.contracts.kinds import WORKLOAD, Kind, Object
+from shared.contracts.names import may_be_of
 from shared.contracts.workloads import OwnerReference, WorkloadState
 from shared.integrations import Integration
 from shared.kube.port import (
@@ -39,6 +40,9 @@ log = structlog.get_logger(__name__)
 
 _OVER: Final = frozenset({status.FINISHED, "Gone"})
 """Reasons of a release after which nothing is to be done for the workload."""
+
+EARLIER_SECONDS: Final = 0.5
+"""What the garbage collector is given to take the Workload of an earlier job, before the next look."""
 
 
 class Reconciler:
@@ -204,6 +208,12 @@ class Reconciler:
     ) -> Object | None:
         """The Workload object of a job, created or brought up to date; None where there can be none."""
         obj = self._mirror.object(WORKLOAD, state.namespace, state.name)
+        if obj is not None and not _lives(obj, state):
+            # Without our finalizer the garbage collector takes it, as its job is gone.
+            await self._writer.patch(WORKLOAD, obj, objects.finalizer_patch)
+            raise LaterError(
+                "the Workload of an earlier job is there", delay_seconds=EARLIER_SECONDS
+            )
         is_deleted = obj is not None and "deletionTimestamp" in obj["metadata"]
         if obj is not None and status.reserves(obj) and not is_deleted:
             return await self._follow_priority(obj, state)
@@ -343,7 +353,7 @@ class Reconciler:
             obj = self._mirror.object(WORKLOAD, state.namespace, state.name)
             if obj is None:
                 obj = await self._writer.get(WORKLOAD, state.namespace, state.name)
-            if obj is not None:
+            if obj is not None and _lives(obj, state):
                 await self._write_end(obj, state, state.owner)
         self._mirror.forget(state.namespace, state.name)
 
@@ -380,8 +390,13 @@ class Reconciler:
 
 
 def _lives(obj: Object, state: WorkloadState) -> bool:
-    """The object is of the life that the state is about; a job's Workload has a uid of its own."""
-    return state.owner is not None or obj["metadata"]["uid"] == state.uid
+    """The object is of the life that the state is about.
+
+    A job's Workload has a uid of its own, and is of the job that controls it.
+    """
+    if state.owner is None:
+        return bool(obj["metadata"]["uid"] == state.uid)
+    return may_be_of(obj, state.uid)
 
 
 def _job_reference(state: WorkloadState, owner: OwnerReference) -> tuple[Kind, Object]:

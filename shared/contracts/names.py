@@ -1,7 +1,8 @@
 """Names, labels and annotations that people and other programs rely on."""
 
 import hashlib
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 __all__ = [
     "COSCHEDULE",
@@ -27,6 +28,7 @@ __all__ = [
     "TRACEPARENT_ANNOTATION",
     "USER_PENDING",
     "WORKLOAD_NAME_MAX",
+    "may_be_of",
     "slot_resource",
     "workload_name",
 ]
@@ -98,6 +100,15 @@ def slot_resource(platform: str) -> str:
     As the shipped rules ask for them, which replace what a resource's name must not contain.
     """
     return platform.replace("/", "-").replace("_", "-")
+
+
+def may_be_of(workload: Mapping[str, Any], uid: str) -> bool:
+    """Whether a Workload object may be that of the job `uid`: not where another job controls it.
+
+    Copies of one job that follow each other on a spoke have Workloads of one name.
+    """
+    owners = workload["metadata"].get("ownerReferences") or []
+    return all(owner.get("uid") in {None, uid} for owner in owners if owner.get("controller"))
 
 
 def workload_name(*, kind: str, group: str, name: str, uid: str) -> str:

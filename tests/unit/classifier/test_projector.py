@@ -9,6 +9,7 @@ from shared.contracts import kinds
 from shared.contracts.kinds import Kind
 from shared.contracts.names import workload_name
 from shared.contracts.observed import Observed
+from shared.contracts.spokes import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.workloads import WorkloadState
 
 Json = dict[str, Any]
@@ -230,6 +231,30 @@ def test_somebody_elses_workload_is_taken_as_it_is(projector: Projector) -> None
         projector, seen(kinds.WORKLOAD, foreign(conditions=[condition("Finished")]))
     )
     assert finished.phase == "finished"
+
+
+def test_the_workload_of_an_earlier_copy_says_nothing_of_the_next(projector: Projector) -> None:
+    copied = {**QUEUE, ORIGIN: "multikueue", PREBUILT_WORKLOAD: "job-train"}
+    earlier = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u-1"}
+    admitted: Json = {
+        "metadata": {
+            "name": "job-train", "namespace": "team-a", "uid": "w-1",
+            "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "ownerReferences": [{**earlier, "controller": True}],
+        },
+        "spec": {"queueName": "main"},
+        "status": {"conditions": [{"type": "QuotaReserved", "status": "True"}]},
+    }  # fmt: skip
+    about = [
+        states(
+            projector, seen(kinds.JOB, job(uid=uid, labels=copied)), seen(kinds.WORKLOAD, admitted)
+        )
+        for uid in ("u-1", "u-2")
+    ]
+    assert [[bool(state.deleting), state.admission is None] for [state] in about] == [
+        [True, True],
+        [False, True],
+    ]
 
 
 def test_the_workload_object_of_a_job_is_no_workload_of_its_own(projector: Projector) -> None:

@@ -29,6 +29,31 @@ async def test_a_waiting_job_gets_a_workload_object_of_its_own(setup: Setup) -> 
     assert obj["spec"]["queueName"] == "main"
 
 
+async def test_the_workload_of_an_earlier_job_of_that_name_is_let_go_and_not_taken_over(
+    setup: Setup,
+) -> None:
+    state = await setup.submit()
+    await until(lambda: setup.workload(state))
+    made = await setup.workload(state)
+    assert made is not None
+    [owner] = made["metadata"]["ownerReferences"]
+    earlier = [
+        {"op": "replace", "path": "/metadata/ownerReferences", "value": [{**owner, "uid": "u-0"}]}
+    ]
+    changed = await setup.kube.patch(kinds.WORKLOAD, "default", state.name, earlier)
+    await setup.observe(kinds.WORKLOAD, changed)
+    await setup.flavor()
+    await setup.decide(state, "admitted")
+
+    async def let_go() -> bool:
+        found = await setup.workload(state)
+        return found is not None and not found["metadata"].get("finalizers")
+
+    await until(let_go)
+    assert (await setup.conditions(state)).get("Admitted") is None
+    assert (await setup.job())["spec"]["suspend"] is True, "nothing of its own says that it may run"
+
+
 async def test_an_admission_is_on_the_workload_before_its_job_runs(setup: Setup) -> None:
     await setup.flavor(nodeLabels={"pool": "spot"}, tolerations=[{"key": "spot"}])
     state = await setup.submit()
