@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from io import BytesIO
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -18,6 +19,9 @@ __all__ = ["READ_BYTES", "Connections"]
 
 READ_BYTES: Final = 1 << 18
 """How much a connection reads ahead of who listens to it."""
+
+_PIECES_FROM: Final = 1 << 20
+"""A body from this size on is sent piece by piece: aiohttp warns of what it must send in one."""
 
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 """A dead peer is noticed within a minute, also by a watch to which nothing happens. Names differ
@@ -56,7 +60,7 @@ class Connections:
                 method,
                 self._url(path, query),
                 headers={**headers, **await self.headers()},
-                data=data,
+                data=_body(data),
                 timeout=timeout,
                 **self._how(),
             ) as got:
@@ -122,6 +126,10 @@ class Connections:
             read_bufsize=READ_BYTES,
             cookie_jar=aiohttp.DummyCookieJar(),
         )
+
+
+def _body(data: bytes | None) -> bytes | BytesIO | None:
+    return BytesIO(data) if data is not None and len(data) > _PIECES_FROM else data
 
 
 def _usual_proxy(server: str) -> str | None:

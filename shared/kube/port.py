@@ -62,7 +62,7 @@ class ExpiredError(KubeError):
 
 
 class RefusedError(KubeError):
-    """400, 401, 403, 405, 413, 415, 422: as it stands it will never be taken."""
+    """400, 401, 403, 405, 413, 415, 422, more than etcd takes: as it stands it will never be taken."""
 
 
 class ThrottledError(KubeError):

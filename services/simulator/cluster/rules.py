@@ -183,19 +183,15 @@ class Rules:
             raise invalid(kind, str(obj["metadata"].get("name", "")), causes)
 
     def check_size(self, obj: Obj) -> None:
-        """Raise 413 for an object that etcd would not take, 400 for one that is no JSON."""
+        """Raise 500 for an object that etcd would not take, 400 for one that is no JSON."""
         try:
             size = len(orjson.dumps(obj))
         except orjson.JSONEncodeError as error:
             # More nested than can be written, or a number beyond 64 bits.
             raise bad_request(f"the object cannot be encoded: {error}") from error
         if size > OBJECT_BYTES_MAX:
-            # What a client sees when etcd refuses; the API server passes the gRPC error on.
-            raise ApiError(
-                413,
-                "RequestEntityTooLarge",
-                f"etcdserver: request is too large (limit is {OBJECT_BYTES_MAX} bytes)",
-            )
+            # What a client sees when etcd refuses: a real API server passes the error on, as its own.
+            raise ApiError(500, "", "etcdserver: request is too large")
 
 
 def _with(metadata: Obj, field: str, value: Any) -> Obj:

@@ -211,6 +211,27 @@ async def test_metadata_at_the_limits_is_taken(stage: Stage) -> None:
     assert created["metadata"]["labels"] == {"k" * 63: "v" * 63}
 
 
+@pytest.mark.parametrize("size", [1_600_000, 2_200_000, 3_200_000])
+async def test_an_object_that_etcd_does_not_take_is_refused_for_good(
+    stage: Stage, size: int
+) -> None:
+    """A real API server calls it an error of its own, so it looked as if it might pass."""
+    with pytest.raises(RefusedError, match=r"too large|larger than"):
+        await stage.kube.create(WORKLOAD, large(stage, size))
+
+
+async def test_an_object_of_1_4_mb_is_taken(stage: Stage) -> None:
+    created = await stage.kube.create(WORKLOAD, large(stage, 1_400_000))
+    assert created["spec"] == large(stage, 1_400_000)["spec"]
+
+
+def large(stage: Stage, size: int) -> Object:
+    """A Workload whose pods say a lot: a ConfigMap has a lower limit of its own."""
+    obj = workload(stage.namespace, f"large-{size}")
+    obj["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["args"] = ["x" * size]
+    return obj
+
+
 async def test_a_cluster_scoped_object_has_no_namespace(stage: Stage) -> None:
     found = await stage.kube.get(NAMESPACE, None, stage.namespace)
     assert "namespace" not in found["metadata"]

@@ -73,6 +73,17 @@ CASES = {
     "a webhook that fails": Case(
         status=500, means=UnavailableError, body={"reason": "InternalError"}
     ),
+    "more than etcd takes": Case(
+        status=500, means=RefusedError, body={"message": "etcdserver: request is too large"}
+    ),
+    "more than the client of etcd sends": Case(
+        status=500,
+        means=RefusedError,
+        body={
+            "message": "rpc error: code = ResourceExhausted desc = "
+            "trying to send message larger than max (2261030 vs. 2097152)"
+        },
+    ),
     "a proxy without an upstream": Case(status=502, means=UnavailableError, body="<html/>"),
     "an API server that stops": Case(status=503, means=UnavailableError, body="stopping"),
     "a body that is a list": Case(status=500, means=UnavailableError, body=[1]),

@@ -174,7 +174,7 @@ async def test_a_status_that_the_cluster_refuses_for_good_releases_nothing(setup
 
 async def test_a_workload_that_the_cluster_does_not_take_gives_quota_back(setup: Setup) -> None:
     """Too large for etcd, or against somebody's policy: nothing is released without a record."""
-    refusal = RefusedError("etcdserver: request is too large", status=413)
+    refusal = RefusedError("etcdserver: request is too large", status=500)
     moody(setup).answers[CREATE] = [refusal] * 9
     state = await setup.submit()
     await setup.decide(state, "admitted")

@@ -243,9 +243,9 @@ REFUSALS = {
     ),
     "an object beyond 1.5 MiB": Refusal(
         request=lambda c: create(c, MAPS, {**config_map("b"), "data": {"k": "x" * 1_600_000}}),
-        code=413,
-        reason="RequestEntityTooLarge",
-        message="request is too large",
+        code=500,
+        reason="",
+        message="etcdserver: request is too large",
     ),
     "an object of another kind": Refusal(
         request=lambda c: create(c, MAPS, {**config_map("b"), "kind": "Secret"}),
