@@ -15,6 +15,7 @@ _GROUPS: Final = {
     _WORKLOAD_CLASS: ("kueue.x-k8s.io", "WorkloadPriorityClass"),
     "scheduling.k8s.io/priorityclass": ("scheduling.k8s.io", "PriorityClass"),
 }
+_BY_LABEL: Final = ("maximumExecutionTimeSeconds", "priorityClassRef")
 
 
 def workload_object(state: WorkloadState, job: Object, integration: Integration) -> Object:
@@ -53,6 +54,8 @@ def spec_patch(
 ) -> Object | None:
     """What to change while it waits: the job asks for something else now. None: nothing."""
     wanted, spec = _spec(state, job, integration), obj.get("spec") or {}
+    # A label that was taken off takes off what it had said: once there is quota, the Workload counts.
+    wanted |= {key: None for key in _BY_LABEL if key not in wanted}
     changed = {key: value for key, value in wanted.items() if spec.get(key) != value}
     if not changed:
         return None

@@ -14,9 +14,9 @@ from services.simulator.cluster.errors import bad_request
 from services.simulator.cluster.kinds import Obj
 from shared.contracts import kinds
 from shared.contracts.kinds import Object
-from shared.contracts.names import MAX_EXECUTION, QUEUE
+from shared.contracts.names import MAX_EXECUTION, PRIORITY_CLASS_LABEL, QUEUE
 from shared.kube.port import KubeError, RefusedError
-from tests.conformance.seeds.stage import Stage, job, pipeline_run, pool, story
+from tests.conformance.seeds.stage import Stage, job, pipeline_run, pool, priority, story
 
 CPU = {"cpu": 1}
 SLOT = {"tekton.dev/pipelineruns": 1}
@@ -163,6 +163,26 @@ async def test_a_template_that_cannot_be_read_waits_with_the_reason_and_stops_no
     await stage.until_waits(made, f"spec.podSets[0].template.spec.{why}" if ":" in why else why)
     fine = await stage.create(job("fine", "q", CPU))
     await stage.until_admitted(fine)
+
+
+@story()
+async def test_what_a_label_said_is_over_once_it_is_taken_off_a_job_that_waits(
+    stage: Stage,
+) -> None:
+    """Of what has quota the Workload counts: what it kept there put the job out of its queue."""
+    await stage.create(*pool("q", SLOT), priority("high", 100))
+    runs = await stage.create(pipeline_run("runs", seconds=60, labels={QUEUE: "q"}))
+    await stage.until_admitted(runs)
+    labels = {QUEUE: "q", MAX_EXECUTION: "60", PRIORITY_CLASS_LABEL: "high"}
+    waits = await stage.create(pipeline_run("waits", seconds=300, labels=labels))
+    await stage.until_waits(waits)
+    taken_off = {MAX_EXECUTION: None, PRIORITY_CLASS_LABEL: None}
+    await stage.patch(waits, {"metadata": {"labels": taken_off}})
+    await stage.until_admitted(waits)
+    spec = (await stage.workload(waits))["spec"]
+    assert (spec["priority"], spec.get("priorityClassRef")) == (0, None)
+    await stage.until_finished(waits)
+    assert (await stage.condition(waits, "Finished"))["reason"] == "Succeeded"
 
 
 @pytest.mark.parametrize("seconds", [str(2**31), "9" * 12, "9" * 63])
