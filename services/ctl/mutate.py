@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-import yaml
-
 from services.classifier.cel import CelEngine
 from services.classifier.mutate import RefusedError, mutate
 from services.classifier.rules import CONFIGURATION_FILE, Rules, RulesError, parse_rules
 from services.ctl.errors import CommandError, Exit
 from services.ctl.manifests import load_documents
-from shared.contracts.kinds import Object
+from services.ctl.yaml_text import yaml_text
+from shared.contracts.kinds import PIPELINE_RUN, Object
 
 __all__ = ["load_rules", "mutated_yaml"]
 
@@ -41,4 +40,7 @@ def mutated_yaml(file: Path, config: Path) -> str:
         raise CommandError(
             source, f"refused with {error.code}: {error}", status=Exit.FAILED
         ) from error
-    return yaml.safe_dump(mutated.object, sort_keys=False, allow_unicode=True)
+    made = mutated.object
+    if made.get("kind") == PIPELINE_RUN.kind:
+        made = {**made, "status": made.get("status") or {}}  # As the reference prints it.
+    return yaml_text(made)

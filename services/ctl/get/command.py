@@ -165,11 +165,9 @@ def _listed(query: Query, rows: list[Row]) -> Json:
 
 
 def _yaml(obj: Json) -> str:
-    import yaml  # noqa: PLC0415
+    from services.ctl.yaml_text import yaml_text  # noqa: PLC0415
 
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(obj, Dumper=dumper, sort_keys=True, default_flow_style=False)
-    return text.rstrip("\n")
+    return yaml_text(obj, sort_keys=True).rstrip("\n")
 
 
 def _title(resource: Resource, row: Row) -> str:
