@@ -275,7 +275,7 @@ class Projector:
                 last=last,
             )
         self._machines.forget(name)
-        if workload is not None and not self._is_owned_by_a_job(workload):
+        if workload is not None and (_was_foreign(last, workload) or not self._is_owned(workload)):
             return project_foreign(
                 workload,
                 cluster=self._cluster,
@@ -285,7 +285,7 @@ class Projector:
             )
         return None if last is None or last.phase == "gone" else tombstone(last)
 
-    def _is_owned_by_a_job(self, workload: Object) -> bool:
+    def _is_owned(self, workload: Object) -> bool:
         """A job of ours owns it (or did, and the garbage collector has not come by yet)."""
         for owner in workload["metadata"].get("ownerReferences") or []:
             group = owner.get("apiVersion", "").rpartition("/")[0]
@@ -293,6 +293,11 @@ class Projector:
             if owner.get("controller") and found:
                 return True
         return False
+
+
+def _was_foreign(last: WorkloadState | None, workload: Object) -> bool:
+    """It began without a job of ours: claiming one later frees it of nothing that it was given."""
+    return last is not None and last.owner is None and last.uid == workload["metadata"]["uid"]
 
 
 def _corrected(last: WorkloadState, state: WorkloadState) -> bool:

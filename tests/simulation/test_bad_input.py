@@ -249,6 +249,29 @@ async def test_a_workload_that_claims_another_job_gets_nothing_and_takes_nothing
     assert await stage.is_admitted(victim)
 
 
+@story()
+async def test_a_workload_that_claims_a_job_once_it_is_admitted_keeps_its_quota(
+    stage: Stage,
+) -> None:
+    """Its own controller goes by its conditions, which say Admitted."""
+    await stage.create(*pool("q", {"cpu": 2}))
+    victim = await stage.create(job("victim", "q", CPU))
+    theirs = await stage.create(workload("theirs", "q"))
+    await stage.until_admitted(victim, theirs)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "victim", "controller": True}
+    owners = [{**owner, "uid": victim["metadata"]["uid"]}]
+    await stage.patch(theirs, {"metadata": {"ownerReferences": owners}})
+    later = await stage.create(job("later", "q", CPU))
+    await stage.settle(30)
+
+    assert await stage.is_admitted(victim, theirs)
+    assert await used(stage, "q") == "2"
+    assert not await stage.is_admitted(later)
+    await stage.delete(theirs)
+    await stage.until_admitted(later)
+    assert await stage.runs(victim)
+
+
 HANDS: dict[str, tuple[Callable[[], Object], Any, str]] = {
     "a Job": (
         lambda: job("hand", "q", CPU, seconds=600),
