@@ -31,6 +31,7 @@ from shared.contracts.names import TRACEPARENT_ANNOTATION
 
 __all__ = [
     "CONVERSION_BYTES_MAX",
+    "OBJECT_BYTES_MAX",
     "REVIEW_BYTES_MAX",
     "Outcome",
     "Reply",
@@ -39,8 +40,12 @@ __all__ = [
     "answer_validation",
 ]
 
-REVIEW_BYTES_MAX: Final = 3 * 1024 * 1024
+OBJECT_BYTES_MAX: Final = 3 * 1024 * 1024
 """What an API server takes in one request; etcd keeps half of that."""
+
+REVIEW_BYTES_MAX: Final = 2 * 6 * OBJECT_BYTES_MAX
+"""An update shows the old object beside the new one, and an API server writes `<`, `>` and `&` with six
+characters each. What is not read here can neither be created nor changed any more, whoever asks."""
 
 CONVERSION_BYTES_MAX: Final = 128 * 1024 * 1024
 """A list that somebody reads in an older version comes as one request: some 40,000 Workloads."""

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from services.classifier.cel import CelEngine
-from services.classifier.review import REVIEW_BYTES_MAX, Outcome, Reply, answer_review
+from services.classifier.review import OBJECT_BYTES_MAX, Outcome, Reply, answer_review
 from services.classifier.rules import parse_rules
 from shared.contracts import kinds, names
 
@@ -162,13 +162,13 @@ def test_a_trace_begins_with_an_admission_but_not_with_a_dry_run() -> None:
     assert names.TRACEPARENT_ANNOTATION not in str(patch(dry))
 
 
-def test_a_review_as_large_as_may_be_is_answered() -> None:
+def test_an_object_as_large_as_may_be_is_answered() -> None:
     tasks = [
         {"name": f"t{n}", "taskRef": {"name": "x"}, "params": [{"name": "p", "value": "v" * 800}]}
         for n in range(3000)
     ]
     body = review(run(pipelineRef=None, pipelineSpec={"tasks": tasks}))
-    assert 0.8 * REVIEW_BYTES_MAX < len(body) < REVIEW_BYTES_MAX
+    assert 0.8 * OBJECT_BYTES_MAX < len(body) < OBJECT_BYTES_MAX
 
     assert response(answer_review(body, RULES))["allowed"] is True
 

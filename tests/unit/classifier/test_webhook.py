@@ -18,7 +18,13 @@ from services.classifier.app import not_ready
 from services.classifier.cel import CelEngine
 from services.classifier.review import REVIEW_BYTES_MAX
 from services.classifier.rules import RulesHolder
-from services.classifier.webhook import JOB_PATH, MUTATE_PATH, PIPELINE_RUN_PATH, webhook_app
+from services.classifier.webhook import (
+    JOB_PATH,
+    MUTATE_PATH,
+    PIPELINE_RUN_PATH,
+    VALIDATE_PATH,
+    webhook_app,
+)
 from shared.runtime.certificates import RENEW_DAYS, SERVING_DAYS, CertificateFolder
 from shared.runtime.web import WebServer
 
@@ -151,6 +157,27 @@ async def test_a_body_up_to_the_limit_is_read_and_a_larger_one_refused(tmp_path:
         async with webhook.client.post(url, data=BytesIO(b" " * (REVIEW_BYTES_MAX + 1))) as answer:
             assert answer.status == 413
         assert (await webhook.review(run()))["allowed"]
+
+
+async def test_a_change_of_an_object_that_an_api_server_writes_at_length_is_answered(
+    tmp_path: Path,
+) -> None:
+    """A script of as much as etcd keeps, twice, and most of it such as takes six characters."""
+    script = {"args": ["<" * 1_400_000]}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j", "namespace": "ns"},
+        "spec": {"template": {"spec": {"containers": [script]}}},
+    }
+    request = {"uid": "u", "operation": "UPDATE", "object": job, "oldObject": job}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    body = orjson.dumps(review).replace(b"<", rb"\u003c")
+    async with service(tmp_path) as webhook:
+        url = webhook.url + VALIDATE_PATH
+        async with webhook.client.post(url, data=BytesIO(body)) as answer:
+            assert answer.status == 200
+            assert (await answer.json())["response"]["allowed"] is True
 
 
 async def test_what_is_no_review_is_a_bad_request_in_words(tmp_path: Path) -> None:
