@@ -19,7 +19,8 @@ from services.ctl.definitions import apply_definitions, convert_by
 from services.ctl.dev_secure import Secured, secure
 from services.ctl.dev_spokes import Spoke, hub_manifests, spoke_names, start_spokes
 from services.ctl.errors import CommandError, Exit
-from services.ctl.manifests import apply_manifest, apply_manifests, load_manifests
+from services.ctl.manifests import apply_manifests, load_manifests
+from services.ctl.registration import register, withdraw
 from services.ctl.run import SERVICES, Program
 from services.ctl.supervisor import ChildSpec, Ready, Supervisor, http_status
 from services.ctl.webhook import validating_manifest, webhook_manifest
@@ -29,6 +30,7 @@ from shared.bus.port import BusError
 from shared.bus.streams import DATA
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
+from shared.kube.port import KubeError
 from shared.settings.access import OPEN, Access
 from shared.settings.base import ServiceSettings
 
@@ -54,6 +56,10 @@ CONSOLE_FILE: Final = "console.url"
 
 BROKER: Final = "nats-server"
 HOST: Final = "127.0.0.1"
+HEARD_SECONDS: Final = 1.0
+"""Until an API server no longer asks a webhook that was taken from it."""
+
+TAKE_BACK_SECONDS: Final = 5.0
 VIEWER: Final = "viewer"
 DECLARER: Final = "bus"
 """The user that may declare streams."""
@@ -153,6 +159,8 @@ async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
             kube = system.kube()
             try:
                 if options.kubeconfig is not None:
+                    if await _withdrawn(kube):
+                        await asyncio.sleep(HEARD_SECONDS)
                     await apply_definitions(kube, say)
                 spokes = hub_manifests(options.spokes) if options.spokes else []
                 await apply_manifests(kube, [*manifests, *spokes])
@@ -164,6 +172,8 @@ async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
             yield system
         finally:
             say("stopping")
+            if options.kubeconfig is not None and options.kubeconfig.is_file():
+                await _take_back(options.kubeconfig, say)
             await starter.supervisor.stop()
             for name in (STATE_FILE, CONSOLE_FILE):
                 (directory / name).unlink(missing_ok=True)
@@ -292,11 +302,9 @@ class _Starter:
         if webhook if webhook is not None else self._options.kubeconfig is None:
             url = f"https://{HOST}:{webhook_port}"
             authority = (certificates / "ca.crt").read_bytes()
-            for manifest in (
-                webhook_manifest(url=f"{url}{WEBHOOK_PATH}", authority=authority),
-                validating_manifest(url=f"{url}{VALIDATION_PATH}", authority=authority),
-            ):
-                await apply_manifest(kube, manifest)
+            mutating = webhook_manifest(url=f"{url}{WEBHOOK_PATH}", authority=authority)
+            validating = validating_manifest(url=f"{url}{VALIDATION_PATH}", authority=authority)
+            await register(kube, (mutating, validating))
             if self._options.kubeconfig is not None:
                 await convert_by(kube, url=f"{url}{CONVERT_PATH}", authority=authority)
 
@@ -346,6 +354,24 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
+
+
+async def _withdrawn(kube: HttpKube) -> bool:
+    try:
+        return await withdraw(kube)
+    except KubeError as error:
+        raise CommandError("the cluster", str(error), status=Exit.UNREACHABLE) from error
+
+
+async def _take_back(kubeconfig: Path, say: Say) -> None:
+    """Leave the cluster as one in which nobody is asked any more."""
+    kube = HttpKube(from_kubeconfig(str(kubeconfig)), call_seconds=TAKE_BACK_SECONDS)
+    try:
+        await withdraw(kube)
+    except KubeError as error:
+        say(f"nobody knows whether the webhook is still registered: {error}")
+    finally:
+        await kube.close()
 
 
 def _answers(port: int) -> Ready:

@@ -17,6 +17,8 @@ from services.ctl.demo.progress import Board, follow
 from services.ctl.demo.story import tell
 from services.ctl.dev import EXAMPLE, DevOptions, Running, running
 from services.ctl.look import connected
+from services.ctl.manifests import MUTATING_WEBHOOK
+from services.ctl.webhook import VALIDATING_WEBHOOK
 from shared.contracts import kinds
 from shared.contracts.kinds import Object
 from shared.kube.client import HttpKube
@@ -125,6 +127,8 @@ async def test_the_demos_load_passes_while_watcher_patcher_and_api_server_are_ki
         story = await tell(bus, board.submitted, tuple(board.refused))
         assert system.supervisor.starts("patcher") == 1 + VICTIMS.count("patcher"), said
         await whole(kube, board)
+    for kind in (MUTATING_WEBHOOK, VALIDATING_WEBHOOK):
+        assert not (await kube.list(kind)).items, "left behind, it would let nobody create a job"
     assert not board.refused
     assert len(story.cases) == RUNS + JOBS
     assert not player.without_leave

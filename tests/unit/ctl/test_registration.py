@@ -1,0 +1,47 @@
+"""The webhook of `sluice dev` in somebody's cluster: there while it runs, gone afterwards."""
+
+from datetime import UTC, datetime
+from random import Random
+
+import pytest
+
+from services.ctl.errors import CommandError
+from services.ctl.manifests import MUTATING_WEBHOOK
+from services.ctl.registration import register, withdraw
+from services.ctl.webhook import NAME, VALIDATING_WEBHOOK, validating_manifest, webhook_manifest
+from services.simulator.cluster.api import Api
+from services.simulator.local import LocalKube
+from shared.kube.port import Kube
+
+URL = "https://127.0.0.1:1"
+MANIFESTS = (
+    webhook_manifest(url=f"{URL}/mutate", authority=b"ca"),
+    validating_manifest(url=f"{URL}/validate", authority=b"ca"),
+)
+KINDS = (MUTATING_WEBHOOK, VALIDATING_WEBHOOK)
+
+
+@pytest.fixture
+async def kube() -> Kube:
+    return LocalKube(Api(now=lambda: datetime.now(UTC), random=Random(1)))
+
+
+async def names(kube: Kube) -> list[str]:
+    return [one["metadata"]["name"] for kind in KINDS for one in (await kube.list(kind)).items]
+
+
+async def test_what_was_registered_is_taken_back_and_can_be_registered_again(kube: Kube) -> None:
+    for _ in range(2):
+        await register(kube, MANIFESTS)
+        assert await names(kube) == [NAME, NAME]
+        assert await withdraw(kube)
+        assert await names(kube) == []
+    assert not await withdraw(kube)
+
+
+async def test_what_a_deployment_registered_is_neither_changed_nor_taken_back(kube: Kube) -> None:
+    theirs = await kube.create(MUTATING_WEBHOOK, MANIFESTS[0].object)
+    with pytest.raises(CommandError, match="of somebody else"):
+        await register(kube, MANIFESTS)
+    assert not await withdraw(kube)
+    assert await kube.get(MUTATING_WEBHOOK, None, NAME) == theirs
