@@ -294,7 +294,7 @@ class QuotaEngine:
         shard.touched.clear()
 
     def late(self, most: int) -> list[Wait]:
-        """Why some wait who were never told: others like them were looked at, and it holds for all.
+        """Why some wait who were never told: others like them were looked at, or nobody is.
 
         Not more than `most` at a time: whoever has ten thousand jobs alike is told bit by bit.
         """
@@ -305,8 +305,9 @@ class QuotaEngine:
                     return told
                 w = shard.untold.pop(key)
                 known = shard.workloads.get(key) is w and w.place is Place.QUEUED and not w.said
-                if known and w.cls is not None and w.cls.parked and w.cls.verdict is not None:
-                    told.append(_told(shard, w, w.cls.verdict))
+                verdict = _late_verdict(w) if known else None
+                if verdict is not None:
+                    told.append(_told(shard, w, verdict))
         return told
 
     @property
@@ -318,6 +319,13 @@ class QuotaEngine:
         decisions = list(self._pending)
         self._pending.clear()
         return decisions
+
+
+def _late_verdict(w: Workload) -> Verdict | None:
+    """Why it waits though nobody looked at it: its queue admits nobody, or others like it found no room."""
+    if w.queue is not None and w.queue.inactive is not None:
+        return Verdict("Suspended", f"ClusterQueue {w.queue.name} is inactive")
+    return w.cls.verdict if w.cls is not None and w.cls.parked else None
 
 
 def _told(shard: Shard, w: Workload, verdict: Verdict) -> Wait:

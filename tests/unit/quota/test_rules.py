@@ -505,3 +505,14 @@ def test_of_several_alike_one_is_looked_at_and_the_others_are_told_its_reason_la
     assert {wait.reason for wait in late} == {"WaitingForQuota"}
     assert not bench.engine.has_untold
     assert bench.engine.late(2) == []
+
+
+def test_who_waits_in_a_queue_that_admits_nobody_is_told_so_and_told_anew_when_it_does() -> None:
+    bench = Bench(queue("q", slots(1), stop="Hold"))
+    assert waits(bench.decide(work("w1"), work("w2"))) == {}
+    assert {(one.reason, one.message) for one in bench.engine.late(5)} == {
+        ("Suspended", "ClusterQueue q is inactive")
+    }
+    decisions = bench.decide(queue("q", slots(1)))
+    assert admitted(decisions) == ["w1"]
+    assert set(waits(decisions)) == {"w2"}
