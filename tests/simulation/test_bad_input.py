@@ -314,6 +314,39 @@ async def test_what_a_hand_let_go_counts_and_lets_nobody_else_in(
 
 @pytest.mark.parametrize(("make", "patch", "resource"), HANDS.values(), ids=HANDS.keys())
 @story()
+async def test_what_a_hand_let_go_counts_where_it_waited_whatever_queue_it_names_now(
+    stage: Stage, make: Callable[[], Object], patch: Any, resource: str
+) -> None:
+    await stage.create(*pool("q", {"cpu": 1, "tekton.dev/pipelineruns": 1}))
+    first = make()
+    first["metadata"]["name"] = "first"
+    runs = await stage.create(first)
+    await stage.until_admitted(runs)
+    hand = await stage.create(make())
+    await stage.until_waits(hand)
+    await stage.patch(hand, {"metadata": {"labels": {QUEUE: "nowhere"}}})
+    await stage.settle()
+    await stage.patch(hand, patch)
+    await stage.settle(30)
+    assert await stage.runs(hand)
+    assert await used(stage, "q", resource) == "2"
+
+
+@story()
+async def test_a_job_that_a_hand_let_go_and_nobody_can_count_is_stopped(stage: Stage) -> None:
+    await stage.create(*pool("q", {"cpu": 1}))
+    hand = await stage.create(job("hand", "nowhere", CPU, seconds=600))
+    await stage.until_waits(hand, "LocalQueue nowhere doesn't exist")
+    await stage.patch(hand, {"spec": {"suspend": False}})
+    await stage.settle(30)
+    assert not await stage.runs(hand)
+    evicted = await stage.condition(hand, "Evicted")
+    assert evicted["message"] == "It runs without quota: LocalQueue nowhere doesn't exist"
+    assert await used(stage, "q") == "0"
+
+
+@pytest.mark.parametrize(("make", "patch", "resource"), HANDS.values(), ids=HANDS.keys())
+@story()
 async def test_what_slips_past_the_webhook_is_held_or_counts(
     stage: Stage, make: Callable[[], Object], patch: Any, resource: str
 ) -> None:

@@ -257,12 +257,17 @@ def evict(
 
 
 def hold_unplanned(shard: Shard, w: Workload, at: int, decisions: list[Decision]) -> None:
-    """It runs though nobody admitted it: it counts, on the first flavors that match."""
+    """It runs though nobody admitted it: it counts, on the first flavors that match.
+
+    Where its queue leads nowhere it counts where it waited before; what has never waited anywhere is
+    stopped, since nobody could count it.
+    """
     fact = w.fact
     if fact is None or w.place is Place.HOLDING:
         return
     lq = shard.local_queues.get(w.lq)
-    name = lq.fact.cluster_queue if lq is not None and lq.fact is not None else ""
+    wanted = lq.fact.cluster_queue if lq is not None and lq.fact is not None else ""
+    name = wanted if wanted in shard.queues else w.waited_in
     cq = shard.queues.get(name)
     assigned = [] if cq is None else _first_match(shard, cq, w)
     drop_claim(shard, w)
@@ -286,6 +291,10 @@ def hold_unplanned(shard: Shard, w: Workload, at: int, decisions: list[Decision]
             unplanned=True,
         )
     )
+    if cq is None:
+        missing = f"ClusterQueue {wanted}" if wanted else f"LocalQueue {fact.queue}"
+        why = f"It runs without quota: {missing} doesn't exist"
+        evict(shard, w, "Misconfigured", why, decisions, now=at)
 
 
 def _first_match(shard: Shard, cq: ClusterQueue, w: Workload) -> list[Assigned]:

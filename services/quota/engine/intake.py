@@ -259,6 +259,7 @@ class Intake:
             text = "Workload is pending evaluation in the scheduling queue"
             w.verdict = Verdict("PendingEvaluation", text)
         enqueue(cq, w)
+        w.waited_in = cq.name
         if not w.said:
             shard.untold[w.key] = w
         if w.key in shard.awaited:

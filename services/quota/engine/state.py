@@ -215,6 +215,7 @@ class Workload:
         "usage",
         "vain",
         "verdict",
+        "waited_in",
     )
 
     def __init__(self, namespace: str, key: Key, uid: str) -> None:
@@ -230,6 +231,8 @@ class Workload:
         self.place = Place.OUT
         self.queue: ClusterQueue | None = None
         """Where it waits."""
+        self.waited_in = ""
+        """The ClusterQueue where it waited last."""
         self.lq: Key = ""
         self.cls: WaitingClass | None = None
         self.ticket = 0

@@ -430,6 +430,27 @@ def test_what_runs_unasked_holds_even_above_quota_and_blocks_others() -> None:
     assert admitted(bench.decide(finished("w2"))) == ["w3"]
 
 
+def test_what_runs_unasked_counts_where_it_waited_though_its_queue_leads_nowhere_now() -> None:
+    bench = Bench(queue("q", slots(1)))
+    bench.decide(work("w1"), work("w2"))
+    bench.decide(work("w2", to="nowhere", generation=1))
+    running = Running(cluster=CLUSTER, namespace="ns", name="w2", uid="uid-w2")
+    (reserve,) = bench.decide(running)
+    assert isinstance(reserve, Reserve)
+    assert (reserve.cluster_queue, reserve.unplanned) == ("q", True)
+    assert admitted(bench.decide(finished("w1"), work("w3"))) == []
+    assert admitted(bench.decide(finished("w2"))) == ["w3"]
+
+
+def test_what_runs_unasked_and_nobody_can_count_is_stopped() -> None:
+    bench = Bench(queue("q", slots(1)))
+    running = Running(cluster=CLUSTER, namespace="ns", name="w1", uid="uid-w1")
+    decisions = bench.decide(work("w1", to="nowhere"), running)
+    (evict,) = [one for one in decisions if isinstance(one, Evict)]
+    assert evict.message == "It runs without quota: LocalQueue nowhere doesn't exist"
+    assert not [one for one in bench.decide(drained("ns/w1")) if isinstance(one, Reserve)]
+
+
 def test_an_eviction_by_others_loses_the_place_if_told_so() -> None:
     bench = Bench(queue("q", slots(1)))
     bench.decide(work("w1"), work("w2"))
