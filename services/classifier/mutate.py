@@ -157,10 +157,10 @@ def mutate(
         if rules.multi_kueue_override:
             draft.spec["managedBy"] = MANAGER
         if len(rules.programs):
-            draft.undo_requests()
+            undone = draft.undo_requests()
             wanted = _asked(draft, rules, namespace, is_run=is_run)
             with counted(MUTATIONS):
-                draft.apply(wanted)
+                draft.apply(wanted, undone)
     if place.leads_elsewhere(draft.labels.get(names.QUEUE, "")):
         draft.give_away(integration)
     try:
@@ -250,6 +250,10 @@ def _failed(problem: str) -> RefusedError:
     return RefusedError(INTERNAL_ERROR, f"CEL evaluation failed: {problem}")
 
 
+_Notes = dict[str, tuple[str | None, str]]
+"""By annotation: a request before rules added to it (None: absent), and what they made of it."""
+
+
 class _Draft:
     """The object in the making: labels, annotations and spec are copies, the rest is shared."""
 
@@ -313,22 +317,31 @@ class _Draft:
             "spec": self.spec,
         }
 
-    def undo_requests(self) -> None:
-        """Take back what an earlier call added, so that adding it again does not double it."""
+    def undo_requests(self) -> _Notes:
+        """Take back what an earlier call added, so that adding it again does not double it; what that was."""
+        undone: _Notes = {}
         for resource, (before, after) in _noted(self.annotations.pop(REQUESTS_APPLIED, "")).items():
             key = names.REQUESTS_PREFIX + resource
             if self.annotations.get(key) != after:
                 continue  # somebody has decided otherwise since: that is the value to add to
+            undone[key] = (before, after)
             if before is None:
                 del self.annotations[key]
             else:
                 self.annotations[key] = before
+        return undone
 
-    def apply(self, mutations: list[Mutation]) -> None:
-        """Apply in order; amounts add up with what is there. Raises `RefusedError`."""
-        before = {
-            m.key: self.annotations.get(m.key) for m in mutations if isinstance(m, AddRequest)
-        }
+    def apply(self, mutations: list[Mutation], undone: _Notes) -> None:
+        """Apply in order; amounts add up with what is there. Raises `RefusedError`.
+
+        What was `undone` and nobody asks for now stands again: the rule may have seen, by what else it
+        did, that it was applied.
+        """
+        asked = {m.key for m in mutations if isinstance(m, AddRequest)}
+        before = {key: self.annotations.get(key) for key in asked}
+        for key in undone:
+            if key not in asked:
+                before[key], self.annotations[key] = undone[key]
         for mutation in mutations:
             match mutation:
                 case SetLabel():

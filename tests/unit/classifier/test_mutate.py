@@ -321,6 +321,22 @@ def test_calling_it_twice_changes_no_more_than_once(
     assert given == before
 
 
+ONCE = 'has(pipelineRun.metadata.labels.done) ? [] : [label("done", "yes"), resource("a", 1)]'
+
+
+@pytest.mark.parametrize("preset", [None, "3"])
+def test_a_rule_that_looks_whether_it_was_applied_takes_nothing_back(preset: str | None) -> None:
+    """What `sluice mutate` printed is created, or a run is copied with its labels."""
+    given = run(annotations=None if preset is None else {f"{R}a": preset})
+    once = mutate(given, rules(ONCE))
+    twice = mutate(once.object, rules(ONCE))
+    thrice = mutate(twice.object, rules('resource("a", 1)'))
+
+    assert annotations(once.object) == {f"{R}a": "1" if preset is None else "4"}
+    assert twice.patch == ()
+    assert annotations(thrice.object) == annotations(once.object), "it is still not added twice"
+
+
 def test_a_request_that_somebody_changed_since_is_added_to_as_it_is() -> None:
     once = mutate(run(annotations={f"{R}a": "3"}), rules('resource("a", 1)')).object
     once["metadata"]["annotations"][f"{R}a"] = "7"
