@@ -13,7 +13,13 @@ from shared.contracts.apis.definitions import ALL_DEFINITIONS, DEFINITIONS, Defi
 from shared.contracts.kinds import Kind, Object
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, UnavailableError
 
-__all__ = ["CUSTOM_RESOURCE_DEFINITION", "MANAGED_BY", "apply_definitions", "convert_by"]
+__all__ = [
+    "CUSTOM_RESOURCE_DEFINITION",
+    "MANAGED_BY",
+    "apply_definitions",
+    "convert_by",
+    "convert_no_more",
+]
 
 CUSTOM_RESOURCE_DEFINITION: Final = Kind(
     group="apiextensions.k8s.io",
@@ -72,6 +78,14 @@ async def convert_by(kube: Kube, *, url: str, authority: bytes) -> None:
         await _until_established(kube)
     except KubeError as error:
         raise CommandError("the conversion of our kinds", f"refused: {error}") from error
+
+
+async def convert_no_more(kube: Kube) -> None:
+    """Let nobody be asked who is about to end: nothing could be read in `v1beta1`. Raises `KubeError`."""
+    there = await _existing(kube)
+    for definition in DEFINITIONS:
+        if _ours(there.get(definition.name)):
+            await _apply(kube, definition, there[definition.name])
 
 
 async def _existing(kube: Kube) -> dict[str, Object]:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from services.ctl.definitions import apply_definitions, convert_by
+from services.ctl.definitions import apply_definitions, convert_by, convert_no_more
 from services.ctl.dev_secure import Secured, secure
 from services.ctl.dev_spokes import Spoke, hub_manifests, spoke_names, start_spokes
 from services.ctl.errors import CommandError, Exit
@@ -367,7 +367,8 @@ async def _take_back(kubeconfig: Path, say: Say) -> None:
     """Leave the cluster as one in which nobody is asked any more."""
     kube = HttpKube(from_kubeconfig(str(kubeconfig)), call_seconds=TAKE_BACK_SECONDS)
     try:
-        await withdraw(kube)
+        if await withdraw(kube):
+            await convert_no_more(kube)
     except KubeError as error:
         say(f"nobody knows whether the webhook is still registered: {error}")
     finally:

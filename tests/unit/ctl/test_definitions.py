@@ -10,6 +10,7 @@ from services.ctl.definitions import (
     MANAGED_BY,
     apply_definitions,
     convert_by,
+    convert_no_more,
 )
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
@@ -54,6 +55,16 @@ async def test_what_another_brought_stays_as_it_is(kube: Kube) -> None:
     await convert_by(kube, url=URL, authority=b"ca")
 
     assert (await found(kube))[QUEUES]["spec"] == theirs["spec"]
+    await convert_no_more(kube)
+    assert (await found(kube))[QUEUES]["spec"] == theirs["spec"]
+
+
+async def test_a_webhook_that_ends_is_asked_no_more(kube: Kube) -> None:
+    await apply_definitions(kube, lambda _: None)
+    before = (await found(kube))[QUEUES]["spec"]
+    await convert_by(kube, url=URL, authority=b"ca")
+    await convert_no_more(kube)
+    assert (await found(kube))[QUEUES]["spec"] == before
 
 
 async def test_a_webhook_converts_until_the_next_start(kube: Kube) -> None:
