@@ -218,7 +218,7 @@ class Spokes:
                 return  # The copy of another workload of that hub: it has an order of its own.
             if _number(found["metadata"]) > dispatch.number:
                 return  # Made by a later order, which is on its way to us.
-            if _only_kept(found["metadata"]):
+            if _as_good_as_gone(found["metadata"]):
                 await self._say_how_it_ended(kind, found, dispatch)
             if await self._remove(kind, found):
                 await self._let_workload_go(dispatch, found["metadata"]["uid"])
@@ -253,9 +253,7 @@ class Spokes:
                 await self._delete(kind, found)
                 return True
             finalizers: list[str] = metadata.get("finalizers") or []
-            if FOREGROUND in finalizers:
-                return True
-            if COPY_FINALIZER in finalizers:
+            if _is_next(finalizers):
                 left = [one for one in finalizers if one != COPY_FINALIZER]
                 version = metadata["resourceVersion"]
                 patch = [
@@ -380,11 +378,15 @@ def _is_copy(metadata: Object, wanted: Object) -> bool:
     return not hub or not here or hub == here
 
 
-def _only_kept(metadata: Object) -> bool:
-    """Whether it is as good as gone: what it owned is, and our finalizer alone holds it."""
-    return bool(metadata.get("deletionTimestamp")) and metadata.get("finalizers") == [
-        COPY_FINALIZER
-    ]
+def _as_good_as_gone(metadata: Object) -> bool:
+    """Whether it is as good as gone: what it owned is, and our finalizer comes off next."""
+    finalizers = metadata.get("finalizers") or []
+    return bool(metadata.get("deletionTimestamp")) and _is_next(finalizers)
+
+
+def _is_next(finalizers: list[str]) -> bool:
+    """Whether our finalizer may come off; those of others come off when they like."""
+    return COPY_FINALIZER in finalizers and FOREGROUND not in finalizers
 
 
 def _label(metadata: Object) -> str | None:

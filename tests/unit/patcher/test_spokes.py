@@ -161,6 +161,21 @@ async def test_what_ended_well_before_it_went_is_said_to_have(spoke: Spoke) -> N
     assert (said.state, said.ended) == ("gone", DONE)
 
 
+async def test_how_it_ended_is_said_also_where_somebody_else_keeps_it_longer(spoke: Spoke) -> None:
+    job = copy()
+    job["metadata"]["finalizers"].append("chains.tekton.dev")
+    await spoke.apply(order("offered", job=job))
+    await spoke.end(DONE)
+    with pytest.raises(AssertionError, match="it never ends"):
+        await spoke.apply(order("withdrawn"))
+    kept = await spoke.job()
+    assert kept is not None
+    assert kept["metadata"]["finalizers"] == ["chains.tekton.dev"]
+    said = await spoke.said()
+    assert said is not None
+    assert said.ended == DONE
+
+
 async def test_how_it_ended_is_said_before_it_goes_and_not_forgotten_when_asked_again(
     spoke: Spoke,
 ) -> None:
