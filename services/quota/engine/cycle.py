@@ -55,6 +55,7 @@ HUMAN: Final = {
 }
 OVERLAP: Final = "Workload has overlapping preemption targets with another workload"
 OVERTAKEN: Final = "Workload no longer fits after processing another workload"
+OWNERS_FIRST: Final = "Workloads that borrow less are admitted first"
 CIRCLE: Final = (
     "Preempting again would go round in a circle: it was tried with the same workloads holding"
     " quota, and they got it back"
@@ -91,6 +92,9 @@ class Round:
 
     overtaken: list[Workload] = field(default_factory=list)
     """Claimers whose victims are gone and who do not fit all the same."""
+
+    lent_least: int | None = None
+    """How far the admitted and the preemptors of this round borrow, the least of them; None: nobody yet."""
 
     changed: bool = False
     retry: bool = False
@@ -249,17 +253,35 @@ class Round:
         elif not fits or (mode == FIT and not self._fits_now(e)):
             e.back = Back.RETRY
             e.reason, e.message = "WaitingForQuota", OVERTAKEN
+        elif self._owners_go_first(e):
+            e.back = Back.RETRY
+            e.reason, e.message = "WaitingForQuota", OWNERS_FIRST
         elif mode == PREEMPT and self._goes_round(e):
             e.back = Back.CIRCLE
             e.reason, e.message = "WaitingForQuota", CIRCLE
         elif mode == PREEMPT:
+            self._moves(e)
             self._preempt(e)
         elif self.shard.unready:
             e.back = Back.BLOCKED
             e.reason, e.message = "WaitingForPodsReady", UNREADY
         else:
             e.admitted = True
+            self._moves(e)
             self._reserve(e.workload, e.cq, e.assignment.grant())
+
+    def _moves(self, e: Entry) -> None:
+        borrowing = e.assignment.borrowing
+        self.lent_least = borrowing if self.lent_least is None else min(self.lent_least, borrowing)
+
+    def _owners_go_first(self, e: Entry) -> bool:
+        """Whether it borrows, and others go on with what they need not borrow: it is weighed again.
+
+        Each queue gives one head a round. What its next head may take of its own is not lent in between,
+        to be reclaimed in the next round from somebody who has just begun (ADR 10).
+        """
+        own = self.lent_least
+        return not self.as_reference and own is not None and e.assignment.borrowing > own
 
     def _refresh(self, e: Entry) -> bool:
         """Whether it fits beside those before it; looks anew if they chose the same victims."""

@@ -360,3 +360,19 @@ def test_what_victims_leave_over_is_nobodys_until_they_are_gone() -> None:
     smalls = [work(f"in-{name}", to=name) for name in ("r", "s", "t")]
     assert admitted(bench.decide(*smalls)) == ["in-r", "in-s"]
     assert admitted(bench.decide(drained("ns/large"))) == ["urgent", "in-t"]
+
+
+@pytest.mark.parametrize("fair", [False, True], ids=["classical", "fair sharing"])
+def test_nothing_is_lent_that_its_owner_takes_in_the_same_moment(fair: bool) -> None:
+    """Each queue gives one head a round: what its next one needs is not reclaimed from a beginner."""
+    owns = {"q": 2, "r": 6}
+    bench = Bench(
+        *(queue(n, slots(own), cohort="all", preemption=RECLAIM) for n, own in owns.items()),
+        policy=Policy(fair_sharing=fair),
+    )
+    mine = [work(f"w{n}", 2) for n in (1, 2)]
+    yours = [work(f"w{n}", 1, to="r") for n in range(3, 9)]
+    decisions = bench.decide(*mine, *yours)
+    assert admitted(decisions) == ["w1", "w3", "w4", "w5", "w6", "w7", "w8"]
+    assert preempted(decisions) == []
+    assert admitted(bench.decide(finished("w3"), finished("w4"))) == ["w2"]
