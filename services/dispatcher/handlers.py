@@ -89,7 +89,10 @@ class Session:
             bus=bus,
             now=now,
         )
-        self._unread = {"OBSERVED", "ADMISSIONS", "CHECKS", "DISPATCHES", "SPOKES"}
+        self._unread = {"OBSERVED", "CHECKS", "DISPATCHES", "SPOKES"}
+        self._concerned = asyncio.Event()
+        """Decisions may concern us; until then, nobody has to read them."""
+
         self._ours_read = asyncio.Event()
         self._following: dict[str, None] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
@@ -120,8 +123,8 @@ class Session:
                 observed = [*hub, f"{root}.observed.*._._.synced"]
                 take_hub = partial(self._take, "OBSERVED", knowledge.take_hub)
                 group.create_task(self._follow_kinds(self._cluster, observed, take_hub))
+                group.create_task(self._follow_decisions(f"{root}.admission.{token}.>"))
                 for stream, filters, take in (
-                    ("ADMISSIONS", [f"{root}.admission.{token}.>"], knowledge.take_admission),
                     ("CHECKS", [f"{root}.check.{token}.>"], knowledge.take_check),
                     (
                         "DISPATCHES",
@@ -156,6 +159,10 @@ class Session:
             async for entry in entries:
                 self._take(stream, take, entry)
 
+    async def _follow_decisions(self, filter_: str) -> None:
+        await self._concerned.wait()
+        await self._follow("ADMISSIONS", [filter_], self._knowledge.take_admission)
+
     async def _follow_kinds(
         self, cluster: str, filters: list[str], take: Callable[[Entry | CaughtUp], None]
     ) -> None:
@@ -184,7 +191,14 @@ class Session:
             self._knowledge.touch_all()
         else:
             take(entry)
+            self._see_whether_concerned()
         self._wake.set()
+
+    def _see_whether_concerned(self) -> None:
+        """From the first check of ours, or order, on: nothing is decided before decisions were read."""
+        if not self._concerned.is_set() and self._knowledge.is_concerned():
+            self._unread.add("ADMISSIONS")
+            self._concerned.set()
 
     def _take_dispatch(self, entry: Entry) -> None:
         """An order that is not ours may be for a workload that we have not read of yet."""

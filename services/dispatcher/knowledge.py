@@ -94,6 +94,10 @@ class Knowledge:
 
         self._dirty: dict[Key, None] = {}
 
+    def is_concerned(self) -> bool:
+        """Whether there is a check that we answer, or an order that a predecessor gave."""
+        return bool(self.orders or self.configuration.checks())
+
     # --- taking in ---
 
     def integrations(self, cluster: str) -> Integrations:

@@ -63,7 +63,10 @@ class WindowChecks:
         self._windows: dict[str, Windows | str] = {}
         self._reserved: dict[_Key, Admission] = {}
         self._said: dict[tuple[_Key, str], tuple[CheckState, int]] = {}
-        self._unread = {"OBSERVED", "ADMISSIONS", "CHECKS"}
+        self._unread = {"OBSERVED", "CHECKS"}
+        self._concerned = asyncio.Event()
+        """There is a check of ours; until then, nobody has to read what was decided."""
+
         self._unanswered: dict[_Key, None] = {}
         self._wake = asyncio.Event()
 
@@ -73,11 +76,15 @@ class WindowChecks:
         async with asyncio.TaskGroup() as group:
             for stream, filter_, take in (
                 ("OBSERVED", observed_filter(ADMISSION_CHECK, self._cluster), self._take_object),
-                ("ADMISSIONS", f"{root}.admission.{token}.>", self._take_admission),
                 ("CHECKS", f"{root}.check.{token}.>", self._take_said),
             ):
                 group.create_task(self._follow(stream, filter_, take))
+            group.create_task(self._follow_decisions(f"{root}.admission.{token}.>"))
             group.create_task(self._answer())
+
+    async def _follow_decisions(self, filter_: str) -> None:
+        await self._concerned.wait()
+        await self._follow("ADMISSIONS", filter_, self._take_admission)
 
     async def _follow(self, stream: str, filter_: str, take: Callable[[Entry], None]) -> None:
         async with aclosing(self._bus.watch(stream, filter_)) as entries:
@@ -104,6 +111,9 @@ class WindowChecks:
             log.warning("a check has no windows", check=observed.name, error=str(error))
             said = str(error)
         self._windows[observed.name] = said
+        if not self._concerned.is_set():
+            self._unread.add("ADMISSIONS")
+            self._concerned.set()
         self._unanswered.update(dict.fromkeys(self._reserved))
 
     def _take_admission(self, entry: Entry) -> None:

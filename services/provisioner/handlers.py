@@ -88,7 +88,10 @@ class Session:
             retry_seconds=settings.check_retry_seconds,
             now=now,
         )
-        self._unread = {"HOSTS", "OBSERVED", "ADMISSIONS", "CHECKS"}
+        self._unread = {"HOSTS", "OBSERVED", "CHECKS"}
+        self._concerned = asyncio.Event()
+        """There is a check of ours; until then, nobody has to read what was decided."""
+
         self._hosts_read = asyncio.Event()
         self._writing: dict[str, int] = {}
         """Platforms whose record is on its way, to the last sequence of it that came by meanwhile."""
@@ -118,13 +121,10 @@ class Session:
             self._group = group
             group.create_task(self._follow_hosts())
             group.create_task(self._follow_observed())
-            knowledge, token = self._knowledge, subjects.encode(self._cluster)
-            for stream, what, take in (
-                ("ADMISSIONS", "admission", knowledge.take_admission),
-                ("CHECKS", "check", knowledge.reservations.take_answer),
-            ):
-                filter_ = f"{subjects.ROOT}.{what}.{token}.>"
-                group.create_task(self._follow(stream, filter_, take))
+            group.create_task(self._follow_decisions())
+            group.create_task(
+                self._follow("CHECKS", "check", self._knowledge.reservations.take_answer)
+            )
             group.create_task(self._decide())
             group.create_task(self._sweep())
             if self._tools.hosts is not None and self._settings.upkeep_seconds:
@@ -191,11 +191,23 @@ class Session:
                     self._caught_up("OBSERVED")
                 else:
                     self._knowledge.take_observed(entry)
+                    self._see_whether_concerned()
                     self._wake.set()
 
-    async def _follow(self, stream: str, filter_: str, take: Callable[[Entry], None]) -> None:
+    def _see_whether_concerned(self) -> None:
+        """From the first check of ours on: nothing is decided before decisions were read."""
+        if not self._concerned.is_set() and self._knowledge.is_concerned():
+            self._unread.add("ADMISSIONS")
+            self._concerned.set()
+
+    async def _follow_decisions(self) -> None:
+        await self._concerned.wait()
+        await self._follow("ADMISSIONS", "admission", self._knowledge.take_admission)
+
+    async def _follow(self, stream: str, what: str, take: Callable[[Entry], None]) -> None:
         # Only now, for the same reason: who holds no quota any more keeps no place.
         await self._hosts_read.wait()
+        filter_ = f"{subjects.ROOT}.{what}.{subjects.encode(self._cluster)}.>"
         async with aclosing(self._bus.watch(stream, filter_)) as entries:
             async for entry in entries:
                 if isinstance(entry, CaughtUp):

@@ -98,6 +98,10 @@ class Knowledge:
         self.shelves: dict[str, Shelf] = {}
         self._dirty: dict[str, None] = {}
 
+    def is_concerned(self) -> bool:
+        """Whether there is a check that we answer: without one, no decision asks for a place."""
+        return self.reservations.are_asked_for
+
     # --- taking in ---
 
     def take_observed(self, entry: Entry) -> None:

@@ -70,6 +70,11 @@ class Reservations:
 
         self._unanswered: dict[Key, None] = {}
 
+    @property
+    def are_asked_for(self) -> bool:
+        """Whether some check is answered here."""
+        return bool(self._ours)
+
     # --- taking in ---
 
     def take_check(self, observed: Observed) -> bool:

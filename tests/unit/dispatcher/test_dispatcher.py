@@ -1,15 +1,18 @@
 """The whole service in virtual time: admissions and observations in, orders and check states out."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 from typing import Literal
 
 import pytest
 
+from shared.bus.port import CaughtUp, Entry
 from shared.contracts import kinds
 from shared.contracts.admissions import AdmissionState
 from shared.contracts.effects import CheckState, Dispatch
 from shared.contracts.kinds import Object
+from shared.testing.world.memory_bus import MemoryBus
 from tests.unit.dispatcher.stage import CHECK, Stage, job, named
 
 
@@ -65,6 +68,33 @@ def test_the_first_spoke_where_the_copy_has_quota_wins_and_the_others_are_withdr
             }
 
         stage.play(drive)
+
+
+def test_decisions_are_read_from_the_first_check_of_ours_on_also_the_older_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+    watch = MemoryBus.watch
+
+    def noted(bus: MemoryBus, stream: str, *filters: str) -> AsyncGenerator[Entry | CaughtUp]:
+        read.append(stream)
+        return watch(bus, stream, *filters)
+
+    monkeypatch.setattr(MemoryBus, "watch", noted)
+    with Stage() as stage:
+
+        async def drive() -> None:
+            train = job()
+            await stage.submit(train)
+            await stage.decide(train, "reserved")
+            await asyncio.sleep(60)
+            assert "SPOKES" in read
+            assert "ADMISSIONS" not in read
+            await stage.configure(stage.spokes)
+            await stage.until_dispatch("east", "offered")
+            assert read.count("ADMISSIONS") == 1
+
+        stage.play(drive, configured=False)
 
 
 def test_a_copy_that_runs_wins_too() -> None:
