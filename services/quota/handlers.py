@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 import structlog
@@ -27,6 +28,7 @@ log = structlog.get_logger(__name__)
 
 LEASE: Final = "quota"
 SYNCED_FILTER: Final = "sluice.observed.*._._.synced"
+TERM_FILTER: Final = "sluice.term.>"
 INPUTS: Final = ("OBSERVED", "ADMISSIONS", "WORKLOADS", "CHECKS", "OUTCOMES")
 """In the order in which a new leader takes them in."""
 RETRY_SECONDS: Final = 1.0
@@ -180,10 +182,10 @@ class _Leadership:
         self._audited = audited
         self._audit_at: datetime | None = None
         self._read_back = 0
-        """Last sequence of `ADMISSIONS` that was read."""
+        """Last sequence of `ADMISSIONS` that was read, or of ours that is stored."""
 
         self._on_log: dict[str, Admission] = {}
-        """Subject to the decision by which it holds quota, as read from the log."""
+        """Subject to the decision by which it holds quota, as the log has it."""
 
         self._bus = bus
         self._decider = decider
@@ -203,9 +205,11 @@ class _Leadership:
 
     async def begin(self, group: asyncio.TaskGroup) -> None:
         """Read everything, then put our term on the log: from there on only we can write."""
-        for stream in INPUTS:
-            filters = [SYNCED_FILTER, *map(observed_filter, Decider.watched())]
-            group.create_task(self._read(stream, *(filters if stream == "OBSERVED" else ())))
+        filters = {"OBSERVED": (SYNCED_FILTER, *map(observed_filter, Decider.watched()))}
+        readers = {
+            stream: group.create_task(self._read(stream, *filters.get(stream, ())))
+            for stream in INPUTS
+        }
         await self._all_read.wait()
         last = await self._bus.last_sequence("ADMISSIONS")
         self._term = self._last_term() + 1
@@ -216,6 +220,9 @@ class _Leadership:
         while self._read_back < self._last:
             self._arrived.clear()
             await self._arrived.wait()
+        # What we decide is known from its receipt; of others, that one began is all there is to hear.
+        readers["ADMISSIONS"].cancel()
+        group.create_task(self._read("ADMISSIONS", TERM_FILTER))
         self._inbox = self._in_order()
         self._take_in(len(self._inbox))
         log.info("leading", term=self._term, sequence=self._last)
@@ -354,17 +361,19 @@ class _Leadership:
                 term = entry.read(Term)
                 raise FencedError(f"term {term.term} of {term.holder} began")
             return
-        admission = entry.read(Admission)
-        if admission.state in HOLDING:
-            self._on_log[entry.subject] = admission
-        else:
-            self._on_log.pop(entry.subject, None)
-        if admission.term == self._term:
-            return  # Our own, coming back.
         if entry.sequence > self._last:
             raise FencedError(f"{entry.subject} was decided by somebody else")
+        admission = entry.read(Admission)
+        self._note(admission)
         self._decider.recall(admission)
         self._meter.recall(admission)
+
+    def _note(self, admission: Admission) -> None:
+        """It is on the log."""
+        if admission.state in HOLDING:
+            self._on_log[admission.subject] = admission
+        else:
+            self._on_log.pop(admission.subject, None)
 
     def _send(self, admission: Admission) -> bool:
         """Publish a decision; whether it admits."""
@@ -374,7 +383,7 @@ class _Leadership:
         )
         future = self._bus.publish(numbered, expect_last=self._last)
         self._last += 1
-        asyncio.ensure_future(future).add_done_callback(self._done)
+        asyncio.ensure_future(future).add_done_callback(partial(self._done, numbered))
         self._count(numbered)
         return numbered.state == "admitted"
 
@@ -392,10 +401,16 @@ class _Leadership:
         """A status is for people: one that is lost is followed by the next."""
         asyncio.ensure_future(self._bus.publish(status)).add_done_callback(_untold)
 
-    def _done(self, future: "asyncio.Future[int]") -> None:
-        if not future.cancelled() and (error := future.exception()) is not None:
+    def _done(self, admission: Admission, future: "asyncio.Future[int]") -> None:
+        if future.cancelled():
+            return
+        if (error := future.exception()) is not None:
             self._failed = self._failed or error
             self._arrived.set()
+            return
+        self._note(admission)
+        self._read_back = max(self._read_back, future.result())
+        self._inputs["ADMISSIONS"] = self._read_back
 
     def _raise_failure(self) -> None:
         """One lost publish fails all behind it: what is on the log is read anew by the next term."""
