@@ -27,6 +27,10 @@ LEASE: Final = "classifier-projection"
 
 STREAM_FULL_SECONDS: Final = 5.0
 
+ECHO_SECONDS: Final = 10.0
+"""Until it is said that a decision was written down. Most that is short has ended by then, and one
+state in three is spared."""
+
 
 class Projection:
     """The service's side of the wire: OBSERVED in, WORKLOADS out, one writer at a time."""
@@ -78,6 +82,9 @@ class _Term:
         self._next: dict[str, WorkloadState] = {}
         """What to publish of a subject when its publish in flight is acknowledged. The latest wins."""
 
+        self._echoes: dict[str, asyncio.TimerHandle] = {}
+        """Subject to what says in a while that its decision was written down, unless more comes."""
+
     async def run(self) -> None:
         await self._recall()
         machines = self._group.create_task(self._follow_machines())
@@ -95,6 +102,8 @@ class _Term:
         finally:
             # It ends with the term: whoever lost the lease would wait for it for ever.
             machines.cancel()
+            for echo in self._echoes.values():
+                echo.cancel()
 
     def _on_item(self, item: Entry | CaughtUp) -> None:
         if isinstance(item, CaughtUp):
@@ -102,7 +111,9 @@ class _Term:
             for cluster in sorted(self._synced):
                 self._settle(cluster)
         elif (changed := self._take(item)) is not None and self._caught_up:
-            self._publish_changes(changed)
+            # After a list all of it at once: logs may have been lost, and what was written down
+            # stands for them.
+            self._publish_changes(changed, all_at_once=item.subject.endswith(SYNCED))
 
     def _take_observed(self, observed: Observed) -> None:
         self._projector(observed.cluster).take(observed)
@@ -150,7 +161,7 @@ class _Term:
     def _take(self, entry: Entry) -> str | None:
         """Take in one observation; the cluster whose changes may now be published."""
         try:
-            if entry.subject.endswith(".synced"):
+            if entry.subject.endswith(SYNCED):
                 cluster = entry.read(Synced).cluster
                 first = cluster not in self._synced
                 self._synced.add(cluster)
@@ -166,19 +177,32 @@ class _Term:
 
     def _settle(self, cluster: str) -> None:
         self._projector(cluster).settle()
-        self._publish_changes(cluster)
+        self._publish_changes(cluster, all_at_once=True)
 
     def _projector(self, cluster: str) -> Projector:
         if cluster not in self._projectors:
             self._projectors[cluster] = Projector(cluster, self._policy)
         return self._projectors[cluster]
 
-    def _publish_changes(self, cluster: str) -> None:
-        for state in self._projector(cluster).changes():
-            if state.subject in self._in_flight:
-                self._next[state.subject] = state
+    def _publish_changes(self, cluster: str, *, all_at_once: bool = False) -> None:
+        for state, is_echo in self._projector(cluster).changes():
+            if (echo := self._echoes.pop(state.subject, None)) is not None:
+                echo.cancel()
+            if is_echo and not all_at_once:
+                later = asyncio.get_running_loop().call_later(ECHO_SECONDS, self._echo, state)
+                self._echoes[state.subject] = later
             else:
-                self._publish(state)
+                self._offer(state)
+
+    def _echo(self, state: WorkloadState) -> None:
+        del self._echoes[state.subject]
+        self._offer(state)
+
+    def _offer(self, state: WorkloadState) -> None:
+        if state.subject in self._in_flight:
+            self._next[state.subject] = state
+        else:
+            self._publish(state)
 
     def _publish(self, state: WorkloadState) -> None:
         self._in_flight.add(state.subject)
@@ -224,5 +248,6 @@ class _Term:
             raise FencedError(f"{state.subject} was written by somebody else")
 
 
-SYNCED_FILTER: Final = "sluice.observed.*._._.synced"
+SYNCED: Final = ".synced"
+SYNCED_FILTER: Final = f"sluice.observed.*._._{SYNCED}"
 MACHINES_FILTERS: Final = ("sluice.host.>", "sluice.offer.>")

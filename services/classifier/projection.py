@@ -1,9 +1,12 @@
 """From a job and its Workload object to the state of one workload. Pure."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Literal
+
+import orjson
 
 from services.classifier.machines import Machines
 from services.classifier.pod_specs import spec_of
@@ -31,6 +34,9 @@ __all__ = ["is_evicted", "project_foreign", "project_job", "tombstone"]
 
 _GIVEN: Final = ("nodeSelector", "tolerations")
 """What an admission changes in a pod template."""
+
+WORKED_OUT_MAX: Final = 10_000
+"""Pod sets of which it is remembered what they ask."""
 
 _SECONDS_MAX: Final = 2**31 - 1
 """As many as `spec.maximumExecutionTimeSeconds` of a Workload holds."""
@@ -249,16 +255,38 @@ def _asked(
     around: Surroundings,
     policy: Policy,
 ) -> list[PodSet]:
+    """What pod sets ask here; worked out once for all that are alike, as most are."""
     try:
-        return pod_sets_asked(
+        key = (namespace, orjson.dumps(raw))
+    except orjson.JSONEncodeError:  # A file may hold numbers that no cluster would.
+        asked = _ask(raw, namespace, around, policy)
+    else:
+        known = around.worked_out.get(key)
+        asked = known if isinstance(known, _Asked) else _ask(raw, namespace, around, policy)
+        if len(around.worked_out) >= WORKED_OUT_MAX:
+            around.worked_out.clear()
+        around.worked_out[key] = asked
+    problems += asked.problems
+    return list(asked.pod_sets)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    pod_sets: list[PodSet]
+    problems: list[str]
+
+
+def _ask(raw: list[Object], namespace: str, around: Surroundings, policy: Policy) -> _Asked:
+    try:
+        pod_sets = pod_sets_asked(
             raw,
             limit_ranges=around.limit_ranges(namespace),
             runtime_class=around.runtime_class,
             counting=policy.counting,
         )
     except RequestsError as error:
-        problems.append(str(error))
-        return list(error.pod_sets)
+        return _Asked(error.pod_sets, [str(error)])
+    return _Asked(pod_sets, [])
 
 
 def _labels(metadata: Object) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Joins jobs with their Workload objects and says which workloads changed. Pure."""
 
 from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -27,7 +28,7 @@ from shared.integrations import (
     queue_of,
 )
 
-__all__ = ["Projector", "asks"]
+__all__ = ["Change", "Projector", "asks"]
 
 log = structlog.get_logger(__name__)
 
@@ -46,6 +47,26 @@ _ASKS = (
     "max_execution_seconds",
     "coschedule",
 )
+
+
+_RECORDED: Final = (
+    "version",
+    "admission",
+    "admitted_at",
+    "evicted_at",
+    "evicted_reason",
+    "evicted",
+)
+"""What a Workload object says of a decision that was written into it."""
+
+
+class Change(NamedTuple):
+    """A state to publish."""
+
+    state: WorkloadState
+    is_echo: bool
+    """All that is new is that a decision of ours was written down. Nobody waits to hear that; it is
+    for who comes when the log of decisions is lost."""
 
 
 def asks(state: WorkloadState) -> tuple[object, ...]:
@@ -122,14 +143,15 @@ class Projector:
             if state.phase != "gone":
                 self._dirty[name] = None
 
-    def changes(self) -> Iterator[WorkloadState]:
+    def changes(self) -> Iterator[Change]:
         """Yield each workload whose state differs from the one last yielded or recalled."""
         while self._dirty:
             name = next(iter(self._dirty))
             del self._dirty[name]
-            state = self._project(name)
+            last = self._published.get(name)
+            state = self._project(name, last)
             if state is not None:
-                yield state
+                yield Change(state, is_echo=last is not None and _is_echo(last, state))
 
     def forget(self, namespace: str, name: str) -> None:
         """Make a workload be looked at again: publishing its last change did not succeed."""
@@ -241,8 +263,7 @@ class Projector:
             if namespace is None or name[0] == namespace:
                 self._dirty[name] = None
 
-    def _project(self, name: _Name) -> WorkloadState | None:
-        last = self._published.get(name)
+    def _project(self, name: _Name, last: WorkloadState | None) -> WorkloadState | None:
         try:
             state = self._state_now(name, last)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -293,6 +314,15 @@ class Projector:
             if owner.get("controller") and found:
                 return True
         return False
+
+
+def _is_echo(last: WorkloadState, state: WorkloadState) -> bool:
+    """Whether all that is new is the quota that it was given."""
+    if state.admission is None or state.evicted_at is not None:
+        return False  # What ends a reservation is waited for.
+    fields = _RECORDED if state.owner is not None else (*_RECORDED, "held")
+    written = {field: getattr(state, field) for field in (*fields, "traceparent")}
+    return last.model_copy(update=written) == state
 
 
 def _was_foreign(last: WorkloadState | None, workload: Object) -> bool:

@@ -29,6 +29,8 @@ class Surroundings:
     _objects: dict[tuple[str, str], dict[_Key, Object]] = field(
         default_factory=lambda: {(kind.group, kind.plural): {} for kind in _WATCHED}
     )
+    worked_out: dict[tuple[str, bytes], object] = field(default_factory=dict)
+    """What was made of all this, by namespace and what it was made for. A change empties it."""
 
     @staticmethod
     def watched() -> tuple[Kind, ...]:
@@ -44,9 +46,13 @@ class Surroundings:
         before = objects.get(key)
         if observed.deleted or observed.object is None:
             objects.pop(key, None)
-            return before is not None
-        objects[key] = observed.object
-        return before is None or _means(before) != _means(observed.object)
+            changed = before is not None
+        else:
+            objects[key] = observed.object
+            changed = before is None or _means(before) != _means(observed.object)
+        if changed:
+            self.worked_out.clear()
+        return changed
 
     def knows(self, observed: Observed) -> bool:
         """Whether it is of a kind that matters here."""

@@ -69,7 +69,7 @@ def states(
             projector.take(one)
         else:
             projector.take_machines(one)
-    return list(projector.changes())
+    return [change.state for change in projector.changes()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,7 +56,7 @@ def projector() -> Projector:
 def states(projector: Projector, *observations: Observed) -> list[WorkloadState]:
     for observation in observations:
         projector.take(observation)
-    return list(projector.changes())
+    return [change.state for change in projector.changes()]
 
 
 def test_a_job_with_a_queue_label_becomes_a_workload(projector: Projector) -> None:
@@ -68,6 +68,18 @@ def test_a_job_with_a_queue_label_becomes_a_workload(projector: Projector) -> No
 
 def test_a_job_without_one_is_left_alone(projector: Projector) -> None:
     assert states(projector, seen(kinds.JOB, job(labels={}))) == []
+
+
+def test_what_a_pod_asks_is_worked_out_anew_when_a_default_for_its_namespace_comes(
+    projector: Projector,
+) -> None:
+    bare = {"spec": {"containers": [{"name": "c"}]}}
+    [before] = states(projector, seen(kinds.JOB, job(spec={"template": bare})))
+    limits = [{"type": "Container", "defaultRequest": {"cpu": "2"}}]
+    metadata = {"name": "defaults", "namespace": "team-a"}
+    given = seen(kinds.LIMIT_RANGE, {"metadata": metadata, "spec": {"limits": limits}})
+    [after] = states(projector, given)
+    assert (before.pod_sets[0].requests, after.pod_sets[0].requests) == ({}, {"cpu": "2"})
 
 
 def test_what_another_job_controls_is_left_alone(projector: Projector) -> None:
@@ -133,7 +145,7 @@ def test_what_vanished_while_nobody_looked_is_gone(projector: Projector) -> None
     restarted = Projector("hub")
     restarted.recall(state)
     restarted.settle()
-    assert [s.phase for s in restarted.changes()] == ["gone"]
+    assert [change.state.phase for change in restarted.changes()] == ["gone"]
 
 
 def priority_class(value: int) -> Observed:

@@ -88,7 +88,7 @@ def projected(label: str, *objects: Json) -> WorkloadState:
     projector.take(seen(kinds.JOB, job(labels={**QUEUE, MAX_EXECUTION: label})))
     for obj in objects:
         projector.take(seen(kinds.WORKLOAD, obj))
-    [state] = projector.changes()
+    [(state, _)] = projector.changes()
     return state
 
 

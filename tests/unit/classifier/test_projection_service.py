@@ -1,0 +1,133 @@
+"""When a state is said, in virtual time."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from services.classifier import handlers
+from services.classifier.handlers import ECHO_SECONDS, Projection
+from shared.contracts import kinds
+from shared.contracts.observed import Observed, Synced
+from shared.contracts.workloads import WorkloadState
+from shared.testing.world.memory_bus import MemoryBus, MemoryServer
+from shared.testing.world.world import ProcessContext, World
+
+QUOTA = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}
+FINISHED = {"type": "Finished", "status": "True", "lastTransitionTime": "2026-01-01T00:00:02Z"}
+EVICTED = {"type": "Evicted", "status": "True", "lastTransitionTime": "2026-01-01T00:00:02Z"}
+
+
+class Stage:
+    """A classifier that projects one Workload of somebody else's, as the test shows it."""
+
+    def __init__(self) -> None:
+        self.world = World(1)
+        self.server = MemoryServer(world=self.world)
+        self.version = 0
+
+    async def _serve(self, context: ProcessContext) -> None:
+        bus = MemoryBus(self.server, instance=context.instance)
+        await bus.start()
+        await Projection(bus=bus, now=context.now).run()
+
+    async def show(self, *conditions: dict[str, Any]) -> None:
+        self.version += 1
+        metadata = {
+            "name": "theirs",
+            "namespace": "team",
+            "uid": "u-1",
+            "resourceVersion": str(self.version),
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        }
+        status = {"conditions": list(conditions), "admission": {"clusterQueue": "cq"}}
+        obj = {"metadata": metadata, "spec": {"queueName": "q"}, "status": status}
+        await self.bus.publish(
+            Observed(
+                cluster="hub", group=kinds.WORKLOAD.group, version="v1beta2", plural="workloads",
+                kind="Workload", namespace="team", name="theirs", uid="u-1",
+                resource_version=str(self.version), object=obj,
+            )
+        )  # fmt: skip
+
+    def said(self) -> list[WorkloadState]:
+        logged = self.server.streams["WORKLOADS"].messages.values()
+        return [WorkloadState.decode(one.data) for one in logged]
+
+    def play(self, drive: Any) -> None:
+        async def play() -> None:
+            self.bus = MemoryBus(self.server, instance="others")
+            await self.bus.start()
+            synced = Synced(cluster="hub", epoch="1", kinds=[], at=self.world.now())
+            await self.bus.publish(synced)
+            self.world.process("classifier", self._serve)
+            await asyncio.sleep(1)
+            await drive()
+
+        try:
+            self.world.run(play)
+            assert not self.world.failures, self.world.failures
+        finally:
+            self.world.close()
+
+
+def test_that_a_decision_was_written_down_is_said_a_while_later() -> None:
+    stage = Stage()
+
+    async def drive() -> None:
+        await stage.show()
+        await asyncio.sleep(1)
+        await stage.show(QUOTA)
+        await asyncio.sleep(ECHO_SECONDS - 2)
+        assert [state.held for state in stage.said()] == [True]
+        await asyncio.sleep(4)
+        assert [state.held for state in stage.said()] == [True, False]
+        assert stage.said()[-1].admission == {"clusterQueue": "cq"}
+
+    stage.play(drive)
+
+
+@pytest.mark.parametrize(
+    ("then", "expected"),
+    [
+        pytest.param(FINISHED, ("finished", None), id="it ends"),
+        pytest.param(EVICTED, ("waiting", "2026-01-01 00:00:02+00:00"), id="it is evicted"),
+    ],
+)
+def test_what_follows_is_said_at_once_and_the_echo_no_more(
+    then: dict[str, str], expected: tuple[str, str | None]
+) -> None:
+    stage = Stage()
+
+    async def drive() -> None:
+        await stage.show()
+        await asyncio.sleep(1)
+        await stage.show(QUOTA)
+        await asyncio.sleep(1)
+        await stage.show(QUOTA, then)
+        await asyncio.sleep(1)
+        assert len(stage.said()) == 2
+        last = stage.said()[-1]
+        assert (last.phase, last.evicted_at and str(last.evicted_at)) == expected
+        await asyncio.sleep(2 * ECHO_SECONDS)
+        assert len(stage.said()) == 2
+
+    stage.play(drive)
+
+
+def test_who_begins_says_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log of decisions may have been lost; what is written down stands for it."""
+    monkeypatch.setattr(handlers, "ECHO_SECONDS", 1_000_000.0)
+    stage = Stage()
+
+    async def drive() -> None:
+        await stage.show()
+        await asyncio.sleep(1)
+        await stage.show(QUOTA)
+        await asyncio.sleep(120)
+        assert [state.held for state in stage.said()] == [True]
+        stage.world.crash("classifier", down_seconds=1)
+        await asyncio.sleep(120)
+        assert [state.held for state in stage.said()] == [True, False]
+
+    stage.play(drive)
