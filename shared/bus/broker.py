@@ -18,7 +18,7 @@ from faststream.nats.security import NatsCredentials, NatsNKey, NatsSecurity
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from shared.bus.gathering import gather_writes
+from shared.bus.gathering import gather_reads, gather_writes
 from shared.bus.headers import parse_block
 from shared.settings.access import INBOX, OPEN, Access
 
@@ -178,6 +178,7 @@ class Connection:
     def _arrived(self) -> None:
         self._complained_at = None
         gather_writes(self.nc)
+        gather_reads(self.nc)
         # Its own looks at each letter of each name for blanks; there is no public way.
         self.nc._parse_header_lines = parse_block  # type: ignore[method-assign]  # noqa: SLF001
         self._ready.set()

@@ -1,48 +1,88 @@
-"""Sends what is said within a moment by one system call.
+"""Sends what is said within a moment by one system call, and reads in the same way.
 
-nats-py writes to its socket as soon as the event loop comes by: under load, one call for each
-acknowledgement and each publish. Those calls were 63 % of the watcher's time and a quarter of the
-others', and each wakes the server, which wakes whoever listens.
+nats-py writes to its socket as soon as the event loop comes by, and reads as soon as a byte is there:
+under load, one call for each message in each direction. Those calls were 63 % of the watcher's time
+and a quarter of the others', and each wakes the server, which wakes whoever listens.
 """
 
 import asyncio
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from nats.aio.client import Client
 
 from shared.bus.cancellation import cancellable
 
-__all__ = ["BURST", "GATHER_SECONDS", "STEADY_SECONDS", "gather_writes", "round_trip"]
+__all__ = [
+    "BURST",
+    "GATHER_SECONDS",
+    "STEADY_SECONDS",
+    "WORTH_MESSAGES",
+    "gather_reads",
+    "gather_writes",
+    "round_trip",
+]
 
 GATHER_SECONDS: Final = 0.002
 """Between two writes. Who says something after a longer silence is heard at once."""
 
-STEADY_SECONDS: Final = 0.01
-"""Between two writes of many. A decision passes four connections: 20 ms more on the average, only
+STEADY_SECONDS: Final = 0.02
+"""Between two gulps of many. A decision passes four connections: 80 ms more on the average, only
 where so much is going on that it would stand in line for longer."""
 
 BURST: Final = 20
-"""Writes in a row that are not many yet: what asks and waits for the answer is not slowed down."""
+"""Gulps in a row that are not many yet."""
+
+WORTH_MESSAGES: Final = 3
+"""A gulp that was waited for brings so many, or waiting is not worth it: somebody asks, and waits for
+the answer before he asks again."""
+
+
+class _Gulps:
+    """When the next one may be. A silence pays for some at once, a gulp of too few for `BURST`."""
+
+    def __init__(self, moment: float, steady: float) -> None:
+        self._moment = moment
+        self._steady = max(moment, steady)
+        self._credit = float(BURST)
+        self._last = -math.inf
+        self._gathers = False
+
+    def wait(self, now: float) -> float:
+        """Seconds until the next one is due."""
+        self._gathers = self._credit < 1.0
+        return self._last + (self._steady if self._gathers else self._moment) - now
+
+    def take(self, now: float) -> None:
+        """It is taken."""
+        if not self._gathers:
+            self._credit -= 1.0
+        silence = max(0.0, now - self._last - self._steady)
+        self._credit = min(float(BURST), self._credit + silence / self._steady)
+        self._last = now
+
+    def brought(self, messages: int) -> None:
+        """So many were in it."""
+        if self._gathers and messages < WORTH_MESSAGES:
+            self._credit = float(BURST)
 
 
 class _Gathering(asyncio.Queue["asyncio.Future[Any]"]):
     """The queue on which nats-py's flusher waits for something to be written."""
 
-    def __init__(self, maxsize: int, seconds: float, steady: float) -> None:
+    def __init__(self, nc: Client, maxsize: int, seconds: float, steady: float) -> None:
         super().__init__(maxsize)
-        self._seconds = seconds
-        self._steady = max(seconds, steady)
-        self._wrote_at = -math.inf
-        self._paid_until = -math.inf
-        """A write pays for `steady`; who is `BURST` of them in debt waits."""
+        self._nc = nc
+        self._gulps = _Gulps(seconds, steady)
+        self._said = 0
 
     async def get(self) -> "asyncio.Future[Any]":
         """Return when it is time to write."""
         written = await super().get()
         loop = asyncio.get_running_loop()
-        due = max(self._wrote_at + self._seconds, self._paid_until - BURST * self._steady)
-        wait = due - loop.time()
+        wait = self._gulps.wait(loop.time())
         if wait > 0:
             try:
                 await asyncio.sleep(wait)
@@ -51,8 +91,10 @@ class _Gathering(asyncio.Queue["asyncio.Future[Any]"]):
                 if not written.done():
                     written.set_result(None)
                 raise
-        self._wrote_at = loop.time()
-        self._paid_until = max(self._paid_until, self._wrote_at) + self._steady
+        self._gulps.take(loop.time())
+        said = self._nc.stats["out_msgs"]
+        self._gulps.brought(said - self._said)
+        self._said = said
         return written
 
 
@@ -66,9 +108,60 @@ def gather_writes(
     queue = nc._flush_queue  # noqa: SLF001  # there is no public way
     if queue is None or isinstance(queue, _Gathering):
         return
-    nc._flush_queue = _Gathering(queue.maxsize, seconds, steady)  # noqa: SLF001
+    nc._flush_queue = _Gathering(nc, queue.maxsize, seconds, steady)  # noqa: SLF001
     # The flusher waits on the old one: this makes it look again.
     queue.put_nowait(asyncio.get_running_loop().create_future())
+
+
+class _Reading:
+    """What nats-py's reader calls for the next bytes."""
+
+    def __init__(self, nc: Client, transport: Any, steady: float) -> None:
+        self._nc = nc
+        self._transport = transport
+        self._read = transport.read
+        self._gulps = _Gulps(0.0, steady)
+        self._heard = nc.stats["in_msgs"]
+
+    async def __call__(self, size: int) -> bytes:
+        """Return what came, when it is time to read."""
+        loop = asyncio.get_running_loop()
+        # What was read last has been taken apart by now.
+        heard = self._nc.stats["in_msgs"]
+        self._gulps.brought(heard - self._heard)
+        self._heard = heard
+        wait = self._gulps.wait(loop.time())
+        if wait > 0:
+            with self._deaf():
+                await asyncio.sleep(wait)
+        got: bytes = await self._read(size)
+        self._gulps.take(loop.time())
+        return got
+
+    @contextmanager
+    def _deaf(self) -> Iterator[None]:
+        """Leave to the system what arrives, instead of being woken by each piece."""
+        writer = getattr(self._transport, "_io_writer", None)  # Not every transport has one.
+        below = None if writer is None else writer.transport
+        if below is None or below.is_closing():
+            yield
+            return
+        below.pause_reading()
+        try:
+            yield
+        finally:
+            if not below.is_closing():
+                below.resume_reading()
+
+
+def gather_reads(nc: Client, *, steady: float = STEADY_SECONDS) -> None:
+    """Make a connected client read no more often than every `steady`, where it has much to read.
+
+    May be repeated.
+    """
+    transport: Any = nc._transport  # noqa: SLF001  # there is no public way
+    if not isinstance(transport.read, _Reading):
+        transport.read = _Reading(nc, transport, steady)
 
 
 async def round_trip(nc: Client) -> None:

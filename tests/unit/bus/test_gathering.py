@@ -7,9 +7,16 @@ from typing import Any
 import nats
 import pytest
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from shared.bus.embedded import EmbeddedServer
-from shared.bus.gathering import BURST, gather_writes, round_trip
+from shared.bus.gathering import (
+    BURST,
+    WORTH_MESSAGES,
+    gather_reads,
+    gather_writes,
+    round_trip,
+)
 
 
 @pytest.fixture
@@ -35,6 +42,20 @@ class Writes:
         return self._write(payload)
 
 
+class Reads:
+    """Counts the pieces in which a client reads."""
+
+    def __init__(self, nc: Client) -> None:
+        self.count = 0
+        parser: Any = nc._ps
+        self._parse = parser.parse
+        parser.parse = self
+
+    async def __call__(self, data: bytes) -> None:
+        self.count += 1
+        await self._parse(data)
+
+
 async def test_what_is_said_within_a_moment_is_written_at_once(client: Client) -> None:
     gather_writes(client, seconds=0.1)
     heard = await client.subscribe("a")
@@ -58,26 +79,65 @@ async def test_after_a_silence_nobody_waits(client: Client) -> None:
     assert writes.count == 1
 
 
-async def write_one_by_one(client: Client, count: int) -> float:
-    """Say `count` things, each when the one before it was written; return the seconds it took."""
+async def write_one_by_one(client: Client, count: int, *, each: int) -> float:
+    """Say `each` things `count` times, each time when those before were written; return the seconds."""
     writes = Writes(client)
     began = asyncio.get_running_loop().time()
     for number in range(count):
-        await client.publish("a", b"")
+        for _ in range(each):
+            await client.publish("a", b"")
         while writes.count <= number:  # noqa: ASYNC110  # the client tells nobody
             await asyncio.sleep(0.001)
     return asyncio.get_running_loop().time() - began
 
 
 async def test_a_few_in_a_row_go_at_once(client: Client) -> None:
-    """Whoever asks and waits for the answer, some times over, is not slowed down."""
     gather_writes(client, seconds=0.0, steady=30.0)
-    assert await write_one_by_one(client, BURST) < 25.0
+    assert await write_one_by_one(client, BURST, each=WORTH_MESSAGES) < 25.0
 
 
 async def test_who_never_stops_is_written_at_a_steady_pace(client: Client) -> None:
     gather_writes(client, seconds=0.0, steady=0.05)
-    assert await write_one_by_one(client, BURST + 20) > 0.05 * 18
+    assert await write_one_by_one(client, BURST + 20, each=WORTH_MESSAGES) > 0.05 * 18
+
+
+async def test_who_asks_and_waits_for_the_answer_is_not_slowed_down(client: Client) -> None:
+    """It was waited for others to say something, too, and nobody did: that is not tried again soon."""
+    gather_writes(client, seconds=0.0, steady=0.2)
+    gather_reads(client, steady=0.2)
+
+    async def answer(message: Msg) -> None:
+        await message.respond(b"")
+
+    await client.subscribe("question", cb=answer)
+    began = asyncio.get_running_loop().time()
+    for _ in range(5 * BURST):
+        await client.request("question", b"", timeout=5)
+    assert asyncio.get_running_loop().time() - began < 0.2 * 5 * BURST / 4
+
+
+async def test_what_comes_without_end_is_read_at_a_steady_pace(client: Client) -> None:
+    gather_reads(client, steady=0.05)
+    reads = Reads(client)
+    other = await nats.connect(client.connected_url.geturl())  # type: ignore[union-attr]
+    heard = await client.subscribe("a")
+    await client.flush()
+    for number in range(400):
+        await other.publish("a", str(number).encode())
+        await other.flush()
+        await asyncio.sleep(0.0025)
+    said = [(await heard.next_msg(timeout=5)).data for _ in range(400)]
+    assert said == [str(number).encode() for number in range(400)]
+    assert reads.count < BURST + 60
+    await other.close()
+
+
+async def test_what_comes_after_a_silence_is_read_at_once(client: Client) -> None:
+    gather_reads(client, steady=30.0)
+    heard = await client.subscribe("a")
+    for number in range(5):
+        await client.publish("a", str(number).encode())
+        assert (await heard.next_msg(timeout=5)).data == str(number).encode()
 
 
 async def test_what_was_said_last_is_written_before_the_end(client: Client) -> None:
