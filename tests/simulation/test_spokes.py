@@ -47,7 +47,7 @@ def believes(*_: Any) -> list[str]:
     [
         pytest.param(Spokes, "may_start", starts_anything, (2, 8), id="no fence"),
         pytest.param(Spokes, "stop", stops_nothing, (26, 42), id="no lease"),
-        pytest.param(planning, "unsettled", believes, (25, 59), id="no confirmation"),
+        pytest.param(planning, "unsettled", believes, (23, 72), id="no confirmation"),
     ],
 )
 def test_the_judge_sees_two_running_copies(
