@@ -19,6 +19,7 @@ from services.quota.engine.facts import (
     Fact,
     Finished,
     Held,
+    Reserve,
     Running,
     Wait,
     WorkloadGone,
@@ -56,6 +57,11 @@ _WATCHED: Final = (
 
 LATE_MAX: Final = 20
 """Workloads alike that are told why they wait, at each such look: thousands must not cost a burst."""
+
+LATE_WHILE_BUSY: Final = 4
+"""So many while more than `BUSY` are let in between two looks: each costs as much as a decision."""
+
+BUSY: Final = 10
 
 REFUSED: Final = "ReleaseRefused"
 """Reason of a workload that the cluster would not let run: it keeps waiting until it changes."""
@@ -99,6 +105,9 @@ class Decider:
 
         self._bulletin = Bulletin()
         self._late_at: datetime | None = None
+        self._reserved = 0
+        """Who was let in since the last look at who is to be told late."""
+
         """When those are told whom the engine has not told yet why they wait; None: there are none."""
 
         self._synced: set[str] = set()
@@ -172,6 +181,7 @@ class Decider:
                 self._wait(ident, decision, now, at_once=changed)
                 continue
             self._waits.pop(ident, None)
+            self._reserved += isinstance(decision, Reserve)
             admission = self._message(ident, messages.to_admission(decision, now))
             if isinstance(decision, Evict) and decision.deactivate and ident in self._states:
                 self._changed(self._states[ident])
@@ -437,7 +447,8 @@ class Decider:
         """Once a second a few of those who were never looked at, because others like them were."""
         if self._late_at is not None and now >= self._late_at:
             self._late_at = None
-            for wait in self._engine.late(LATE_MAX):
+            busy, self._reserved = self._reserved > BUSY, 0
+            for wait in self._engine.late(LATE_WHILE_BUSY if busy else LATE_MAX):
                 self._wait((wait.cluster, wait.key), wait, now, at_once=True)
         if self._late_at is None and self._engine.has_untold:
             self._late_at = now + timedelta(seconds=STATUS_SECONDS)
