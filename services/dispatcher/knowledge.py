@@ -15,7 +15,7 @@ from services.dispatcher.copies import Copy, Remote, copy_of, order_text, remote
 from services.dispatcher.hub import Hub, Key
 from services.dispatcher.planning import Standing
 from services.dispatcher.presence import Presence
-from services.dispatcher.room import Amounts, Room, amounts_of
+from services.dispatcher.room import Room, asked_by
 from shared.bus.port import Entry
 from shared.contracts.admissions import Admission
 from shared.contracts.effects import CheckState, Dispatch
@@ -494,11 +494,3 @@ class Knowledge:
         if known.find(group=group, plural=owner.plural) is None:
             return f"No way is known to send a {owner.kind} to a worker cluster"
         return None
-
-
-def asked_by(admission: Admission) -> Amounts:
-    total: Amounts = {}
-    for pod_set in admission.pod_sets:
-        for resource, value in amounts_of(pod_set.usage).items():
-            total[resource] = total.get(resource, 0) + value
-    return total

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from shared.contracts.admissions import Admission
 from shared.contracts.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, Object
 from shared.contracts.observed import Observed
 from shared.contracts.quantities import QuantityError, amount
 
-__all__ = ["Amounts", "Fit", "Room", "amounts_of"]
+__all__ = ["Amounts", "Fit", "Room", "amounts_of", "asked_by"]
 
 Amounts = dict[str, int]
 """Resource to what `shared.contracts.quantities.amount` counts."""
@@ -181,6 +182,11 @@ def amounts_of(texts: Mapping[str, str]) -> Amounts:
         except QuantityError:
             amounts[resource] = 0
     return amounts
+
+
+def asked_by(admission: Admission) -> Amounts:
+    """What all pods of a workload ask, as quota reserved it."""
+    return _sum(amounts_of(pod_set.usage) for pod_set in admission.pod_sets)
 
 
 def _sum(all_: Iterable[Amounts]) -> Amounts:

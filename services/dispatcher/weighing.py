@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from services.dispatcher.configuration import SPOKE
-from services.dispatcher.knowledge import Key, Knowledge, asked_by
+from services.dispatcher.knowledge import Key, Knowledge
 from services.dispatcher.lifecycle import OrderState
 from services.dispatcher.nominating import Candidate, Dispatcher, Rules
 from services.dispatcher.planning import Order, Situation, Standing
 from services.dispatcher.presence import Life
 from services.dispatcher.ranking import new_rank
+from services.dispatcher.room import asked_by
 from shared.contracts.admissions import Admission
 from shared.contracts.effects import Dispatch
 

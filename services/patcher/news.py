@@ -46,6 +46,9 @@ def of_status(before: Object, after: Object, admission: Admission) -> Iterator[N
             reason=status.ADMITTED,
             message=f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s",
         )
+    if began(status.ADMITTED) and admission.unplanned:
+        text = f"It ran before it was admitted, and counts in ClusterQueue {queue} all the same"
+        yield News(reason="AdmittedUnplanned", message=text, type_="Warning")
     yield from _checks(before, after)
     evicted = new.get(status.EVICTED)
     if evicted is not None and began(status.EVICTED):

@@ -66,8 +66,6 @@ BUSY: Final = 10
 REFUSED: Final = "ReleaseRefused"
 """Reason of a workload that the cluster would not let run: it keeps waiting until it changes."""
 
-"""Kueue's word for a running job that is not what was admitted."""
-
 
 class Decider:
     """One leadership's memory: the engine, and per workload the last state and the last decision."""

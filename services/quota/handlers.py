@@ -59,6 +59,11 @@ AUDITS = Counter("sluicegate_quota_audits", "Audits of the engine against the lo
 for _result in ("ok", "contradiction"):
     AUDITS.labels(_result)  # There from the start: a rate sees the first.
 
+UNPLANNED = Counter(
+    "sluicegate_unplanned_workloads",
+    "Workloads that ran before anybody had admitted them: they hold quota, also above what there is.",
+    ["cluster_queue"],
+)
 LOG_FULLNESS = Gauge(
     "sluicegate_log_fullness",
     "How much room is used of the logs that refuse more when they are full, from 0 to 1.",
@@ -385,6 +390,8 @@ class _Leadership:
         self._last += 1
         asyncio.ensure_future(future).add_done_callback(partial(self._done, numbered))
         self._count(numbered)
+        if numbered.unplanned and numbered.subject not in self._on_log:
+            UNPLANNED.labels(cluster_queue=numbered.cluster_queue).inc()
         return numbered.state == "admitted"
 
     def _count(self, admission: Admission) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from services.quota.engine import flavors as fl
-from services.quota.engine.entry import Back, Entry, Policy
+from services.quota.engine.entry import Back, Entry, Policy, classical_order, outranks
 from services.quota.engine.facts import Assigned, Decision, Key, Preempt, Reserve
 from services.quota.engine.fair_sharing import tournament
 from services.quota.engine.flavors import DEFERRED, FIT, NO_FIT, PREEMPT, Assignment
@@ -29,10 +29,17 @@ from services.quota.engine.state import (
     Grant,
     Place,
     Scan,
-    Shape,
     Shard,
     Verdict,
     Workload,
+)
+from services.quota.engine.texts import (
+    CIRCLE,
+    OVERLAP,
+    OVERTAKEN,
+    OWNERS_FIRST,
+    UNREADY,
+    preempted,
 )
 from services.quota.engine.tree import (
     Node,
@@ -47,20 +54,6 @@ from services.quota.engine.weighing import Weigher, shape_of
 __all__ = ["Entry", "Policy", "Round"]
 
 SECOND: Final = 1_000_000_000
-HUMAN: Final = {
-    "InClusterQueue": "prioritization in the ClusterQueue",
-    "InCohortReclamation": "reclamation within the cohort",
-    "InCohortFairSharing": "Fair Sharing within the cohort",
-    "InCohortReclaimWhileBorrowing": "reclamation within the cohort while borrowing",
-}
-OVERLAP: Final = "Workload has overlapping preemption targets with another workload"
-OVERTAKEN: Final = "Workload no longer fits after processing another workload"
-OWNERS_FIRST: Final = "Workloads that borrow less are admitted first"
-CIRCLE: Final = (
-    "Preempting again would go round in a circle: it was tried with the same workloads holding"
-    " quota, and they got it back"
-)
-UNREADY: Final = "waiting for all admitted workloads to be in PodsReady condition"
 VAIN_MAX: Final = 3
 """So often a workload may preempt the same victim without getting in (ADR 10)."""
 
@@ -113,7 +106,7 @@ class Round:
                 self._claims_before(claims, entry)
                 self._process(entry)
         else:
-            entries.sort(key=_classical_order)
+            entries.sort(key=classical_order)
             for entry in entries:
                 self._claims_before(claims, entry)
                 self._process(entry)
@@ -148,7 +141,7 @@ class Round:
         It outranks a claim of lower priority, unless it would have to borrow more: then what is
         freed is rather the claimer's own.
         """
-        due = [w for w in claims if entry is None or not _outranks(entry, w)]
+        due = [w for w in claims if entry is None or not outranks(entry, w)]
         for w in due:
             claims.remove(w)
             self._fulfil_or_keep(w)
@@ -388,11 +381,7 @@ class Round:
                     reason=reason,
                     preemptor=w.key,
                     preemptor_uid=w.uid,
-                    message=(
-                        f"Preempted to accommodate a workload (UID: {w.uid}, JobUID: UNKNOWN)"
-                        f" due to {HUMAN[reason]}; preemptor path: {_path(e.node)};"
-                        f" preemptee path: {_path(victim.holder)}"
-                    ),
+                    message=preempted(w, e.node, reason, victim.holder),
                 )
             )
 
@@ -487,23 +476,6 @@ def required_checks(cq: ClusterQueue, assigned: tuple[Assigned, ...]) -> tuple[s
     )
 
 
-def _classical_order(e: Entry) -> tuple[int, int, int, str]:
-    w = e.workload
-    return e.assignment.borrowing, -w.priority, w.queued_at, w.uid
-
-
-def _shape(w: Workload) -> Shape:
-    assert w.shape is not None, w.key
-    return w.shape
-
-
-def _outranks(e: Entry, claimer: Workload) -> bool:
-    """Whether `e` may take what was freed for somebody else."""
-    claim = claimer.claim
-    assert claim is not None, claimer.key
-    return e.workload.priority > claimer.priority and e.assignment.borrowing <= claim.borrowing
-
-
 def _queue_of(w: Workload) -> ClusterQueue:
     """The queue whose quota it holds."""
     assert w.holder is not None, w.key
@@ -516,7 +488,3 @@ def _fits(node: Node, pairs: Pairs) -> bool:
         if amount > 0 and amount > available(node, i):
             return False
     return True
-
-
-def _path(node: Node) -> str:
-    return "/" + "/".join(n.name for n in (*reversed(node.path), node))

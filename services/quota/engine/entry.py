@@ -9,7 +9,7 @@ from services.quota.engine.preemption.candidates import Target
 from services.quota.engine.state import ClusterQueue, Workload
 from services.quota.engine.tree import Node, Pairs
 
-__all__ = ["Back", "Entry", "Policy"]
+__all__ = ["Back", "Entry", "Policy", "classical_order", "outranks"]
 
 
 class Back(Enum):
@@ -80,3 +80,16 @@ class Entry:
                 kept = max(0, min(amount, node.nominal[i] + limit - node.usage[i]))
             reserved.append((i, kept))
         return tuple(reserved)
+
+
+def classical_order(e: Entry) -> tuple[int, int, int, str]:
+    """Who borrows less goes first, then priority, then age."""
+    w = e.workload
+    return e.assignment.borrowing, -w.priority, w.queued_at, w.uid
+
+
+def outranks(e: Entry, claimer: Workload) -> bool:
+    """Whether `e` may take what was freed for somebody else."""
+    claim = claimer.claim
+    assert claim is not None, claimer.key
+    return e.workload.priority > claimer.priority and e.assignment.borrowing <= claim.borrowing

@@ -12,13 +12,13 @@ from typing import Final
 
 from services.quota.engine import flavors as fl
 from services.quota.engine.amounts import UNLIMITED, show
-from services.quota.engine.cycle import UNREADY
 from services.quota.engine.entry import Policy
 from services.quota.engine.facts import Key
 from services.quota.engine.fair_sharing import Share, share_of
 from services.quota.engine.flavors import FIT, NO_FIT, PREEMPT, Assignment
 from services.quota.engine.queues import namespace_matches
 from services.quota.engine.state import ClusterQueue, Place, Shard, Verdict, Workload
+from services.quota.engine.texts import UNREADY
 from services.quota.engine.tree import Node, add, available, remove
 from services.quota.engine.weighing import Weigher
 

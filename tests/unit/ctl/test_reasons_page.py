@@ -7,7 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from services.ctl.reasons_page import REASONS
-from services.quota.engine import cycle
+from services.quota.engine import texts
 from services.quota.lives import _CAUSES
 
 QUOTA = Path(__file__).parents[3] / "services" / "quota"
@@ -67,7 +67,7 @@ def strings(nodes: list[ast.expr]) -> Iterator[str]:
 def test_every_reason_of_quota_is_explained() -> None:
     given = {
         *tokens(),
-        *cycle.HUMAN,
+        *texts.HUMAN,
         *(f"DeactivatedDueTo{cause}" for cause, _ in _CAUSES.values()),
     }
     explained = set(chain.from_iterable(REASONS.values()))

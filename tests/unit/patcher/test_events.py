@@ -108,6 +108,15 @@ async def settle(events: Events, *, seconds: float = 0.2) -> None:
     await asyncio.gather(running, return_exceptions=True)
 
 
+async def test_that_it_ran_before_it_was_admitted_is_a_warning(setup: Setup) -> None:
+    await setup.flavor()
+    state = await setup.submit()
+    await setup.decide(state, "admitted", unplanned=True)
+    await until(lambda: told(setup, "AdmittedUnplanned"))
+    text = "It ran before it was admitted, and counts in ClusterQueue cq all the same"
+    assert ("Workload", "AdmittedUnplanned", text) in await setup.events()
+
+
 async def test_the_same_news_is_counted_not_repeated() -> None:
     setup = Setup()
     events = writer(setup.kube)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
 from services.quota.app import assemble
 from services.quota.auditor import contradictions
@@ -405,11 +405,23 @@ async def test_a_log_that_is_nearly_full_takes_ends_but_no_beginnings(
 async def test_what_runs_unasked_holds_quota_unplanned(setup: Setup) -> None:
     await setup.cluster(cpus=1)
     await setup.start_quota()
+    before = unplanned_so_far()
     await setup.workload("wild", phase="running", pods_active=True, held=False)
     await became(setup, "wild", "admitted")
     assert (await setup.last("wild")).unplanned
     await setup.workload("x")
     await became(setup, "x", "waiting")
+    assert unplanned_so_far() == before + 1
+    await setup.stop_quota()
+    await setup.start_quota("b")
+    await setup.workload("y")
+    await became(setup, "y", "waiting")
+    assert unplanned_so_far() == before + 1, "what is known already is not counted again"
+
+
+def unplanned_so_far() -> float:
+    name = "sluicegate_unplanned_workloads_total"
+    return REGISTRY.get_sample_value(name, {"cluster_queue": "cq"}) or 0.0
 
 
 async def test_what_ran_unasked_and_waits_again_is_let_in_like_any_other(setup: Setup) -> None:
