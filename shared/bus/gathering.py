@@ -122,21 +122,28 @@ class _Reading:
         self._read = transport.read
         self._gulps = _Gulps(0.0, steady)
         self._heard = nc.stats["in_msgs"]
+        self._unfinished = False
+        """More of this gulp was there than one call may take."""
 
     async def __call__(self, size: int) -> bytes:
         """Return what came, when it is time to read."""
-        loop = asyncio.get_running_loop()
+        if not self._unfinished:
+            await self._wait()
+        got: bytes = await self._read(size)
+        if not self._unfinished:
+            self._gulps.take(asyncio.get_running_loop().time())
+        self._unfinished = len(got) >= size
+        return got
+
+    async def _wait(self) -> None:
         # What was read last has been taken apart by now.
         heard = self._nc.stats["in_msgs"]
         self._gulps.brought(heard - self._heard)
         self._heard = heard
-        wait = self._gulps.wait(loop.time())
+        wait = self._gulps.wait(asyncio.get_running_loop().time())
         if wait > 0:
             with self._deaf():
                 await asyncio.sleep(wait)
-        got: bytes = await self._read(size)
-        self._gulps.take(loop.time())
-        return got
 
     @contextmanager
     def _deaf(self) -> Iterator[None]:

@@ -132,6 +132,23 @@ async def test_what_comes_without_end_is_read_at_a_steady_pace(client: Client) -
     await other.close()
 
 
+async def test_a_gulp_is_as_large_as_what_is_there(client: Client) -> None:
+    """nats-py asks for 32 KiB at a time: at a steady pace a log would be read for minutes."""
+    gather_reads(client, steady=0.2)
+    other = await nats.connect(client.connected_url.geturl())  # type: ignore[union-attr]
+    heard = await client.subscribe("a", pending_bytes_limit=-1)
+    await client.flush()
+    began = asyncio.get_running_loop().time()
+    for _ in range(8):
+        for _ in range(500):
+            await other.publish("a", bytes(4096))
+        await other.flush()
+    for _ in range(4000):
+        await heard.next_msg(timeout=20)
+    assert asyncio.get_running_loop().time() - began < 20
+    await other.close()
+
+
 async def test_what_comes_after_a_silence_is_read_at_once(client: Client) -> None:
     gather_reads(client, steady=30.0)
     heard = await client.subscribe("a")
