@@ -30,7 +30,7 @@ __all__ = ["Reader", "entry_of"]
 
 log = structlog.get_logger(__name__)
 
-BATCH: Final = 512
+BATCH: Final = 2048
 BATCH_BYTES: Final = 8 << 20
 """Asked for at once. Bounds what a slow reader holds in memory."""
 
