@@ -103,10 +103,10 @@ class Decider:
 
         self._bulletin = Bulletin()
         self._late_at: datetime | None = None
-        self._reserved = 0
-        """Who was let in since the last look at who is to be told late."""
-
         """When those are told whom the engine has not told yet why they wait; None: there are none."""
+
+        self._reserved = 0
+        """Who was let in since the last of those were told."""
 
         self._synced: set[str] = set()
         self._early: dict[str, list[Fact]] = {}

@@ -137,7 +137,7 @@ class Lives:
 
     def _take_fact(self, ident: Ident, fact: Fact) -> None:
         life = self._open.get(ident)
-        uid = fact.uid or (life.uid if life is not None else self._over.get(ident, ""))
+        uid = fact.uid or (life.uid if life is not None else self._ended_uid(ident, fact))
         if life is None or life.uid != uid:
             life = self._ended.get((ident, uid))
         if life is not None:
@@ -147,6 +147,18 @@ class Lives:
             self._early_count += 1
             if self._early_count > EARLY_MAX:
                 self._forget_early(fact.stored)
+
+    def _ended_uid(self, ident: Ident, fact: Fact) -> str:
+        """Whose an order is that is read when its copy has ended: logs are read beside one another.
+
+        One that has gone, too, and was not handed over yet is told by time.
+        """
+        if ident in self._over:
+            return self._over[ident]
+        for (where, uid), life in self._ended.items():
+            if where == ident and any(fact.stored <= one.stored for one in life.facts):
+                return uid
+        return ""
 
     def _forget_early(self, now: datetime) -> None:
         """Drop what is old; if that is not enough, all of it."""

@@ -309,6 +309,24 @@ def test_also_when_the_workloads_end_is_read_before_its_decisions() -> None:
     assert shuffled.trace() == logs.trace()
 
 
+def test_a_copys_order_is_its_own_also_when_it_is_read_after_the_copy_is_gone() -> None:
+    """An order names no copy, for it was there before; what comes after its end is the next one's."""
+    logs = Logs()
+    logs.state(1, labels={ORIGIN: "multikueue"})
+    logs.finish(30, labels={ORIGIN: "multikueue"})
+    logs.state(31, "gone", labels={ORIGIN: "multikueue"})
+    for at in (-3, 40):
+        order = {"spoke": "hub", "uid": "at-home", "state": "offered", "number": 1}
+        home = WORKLOAD | {"cluster": "home", "at": second(at)}
+        logs.put(Dispatch.model_validate(home | order), at)
+    told = [one for one in named(logs.trace()) if "dispatch" in one[0]]
+    assert told == [
+        ("create sluice.dispatch.{spoke}.{namespace}.{name}", -3, -2.99),
+        ("process sluice.dispatch.{spoke}.{namespace}.{name}", -2.99, 0),
+    ]
+    assert sum(fact.log == "DISPATCHES" for fact in logs.ended[0].facts) == 1
+
+
 def test_a_trace_that_nobody_wants_is_not_kept() -> None:
     for trace in (None, "nonsense", f"00-{TRACE_ID}-b7ad6b7169203331-00"):
         logs = Logs()
