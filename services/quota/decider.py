@@ -4,7 +4,7 @@ It has no clock and does no I/O: `handlers` feeds it in the order of arrival and
 """
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import structlog
@@ -27,8 +27,9 @@ from services.quota.engine.facts import (
 from services.quota.life import Rules
 from services.quota.lives import Lives
 from services.quota.policy import policy_of
+from services.quota.reasons import Reasons
 from services.quota.settings import QuotaSettings
-from services.quota.standing import STATUS_SECONDS, Bulletin
+from services.quota.standing import Bulletin
 from shared.bus.port import Entry
 from shared.contracts import kinds
 from shared.contracts.admissions import HOLDING, Admission
@@ -55,14 +56,6 @@ _WATCHED: Final = (
     kinds.ADMISSION_CHECK,
 )
 
-LATE_MAX: Final = 20
-"""Workloads alike that are told why they wait, at each such look: thousands must not cost a burst."""
-
-LATE_WHILE_BUSY: Final = 4
-"""So many while more than `BUSY` are let in between two looks: each costs as much as a decision."""
-
-BUSY: Final = 10
-
 REFUSED: Final = "ReleaseRefused"
 """Reason of a workload that the cluster would not let run: it keeps waiting until it changes."""
 
@@ -86,9 +79,6 @@ class Decider:
         self._deleted: dict[_Id, str] = {}
         """Uid of the Workload object for whose deletion it was evicted last."""
 
-        self._waits: dict[_Id, tuple[datetime, Wait]] = {}
-        """When each reason that nobody was told yet is to be told. In order of the time."""
-
         self._checks: dict[_Id, dict[str, CheckState]] = {}
         """What was said last of each workload by the owner of each check. For those who ask."""
 
@@ -102,12 +92,7 @@ class Decider:
         """Admissions that only the cluster had on record, until they are on the log again."""
 
         self._bulletin = Bulletin()
-        self._late_at: datetime | None = None
-        """When those are told whom the engine has not told yet why they wait; None: there are none."""
-
-        self._reserved = 0
-        """Who was let in since the last of those were told."""
-
+        self._reasons = Reasons(settings.reason_delay_seconds)
         self._synced: set[str] = set()
         self._early: dict[str, list[Fact]] = {}
         """Facts of clusters that are not synced: nothing is decided on half a picture."""
@@ -176,18 +161,19 @@ class Decider:
             ident = (decision.cluster, decision.key)
             changed = self._lives.decided(ident, decision, now)
             if isinstance(decision, Wait):
-                self._wait(ident, decision, now, at_once=changed)
+                self._reasons.put(ident, decision, now, at_once=changed or self._holds(ident))
                 continue
-            self._waits.pop(ident, None)
-            self._reserved += isinstance(decision, Reserve)
+            self._reasons.forget(ident)
+            if isinstance(decision, Reserve):
+                self._reasons.let_in()
             admission = self._message(ident, messages.to_admission(decision, now))
             if isinstance(decision, Evict) and decision.deactivate and ident in self._states:
                 self._changed(self._states[ident])
             if admission is not None:
                 yield admission
-        self._tell_late(now)
+        self._reasons.look(self._engine, now)
         for ident in retold:
-            if ident not in self._waits:  # Else that reason tells the rest, too.
+            if not self._reasons.hasten(ident):  # Else that reason tells the rest, too.
                 yield from self._again(ident, now)
         yield from self._due_reasons(now, everybody=admit)
 
@@ -247,11 +233,8 @@ class Decider:
 
     def seconds_to_next(self, now: datetime) -> float | None:
         """After how long `decide` has something to do without any new fact; None: never."""
-        ticks = (self._bulletin.at, self._late_at)
+        ticks = (self._bulletin.at, self._reasons.next_at(now))
         times = [(tick - now).total_seconds() for tick in ticks if tick is not None]
-        if self._waits:
-            due = min(at for at, _ in self._waits.values())
-            times.append((due - now).total_seconds())
         if (next_at := self._lives.next_at()) is not None:
             times.append((next_at - now).total_seconds())
         if (at := self._engine.next_at()) is not None:
@@ -317,7 +300,7 @@ class Decider:
         adopted = messages.adopted(state) if admission is None else None
         if adopted is not None:
             self._adopted[ident] = adopted
-            self._waits.pop(ident, None)  # Why it waited is not true any more.
+            self._reasons.forget(ident)  # Why it waited is not true any more.
             self._fact(adopted)
         if state.pods_active:
             self._fact(
@@ -433,30 +416,9 @@ class Decider:
 
     # --- reasons -----------------------------------------------------------------------------------
 
-    def _wait(self, ident: _Id, wait: Wait, now: datetime, *, at_once: bool) -> None:
-        due, _ = self._waits.pop(ident, (None, None))
-        if at_once:
-            due = now
-        elif due is None:
-            due = now + timedelta(seconds=self._settings.reason_delay_seconds)
-        self._waits[ident] = (due, wait)
-
-    def _tell_late(self, now: datetime) -> None:
-        """Once a second a few of those who were never looked at, because others like them were."""
-        if self._late_at is not None and now >= self._late_at:
-            self._late_at = None
-            busy, self._reserved = self._reserved > BUSY, 0
-            for wait in self._engine.late(LATE_WHILE_BUSY if busy else LATE_MAX):
-                self._wait((wait.cluster, wait.key), wait, now, at_once=True)
-        if self._late_at is None and self._engine.has_untold:
-            self._late_at = now + timedelta(seconds=STATUS_SECONDS)
-
     def _due_reasons(self, now: datetime, *, everybody: bool) -> Iterator[Admission]:
         """Tell those why, who have waited long enough to be told; nobody twice the same."""
-        for ident in [ident for ident, (due, _) in self._waits.items() if due <= now]:
-            if not everybody and not self._holds(ident):
-                continue
-            _, wait = self._waits.pop(ident)
+        for ident, wait in self._reasons.due(now, None if everybody else self._holds):
             admission = self._message(ident, messages.to_admission(wait, now))
             if admission is not None:
                 yield admission
