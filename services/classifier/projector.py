@@ -49,15 +49,21 @@ _ASKS = (
 )
 
 
-_RECORDED: Final = (
-    "version",
-    "admission",
-    "admitted_at",
-    "evicted_at",
-    "evicted_reason",
-    "evicted",
+_RECORDED: Final = frozenset(
+    {
+        "version",
+        "admission",
+        "admitted_at",
+        "evicted_at",
+        "evicted_reason",
+        "evicted",
+        "traceparent",
+    }
 )
-"""What a Workload object says of a decision that was written into it."""
+"""What a Workload object says of a decision that was written into it; `held` besides, if no job owns it."""
+
+_WHEN_READ: Final = frozenset({"generation", "traceparent"})
+"""What only says when a state was read."""
 
 
 class Change(NamedTuple):
@@ -320,9 +326,8 @@ def _is_echo(last: WorkloadState, state: WorkloadState) -> bool:
     """Whether all that is new is the quota that it was given."""
     if state.admission is None or state.evicted_at is not None:
         return False  # What ends a reservation is waited for.
-    fields = _RECORDED if state.owner is not None else (*_RECORDED, "held")
-    written = {field: getattr(state, field) for field in (*fields, "traceparent")}
-    return last.model_copy(update=written) == state
+    written = _RECORDED if state.owner is not None else _RECORDED | {"held"}
+    return _alike(last, state, but=written)
 
 
 def _was_foreign(last: WorkloadState | None, workload: Object) -> bool:
@@ -343,7 +348,10 @@ def _same(a: WorkloadState, b: WorkloadState, *, versions: bool) -> bool:
 
     `versions`: the version counts, since somebody waits to see that an eviction came through (ADR 4).
     """
-    ignored: dict[str, object] = {"generation": 0, "traceparent": None}
-    if not versions:
-        ignored["version"] = ""
-    return a.model_copy(update=ignored) == b.model_copy(update=ignored)
+    return _alike(a, b, but=_WHEN_READ if versions else _WHEN_READ | {"version"})
+
+
+def _alike(a: WorkloadState, b: WorkloadState, *, but: frozenset[str]) -> bool:
+    """Whether they say the same in all fields but these. Makes no copy: it is asked of every event."""
+    theirs = vars(b)
+    return all(value == theirs[field] for field, value in vars(a).items() if field not in but)
