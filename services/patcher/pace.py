@@ -23,7 +23,7 @@ RETRY_SECONDS: Final = 1.0
 BUSY_PER_SECOND: Final = 10.0
 """Writes of decisions from which on the API server has enough to do."""
 
-GIVE_WAY: Final = 5.0
+GIVE_WAY: Final = 10.0
 """How much slower news is written meanwhile: each costs the server as much as a decision."""
 
 

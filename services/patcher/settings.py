@@ -28,10 +28,10 @@ class PatcherSettings(KubeSettings):
 
     foreign_reasons_per_second: Annotated[float, Field(gt=0)] = 5.0
     """The same for Workloads that somebody else created: who makes thousands wants them admitted. A
-    fifth of it while more than ten decisions are written in a second."""
+    tenth of it while more than ten decisions are written in a second."""
 
     queue_statuses_per_second: Annotated[float, Field(gt=0)] = 20.0
-    """Status of all queues together: with many queues each is written less than once a second. A fifth
+    """Status of all queues together: with many queues each is written less than once a second. A tenth
     of it while more than ten decisions are written in a second."""
 
     seal_namespace: str = "default"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
@@ -71,6 +71,9 @@ class Meter:
                     registry=self.registry,
                     buckets=metric.buckets,
                 )
+        self._series: dict[tuple[str, ...], Any] = {}
+        """Metric and labels to what counts: prometheus_client takes longer to find it than to count."""
+
         self._records: dict[tuple[str, str], _Record] = {}
 
     def begin(self) -> None:
@@ -81,9 +84,7 @@ class Meter:
         """A round of deciding was over."""
         result = "success" if admitted else "inadmissible"
         self._count("kueue_admission_attempts_total", result)
-        self._histograms["kueue_admission_attempt_duration_seconds"].labels(result, LEADER).observe(
-            seconds
-        )
+        self._one("kueue_admission_attempt_duration_seconds", result).observe(seconds)
 
     def recall(self, admission: Admission) -> None:
         """A decision of an earlier leadership: remembered, not counted."""
@@ -128,6 +129,7 @@ class Meter:
             for metric, series in (*self._counters.items(), *self._histograms.items()):
                 if found.keys() <= {*OURS[metric].labels}:
                     series.remove_by_labels(found)
+        self._series.clear()
 
     # One kind of decision each --------------------------------------------------------------------
 
@@ -199,8 +201,16 @@ class Meter:
             record = self._records[ident] = _Record(admission.uid)
         return record
 
+    def _one(self, name: str, *labels: str) -> Any:
+        """The series of those labels."""
+        key = (name, *labels)
+        if (series := self._series.get(key)) is None:
+            metric = self._counters.get(name) or self._histograms[name]
+            series = self._series[key] = metric.labels(*labels, LEADER)
+        return series
+
     def _count(self, name: str, *labels: str) -> None:
-        self._counters[name].labels(*labels, LEADER).inc()
+        self._one(name, *labels).inc()
 
     def _both(self, name: str, told: "_Told") -> None:
         """Of the ClusterQueue and of the LocalQueue."""
@@ -221,7 +231,7 @@ class Meter:
     ) -> None:
         if since is not None:
             seconds = max(0.0, (until - since).total_seconds())
-            self._histograms[name].labels(*labels, LEADER).observe(seconds)
+            self._one(name, *labels).observe(seconds)
 
 
 class _Told:

@@ -35,7 +35,7 @@ def turns(pace: Pace, load: Load, *, decisions_per_second: float, seconds: float
     [
         pytest.param(0, 200, id="idle: as fast as it may"),
         pytest.param(BUSY_PER_SECOND / 2, 200, id="a few decisions: as fast as it may"),
-        pytest.param(BUSY_PER_SECOND * 3, 200 / GIVE_WAY, id="many decisions: a fifth of it"),
+        pytest.param(BUSY_PER_SECOND * 3, 200 / GIVE_WAY, id="many decisions: a tenth of it"),
     ],
 )
 def test_news_stands_back_for_decisions(decisions_per_second: float, expected: float) -> None:
