@@ -29,7 +29,9 @@ __all__ = ["Durables"]
 
 log = structlog.get_logger(__name__)
 
-BATCH: Final = 64
+BATCH: Final = 256
+"""With a gulp each `STEADY_SECONDS`, this bounds how fast a backlog is worked off."""
+
 FETCH_SECONDS: Final = 2.0
 """A request that is lost with the connection is missed for this long."""
 

@@ -28,8 +28,8 @@ __all__ = [
 GATHER_SECONDS: Final = 0.002
 """Between two writes. Who says something after a longer silence is heard at once."""
 
-STEADY_SECONDS: Final = 0.02
-"""Between two gulps of many. A decision passes four connections: 80 ms more on the average, only
+STEADY_SECONDS: Final = 0.04
+"""Between two gulps of many. A decision passes four connections: 160 ms more on the average, only
 where so much is going on that it would stand in line for longer."""
 
 BURST: Final = 20

@@ -122,6 +122,8 @@ async def deciding(office: Office) -> AsyncIterator[Office]:
     service = assemble(settings=settings, bus=bus, now=lambda: datetime.now(UTC))
     running = asyncio.create_task(service.run())
     await office.until("get", "wl", "-n", "team", shows="ADMITTED")
+    # It decides before it answers: by then it does both.
+    await office.until("explain", "team/b", shows="Position")
     yield office
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
