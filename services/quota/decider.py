@@ -171,7 +171,8 @@ class Decider:
                 self._changed(self._states[ident])
             if admission is not None:
                 yield admission
-        self._reasons.look(self._engine, now)
+        if admit:
+            self._reasons.look(self._engine, now)
         for ident in retold:
             if not self._reasons.hasten(ident):  # Else that reason tells the rest, too.
                 yield from self._again(ident, now)

@@ -10,7 +10,7 @@ from services.quota.engine.facts import Wait
 
 __all__ = ["Reasons"]
 
-LOOK_SECONDS: Final = 1.0
+_LOOK: Final = timedelta(seconds=1)
 """Between two looks at who is still to be told."""
 
 BUSY: Final = 10
@@ -73,14 +73,16 @@ class Reasons:
 
     def look(self, engine: QuotaEngine, now: datetime) -> None:
         """Once a second: see how many may be told, and find some whom the engine has not told yet."""
-        if self._look_at is not None and now >= self._look_at:
+        if self._look_at is None:
+            self._left = TOLD_MAX
+        elif not now < self._look_at <= now + _LOOK:  # It is time, or the clock was set back.
             self._look_at = None
             busy = self._let_in > BUSY
             self._left = WHILE_BUSY if busy else TOLD_MAX
             for wait in engine.late(WHILE_BUSY if busy else LATE_MAX):
                 self.put((wait.cluster, wait.key), wait, now, at_once=True)
         if self._look_at is None and (self._later or engine.has_untold):
-            self._look_at = now + timedelta(seconds=LOOK_SECONDS)
+            self._look_at = now + _LOOK
             self._let_in = 0
 
     def due(
@@ -91,7 +93,7 @@ class Reasons:
             yield ident, self._at_once.pop(ident)
         while only is None and self._left and self._later:
             ident, (due, wait) = next(iter(self._later.items()))
-            if due > now:
+            if now < due <= now + self._delay:
                 return
             del self._later[ident]
             self._left -= 1

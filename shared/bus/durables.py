@@ -29,8 +29,9 @@ __all__ = ["Durables"]
 
 log = structlog.get_logger(__name__)
 
-BATCH: Final = 256
-"""With a gulp each `STEADY_SECONDS`, this bounds how fast a backlog is worked off."""
+BATCH: Final = 128
+"""With a gulp each `STEADY_SECONDS`, this bounds how fast a backlog is worked off. Nobody tells the server
+that these are not forgotten: a handler slower than so many in `ACK_WAIT_SECONDS` is given some twice."""
 
 FETCH_SECONDS: Final = 2.0
 """A request that is lost with the connection is missed for this long."""
@@ -64,12 +65,15 @@ class PacedSubscription:
         durable: str,
         connection: Connection,
         mend: Callable[[], Awaitable[None]],
+        room: Callable[[], int],
     ) -> None:
+        """`room`: how many the worker can take at once."""
         self._inner = inner
         self._pull = pull
         self._durable = durable
         self._connection = connection
         self._mend = mend
+        self._room = room
 
     async def fetch(
         self,
@@ -84,7 +88,8 @@ class PacedSubscription:
             raise NatsTimeoutError
         try:
             await self._connection.wait_ready()
-            return await self._pull.fetch(batch, FETCH_SECONDS if timeout is None else timeout)
+            seconds = FETCH_SECONDS if timeout is None else timeout
+            return await self._pull.fetch(batch, seconds, most=max(1, self._room()))
         except (NatsError, JetStreamError) as error:
             log.warning("cannot fetch; trying again", durable=self._durable, error=repr(error))
             await asyncio.sleep(PAUSE_SECONDS)
@@ -155,6 +160,7 @@ class Durables:
                 registration.durable,
                 self._connection,
                 partial(self._ensure, registration),
+                self._worker.room,
             )
 
     def _on_up(self) -> None:

@@ -48,9 +48,10 @@ class Pull:
         self._inbox = ""
         self._subscription: Subscription | None = None
 
-    async def fetch(self, batch: int, seconds: float) -> list[Msg]:
-        """Return what is there, at most `batch`; wait up to `seconds` for the first.
+    async def fetch(self, batch: int, seconds: float, *, most: int | None = None) -> list[Msg]:
+        """Return what is there, at most `most`; wait up to `seconds` for the first.
 
+        The server is asked for `batch`, which is the most unless less is wanted now. The rest stays here.
         Raises `NatsError` where there is no consumer, or no connection.
         """
         await self._attach()
@@ -61,7 +62,8 @@ class Pull:
         await self._ask(batch)
         if not self._buffer:
             await self._wait(seconds)
-        taken = [self._buffer.popleft() for _ in range(min(batch, len(self._buffer)))]
+        count = min(batch if most is None else most, len(self._buffer))
+        taken = [self._buffer.popleft() for _ in range(count)]
         self._requested = max(0, self._requested)
         return taken
 

@@ -146,6 +146,10 @@ class Worker:
         self._jobs[job] = asyncio.create_task(self._run(job))
         await self._room.acquire()
 
+    def room(self) -> int:
+        """How many deliveries can be taken before one of those in hand is done."""
+        return IN_FLIGHT_MAX - len(self._jobs)
+
     def forget(self, durable: str) -> None:
         """Drop what is known of a durable whose log is another one now."""
         for track in [track for track in self._applied if track[0] == durable]:

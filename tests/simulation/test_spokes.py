@@ -46,7 +46,7 @@ def believes(*_: Any) -> list[str]:
     ("where", "name", "mistake", "seeds"),
     [
         pytest.param(Spokes, "may_start", starts_anything, (2, 8), id="no fence"),
-        pytest.param(Spokes, "stop", stops_nothing, (26, 42), id="no lease"),
+        pytest.param(Spokes, "stop", stops_nothing, (33, 151), id="no lease"),
         pytest.param(planning, "unsettled", believes, (23, 72), id="no confirmation"),
     ],
 )

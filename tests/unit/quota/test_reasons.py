@@ -130,3 +130,21 @@ def test_while_the_log_is_full_only_those_are_told_who_lose_their_quota() -> Non
     desk.now += timedelta(seconds=1)
     assert desk.told("lost") == ["lost: no room"]
     assert desk.told() == ["other: no room", "waits: no room"]
+
+
+def test_a_clock_that_is_set_back_keeps_nobody_from_being_told() -> None:
+    desk = Desk()
+    desk.put("before")
+    desk.now -= timedelta(hours=1)
+    desk.put("after")
+    assert desk.after(1) == ["before: no room", "after: no room"]
+
+
+def test_who_comes_after_a_load_is_not_told_more_slowly_for_it() -> None:
+    desk = Desk(delay=0.1)
+    desk.put(*(str(number) for number in range(WHILE_BUSY)))
+    desk.after(1, let_in=BUSY + 1)
+    desk.after(1, let_in=BUSY + 1)
+    desk.after(60)
+    desk.put(*(str(number) for number in range(3 * WHILE_BUSY)))
+    assert len(desk.after(0.2)) == 3 * WHILE_BUSY
