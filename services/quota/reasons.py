@@ -7,6 +7,7 @@ from typing import Final
 
 from services.quota.engine import QuotaEngine
 from services.quota.engine.facts import Wait
+from services.quota.lives import Ident
 
 __all__ = ["Reasons"]
 
@@ -24,9 +25,6 @@ look: thousands must not cost a burst."""
 WHILE_BUSY: Final = 4
 """So many of each under a load. Who asks (`sluice explain`) hears it at once."""
 
-_Id = tuple[str, str]
-"""Cluster and ``<namespace>/<name>``."""
-
 
 class Reasons:
     """The reasons that nobody was told yet."""
@@ -34,8 +32,8 @@ class Reasons:
     def __init__(self, delay_seconds: float) -> None:
         """Who is let in sooner than after `delay_seconds` is told nothing; 0: everybody, at once."""
         self._delay = timedelta(seconds=delay_seconds)
-        self._at_once: dict[_Id, Wait] = {}
-        self._later: OrderedDict[_Id, tuple[datetime, Wait]] = OrderedDict()
+        self._at_once: dict[Ident, Wait] = {}
+        self._later: OrderedDict[Ident, tuple[datetime, Wait]] = OrderedDict()
         """With the time from which on each is to be told. In order of that time."""
 
         self._look_at: datetime | None = None
@@ -47,7 +45,7 @@ class Reasons:
         self._left = TOLD_MAX
         """How many more are told until the next look."""
 
-    def put(self, ident: _Id, wait: Wait, now: datetime, *, at_once: bool) -> None:
+    def put(self, ident: Ident, wait: Wait, now: datetime, *, at_once: bool) -> None:
         """It waits for that reason; one that was put before is not true any more."""
         if at_once or not self._delay or ident in self._at_once:
             self._later.pop(ident, None)
@@ -56,13 +54,13 @@ class Reasons:
             due, _ = self._later.get(ident, (now + self._delay, wait))
             self._later[ident] = (due, wait)
 
-    def hasten(self, ident: _Id) -> bool:
+    def hasten(self, ident: Ident) -> bool:
         """Tell it at once, if there is something to be told; whether there is."""
         if ident in self._later:
             self._at_once[ident] = self._later.pop(ident)[1]
         return ident in self._at_once
 
-    def forget(self, ident: _Id) -> None:
+    def forget(self, ident: Ident) -> None:
         """It does not wait any more, or not for that."""
         self._at_once.pop(ident, None)
         self._later.pop(ident, None)
@@ -86,8 +84,8 @@ class Reasons:
             self._let_in = 0
 
     def due(
-        self, now: datetime, only: Callable[[_Id], bool] | None = None
-    ) -> Iterator[tuple[_Id, Wait]]:
+        self, now: datetime, only: Callable[[Ident], bool] | None = None
+    ) -> Iterator[tuple[Ident, Wait]]:
         """Take out who is to be told now: of those that are told at once `only` some, and no others."""
         for ident in [ident for ident in self._at_once if only is None or only(ident)]:
             yield ident, self._at_once.pop(ident)

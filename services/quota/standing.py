@@ -11,7 +11,7 @@ from services.quota.messages import instant
 from shared.contracts.quantities import format_amount
 from shared.contracts.queues import FlavorUsage, QueueStatus, ResourceUsage
 
-__all__ = ["STATUS_SECONDS", "Bulletin", "standing"]
+__all__ = ["Bulletin", "standing"]
 
 MILLION: Final = 1_000_000
 

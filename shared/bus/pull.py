@@ -48,10 +48,10 @@ class Pull:
         self._inbox = ""
         self._subscription: Subscription | None = None
 
-    async def fetch(self, batch: int, seconds: float, *, most: int | None = None) -> list[Msg]:
+    async def fetch(self, batch: int, seconds: float, *, most: int) -> list[Msg]:
         """Return what is there, at most `most`; wait up to `seconds` for the first.
 
-        The server is asked for `batch`, which is the most unless less is wanted now. The rest stays here.
+        The server is asked for `batch`. What is not returned stays here, and `close` gives it back.
         Raises `NatsError` where there is no consumer, or no connection.
         """
         await self._attach()
@@ -62,8 +62,7 @@ class Pull:
         await self._ask(batch)
         if not self._buffer:
             await self._wait(seconds)
-        count = min(batch if most is None else most, len(self._buffer))
-        taken = [self._buffer.popleft() for _ in range(count)]
+        taken = [self._buffer.popleft() for _ in range(min(most, len(self._buffer)))]
         self._requested = max(0, self._requested)
         return taken
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 
 from services.quota.decider import Decider
+from services.quota.reasons import LATE_MAX
 from services.quota.settings import QuotaSettings
 from shared.bus.port import Entry
 from shared.contracts import kinds
@@ -371,3 +372,14 @@ def test_nobody_waits_for_pods_where_that_is_not_configured() -> None:
     desk.see("x", **RUNS)
     assert desk.last("x").pods_ready == ""
     assert desk.after(100_000) == []
+
+
+def test_reasons_that_nobody_may_be_told_do_not_gather_for_a_burst() -> None:
+    desk = Desk(delay=1)
+    for number in range(100):
+        desk.see(f"x{number}")
+    desk.after(0.5)
+    for _ in range(60):  # The log is nearly full.
+        desk.now += timedelta(seconds=1)
+        assert list(desk.decider.decide(desk.now, admit=False)) == []
+    assert len(desk.decide()) <= LATE_MAX + 5

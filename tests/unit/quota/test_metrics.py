@@ -346,6 +346,9 @@ def test_a_queue_that_is_gone_leaves_no_series_behind(bench: Bench) -> None:
         assert f'"{name}"' in told()
         bench.meter.gone(plural, namespace, name)
         assert f'"{name}"' not in told(), name
+    bench.tell(decision("released", 3, reason="Finished"), decision("admitted", 4, admitted_at=AT))
+    again = 'kueue_admitted_workloads_total{cluster_queue="cq"'
+    assert again in told(), "who is there again is counted again"
 
 
 def test_queues_that_users_name_and_nobody_has_are_no_labels() -> None:
