@@ -136,13 +136,14 @@ def error_of(result: Result) -> CommandError:
 
 
 async def test_workloads_and_queues_are_shown_as_they_stand(deciding: Office) -> None:
-    lines = (await deciding.sluice("get", "workloads", "-n", "team")).stdout.splitlines()
+    # Where it stands in the queue comes from the quota service, which may be slow to say so.
+    text = await deciding.until("get", "workloads", "-n", "team", shows="PENDING    1 ")
+    lines = text.splitlines()
     assert lines[0].split("   ")[0] == "NAME"
     assert lines[1].split() == [
         *("job-a", "job.batch", "a", "main", "cq", "ADMITTED", "<none>"),
         *lines[1].split()[-2:],
     ]
-    # Where it stands in the queue comes from the quota service.
     assert lines[2].split()[:7] == ["job-b", "job.batch", "b", "main", "cq", "PENDING", "1"]
     text = await deciding.until("get", "cq", shows=" 1 ")
     header, row = text.splitlines()
