@@ -72,12 +72,12 @@ bench-bus: setup ## Measure the bus: publishes and reads a second
 	$(RUN)/python -m shared.bus.bench
 
 bench-whatif: setup ## Measure what if: a day of 50,000 workloads against less quota
-	$(RUN)/python -m services.ctl.whatif.bench
+	$(RUN)/python -m services.whatif.bench
 
 contracts: setup ## Regenerate docs/reference, dashboards and what deploy/nats holds for `nats`; fails if that changed anything
-	$(RUN)/python -m services.ctl.reference
-	$(RUN)/python -m services.ctl.nats_files
-	$(RUN)/python -m services.ctl.dashboards
+	$(RUN)/python -m services.ctl.reference.write
+	$(RUN)/python -m services.ctl.setup.nats_files
+	$(RUN)/python -m services.ctl.reference.dashboards
 	git diff --exit-code -- docs/reference deploy/nats/streams deploy/nats/contexts deploy/grafana/dashboards
 
 record-metrics: setup ## Record anew what the services tell Prometheus, for the tests of dashboards and rules

@@ -11,14 +11,14 @@ from typing import Any
 import structlog
 
 from services.classifier.cel import CelEngine
-from services.classifier.handlers import Projection
-from services.classifier.policy import DEFAULT_POLICY, Policy
-from services.classifier.rules import RulesHolder
-from services.classifier.rules_file import follow_rules
+from services.classifier.projection.handlers import Projection
+from services.classifier.projection.policy import DEFAULT_POLICY, Policy
+from services.classifier.rules.reload import follow_rules
+from services.classifier.rules.rules import RulesHolder
 from services.classifier.settings import ClassifierSettings
-from services.classifier.traces import trace_review
-from services.classifier.vicinity import Vicinity
-from services.classifier.webhook import webhook_app
+from services.classifier.webhook.app import webhook_app
+from services.classifier.webhook.namespace_defaults import Vicinity
+from services.classifier.webhook.tracing import trace_review
 from shared.bus.port import Bus
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.host import Parts, run_service

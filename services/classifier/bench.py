@@ -19,8 +19,8 @@ from typing import Any, Final
 import orjson
 
 from services.classifier.cel import CelEngine
-from services.classifier.rules import RulesHolder
-from services.classifier.webhook import PIPELINE_RUN_PATH, webhook_app
+from services.classifier.rules.rules import RulesHolder
+from services.classifier.webhook.app import PIPELINE_RUN_PATH, webhook_app
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.loop import run
 from shared.runtime.web import WebServer

@@ -8,15 +8,15 @@ from typing import Final
 
 import structlog
 
-from services.classifier.policy import Policy
-from services.console.access import Access, Everybody, KubeAccess
-from services.console.desk import Desk
-from services.console.http import console_app
+from services.classifier.projection.policy import Policy
+from services.console.access.users import Access, Everybody, KubeAccess
+from services.console.http.handlers import console_app
 from services.console.nats_api import console_service
+from services.console.query_service import Desk
 from services.console.settings import ConsoleSettings
 from services.console.view import View
-from services.quota.follower import Follower
-from shared.bus.micro import MicroService
+from services.quota.queries.replica import Follower
+from shared.bus.nats.nats_service import MicroService
 from shared.bus.port import Bus
 from shared.kube.client import HttpKube
 from shared.runtime.certificates import CertificateFolder

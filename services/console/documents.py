@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from shared.contracts.explain import Explanation
+from shared.contracts.messages.explain import Explanation
 
 __all__ = [
     "LIMIT_DEFAULT",

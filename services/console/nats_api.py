@@ -11,7 +11,6 @@ from typing import Annotated, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from services.console.desk import Desk
 from services.console.documents import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
@@ -19,8 +18,9 @@ from services.console.documents import (
     PendingWorkloadsSummary,
     SimulateRequest,
 )
+from services.console.query_service import Desk
 from services.console.refusals import Refusal
-from shared.bus.micro import Endpoint, MicroService
+from shared.bus.nats.nats_service import Endpoint, MicroService
 from shared.bus.port import AnswerError
 
 __all__ = ["SERVICE", "console_service"]

@@ -5,17 +5,17 @@ from typing import Final
 
 from services.console.documents import FlavorRow, Job, QueueRow, ResourceRow, WorkloadRow
 from services.console.view import View
-from services.quota.follower import Ident
-from shared.contracts.admissions import Admission, AdmissionState
-from shared.contracts.observed import Observed
-from shared.contracts.quantities import (
+from services.quota.queries.replica import Ident
+from shared.contracts.kube.quantities import (
     QuantityError,
     amount,
     format_amount,
     parse_quantity,
 )
-from shared.contracts.queues import QueueStatus
-from shared.contracts.workloads import PodSet, WorkloadState
+from shared.contracts.messages.admissions import Admission, AdmissionState
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.queues import QueueStatus
+from shared.contracts.messages.workloads import PodSet, WorkloadState
 
 __all__ = ["queue_row", "workload_row"]
 

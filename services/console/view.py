@@ -17,17 +17,18 @@ from typing import Final, Literal
 import structlog
 from prometheus_client import Counter
 
-from services.console.demand import Demand
-from services.ctl.whatif.reading import OBJECTS
-from services.quota.follower import INPUTS, Follower, Ident
+from services.console.idle_tracker import Demand
 from services.quota.forecast import Past, Picture, Run
+from services.quota.queries.replica import INPUTS, Follower, Ident
+from services.whatif.reading import OBJECTS
 from shared.bus.port import Bus, CaughtUp, Entry
-from shared.contracts import kinds
-from shared.contracts.admissions import Admission
-from shared.contracts.messages import UndecodableError
-from shared.contracts.observed import Observed, observed_filter
-from shared.contracts.queues import QueueStatus
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.kube import kinds
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.base import UndecodableError
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.queues import QueueStatus
+from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.subjects import observed_filter
 from shared.runtime.memory import give_back
 
 __all__ = ["Change", "View"]

@@ -5,18 +5,18 @@ from typing import Final
 
 import structlog
 
-from services.classifier.policy import Policy
+from services.classifier.projection.policy import Policy
+from services.console.access.rights import Touched
 from services.console.documents import CourseFigures, SimulateAnswer, SimulateRequest
 from services.console.refusals import Refusal
-from services.console.rights import Touched
-from services.ctl.errors import CommandError
-from services.ctl.manifests import Manifest, to_manifest
-from services.ctl.whatif.changes import Changes
-from services.ctl.whatif.command import removable
-from services.ctl.whatif.report import as_json, outcome_of, told
+from services.ctl.inspect.whatif import removable
 from services.quota.forecast import Course, Past, Picture
-from services.quota.translate import nanoseconds
-from shared.contracts.kinds import Kind
+from services.quota.wire.inbound import nanoseconds
+from services.whatif.changes import Changes
+from services.whatif.manifests import Manifest, to_manifest
+from services.whatif.report import as_json, outcome_of, told
+from shared.contracts.kube.kinds import Kind
+from shared.runtime.command import CommandError
 
 __all__ = ["Change"]
 

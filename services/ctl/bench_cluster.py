@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from services.ctl.dev import BROKER, DevOptions, Running, running
-from services.ctl.errors import CommandError
+from services.ctl.dev.app import BROKER, DevOptions, Running, running
+from services.ctl.dev.supervisor import http_status
 from services.ctl.run import Program
-from services.ctl.supervisor import http_status
 from services.quota.bench import load
 from services.simulator.app import Simulator
 from services.simulator.bench.blind import admit_blindly
@@ -28,6 +27,7 @@ from services.simulator.bench.runner import Runner
 from services.simulator.bench.writer import Writer
 from shared.kube.client import HttpKube
 from shared.kube.port import Kube
+from shared.runtime.command import CommandError
 from shared.runtime.loop import run
 
 __all__ = ["cpu_seconds", "main"]

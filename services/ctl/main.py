@@ -7,13 +7,13 @@ from typing import Annotated, Final
 
 import typer
 
-from services.ctl.commands import TextOrJson, WorkloadName, named, one_of
-from services.ctl.commands import app as commands
-from services.ctl.errors import CommandError, Exit
-from services.ctl.hosts import app as hosts_app
-from services.ctl.integration import app as integration_app
+from services.ctl.admin.integration import app as integration_app
+from services.ctl.cli.commands import TextOrJson, WorkloadName, named, one_of
+from services.ctl.cli.commands import app as commands
+from services.ctl.inspect.hosts import app as hosts_app
+from services.ctl.inspect.spokes import app as spokes_app
 from services.ctl.run import Program
-from services.ctl.spokes import app as spokes_app
+from shared.runtime.command import CommandError, Exit
 
 __all__ = ["app", "main"]
 
@@ -101,8 +101,8 @@ def dev(
     """Run the whole system on this machine until Ctrl-C; a service that dies is started again."""
     import asyncio  # noqa: PLC0415
 
-    from services.ctl.dev import EXAMPLE, DevOptions, serve  # noqa: PLC0415
-    from services.ctl.dev_spokes import EXAMPLE as SPOKES_EXAMPLE  # noqa: PLC0415
+    from services.ctl.dev.app import EXAMPLE, DevOptions, serve  # noqa: PLC0415
+    from services.ctl.dev.spokes import EXAMPLE as SPOKES_EXAMPLE  # noqa: PLC0415
 
     options = DevOptions(
         directory=directory,
@@ -174,7 +174,7 @@ def history_command(
     """Tell what happened to a workload: every message about it, in order, and its trace id."""
     import asyncio  # noqa: PLC0415
 
-    from services.ctl.history import show_history  # noqa: PLC0415
+    from services.ctl.inspect.history import show_history  # noqa: PLC0415
 
     asyncio.run(
         show_history(
@@ -203,7 +203,7 @@ def bus_apply(
     """Make the streams what deploy/nats/streams.yaml says. Applying twice changes nothing."""
     import asyncio  # noqa: PLC0415
 
-    from services.ctl.look import apply_bus  # noqa: PLC0415
+    from services.ctl.connect.bus import apply_bus  # noqa: PLC0415
 
     report = asyncio.run(
         apply_bus(nats_url, directory, rebuild=tuple(rebuild or ()), replicas=replicas)
@@ -222,7 +222,7 @@ def bus_backup(
     """Write all streams to a folder, each as `nats stream backup` does. Nothing has to stop."""
     import asyncio  # noqa: PLC0415
 
-    from services.ctl.backup import backup_to  # noqa: PLC0415
+    from services.ctl.admin.backup import backup_to  # noqa: PLC0415
 
     asyncio.run(backup_to(target, url=nats_url, directory=directory))
 
@@ -236,7 +236,7 @@ def bus_restore(
     """Make all streams from a backup, on a server that has none of them."""
     import asyncio  # noqa: PLC0415
 
-    from services.ctl.backup import restore_from  # noqa: PLC0415
+    from services.ctl.admin.backup import restore_from  # noqa: PLC0415
 
     asyncio.run(restore_from(source, url=nats_url, directory=directory))
 
@@ -260,7 +260,7 @@ def bus_permissions(
     ] = "nats://127.0.0.1:4222",
 ) -> None:
     """Print nats-server's configuration of who may do what: deploy/nats/permissions.yaml, and keys."""
-    from services.ctl.permissions import manifests, rendered  # noqa: PLC0415
+    from services.ctl.setup.permissions import manifests, rendered  # noqa: PLC0415
     from shared.settings.environment import nats_access  # noqa: PLC0415
 
     configuration, users = rendered(
@@ -280,7 +280,7 @@ def bus_leaf(
     private_key: Annotated[Path | None, typer.Option(help="Of that certificate.")] = None,
 ) -> None:
     """Print the configuration of a spoke's own NATS server, which dials the hub's. It holds the seed."""
-    from shared.bus.accounts import leaf_configuration  # noqa: PLC0415
+    from shared.bus.admin.accounts import leaf_configuration  # noqa: PLC0415
     from shared.settings.access import Access  # noqa: PLC0415
 
     access = Access(nkey=key, ca=ca, certificate=certificate, private_key=private_key)
@@ -296,7 +296,7 @@ def mutate(
     config_dir: Annotated[Path, typer.Option(help="Folder with the classifier's config.yaml.")],
 ) -> None:
     """Print what the webhook would make of a PipelineRun or Job. Nothing needs to run."""
-    from services.ctl.mutate import mutated_yaml  # noqa: PLC0415
+    from services.ctl.admin.mutate import mutated_yaml  # noqa: PLC0415
 
     print(mutated_yaml(pipelinerun_file, config_dir), end="")
 
@@ -326,7 +326,7 @@ def install(
     """Apply manifests to a cluster and register the admission webhook. May be repeated."""
     import asyncio  # noqa: PLC0415
 
-    from services.ctl.install import install as install_all  # noqa: PLC0415
+    from services.ctl.setup.install import install as install_all  # noqa: PLC0415
 
     done = asyncio.run(
         install_all(
@@ -350,7 +350,7 @@ def simulate_world(
     log: Annotated[bool, typer.Option("--log", help="Print what happened in each.")] = False,
 ) -> None:
     """Run all services in simulated worlds, with crashes, duplicates and delays, one per seed."""
-    from services.ctl.worlds import run_worlds  # noqa: PLC0415
+    from services.ctl.admin.worlds import run_worlds  # noqa: PLC0415
 
     raise typer.Exit(run_worlds(scenario, first_seed=first_seed, seeds=seeds, show_log=log))
 

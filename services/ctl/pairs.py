@@ -18,15 +18,16 @@ from typing import Annotated, Any, Final
 import structlog
 from pydantic import Field
 
-from services.ctl.permissions import key_file
+from services.ctl.dev.supervisor import ChildSpec, Supervisor
 from services.ctl.run import Program
-from services.ctl.supervisor import ChildSpec, Supervisor
+from services.ctl.setup.permissions import key_file
 from shared.bus.port import Bus, BusError, CaughtUp, Entry
 from shared.contracts import subjects
-from shared.contracts.kinds import MULTIKUEUE_CLUSTER, Object
-from shared.contracts.messages import UndecodableError
-from shared.contracts.observed import Observed, observed_filter
-from shared.contracts.spokes import PairState
+from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER, Object
+from shared.contracts.messages.base import UndecodableError
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.spokes import PairState
+from shared.contracts.subjects import observed_filter
 from shared.kube.config import from_kubeconfig
 from shared.kube.port import RefusedError
 from shared.runtime.host import Parts, run_service

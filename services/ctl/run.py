@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
-from services.ctl.errors import CommandError, Exit
+from shared.runtime.command import CommandError, Exit
 
 __all__ = ["SERVICES", "Program", "run_program"]
 

@@ -8,10 +8,10 @@ from typing import Final
 
 import structlog
 
-from services.dispatcher.handlers import Session
 from services.dispatcher.settings import DispatcherSettings
+from services.dispatcher.term import Session
 from services.dispatcher.windows import WindowChecks
-from shared.bus.nats_bus import NatsBus
+from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus, BusError, Lease
 from shared.runtime.host import Parts, run_service
 from shared.settings.configuration import read_configuration

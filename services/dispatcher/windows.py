@@ -14,11 +14,12 @@ import structlog
 
 from shared.bus.port import Bus, CaughtUp, Entry, FencedError
 from shared.contracts import subjects
-from shared.contracts.admissions import Admission
-from shared.contracts.effects import CheckState
-from shared.contracts.kinds import ADMISSION_CHECK
-from shared.contracts.messages import UndecodableError
-from shared.contracts.observed import Observed, observed_filter
+from shared.contracts.kube.kinds import ADMISSION_CHECK
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.base import UndecodableError
+from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.observed import Observed
+from shared.contracts.subjects import observed_filter
 from shared.contracts.windows import CONTROLLER, Windows, WindowsError, read_windows
 
 __all__ = ["Answer", "WindowChecks", "answer"]

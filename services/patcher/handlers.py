@@ -1,13 +1,13 @@
 """What the patcher does when a message arrives."""
 
-from services.patcher.elsewhere import Elsewhere
-from services.patcher.machines import Machines
-from services.patcher.mirror import Mirror
-from services.patcher.reconcile import Reconciler
+from services.patcher.cluster.cache import Mirror
+from services.patcher.machines.secrets import Machines
+from services.patcher.multikueue.multikueue import Elsewhere
+from services.patcher.workloads.reconciler import Reconciler
 from shared.bus.port import Bus, Entry
 from shared.contracts import subjects
-from shared.contracts.effects import Dispatch, HostState
-from shared.contracts.spokes import CheckStanding, Homecoming, SpokeState
+from shared.contracts.messages.effects import Dispatch, HostState
+from shared.contracts.messages.spokes import CheckStanding, Homecoming, SpokeState
 
 __all__ = ["Handlers"]
 

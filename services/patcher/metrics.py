@@ -5,7 +5,7 @@ from typing import Final
 
 from prometheus_client import Histogram
 
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
 
 __all__ = ["CREATION", "told_creation"]
 

@@ -9,16 +9,16 @@ from typing import Final
 
 import structlog
 
-from services.provisioner.care import Tools
-from services.provisioner.handlers import Session
-from services.provisioner.host_config import NO_CONFIG
-from services.provisioner.hosts import Hosts
+from services.provisioner.config.host_config import NO_CONFIG
+from services.provisioner.controllers import Tools
+from services.provisioner.hosts.access import InSecret, Keys
+from services.provisioner.hosts.port import Hosts
 from services.provisioner.metrics import Metrics
 from services.provisioner.providers.fake import FakeCloud, FakeProvider
 from services.provisioner.providers.port import Provider
 from services.provisioner.providers.registry import Registry
 from services.provisioner.settings import ProvisionerSettings
-from services.provisioner.usher import InSecret, Keys
+from services.provisioner.term import Session
 from shared.bus.port import Bus, BusError, Lease
 from shared.contracts.seal import Entropy
 from shared.runtime.host import Parts, run_service
@@ -135,7 +135,7 @@ def main() -> int:
 
     def build(parts: Parts) -> Provisioner:
         # Imported here: worlds and laptops do without clouds.
-        from services.provisioner.outside import outside  # noqa: PLC0415
+        from services.provisioner.adapters import outside  # noqa: PLC0415
 
         cloud = FakeCloud(
             now=now,

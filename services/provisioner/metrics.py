@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Gauge, Histogram
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from services.provisioner.platforms import key_of
+from services.provisioner.config.platforms import key_of
 
 __all__ = ["UNKNOWN", "Metrics", "Tally"]
 

@@ -4,13 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import assert_never
 
-from services.provisioner.book import Access, Book, Machine, Seat
-from services.provisioner.host_config import MachineSpec
-from services.provisioner.platforms import is_platform
-from services.provisioner.providers.port import Order
-from services.provisioner.ssh_secret import LOCALHOST, error_secret, local_secret, remote_secret
-from services.provisioner.task_runs import Request
-from services.provisioner.verdicts import (
+from services.provisioner.allocation.ledger import Access, Book, Machine, Seat
+from services.provisioner.allocation.results import (
     Failed,
     Launching,
     Placed,
@@ -18,9 +13,19 @@ from services.provisioner.verdicts import (
     Verdict,
     Waiting,
 )
-from shared.contracts import effects
-from shared.contracts.effects import HostState, PlatformState
-from shared.contracts.names import slot_resource
+from services.provisioner.config.host_config import MachineSpec
+from services.provisioner.config.platforms import is_platform
+from services.provisioner.providers.port import Order
+from services.provisioner.task_runs.requests import Request
+from services.provisioner.task_runs.ssh_secret import (
+    LOCALHOST,
+    error_secret,
+    local_secret,
+    remote_secret,
+)
+from shared.contracts.kube.names import slot_resource
+from shared.contracts.messages import effects
+from shared.contracts.messages.effects import HostState, PlatformState
 
 __all__ = ["to_book", "to_host_state", "to_order", "to_platform_state", "to_released"]
 

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from services.quota.decider import Decider
-from services.quota.handlers import HALTED, Quota
+from services.quota.leadership import HALTED, Quota
 from services.quota.metrics import Figures, Meter
 from services.quota.settings import QuotaSettings
 from shared.bus.port import Bus

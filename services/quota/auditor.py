@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from services.quota.engine import QuotaEngine
 from services.quota.engine.invariants import InvariantError, check
-from shared.contracts.admissions import HOLDING, Admission
+from shared.contracts.messages.admissions import HOLDING, Admission
 
 __all__ = ["contradictions"]
 

@@ -9,7 +9,6 @@ from typing import Final
 
 import structlog
 
-from services.quota import messages, translate
 from services.quota.auditor import contradictions
 from services.quota.engine import QuotaEngine
 from services.quota.engine.facts import (
@@ -24,20 +23,21 @@ from services.quota.engine.facts import (
     Wait,
     WorkloadGone,
 )
-from services.quota.life import Rules
-from services.quota.lives import Lives
+from services.quota.lifecycle.timers import Lives
+from services.quota.lifecycle.workload import Rules
 from services.quota.policy import policy_of
-from services.quota.reasons import Reasons
+from services.quota.publishing.queue_status import Bulletin
+from services.quota.publishing.reasons import Reasons
 from services.quota.settings import QuotaSettings
-from services.quota.standing import Bulletin
+from services.quota.wire import inbound, outbound
 from shared.bus.port import Entry
-from shared.contracts import kinds
-from shared.contracts.admissions import HOLDING, Admission
-from shared.contracts.effects import CheckState, Outcome
-from shared.contracts.kinds import Kind
-from shared.contracts.observed import Observed, Synced
-from shared.contracts.queues import QueueStatus
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.messages.admissions import HOLDING, Admission
+from shared.contracts.messages.effects import CheckState, Outcome
+from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.queues import QueueStatus
+from shared.contracts.messages.workloads import WorkloadState
 from shared.settings.configuration import Configuration
 
 __all__ = ["Decider"]
@@ -140,7 +140,7 @@ class Decider:
         self._admissions[_id(admission)] = admission
         self._lives.recall(_id(admission), admission)
         if admission.state in HOLDING:
-            self._fact(messages.to_held(admission))
+            self._fact(outbound.to_held(admission))
         if admission.state == "admitted":
             self._admitted_at[_id(admission)] = admission.admitted_at or admission.decided_at
 
@@ -152,7 +152,7 @@ class Decider:
         Without `admit` nobody is given quota, and only those are told why who lost theirs.
         """
         retold = [*self._follow(now)]
-        decisions = self._engine.decide(translate.nanoseconds(now), admit=admit)
+        decisions = self._engine.decide(inbound.nanoseconds(now), admit=admit)
         news = bool(decisions) or self._taken or self._engine.samples != self._samples
         if news:
             self._bulletin.expect(now)
@@ -166,7 +166,7 @@ class Decider:
             self._reasons.forget(ident)
             if isinstance(decision, Reserve):
                 self._reasons.let_in()
-            admission = self._message(ident, messages.to_admission(decision, now))
+            admission = self._message(ident, outbound.to_admission(decision, now))
             if isinstance(decision, Evict) and decision.deactivate and ident in self._states:
                 self._changed(self._states[ident])
             if admission is not None:
@@ -194,7 +194,7 @@ class Decider:
         if state is None:
             return
         if (held := self._adopted.pop(ident, None)) is not None and last is None:
-            last = messages.of_held(held, now)
+            last = outbound.of_held(held, now)
         if last is None or last.uid != state.uid or last.state == "released":
             return
         again = self._message(ident, last.model_copy(update={"decided_at": now}))
@@ -239,7 +239,7 @@ class Decider:
         if (next_at := self._lives.next_at()) is not None:
             times.append((next_at - now).total_seconds())
         if (at := self._engine.next_at()) is not None:
-            times.append((at - translate.nanoseconds(now)) / 1e9)
+            times.append((at - inbound.nanoseconds(now)) / 1e9)
         return max(0.0, min(times)) if times else None
 
     def waiting_since(self, admission: Admission) -> datetime | None:
@@ -262,8 +262,8 @@ class Decider:
 
     def _take_observed(self, observed: Observed) -> None:
         try:
-            facts = translate.observed_facts(observed)
-        except translate.TranslateError as error:
+            facts = inbound.observed_facts(observed)
+        except inbound.TranslateError as error:
             # The last good state of the object stays in force.
             log.warning("an object that cannot be used is ignored", error=str(error))
             return
@@ -298,7 +298,7 @@ class Decider:
         if admission is not None:
             self._check_deeds(state, admission)
         # Where the log was lost, or never had it, what the cluster records is adopted.
-        adopted = messages.adopted(state) if admission is None else None
+        adopted = outbound.adopted(state) if admission is None else None
         if adopted is not None:
             self._adopted[ident] = adopted
             self._reasons.forget(ident)  # Why it waited is not true any more.
@@ -310,7 +310,7 @@ class Decider:
                     namespace=namespace,
                     name=name,
                     uid=uid,
-                    at=translate.nanoseconds(state.created_at),
+                    at=inbound.nanoseconds(state.created_at),
                 )
             )
         self._drain(ident)
@@ -323,15 +323,15 @@ class Decider:
             refused = None
         text = None if refused is None else refused[2]
         try:
-            fact = translate.workload_changed(state, refused=text)
-        except translate.TranslateError as error:
+            fact = inbound.workload_changed(state, refused=text)
+        except inbound.TranslateError as error:
             log.warning("a workload that cannot be used is ignored", error=str(error))
             return
         self._fact(self._lives.weighed(ident, state, fact))
 
     def _check_deeds(self, state: WorkloadState, admission: Admission) -> None:
         """Put it out for what somebody did to it: for a deleted Workload object once."""
-        why = messages.why_stopped(state, admission)
+        why = outbound.why_stopped(state, admission)
         if why is None or (state.deleting and self._deleted.get(_id(state)) == state.deleting):
             return
         self._deleted[_id(state)] = state.deleting
@@ -341,7 +341,7 @@ class Decider:
         self._checks.setdefault(_id(check), {})[check.check] = check
         if check.spoke:
             self._spokes[_id(check)] = (check.uid, check.spoke)
-        self._fact(messages.to_check_fact(check))
+        self._fact(outbound.to_check_fact(check))
 
     def _take_outcome(self, outcome: Outcome) -> None:
         ident = _id(outcome)
@@ -374,7 +374,7 @@ class Decider:
                 uid=state.uid,
                 reason=reason,
                 message=message,
-                at=translate.nanoseconds(at),
+                at=inbound.nanoseconds(at),
             )
         )
 
@@ -393,7 +393,7 @@ class Decider:
         version = self._stopped.get(ident)
         if version is None or admission.state != "evicted":
             return
-        if state.held and not state.pods_active and messages.at_least(state.version, version):
+        if state.held and not state.pods_active and outbound.at_least(state.version, version):
             del self._stopped[ident]
             self._drained(state)
 
@@ -420,7 +420,7 @@ class Decider:
     def _due_reasons(self, now: datetime, *, everybody: bool) -> Iterator[Admission]:
         """Tell those why, who have waited long enough to be told; nobody twice the same."""
         for ident, wait in self._reasons.due(now, None if everybody else self._holds):
-            admission = self._message(ident, messages.to_admission(wait, now))
+            admission = self._message(ident, outbound.to_admission(wait, now))
             if admission is not None:
                 yield admission
 
@@ -446,8 +446,8 @@ class Decider:
             self._lives.runs_elsewhere(ident)
         admission = admission.model_copy(update=more)
         if last is not None and last.uid == admission.uid:
-            admission = messages.carried_over(last, admission)
-            if messages.says_the_same(last, admission):
+            admission = outbound.carried_over(last, admission)
+            if outbound.says_the_same(last, admission):
                 return None
         if admission.state == "evicted" and (last is None or last.state != "evicted"):
             self._stopped.pop(ident, None)

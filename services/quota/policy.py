@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from services.quota.engine import Policy
-from services.quota.engine.parts import SharingStrategy
+from services.quota.engine.types import SharingStrategy
 from shared.settings.configuration import Configuration
 
 __all__ = ["policy_of"]

@@ -12,10 +12,10 @@ from typing import Final
 import orjson
 import structlog
 
-from services.simulator.cluster import definitions
 from services.simulator.cluster.api import Api
-from services.simulator.cluster.kinds import Kind, Obj
-from services.simulator.cluster.stored import Event
+from services.simulator.cluster.kinds import definitions
+from services.simulator.cluster.kinds.registry import Kind, Obj
+from services.simulator.cluster.storage.stored import Event
 
 __all__ = ["Journal", "JournalError"]
 

@@ -10,10 +10,10 @@ from typing_extensions import override
 
 from services.simulator.cluster.api import Api, DeleteOptions
 from services.simulator.cluster.errors import ApiError, not_found
-from services.simulator.cluster.kinds import Kind as ServedKind
+from services.simulator.cluster.kinds.registry import Kind as ServedKind
 from services.simulator.cluster.selectors import select
-from services.simulator.cluster.watching import Watch
-from shared.contracts.kinds import Kind, Object
+from services.simulator.cluster.storage.watching import Watch
+from shared.contracts.kube.kinds import Kind, Object
 from shared.kube.answers import error_from_status
 from shared.kube.port import (
     Kube,

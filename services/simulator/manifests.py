@@ -9,8 +9,8 @@ import yaml
 from services.simulator.cluster.api import Api
 from services.simulator.cluster.documents import parse_yaml
 from services.simulator.cluster.errors import ApiError, bad_request
-from services.simulator.cluster.kinds import Obj
-from services.simulator.cluster.stored import Stored
+from services.simulator.cluster.kinds.registry import Obj
+from services.simulator.cluster.storage.stored import Stored
 
 __all__ = ["ManifestError", "apply", "apply_all", "read_folder"]
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from shared.bus.port import Entry
-from shared.contracts.admissions import Admission
-from shared.contracts.effects import CheckState, Dispatch, Outcome
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.effects import CheckState, Dispatch, Outcome
+from shared.contracts.messages.workloads import WorkloadState
 
 __all__ = [
     "LOGS",

@@ -20,8 +20,8 @@ from services.tracer.facts import LOGS, Decided, fact_of
 from services.tracer.lives import Life, Lives
 from services.tracer.timeline import batch_of, spans_of
 from shared.bus.port import Bus, BusError, CaughtUp, Entry, FencedError
-from shared.contracts.messages import UndecodableError
-from shared.contracts.traces import Traced
+from shared.contracts.messages.base import UndecodableError
+from shared.contracts.messages.traces import Traced
 from shared.telemetry.otlp import Collector
 from shared.telemetry.spans import Context, Span
 from shared.telemetry.tracing import is_sampled, parse_traceparent

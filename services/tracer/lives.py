@@ -9,8 +9,8 @@ from typing import Final
 
 from services.tracer.facts import LOGS, Asked, Decided, Fact, Ident, asked, fact_of
 from shared.bus.port import Entry
-from shared.contracts.spokes import ORIGIN
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.messages.spokes import ORIGIN
+from shared.contracts.messages.workloads import WorkloadState
 from shared.telemetry.spans import Context
 from shared.telemetry.tracing import is_sampled, parse_traceparent
 

@@ -15,9 +15,10 @@ from services.watcher.outbox import Outbox
 from services.watcher.scopes import Scope
 from shared.bus.port import Bus, BusError, CaughtUp
 from shared.contracts import subjects
-from shared.contracts.kinds import INTEGRATION, Kind, Object
-from shared.contracts.messages import UndecodableError
-from shared.contracts.observed import Synced, observed_filter
+from shared.contracts.kube.kinds import INTEGRATION, Kind, Object
+from shared.contracts.messages.base import UndecodableError
+from shared.contracts.messages.observed import Synced
+from shared.contracts.subjects import observed_filter
 from shared.integrations import Integrations
 from shared.kube.port import Kube
 from shared.kube.reflector import Changed, Deleted, Listed, Reflector, Unserved

@@ -5,9 +5,9 @@ from typing import Self
 
 from pydantic import ValidationError
 
-from shared.contracts.kinds import Kind
-from shared.contracts.messages import Part, UndecodableError
-from shared.contracts.observed import Observed
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.messages.base import Part, UndecodableError
+from shared.contracts.messages.observed import Observed
 
 __all__ = ["Known", "Ledger", "Mark"]
 

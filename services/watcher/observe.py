@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
-from shared.contracts.kinds import SECRET, Kind, Object
-from shared.contracts.names import TRACEPARENT_ANNOTATION
-from shared.contracts.observed import Observed
+from shared.contracts.kube.kinds import SECRET, Kind, Object
+from shared.contracts.kube.names import TRACEPARENT_ANNOTATION
+from shared.contracts.messages.observed import Observed
 
 __all__ = ["TRUNCATED", "observed", "shortened", "tombstone", "trimmed"]
 

@@ -17,8 +17,8 @@ from shared.bus.port import (
     TooLargeError,
     UnavailableError,
 )
-from shared.contracts.messages import UndecodableError
-from shared.contracts.observed import Observed
+from shared.contracts.messages.base import UndecodableError
+from shared.contracts.messages.observed import Observed
 
 __all__ = ["Outbox", "coalesced"]
 

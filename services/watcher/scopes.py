@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from shared.contracts import kinds
-from shared.contracts.kinds import CONFIGURATION_KINDS, Kind
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import CONFIGURATION_KINDS, Kind
 from shared.integrations import INTEGRATIONS
 
 __all__ = ["KNOWN", "Scope", "name_of", "stages"]

@@ -16,10 +16,18 @@ from faststream.nats import ConsumerConfig, JStream, NatsBroker, PullSub
 from faststream.specification import AsyncAPI
 
 from shared.bus.filters import overlap
+from shared.bus.nats.work.worker import Registration
 from shared.bus.streams import VIEW_SUFFIX, load, view_of
-from shared.bus.worker import Registration
-from shared.contracts import admissions, effects, observed, queues, spokes, traces, workloads
-from shared.contracts.messages import Message
+from shared.contracts.messages import (
+    admissions,
+    effects,
+    observed,
+    queues,
+    spokes,
+    traces,
+    workloads,
+)
+from shared.contracts.messages.base import Message
 
 __all__ = ["all_messages", "asyncapi", "messages_of", "pattern_of", "template_of", "to_yaml"]
 

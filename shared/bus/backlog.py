@@ -5,11 +5,11 @@ from typing import Final
 
 import structlog
 
-from shared.bus.api import ApiError, call
-from shared.bus.broker import Connection
+from shared.bus.nats.broker import Connection
+from shared.bus.nats.jetstream_api import ApiError, call
+from shared.bus.nats.work.worker import Registration
 from shared.bus.port import UnavailableError
 from shared.bus.streams import view_of
-from shared.bus.worker import Registration
 from shared.telemetry.metrics import BACKLOG
 
 __all__ = ["follow_backlog"]

@@ -16,11 +16,11 @@ from typing import Final
 
 import structlog
 
-from shared.bus.apply import apply_at
+from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import EmbeddedServer
-from shared.bus.nats_bus import NatsBus
+from shared.bus.nats.bus import NatsBus
 from shared.bus.port import CaughtUp, Entry
-from shared.contracts.workloads import PodSet, WorkloadState
+from shared.contracts.messages.workloads import PodSet, WorkloadState
 
 MESSAGES: Final = 20_000
 PROBES: Final = 300

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from shared.bus.port import TooLargeError
-from shared.contracts.messages import BODY_REF, TRACEPARENT, Message
+from shared.contracts.messages.base import BODY_REF, TRACEPARENT, Message
 
 __all__ = [
     "EXPECT_LAST",

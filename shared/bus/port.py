@@ -1,6 +1,6 @@
 """What the services need from the bus, in their own words.
 
-Two things keep this protocol: `shared.bus.nats_bus.NatsBus` over a real NATS server, and
+Two things keep this protocol: `shared.bus.nats.bus.NatsBus` over a real NATS server, and
 `shared.testing.world.memory_bus.MemoryBus`. One suite, `tests/contract/bus`, holds for both.
 """
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from shared.contracts.messages import BODY_REF, Message, UndecodableError
+from shared.contracts.messages.base import BODY_REF, Message, UndecodableError
 
 __all__ = [
     "AnswerError",

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from shared.contracts import names
-from shared.contracts.kinds import Object
+from shared.contracts.kube import names
+from shared.contracts.kube.kinds import Object
 
 __all__ = [
     "AFFINITY_ANNOTATION",

@@ -12,7 +12,18 @@ import re
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["NONE", "ROOT", "SUBJECT_BYTES_MAX", "NameTooLongError", "decode", "encode", "join"]
+from shared.contracts.kube.kinds import Kind
+
+__all__ = [
+    "NONE",
+    "ROOT",
+    "SUBJECT_BYTES_MAX",
+    "NameTooLongError",
+    "decode",
+    "encode",
+    "join",
+    "observed_filter",
+]
 
 ROOT: Final = "sluice"
 NONE: Final = "_"
@@ -75,3 +86,12 @@ def join(what: str, *names: str | None, detail: str | None = None) -> str:
     subject = ".".join(tokens)
     assert len(subject) <= SUBJECT_BYTES_MAX, f"subject of {len(subject)} bytes: {subject[:80]}…"
     return subject
+
+
+def observed_filter(kind: Kind, cluster: str | None = None, namespace: str | None = None) -> str:
+    """A subject filter for every object of `kind`, in one cluster and namespace or in all."""
+    places = [
+        "*" if cluster is None else encode(cluster),
+        "*" if namespace is None or not kind.namespaced else encode(namespace),
+    ]
+    return f"{ROOT}.observed.{'.'.join(places)}.*.{kind.detail}"

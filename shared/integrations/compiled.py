@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from shared.contracts.apis.integrations import (
+from shared.contracts.kueue.integrations import (
     Integration as Document,
 )
-from shared.contracts.apis.integrations import (
+from shared.contracts.kueue.integrations import (
     IntegrationSpec,
     PatchOperation,
     PodSetSpec,

@@ -6,8 +6,8 @@ from typing import Any, Final
 import yaml
 from pydantic import ValidationError
 
-from shared.contracts.apis.integrations import Integration as Document
-from shared.contracts.kinds import INTEGRATION, Object
+from shared.contracts.kube.kinds import INTEGRATION, Object
+from shared.contracts.kueue.integrations import Integration as Document
 from shared.integrations.errors import IntegrationError, Problem
 
 __all__ = ["DOCUMENT_BYTES_MAX", "Lines", "parse", "read"]

@@ -18,7 +18,7 @@ from shared.cel import syntax
 from shared.cel.explain import explain, explain_budget, in_words
 from shared.cel.paths import Wanted, merge, pruned, wanted
 from shared.cel.values import plain, scalar
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
 
 __all__ = [
     "Checked",

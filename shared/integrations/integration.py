@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shared.contracts.kinds import Kind, Object
-from shared.contracts.workloads import Finish
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.messages.workloads import Finish
 from shared.integrations.compiled import Compiled, Operation, compiled
 from shared.integrations.document import Lines, read
 from shared.integrations.errors import ObjectError

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
 
 __all__ = ["entries", "found", "pointer", "tokens", "without", "written"]
 

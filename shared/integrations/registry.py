@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Final
 
-from shared.contracts import kinds, names
-from shared.contracts.kinds import Kind, Object
-from shared.contracts.observed import Observed
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.messages.observed import Observed
 from shared.integrations.document import parse
 from shared.integrations.errors import IntegrationError
 from shared.integrations.integration import Integration

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from shared.cel.values import MAP, NULL
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
 from shared.integrations.compiled import Compiled, PodSetPlan, Slot
 from shared.integrations.expressions import Failure, Group, Items, Programs, value_of
 from shared.integrations.pointers import entries, found

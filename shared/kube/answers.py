@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
 from shared.kube.port import (
     AlreadyExistsError,
     ConflictError,

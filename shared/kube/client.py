@@ -9,7 +9,7 @@ from urllib.parse import quote
 import aiohttp
 import structlog
 
-from shared.contracts.kinds import SECRET, Kind, Object
+from shared.contracts.kube.kinds import SECRET, Kind, Object
 from shared.kube.answers import decoded, encoded, error_from, error_from_status
 from shared.kube.config import OpenAccess, from_settings, plain
 from shared.kube.connections import READ_BYTES, Connections

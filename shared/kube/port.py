@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from shared.contracts.kinds import Kind, Object
+from shared.contracts.kube.kinds import Kind, Object
 
 __all__ = [
     "AlreadyExistsError",

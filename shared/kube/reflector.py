@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from shared.contracts.kinds import Kind, Object
+from shared.contracts.kube.kinds import Kind, Object
 from shared.kube.backoff import Backoff
 from shared.kube.port import (
     ExpiredError,

@@ -10,8 +10,8 @@ from typing import Final, Protocol
 
 import structlog
 
-from shared.bus.nats_bus import NatsBus
-from shared.bus.permissions import reads_of
+from shared.bus.admin.permissions import reads_of
+from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus
 from shared.runtime.health import HealthServer
 from shared.runtime.loop import run

@@ -29,7 +29,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from shared.contracts.quantities import parse_quantity
+from shared.contracts.kube.quantities import parse_quantity
 
 __all__ = [
     "AdmissionFairSharing",

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags
 
-from shared.contracts.messages import TRACEPARENT
+from shared.contracts.messages.base import TRACEPARENT
 
 __all__ = [
     "NO_TRACING",

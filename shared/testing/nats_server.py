@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from shared.bus.apply import apply_at
+from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import EmbeddedServer
 
 __all__ = ["nats_server"]

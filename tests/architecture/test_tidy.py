@@ -26,13 +26,13 @@ BANNED = {
     "datetime.now(": (CLOCKS, "take `now` as an argument"),
     "os.environ": (ENVIRONMENT, "read the environment in shared/settings"),
     "unittest.mock": ("", "write a fake in shared/testing that keeps the port's promises"),
-    ".publish_async(": ("", "it never resolves on an error: use shared.bus.publisher"),
+    ".publish_async(": ("", "it never resolves on an error: use shared.bus.nats.publisher"),
     "FIXME": ("", "settle it before it lands"),
     "TODO": ("", "settle it before it lands, or file an issue"),
     "NotImplementedError": ("", "a port is a Protocol; nothing is left unimplemented"),
     ".subscriber(": ("shared/bus/.*", "register with `Bus.work`: the ack policy is in one place"),
     "NatsBroker(": (
-        r"shared/bus/(broker|asyncapi)\.py",
+        r"shared/bus/(nats/broker|asyncapi)\.py",
         "use the broker factory: it sets the ack policy",
     ),
 }

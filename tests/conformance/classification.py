@@ -17,9 +17,9 @@ from typing import Any
 import yaml
 
 from services.classifier.cel import CelEngine
-from services.classifier.mutate import RefusedError, mutate
-from services.classifier.rules import CONFIGURATION_FILE, Rules, RulesError, parse_rules
-from shared.contracts import names
+from services.classifier.rules.rules import CONFIGURATION_FILE, Rules, RulesError, parse_rules
+from services.classifier.webhook.mutation import RefusedError, mutate
+from shared.contracts.kube import names
 
 __all__ = ["Outcome", "compare_expressions", "compare_pipeline_runs", "main"]
 

@@ -19,8 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from services.classifier.requests import RequestsError, pod_sets_asked
-from services.quota import translate
+from services.classifier.projection.requests import RequestsError, pod_sets_asked
 from services.quota.engine import Policy, QuotaEngine
 from services.quota.engine.facts import (
     Decision,
@@ -31,8 +30,9 @@ from services.quota.engine.facts import (
     WorkloadGone,
 )
 from services.quota.engine.invariants import check
-from shared.contracts.quantities import amount, format_amount
-from shared.contracts.workloads import PodSet, WorkloadState
+from services.quota.wire import inbound
+from shared.contracts.kube.quantities import amount, format_amount
+from shared.contracts.messages.workloads import PodSet, WorkloadState
 
 __all__ = ["Mismatch", "Play", "compare", "main", "scenarios"]
 
@@ -90,15 +90,15 @@ class Play:
         self._holding: dict[str, None] = {}
         take = self.engine.take
         for raw in scenario.get("namespaces") or []:
-            take(translate.namespace(CLUSTER, raw))
+            take(inbound.namespace(CLUSTER, raw))
         for raw in scenario.get("resourceFlavors") or []:
-            take(translate.flavor(CLUSTER, raw))
+            take(inbound.flavor(CLUSTER, raw))
         for raw in scenario.get("cohorts") or []:
-            take(translate.cohort(CLUSTER, raw))
+            take(inbound.cohort(CLUSTER, raw))
         for raw in scenario.get("clusterQueues") or []:
-            take(translate.cluster_queue(CLUSTER, raw))
+            take(inbound.cluster_queue(CLUSTER, raw))
         for raw in scenario.get("localQueues") or []:
-            take(translate.local_queue(CLUSTER, raw))
+            take(inbound.local_queue(CLUSTER, raw))
 
     def steps(self) -> Iterator[StepResult]:
         """Play step after step."""
@@ -108,7 +108,7 @@ class Play:
 
     def _tell(self, step: Object) -> None:
         for raw in step.get("updateClusterQueues") or []:
-            self.engine.take(translate.cluster_queue(CLUSTER, raw))
+            self.engine.take(inbound.cluster_queue(CLUSTER, raw))
         for key, pods in _reclaimable(step.get("reclaimablePods")):
             if key not in self._holding:
                 continue  # Who has no pods has none that finished.
@@ -156,7 +156,7 @@ class Play:
             ],
             inadmissible=refused,
         )
-        self.engine.take(translate.workload_changed(state))
+        self.engine.take(inbound.workload_changed(state))
 
     def _pod_sets(self, raw: Object) -> list[PodSet]:
         namespace = raw["metadata"]["namespace"]
@@ -175,7 +175,7 @@ class Play:
         """Rounds until nothing changes; whoever was preempted gives back and queues again."""
         result = StepResult()
         at = BEGIN + timedelta(seconds=step["atSeconds"])
-        now = translate.nanoseconds(at)
+        now = inbound.nanoseconds(at)
         while result.rounds < ROUNDS_MAX:
             decisions = self.engine.cycle(now)
             result.rounds += 1

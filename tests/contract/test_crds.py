@@ -11,14 +11,14 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from services.classifier.conversion import convert
+from services.classifier.conversion.convert import convert
 from services.classifier.validation import validate
-from services.ctl.crds import FOLDER, files
-from services.ctl.manifests import apply_manifest, load_documents, to_manifest
-from services.ctl.webhook import VALIDATED
+from services.ctl.dev.webhook import VALIDATED
+from services.ctl.setup.crds import FOLDER, files
 from services.simulator.app import Simulator
-from shared.contracts.apis.definitions import DEFINITIONS, STORAGE, V1BETA1, Definition, crd
-from shared.contracts.kinds import Object
+from services.whatif.manifests import apply_manifest, load_documents, to_manifest
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kueue.definitions import DEFINITIONS, STORAGE, V1BETA1, Definition, crd
 from shared.kube.client import HttpKube
 
 ROOT: Final = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ def test_the_files_are_those_that_the_models_make() -> None:
     written = {
         str(path.relative_to(FOLDER)): path.read_text() for path in sorted(FOLDER.rglob("*.yaml"))
     }
-    assert written == files(), "run `python -m services.ctl.crds`"
+    assert written == files(), "run `python -m services.ctl.setup.crds`"
 
 
 def schemas() -> Iterator[tuple[str, Object]]:

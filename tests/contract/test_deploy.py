@@ -14,15 +14,15 @@ import yaml
 from services.classifier.settings import ClassifierSettings
 from services.console.settings import ConsoleSettings
 from services.ctl.pairs import PairSettings
-from services.ctl.permissions import CONFIG_MAP, secret_of
 from services.ctl.run import SERVICES, Program
+from services.ctl.setup.permissions import CONFIG_MAP, secret_of
 from services.dispatcher.settings import DispatcherSettings
 from services.patcher.settings import PatcherSettings
 from services.provisioner.settings import ProvisionerSettings
 from services.quota.settings import QuotaSettings
 from services.tracer.settings import TracerSettings
 from services.watcher.settings import WatcherSettings
-from shared.bus.permissions import rights_of
+from shared.bus.admin.permissions import rights_of
 from shared.settings.base import ServiceSettings
 from shared.settings.configuration import read_configuration
 from tests.contract.deploy.network import matches

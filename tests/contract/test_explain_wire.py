@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.contracts.explain import (
+from shared.contracts.messages.base import Part
+from shared.contracts.messages.explain import (
     ExplainAnswer,
     ExplainRequest,
     Explanation,
@@ -15,7 +16,6 @@ from shared.contracts.explain import (
     PositionsRequest,
     Shortage,
 )
-from shared.contracts.messages import Part
 
 WIRE = Path(__file__).parent / "wire"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

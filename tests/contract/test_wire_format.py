@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.contracts import messages
-from shared.contracts.admissions import Admission, PodSetAssignment, Term
-from shared.contracts.effects import (
+from shared.contracts.messages import base
+from shared.contracts.messages.admissions import Admission, PodSetAssignment, Term
+from shared.contracts.messages.base import Message, UndecodableError
+from shared.contracts.messages.effects import (
     CheckState,
     DeadLetter,
     Dispatch,
@@ -21,10 +22,9 @@ from shared.contracts.effects import (
     SealKey,
     Seat,
 )
-from shared.contracts.messages import Message, UndecodableError
-from shared.contracts.observed import Observed, Synced
-from shared.contracts.queues import FlavorUsage, QueueStatus, ResourceUsage
-from shared.contracts.spokes import (
+from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.queues import FlavorUsage, QueueStatus, ResourceUsage
+from shared.contracts.messages.spokes import (
     Beat,
     CheckStanding,
     CopyState,
@@ -33,8 +33,8 @@ from shared.contracts.spokes import (
     SpokeCounts,
     SpokeState,
 )
-from shared.contracts.traces import Traced
-from shared.contracts.workloads import Finish, OwnerReference, PodSet, WorkloadState
+from shared.contracts.messages.traces import Traced
+from shared.contracts.messages.workloads import Finish, OwnerReference, PodSet, WorkloadState
 
 WIRE = Path(__file__).parent / "wire"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -150,7 +150,7 @@ def test_a_message_looks_on_the_wire_as_it_always_did(name: str, update_golden: 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_what_is_encoded_decodes_to_the_same_message(name: str) -> None:
     message = EXAMPLES[name]
-    headers = {messages.TRACEPARENT: message.traceparent} if message.traceparent else {}
+    headers = {base.TRACEPARENT: message.traceparent} if message.traceparent else {}
     assert type(message).decode(message.encode(), headers) == message
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from shared.contracts import kinds
-from shared.contracts.kinds import Kind, Object
-from shared.contracts.names import workload_name
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.names import workload_name
 from shared.integrations import JOB, PIPELINE_RUN, Integration
 from shared.kube.port import ConflictError, Kube, NotFoundError, RefusedError, UnavailableError
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from services.ctl.errors import Exit
+from shared.runtime.command import Exit
 
 SECONDS_MAX = 110
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from services.ctl.errors import Exit
-from services.ctl.manifests import MUTATING_WEBHOOK
 from services.ctl.run import SERVICES
-from shared.contracts import kinds
-from shared.contracts.kinds import Object
+from services.whatif.manifests import MUTATING_WEBHOOK
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
 from shared.kube.port import UnavailableError
+from shared.runtime.command import Exit
 
 SECONDS_MAX = 110
 START_SECONDS = 60

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from nats.errors import Error as NatsError
 
-from services.ctl.lookout import access_for, nats_url_of
+from services.ctl.connect.reader import access_for, nats_url_of
 from tests.e2e import nats_commands
 from tests.e2e.documents import ROOT, Command, File, Session, matches, pages, steps
 

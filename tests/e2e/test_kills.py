@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from services.ctl.connect.bus import connected
 from services.ctl.demo.check import judge
 from services.ctl.demo.create import create_all
 from services.ctl.demo.load import make_load
 from services.ctl.demo.progress import Board, follow
 from services.ctl.demo.story import Story, tell
-from services.ctl.dev import BROKER, EXAMPLE, DevOptions, Running, running
-from services.ctl.look import connected
+from services.ctl.dev.app import BROKER, EXAMPLE, DevOptions, Running, running
 from services.ctl.run import SERVICES, Program
-from shared.contracts import kinds
+from shared.contracts.kube import kinds
 from shared.kube.port import Kube
 
 SECONDS_MAX = 180

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from services.ctl.dev import BROKER, DevOptions, Running, running
-from services.ctl.look import connected
-from services.quota.life import backoff_seconds
+from services.ctl.connect.bus import connected
+from services.ctl.dev.app import BROKER, DevOptions, Running, running
+from services.quota.lifecycle.workload import backoff_seconds
 from shared.bus.port import CaughtUp
-from shared.contracts import kinds
-from shared.contracts.admissions import Admission, Term
-from shared.contracts.kinds import Object
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
+from shared.contracts.messages.admissions import Admission, Term
 from shared.kube.client import HttpKube
 from shared.settings.configuration import RequeuingStrategy
 from tests.conformance.seeds.stage import job, pool

@@ -15,10 +15,10 @@ from typing import Any, Final
 import pytest
 
 from services.ctl.run import SERVICES
-from shared.contracts import kinds
-from shared.contracts.kinds import Kind as ObjectKind
-from shared.contracts.kinds import Object
-from shared.contracts.names import TRACEPARENT_ANNOTATION
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind as ObjectKind
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import TRACEPARENT_ANNOTATION
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
 from shared.telemetry.spans import Context, Kind, Span, coverage, leaves

@@ -12,9 +12,9 @@ from typing import Any
 
 import aiohttp
 
-from services.console.access import Access, Everybody, KubeAccess
+from services.console.access.users import Access, Everybody, KubeAccess
 from services.console.app import assemble
-from services.console.http import console_app
+from services.console.http.handlers import console_app
 from services.console.settings import ConsoleSettings
 from services.simulator.app import Simulator
 from services.simulator.manifests import apply_all

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from shared.bus.accounts import accounts, leaf_configuration
-from shared.bus.apply import apply_at
+from shared.bus.admin.accounts import accounts, leaf_configuration
+from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import EmbeddedServer
-from shared.bus.nats_bus import NatsBus
+from shared.bus.nats.bus import NatsBus
 from shared.bus.streams import DATA
 
 __all__ = ["Proxy", "Servers", "now", "servers"]

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from shared.bus import backlog
-from shared.bus.nats_bus import NatsBus
+from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Entry, LaterError
 from shared.testing.nats_server import nats_server
 from tests.contract.bus.stage import eventually, workload

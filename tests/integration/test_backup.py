@@ -10,21 +10,21 @@ from typing import Any
 
 from typer.testing import CliRunner, Result
 
-from services.ctl.dev_secure import secure
-from services.ctl.errors import CommandError, Exit
+from services.ctl.dev.secure import secure
 from services.ctl.main import app
 from services.quota.app import assemble
 from services.quota.settings import QuotaSettings
-from shared.bus.apply import apply_at
+from shared.bus.admin.apply import apply_at
+from shared.bus.admin.snapshots import backup, restore
 from shared.bus.embedded import EmbeddedServer
-from shared.bus.look import looking
-from shared.bus.nats_bus import NatsBus
-from shared.bus.snapshots import backup, restore
-from shared.contracts import kinds
-from shared.contracts.kinds import Kind
-from shared.contracts.messages import Message
-from shared.contracts.observed import Observed, Synced
-from shared.contracts.workloads import Finish, PodSet, WorkloadState
+from shared.bus.nats.bus import NatsBus
+from shared.bus.nats.stream_reader import looking
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.messages.base import Message
+from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.workloads import Finish, PodSet, WorkloadState
+from shared.runtime.command import CommandError, Exit
 from shared.testing.nats_server import nats_server
 
 SETTLED_SECONDS = 20.0

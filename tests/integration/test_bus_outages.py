@@ -11,11 +11,11 @@ import nats
 import pytest
 from structlog.testing import capture_logs
 
-from shared.bus.apply import apply, apply_at
+from shared.bus.admin.apply import apply, apply_at
 from shared.bus.embedded import EmbeddedServer
-from shared.bus.nats_bus import NatsBus
+from shared.bus.nats.bus import NatsBus
 from shared.bus.port import CaughtUp, Entry, FencedError, UnavailableError
-from shared.contracts.admissions import Admission, Term
+from shared.contracts.messages.admissions import Admission, Term
 from shared.testing.nats_server import nats_server
 from tests.contract.bus.stage import AT, Reading, error_of, eventually, step_of, workload
 

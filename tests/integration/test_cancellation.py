@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from shared.bus.api import call
-from shared.bus.nats_bus import NatsBus
+from shared.bus.nats.bus import NatsBus
+from shared.bus.nats.jetstream_api import call
 from shared.testing.nats_server import nats_server
 
 MOMENTS = 50

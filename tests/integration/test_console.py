@@ -14,10 +14,10 @@ import pytest
 from pydantic import ValidationError
 
 from services.console import nats_api
-from services.console.openapi import openapi
+from services.console.http.openapi import openapi
 from services.console.settings import ConsoleSettings
 from services.simulator.cluster.api import DeleteOptions
-from services.simulator.cluster.catalogue import ROLE_BINDINGS
+from services.simulator.cluster.kinds.catalogue import ROLE_BINDINGS
 from shared.bus.port import UnavailableError
 from shared.runtime.certificates import CertificateFolder
 from tests.integration.console_stage import SETTLED_SECONDS, Place, console

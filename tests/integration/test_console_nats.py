@@ -15,12 +15,12 @@ from nats.micro.service import ServiceInfo, ServicePing, ServiceStats
 
 from services.console.app import assemble
 from services.console.settings import ConsoleSettings
-from services.ctl.dev_secure import Secured
+from services.ctl.dev.secure import Secured
+from shared.bus.admin.permissions import reads_of
 from shared.bus.embedded import EmbeddedServer
-from shared.bus.nats_bus import NatsBus
-from shared.bus.permissions import reads_of
-from shared.contracts import kinds
-from shared.contracts.observed import Observed
+from shared.bus.nats.bus import NatsBus
+from shared.contracts.kube import kinds
+from shared.contracts.messages.observed import Observed
 from tests.integration.test_permissions import intruder, now, server
 from tests.unit.console.people import People
 

@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 
 from services.console.view import View
-from services.ctl.explain import explained
+from services.ctl.inspect.explain import explained
 from services.quota.app import assemble
-from services.quota.follower import Follower
+from services.quota.queries.replica import Follower
 from services.quota.settings import QuotaSettings
 from shared.bus.port import UnavailableError
-from shared.contracts import kinds
-from shared.contracts.admissions import Term
-from shared.contracts.effects import CheckState
-from shared.contracts.explain import (
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.messages.admissions import Term
+from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.explain import (
     ExplainAnswer,
     ExplainRequest,
     Explanation,
     PositionsAnswer,
     PositionsRequest,
 )
-from shared.contracts.kinds import Kind
-from shared.contracts.observed import Observed, Synced
-from shared.contracts.workloads import Finish, OwnerReference, PodSet, WorkloadState
+from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.workloads import Finish, OwnerReference, PodSet, WorkloadState
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
 

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from typer.testing import CliRunner
 
 from services.ctl.main import app
-from shared.bus.nats_bus import NatsBus
-from shared.contracts.effects import HostState, PlatformState, Seat
-from shared.contracts.kinds import CONFIG_MAP
-from shared.contracts.messages import Message
-from shared.contracts.observed import Observed
+from shared.bus.nats.bus import NatsBus
+from shared.contracts.kube.kinds import CONFIG_MAP
+from shared.contracts.messages.base import Message
+from shared.contracts.messages.effects import HostState, PlatformState, Seat
+from shared.contracts.messages.observed import Observed
 from shared.testing.nats_server import nats_server
 from tests.unit.provisioner.stage import HOST_CONFIG, NAMESPACE
 

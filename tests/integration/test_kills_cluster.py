@@ -26,9 +26,9 @@ from services.simulator.judge.evidence import LOGS, Evidence, gather
 from services.watcher import app as watcher
 from services.watcher.settings import WatcherSettings
 from shared.bus.embedded import EmbeddedServer
-from shared.bus.nats_bus import NatsBus
+from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus, CaughtUp, Entry
-from shared.contracts import kinds
+from shared.contracts.kube import kinds
 from shared.kube.client import HttpKube
 from shared.kube.port import UnavailableError
 from shared.testing.nats_server import nats_server

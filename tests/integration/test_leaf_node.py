@@ -18,12 +18,12 @@ from services.quota.settings import QuotaSettings
 from services.simulator.behaviour.running import Behaviour
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
-from services.simulator.scenarios.spokes_judge import Overseer, left_behind
+from services.simulator.scenarios.spokes.judge import Overseer, left_behind
 from services.watcher import app as watcher
 from services.watcher.settings import WatcherSettings
-from shared.bus.nats_bus import NatsBus
-from shared.contracts import kinds
-from shared.contracts.kinds import Object
+from shared.bus.nats.bus import NatsBus
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
 from shared.integrations import JOB
 from tests.integration.spoke_servers import Proxy, now, servers
 

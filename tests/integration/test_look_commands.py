@@ -14,17 +14,17 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from services.ctl.errors import CommandError, Exit
 from services.ctl.main import app
 from services.quota.app import assemble
 from services.quota.settings import QuotaSettings
-from shared.bus.nats_bus import NatsBus
-from shared.contracts import kinds
-from shared.contracts.admissions import Admission
-from shared.contracts.effects import DeadLetter, Machine, PlatformState
-from shared.contracts.kinds import Kind
-from shared.contracts.observed import Observed, Synced
-from shared.contracts.workloads import OwnerReference, PodSet, WorkloadState
+from shared.bus.nats.bus import NatsBus
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.effects import DeadLetter, Machine, PlatformState
+from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.workloads import OwnerReference, PodSet, WorkloadState
+from shared.runtime.command import CommandError, Exit
 from shared.testing.nats_server import nats_server
 
 SETTLED_SECONDS = 20.0

@@ -21,17 +21,17 @@ import structlog
 from services.patcher import app as patcher
 from services.patcher.settings import PatcherSettings
 from services.provisioner import app as provisioner
-from services.provisioner.one_time import OneTimeKeys
-from services.provisioner.one_time_server import OneTimeServer
+from services.provisioner.hosts.ssh import SshHosts
+from services.provisioner.keys.one_time import OneTimeKeys
+from services.provisioner.keys.one_time_server import OneTimeServer
 from services.provisioner.settings import ProvisionerSettings
-from services.provisioner.ssh_hosts import SshHosts
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
-from shared.bus.nats_bus import NatsBus
+from shared.bus.nats.bus import NatsBus
 from shared.bus.port import CaughtUp
 from shared.bus.streams import load
-from shared.contracts.kinds import CONFIG_MAP, EVENT, NAMESPACE, SECRET, TASK_RUN, Kind, Object
-from shared.contracts.observed import Observed, Synced
+from shared.contracts.kube.kinds import CONFIG_MAP, EVENT, NAMESPACE, SECRET, TASK_RUN, Kind, Object
+from shared.contracts.messages.observed import Observed, Synced
 from shared.kube.port import NotFoundError
 from shared.runtime.certificates import CertificateFolder, ReloadingContext
 from shared.testing.nats_server import nats_server
@@ -286,5 +286,5 @@ async def fresh(setup: Setup, secret: dict[str, str]) -> bytes:
 
 
 def test_the_script_is_there() -> None:
-    result = subprocess.run(["sh", "-n", "services/provisioner/host.sh"], check=False)
+    result = subprocess.run(["sh", "-n", "services/provisioner/hosts/host.sh"], check=False)
     assert result.returncode == 0

@@ -11,10 +11,10 @@ from secrets import token_bytes
 
 import pytest
 
-from services.provisioner.one_time import OneTimeKeys
-from services.provisioner.one_time_server import OneTimeServer
+from services.provisioner.keys.one_time import OneTimeKeys
+from services.provisioner.keys.one_time_server import OneTimeServer
 from shared.bus.embedded import EmbeddedServer
-from shared.bus.nats_bus import NatsBus
+from shared.bus.nats.bus import NatsBus
 from shared.bus.streams import load
 from shared.runtime.certificates import CertificateFolder, ReloadingContext
 from shared.testing.nats_server import nats_server

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from services.ctl.dev.supervisor import Supervisor
 from services.ctl.pairs import Pairs, PairSettings
-from services.ctl.permissions import key_file, make_keys
-from services.ctl.supervisor import Supervisor
+from services.ctl.setup.permissions import key_file, make_keys
 from services.simulator.app import Simulator
-from shared.bus.nats_bus import NatsBus
-from shared.contracts.kinds import MULTIKUEUE_CLUSTER
-from shared.contracts.observed import Observed
-from shared.contracts.spokes import Beat, PairState
+from shared.bus.nats.bus import NatsBus
+from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.spokes import Beat, PairState
 from shared.testing.nats_server import nats_server
 
 BEAT = "sluice.beat.west._._"

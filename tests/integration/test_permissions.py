@@ -16,19 +16,19 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from services.ctl.dev_secure import Secured, secure
+from services.ctl.dev.secure import Secured, secure
 from services.ctl.run import SERVICES
-from shared.bus.api import call
-from shared.bus.apply import apply_at
+from shared.bus.admin.apply import apply_at
+from shared.bus.admin.permissions import permissions, reads_of, rights_of
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.filters import covers
-from shared.bus.look import LookError, SilentError, looking
-from shared.bus.nats_bus import NatsBus
-from shared.bus.permissions import permissions, reads_of, rights_of
+from shared.bus.nats.bus import NatsBus
+from shared.bus.nats.jetstream_api import call
+from shared.bus.nats.stream_reader import LookError, SilentError, looking
 from shared.bus.port import UnavailableError
 from shared.bus.streams import load, view_of
-from shared.contracts.effects import DeadLetter
-from shared.contracts.observed import Synced
+from shared.contracts.messages.effects import DeadLetter
+from shared.contracts.messages.observed import Synced
 from shared.runtime.certificates import issue_authority, issue_client
 from shared.settings.access import Access, new_key
 from tests.contract.kubernetes.envtest import free_ports

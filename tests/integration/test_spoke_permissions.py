@@ -14,14 +14,14 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import NoRespondersError
 
-from shared.bus.accounts import spoke_rights
-from shared.bus.nats_bus import NatsBus
+from shared.bus.admin.accounts import spoke_rights
+from shared.bus.nats.bus import NatsBus
 from shared.bus.port import CaughtUp, Entry
 from shared.bus.streams import load, view_of
-from shared.contracts.effects import Dispatch, Outcome
-from shared.contracts.messages import Message
-from shared.contracts.observed import Synced
-from shared.contracts.spokes import Beat
+from shared.contracts.messages.base import Message
+from shared.contracts.messages.effects import Dispatch, Outcome
+from shared.contracts.messages.observed import Synced
+from shared.contracts.messages.spokes import Beat
 from tests.integration.spoke_servers import Servers, now, servers
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

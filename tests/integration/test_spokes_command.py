@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from services.ctl.errors import CommandError
+from services.ctl.inspect.spokes import declared
 from services.ctl.main import app
-from services.ctl.spokes import declared
 from services.simulator.app import Simulator
 from services.simulator.local import LocalKube
-from shared.bus.nats_bus import NatsBus
-from shared.contracts.kinds import MULTIKUEUE_CLUSTER
-from shared.contracts.observed import Observed
-from shared.contracts.spokes import SpokeCounts, SpokeState
+from shared.bus.nats.bus import NatsBus
+from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.spokes import SpokeCounts, SpokeState
+from shared.runtime.command import CommandError
 from shared.testing.nats_server import nats_server
 
 LOST = "sluicegate.dev/lost"

@@ -21,9 +21,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from services.ctl.demo.create import create_all
 from services.ctl.demo.load import DURATION, Arrival, make_load
 from services.ctl.demo.spokes import spokes_load
-from services.ctl.dev import EXAMPLE, DevOptions, Running, running
-from shared.contracts import kinds
-from shared.contracts.names import PRIORITY_CLASS_LABEL, QUEUE
+from services.ctl.dev.app import EXAMPLE, DevOptions, Running, running
+from shared.contracts.kube import kinds
+from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, QUEUE
 from shared.kube.client import HttpKube
 from shared.kube.port import UnavailableError
 from tests.e2e.otlp_receiver import receiver

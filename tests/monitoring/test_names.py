@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 from prometheus_client import CollectorRegistry
 
-from services.ctl.metrics_page import VALUES, declared
+from services.ctl.reference.metrics import VALUES, declared
 from services.quota.metrics import Meter
 from tests.monitoring.record import arrivals
 from tests.monitoring.recording import NAME, read

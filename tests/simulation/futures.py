@@ -7,12 +7,12 @@ from random import Random
 from typing import Any, Final
 
 from services.quota.forecast import Arrival, Course, Past, Picture, Run
-from services.quota.translate import nanoseconds
-from shared.contracts import kinds
-from shared.contracts.admissions import Admission, PodSetAssignment
-from shared.contracts.kinds import Kind
-from shared.contracts.observed import Observed
-from shared.contracts.workloads import OwnerReference, PodSet, WorkloadState
+from services.quota.wire.inbound import nanoseconds
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.messages.admissions import Admission, PodSetAssignment
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.workloads import OwnerReference, PodSet, WorkloadState
 
 AT: Final = datetime(2026, 1, 5, tzinfo=UTC)
 CLUSTER: Final = "hub"

@@ -4,12 +4,12 @@ from collections import Counter
 from typing import Any, Final
 
 from services.provisioner import app as provisioner
-from services.provisioner.fake_hosts import FakeFleet, FakeHosts
+from services.provisioner.hosts.fake import FakeFleet, FakeHosts
 from services.provisioner.providers.fake import FakeCloud, FakeProvider
 from services.provisioner.settings import ProvisionerSettings
-from services.simulator.scenarios.town import CLUSTER, Town
-from shared.contracts import kinds
-from shared.contracts.kinds import Object
+from services.simulator.scenarios.system import CLUSTER, Town
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.world import ProcessContext
 

@@ -12,8 +12,8 @@ from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from services.simulator.scenarios.port import Verdict
 from shared.bus.port import Entry
-from shared.contracts import kinds
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.kube import kinds
+from shared.contracts.messages.workloads import WorkloadState
 from shared.kube.port import AlreadyExistsError
 from shared.testing.world.kube import WorldKube
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from shared.contracts import kinds
-from shared.contracts.kinds import Object
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
 from shared.integrations import JOB
 from shared.kube.port import Kube, NotFoundError
 

@@ -11,10 +11,10 @@ import pytest
 
 from services.simulator.cluster.admission import AdmissionRequest
 from services.simulator.cluster.errors import bad_request
-from services.simulator.cluster.kinds import Obj
-from shared.contracts import kinds
-from shared.contracts.kinds import Object
-from shared.contracts.names import MAX_EXECUTION, PRIORITY_CLASS_LABEL, QUEUE
+from services.simulator.cluster.kinds.registry import Obj
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import MAX_EXECUTION, PRIORITY_CLASS_LABEL, QUEUE
 from shared.kube.port import KubeError, RefusedError
 from tests.conformance.seeds.stage import Stage, job, pipeline_run, pool, priority, story
 

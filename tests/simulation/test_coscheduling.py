@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from services.patcher import anchor, anchors
+from services.patcher.coscheduling import plan, reconciler
 from services.simulator.scenarios.coscheduling import play
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
 
 SEEDS = (1, 14, 53, 201)
 
@@ -31,22 +31,22 @@ def test_a_neighbour_of_an_isolated_run_is_found(monkeypatch: pytest.MonkeyPatch
             affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = []
         return affinity
 
-    affinity_of = anchor._affinity
-    monkeypatch.setattr(anchor, "_affinity", sociable)
+    affinity_of = plan._affinity
+    monkeypatch.setattr(plan, "_affinity", sociable)
     assert found("alone", 2)
 
 
 def test_an_anchor_that_stays_on_a_cordoned_node_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def careless(self: anchors.Anchors) -> None:
+    async def careless(self: reconciler.Anchors) -> None:
         del self
 
-    monkeypatch.setattr(anchors.Anchors, "care", careless)
+    monkeypatch.setattr(reconciler.Anchors, "care", careless)
     assert found("have not ended", 14)
 
 
 def test_what_is_left_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def untidy(self: anchors.Anchors, *args: object) -> None:
+    async def untidy(self: reconciler.Anchors, *args: object) -> None:
         del self, args
 
-    monkeypatch.setattr(anchors.Anchors, "clean_up", untidy)
+    monkeypatch.setattr(reconciler.Anchors, "clean_up", untidy)
     assert found("left behind", 2)

@@ -7,8 +7,8 @@ from statistics import median
 import pytest
 
 from services.quota.forecast import Expected, expected_start
-from services.quota.forecast.course import NEVER
-from services.quota.translate import nanoseconds
+from services.quota.forecast.simulation import NEVER
+from services.quota.wire.inbound import nanoseconds
 from tests.simulation.futures import CLUSTER, Submission, World, set_up, submissions
 
 SUBMISSIONS = 2100

@@ -12,11 +12,11 @@ from typing import Any, Final
 import pytest
 
 from services.console.view import View
-from services.ctl.explain import explained
-from services.quota.follower import Follower
+from services.ctl.inspect.explain import explained
+from services.quota.queries.replica import Follower
 from services.quota.settings import QuotaSettings
-from shared.contracts.explain import ExplainAnswer, ExplainRequest, Explanation
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
+from shared.contracts.messages.explain import ExplainAnswer, ExplainRequest, Explanation
 from shared.contracts.windows import WINDOWS
 from shared.testing.world.memory_bus import MemoryBus
 from tests.conformance.seeds.stage import (

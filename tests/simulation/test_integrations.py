@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.contracts.kinds import Kind, Object
+from shared.contracts.kube.kinds import Kind, Object
 from shared.kube.port import NotFoundError
 from tests.conformance.seeds.stage import Stage, job, pool, priority, story
 

@@ -10,11 +10,11 @@ import pytest
 
 from services.simulator.judge import checks
 from services.simulator.judge.evidence import Evidence, Record
-from shared.contracts import kinds
-from shared.contracts.admissions import Admission, PodSetAssignment
-from shared.contracts.kinds import Kind
-from shared.contracts.observed import Observed
-from shared.contracts.workloads import PodSet, WorkloadState
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.messages.admissions import Admission, PodSetAssignment
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.workloads import PodSet, WorkloadState
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 

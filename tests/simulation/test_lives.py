@@ -2,8 +2,8 @@
 
 import pytest
 
-from services.quota.life import Life
-from services.quota.lives import Lives
+from services.quota.lifecycle.timers import Lives
+from services.quota.lifecycle.workload import Life
 from services.simulator.scenarios import SCENARIOS
 
 

@@ -5,10 +5,10 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from services.simulator.scenarios.town import CLUSTER, Town
-from shared.contracts import kinds
-from shared.contracts.effects import HostState
-from shared.contracts.kinds import Object
+from services.simulator.scenarios.system import CLUSTER, Town
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
+from shared.contracts.messages.effects import HostState
 from shared.testing.world.world import World
 from tests.simulation.machine_park import Park, dynamic, static
 

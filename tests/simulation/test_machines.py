@@ -2,13 +2,13 @@
 
 import pytest
 
-from services.provisioner import usher
-from services.provisioner.fake_hosts import FakeHosts
-from services.provisioner.hosts import Place
-from services.provisioner.reservations import Reservations
-from services.simulator.scenarios.machines import play
+from services.provisioner.checks.reservations import Reservations
+from services.provisioner.hosts import access
+from services.provisioner.hosts.fake import FakeHosts
+from services.provisioner.hosts.port import Place
+from services.simulator.scenarios.machines.scenario import play
 from shared.bus.port import Entry
-from shared.contracts.admissions import Admission
+from shared.contracts.messages.admissions import Admission
 
 SEEDS = (2, 124, 160, 398)
 
@@ -30,7 +30,7 @@ def test_a_key_that_is_not_sealed_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     def plain(content: bytes, **_: object) -> str:
         return content.decode()
 
-    monkeypatch.setattr(usher, "seal", plain)
+    monkeypatch.setattr(access, "seal", plain)
     assert any("a private key can be read in HOSTS" in problem for problem in play(160).problems)
 
 

@@ -1,7 +1,7 @@
 """What LocalQueues used lately is known after a restart of quota: it is in their status."""
 
-from shared.contracts import kinds
-from shared.contracts.kinds import Object
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
 from tests.conformance.seeds.stage import Stage, job, pool, story
 
 CONFIGURATION = {"admissionFairSharing": {"usageHalfLifeTime": "1h", "usageSamplingInterval": "1m"}}

@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from services.simulator.scenarios.basic import faults_of
-from services.simulator.scenarios.town import Town
-from shared.contracts import kinds, names
-from shared.contracts.kinds import Object
+from services.simulator.scenarios.system import Town
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Object
 from shared.integrations import PIPELINE_RUN
 from shared.testing.world.world import World
 from tests.conformance.seeds.stage import Stage, pipeline_run, pool, priority

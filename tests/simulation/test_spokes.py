@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from services.dispatcher import planning
-from services.patcher.spokes import Spokes
+from services.dispatcher.planning.plan import plan
+from services.patcher.multikueue.copies import Spokes
 from services.simulator.scenarios import SCENARIOS
 from services.simulator.scenarios.runner import run
 
@@ -47,7 +47,7 @@ def believes(*_: Any) -> list[str]:
     [
         pytest.param(Spokes, "may_start", starts_anything, (2, 8), id="no fence"),
         pytest.param(Spokes, "stop", stops_nothing, (33, 151), id="no lease"),
-        pytest.param(planning, "unsettled", believes, (23, 72), id="no confirmation"),
+        pytest.param(plan, "unsettled", believes, (23, 72), id="no confirmation"),
     ],
 )
 def test_the_judge_sees_two_running_copies(

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from services.simulator.scenarios.spokes_judge import Overseer, left_behind
-from services.simulator.scenarios.spokes_town import SpokesTown
-from shared.contracts import kinds
-from shared.contracts.kinds import Object
+from services.simulator.scenarios.spokes.clusters import SpokesTown
+from services.simulator.scenarios.spokes.judge import Overseer, left_behind
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
 from shared.integrations import PIPELINE_RUN
 from shared.testing.world.world import Faults, World
 from tests.conformance.seeds.test_spokes_multikueue import QUEUE, SPOKES, furnish, run

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from services.simulator.scenarios.spokes_judge import left_behind
-from services.simulator.scenarios.spokes_town import CHECK, SpokesTown, made
-from services.simulator.scenarios.town import CLUSTER
-from shared.contracts import kinds
-from shared.contracts.kinds import Object
+from services.simulator.scenarios.spokes.clusters import CHECK, SpokesTown, made
+from services.simulator.scenarios.spokes.judge import left_behind
+from services.simulator.scenarios.system import CLUSTER
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
 from shared.kube.port import NotFoundError
 from shared.testing.world.world import World
 from tests.simulation.test_integrations import (

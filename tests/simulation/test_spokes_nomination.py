@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from services.simulator.scenarios.spokes_town import SpokesTown
-from shared.contracts import kinds
-from shared.contracts.kinds import Object
+from services.simulator.scenarios.spokes.clusters import SpokesTown
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
 from shared.integrations import PIPELINE_RUN
 from shared.testing.world.world import World
 from tests.conformance.seeds.test_spokes_multikueue import QUEUE, SPOKES, furnish, run

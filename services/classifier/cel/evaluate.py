@@ -19,7 +19,7 @@ from services.classifier.cel.mutations import (
 )
 from shared.cel.explain import explain, explain_budget
 from shared.cel.values import plain
-from shared.contracts.names import REQUESTS_PREFIX
+from shared.contracts.kube.names import REQUESTS_PREFIX
 
 __all__ = ["Program", "Programs", "Variables"]
 

@@ -14,7 +14,7 @@ from cel_expr_python import cel
 from cel_expr_python.ext import ext_strings
 
 from shared.cel.syntax import Expr, children
-from shared.contracts.names import PRIORITY_CLASS_LABEL, REQUESTS_PREFIX
+from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, REQUESTS_PREFIX
 
 __all__ = ["MARK", "checking_environment", "evaluating_environment", "inline_functions"]
 

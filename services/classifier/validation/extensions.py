@@ -6,8 +6,8 @@ from typing import Final
 
 from services.classifier.validation.problems import Problem, invalid, unsupported
 from services.classifier.validation.reading import at, mapping
-from shared.contracts.kinds import Object
-from shared.contracts.names import DEFAULT_PRIORITY, NEVER, ON_PREEMPTION, STOP_AND_RECREATE
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import DEFAULT_PRIORITY, NEVER, ON_PREEMPTION, STOP_AND_RECREATE
 from shared.contracts.windows import CONTROLLER, WINDOWS, WindowsError, read_windows
 
 __all__ = ["admission_check", "local_queue", "on_preemption"]

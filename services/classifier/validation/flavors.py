@@ -6,7 +6,7 @@ from typing import Any, Final
 from services.classifier.validation.names import labels, taints, tolerations
 from services.classifier.validation.problems import IMMUTABLE, Problem, duplicate, invalid
 from services.classifier.validation.reading import at, indexed, listed, mapping
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
 
 __all__ = [
     "admission_check_update",

@@ -14,8 +14,8 @@ from services.classifier.validation.problems import (
 )
 from services.classifier.validation.reading import at, mapping, number
 from services.classifier.validation.workloads import ELASTIC, elastic
-from shared.contracts.kinds import Object
-from shared.contracts.names import MAX_EXECUTION, MIN_PARALLELISM, PRIORITY_CLASS_LABEL, QUEUE
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import MAX_EXECUTION, MIN_PARALLELISM, PRIORITY_CLASS_LABEL, QUEUE
 
 __all__ = ["job", "job_update"]
 

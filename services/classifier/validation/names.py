@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from services.classifier.validation.problems import Problem, duplicate, forbidden, invalid
 from services.classifier.validation.reading import indexed, listed, mapping
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
 
 __all__ = [
     "annotations",

@@ -14,7 +14,7 @@ from services.classifier.validation.problems import (
     unsupported,
 )
 from services.classifier.validation.reading import at, indexed, keyed, listed, mapping, quantity
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
 
 __all__ = [
     "cluster_queue",

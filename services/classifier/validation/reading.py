@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from shared.contracts.kinds import Object
-from shared.contracts.quantities import QuantityError, parse_quantity
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.quantities import QuantityError, parse_quantity
 
 __all__ = ["at", "holds", "indexed", "keyed", "listed", "mapping", "number", "quantity"]
 

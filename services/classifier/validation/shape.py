@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from services.classifier.validation.problems import Problem, Rule, invalid, missing
-from shared.contracts.apis.definitions import DEFINITIONS
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kueue.definitions import DEFINITIONS
 
 __all__ = ["shape"]
 

@@ -9,7 +9,7 @@ from services.classifier.validation import extensions, flavors, jobs, queues, wo
 from services.classifier.validation.problems import Problem
 from services.classifier.validation.reading import at
 from services.classifier.validation.shape import shape
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
 
 __all__ = ["RULES", "Rules", "validate"]
 

@@ -25,8 +25,8 @@ from services.classifier.validation.reading import (
     number,
     quantity,
 )
-from shared.contracts.kinds import Object
-from shared.contracts.quantities import NANO
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.quantities import NANO
 
 __all__ = ["ELASTIC", "elastic", "workload", "workload_update"]
 

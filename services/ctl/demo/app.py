@@ -10,6 +10,7 @@ from typing import Final
 
 from rich.console import Console
 
+from services.ctl.connect.bus import connected
 from services.ctl.demo.cases import load_cases, run_cases
 from services.ctl.demo.check import judge, until_given_back
 from services.ctl.demo.create import create_all
@@ -18,11 +19,10 @@ from services.ctl.demo.progress import Board, follow, show
 from services.ctl.demo.spokes import run_spokes
 from services.ctl.demo.story import tell
 from services.ctl.demo.summary import print_summary
-from services.ctl.dev import EXAMPLE, DevOptions, Running, running, until_signalled, whereabouts
-from services.ctl.dev_spokes import EXAMPLE as SPOKES_EXAMPLE
-from services.ctl.errors import CommandError, Exit
-from services.ctl.look import connected
+from services.ctl.dev.app import EXAMPLE, DevOptions, Running, running, until_signalled, whereabouts
+from services.ctl.dev.spokes import EXAMPLE as SPOKES_EXAMPLE
 from shared.kube.port import KubeError
+from shared.runtime.command import CommandError, Exit
 
 __all__ = ["DemoOptions", "demonstrate"]
 

@@ -8,25 +8,25 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from services.classifier.mutate import RefusedError as MutationRefusedError
-from services.classifier.mutate import mutate
-from services.classifier.rules import Rules
+from services.classifier.rules.rules import Rules
+from services.classifier.webhook.mutation import RefusedError as MutationRefusedError
+from services.classifier.webhook.mutation import mutate
+from services.ctl.admin.mutate import load_rules
+from services.ctl.connect.bus import connected
 from services.ctl.demo.check import judge, until_given_back
 from services.ctl.demo.create import DENIED, Submitted, create_patiently
 from services.ctl.demo.load import Arrival
 from services.ctl.demo.story import tell
-from services.ctl.dev import EXAMPLE, Running
-from services.ctl.errors import CommandError
-from services.ctl.look import connected
-from services.ctl.manifests import load_documents, load_manifests
-from services.ctl.mutate import load_rules
-from services.provisioner.host_config import parse_host_config
-from services.provisioner.platforms import is_platform, key_of
-from shared.contracts import kinds, names
-from shared.contracts.kinds import Object
-from shared.contracts.quantities import QuantityError, parse_quantity
+from services.ctl.dev.app import EXAMPLE, Running
+from services.provisioner.config.host_config import parse_host_config
+from services.provisioner.config.platforms import is_platform, key_of
+from services.whatif.manifests import load_documents, load_manifests
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.integrations import PIPELINE_RUN, TEKTON_SLOT, queue_of
 from shared.kube.port import AlreadyExistsError, Kube, NotFoundError, RefusedError
+from shared.runtime.command import CommandError
 
 __all__ = ["GivenCase", "Result", "load_cases", "run_cases", "verdict_of"]
 

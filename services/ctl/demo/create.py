@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from services.ctl.demo.load import Arrival
-from services.ctl.errors import CommandError, Exit
-from shared.contracts.kinds import Kind, Object
+from shared.contracts.kube.kinds import Kind, Object
 from shared.kube.port import (
     AlreadyExistsError,
     ConflictError,
@@ -18,6 +17,7 @@ from shared.kube.port import (
     ThrottledError,
     UnavailableError,
 )
+from shared.runtime.command import CommandError, Exit
 
 __all__ = ["DENIED", "Submitted", "create_all", "create_patiently"]
 

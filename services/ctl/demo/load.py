@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from shared.contracts import kinds, names
-from shared.contracts.kinds import Kind, Object
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Kind, Object
 
 __all__ = ["JOB_CLASSES", "TIERS", "Arrival", "make_load"]
 

@@ -12,8 +12,8 @@ from rich.table import Table
 from services.ctl.demo.create import Submitted
 from services.ctl.demo.load import TIERS
 from shared.bus.port import Bus, CaughtUp
-from shared.contracts.admissions import HOLDING, Admission, AdmissionState
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.messages.admissions import HOLDING, Admission, AdmissionState
+from shared.contracts.messages.workloads import WorkloadState
 
 __all__ = ["Board", "follow", "show"]
 

@@ -9,17 +9,17 @@ from datetime import datetime
 from random import Random
 from typing import Final
 
+from services.ctl.connect.bus import connected
 from services.ctl.demo.create import Submitted, create_all
 from services.ctl.demo.load import Arrival
-from services.ctl.dev import Running
-from services.ctl.look import connected
+from services.ctl.dev.app import Running
 from services.simulator.judge import checks
 from services.simulator.judge.evidence import LOGS, Evidence, gather
 from shared.bus.port import Bus, CaughtUp, Entry
-from shared.contracts import kinds, names
-from shared.contracts.effects import Dispatch
-from shared.contracts.kinds import Object
-from shared.contracts.spokes import ORIGIN
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Object
+from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.spokes import ORIGIN
 from shared.integrations import integration_for
 
 __all__ = ["distribution", "judge", "run_spokes", "spokes_load"]

@@ -7,9 +7,9 @@ from typing import Final
 from services.ctl.demo.create import Submitted
 from services.simulator.judge.evidence import LOGS, Evidence, gather
 from shared.bus.port import Bus, CaughtUp, Entry
-from shared.contracts.admissions import Admission
-from shared.contracts.effects import HostState, PlatformState
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.effects import HostState, PlatformState
+from shared.contracts.messages.workloads import WorkloadState
 
 __all__ = ["Case", "Story", "records", "records_in", "tell"]
 

@@ -12,11 +12,11 @@ from rich.table import Table
 
 from services.ctl.demo.load import TIERS
 from services.ctl.demo.story import Case, Story
-from shared.contracts import kinds
-from shared.contracts.admissions import HOLDING, Admission
-from shared.contracts.effects import Machine, PlatformState
-from shared.contracts.quantities import format_quantity, parse_quantity
-from shared.contracts.workloads import PodSet
+from shared.contracts.kube import kinds
+from shared.contracts.kube.quantities import format_quantity, parse_quantity
+from shared.contracts.messages.admissions import HOLDING, Admission
+from shared.contracts.messages.effects import Machine, PlatformState
+from shared.contracts.messages.workloads import PodSet
 
 __all__ = [
     "Machines",

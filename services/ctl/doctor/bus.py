@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from services.ctl.doctor.findings import Finding
-from shared.bus.apply import check
-from shared.bus.look import SUFFIX, JetStreamError, Look, Seen, SilentError
-from shared.bus.permissions import reads_of
+from shared.bus.admin.apply import check
+from shared.bus.admin.permissions import reads_of
+from shared.bus.nats.stream_reader import SUFFIX, JetStreamError, Look, Seen, SilentError
 from shared.bus.port import BusError
 from shared.bus.streams import LEASES, load
 

@@ -4,17 +4,17 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from services.ctl.connect.reader import current, kubeconfig_of, lookout
 from services.ctl.doctor import bus
 from services.ctl.doctor.configuration import KINDS, configuration
 from services.ctl.doctor.findings import Finding
 from services.ctl.doctor.holdings import holdings
 from services.ctl.doctor.nodes import nodes
-from services.ctl.errors import CommandError, Exit
 from services.ctl.get.command import read
-from services.ctl.get.picture import observed
 from services.ctl.get.table import coloured, paint
-from services.ctl.lookout import current, kubeconfig_of, lookout
-from shared.bus.look import JetStreamError, Look
+from shared.bus.nats.stream_reader import JetStreamError, Look
+from shared.contracts.subjects import observed_filter
+from shared.runtime.command import CommandError, Exit
 
 __all__ = ["doctor", "examine"]
 
@@ -55,7 +55,7 @@ async def examine(look: Look) -> list[Finding]:
     """Everything that is not as it should be; what is wrong comes first."""
     found = await bus.streams(look)
     try:
-        inputs = [*_INPUTS, *(("OBSERVED", observed(kind)) for kind in KINDS)]
+        inputs = [*_INPUTS, *(("OBSERVED", observed_filter(kind)) for kind in KINDS)]
         picture = await read(look, inputs)
         letters = await look.now("DEAD")
     except JetStreamError:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from services.ctl.doctor.findings import Finding
-from services.ctl.get.picture import Id, Picture, spec_of
-from shared.contracts import kinds
-from shared.contracts.kinds import Kind
+from services.ctl.get.snapshot import Id, Picture, spec_of
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
 
 __all__ = ["KINDS", "configuration"]
 

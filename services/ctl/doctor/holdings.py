@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from services.ctl.doctor.findings import Finding
-from services.ctl.get.ages import duration, instant
-from services.ctl.get.picture import Id, Picture
+from services.ctl.get.snapshot import Id, Picture
+from shared.contracts.kube.ages import duration, instant
 
 __all__ = ["holdings"]
 

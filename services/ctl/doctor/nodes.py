@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from services.ctl.doctor.findings import Finding
-from services.ctl.get.picture import Picture, metadata_of, spec_of
-from shared.contracts import kinds
-from shared.contracts.quantities import QuantityError, amount, format_amount
+from services.ctl.get.snapshot import Picture, metadata_of, spec_of
+from shared.contracts.kube import kinds
+from shared.contracts.kube.quantities import QuantityError, amount, format_amount
 
 __all__ = ["nodes"]
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import yaml
 
-from services.console.access import ACCESS_REVIEW
+from services.console.access.users import ACCESS_REVIEW
 from services.ctl.doctor.findings import Finding
 from shared.kube.port import Kube, RefusedError
 

@@ -10,14 +10,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from services.ctl.errors import CommandError, Exit
-from services.ctl.get.picture import Id, Json, Picture
+from services.ctl.connect.reader import current, lookout
 from services.ctl.get.resources import RESOURCES, Column, Resource, Row, resource_named
 from services.ctl.get.selectors import Selects, selector
+from services.ctl.get.snapshot import Id, Json, Picture
 from services.ctl.get.table import Table, coloured
 from services.ctl.get.workloads import POSITION
-from services.ctl.lookout import current, lookout
-from shared.bus.look import SUFFIX, Look, LookError, Seen, SilentError
+from shared.bus.nats.stream_reader import SUFFIX, Look, LookError, Seen, SilentError
+from shared.runtime.command import CommandError, Exit
 
 __all__ = ["OUTPUTS", "Query", "get", "read", "show"]
 
@@ -28,7 +28,7 @@ SETTLE_SECONDS: Final = 0.2
 POSITIONS_SECONDS: Final = 1.0
 POSITIONS_SUBJECT: Final = "sluice.rpc.quota.positions"
 POSITIONS_MAX: Final = 4000
-"""As `shared.contracts.explain` has them, whose import would cost more than this command."""
+"""As `shared.contracts.messages.explain` has them, whose import would cost more than this command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ def _listed(query: Query, rows: list[Row]) -> Json:
 
 
 def _yaml(obj: Json) -> str:
-    from services.ctl.yaml_text import yaml_text  # noqa: PLC0415
+    from services.ctl.cli.yaml_text import yaml_text  # noqa: PLC0415
 
     return yaml_text(obj, sort_keys=True).rstrip("\n")
 

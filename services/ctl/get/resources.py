@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from services.ctl.get.ages import age
-from services.ctl.get.picture import Id, Json, Picture, metadata_of, observed, spec_of
+from services.ctl.get.snapshot import Id, Json, Picture, metadata_of, spec_of
 from services.ctl.get.workloads import WORKLOAD_COLUMNS, workload_cells, workload_object
-from shared.contracts import kinds, subjects
-from shared.contracts.kinds import Kind
+from shared.contracts import subjects
+from shared.contracts.kube import kinds
+from shared.contracts.kube.ages import age
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.subjects import observed_filter
 
 __all__ = ["RESOURCES", "Column", "Resource", "Row", "resource_named"]
 
@@ -84,7 +86,8 @@ def _from_views(*logs: str, kinds_: tuple[Kind, ...] = ()) -> Inputs:
         where = "*" if namespace is None else subjects.encode(namespace)
         of_logs = [(log, _FILTERS[log].format(place=place, where=where)) for log in logs]
         of_kinds = [
-            ("OBSERVED", observed(kind, cluster=cluster, namespace=namespace)) for kind in kinds_
+            ("OBSERVED", observed_filter(kind, cluster=cluster, namespace=namespace))
+            for kind in kinds_
         ]
         return [*of_logs, *of_kinds]
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from services.ctl.errors import CommandError
+from shared.runtime.command import CommandError
 
 __all__ = ["Selects", "selector"]
 

@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Final
 
-from services.ctl.get.ages import age, duration, instant
-from services.ctl.get.picture import Id, Json, Picture, metadata_of
-from shared.contracts import kinds
+from services.ctl.get.snapshot import Id, Json, Picture, metadata_of
+from shared.contracts.kube import kinds
+from shared.contracts.kube.ages import age, duration, instant
 
 __all__ = ["POSITION", "WORKLOAD_COLUMNS", "status_of", "workload_cells", "workload_object"]
 

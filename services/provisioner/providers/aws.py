@@ -16,6 +16,7 @@ from aiobotocore.config import AioConfig
 from aiobotocore.session import get_session
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
+from services.provisioner.config.credentials import SecretError, Secrets
 from services.provisioner.providers.keys import AWS
 from services.provisioner.providers.port import (
     Order,
@@ -26,7 +27,6 @@ from services.provisioner.providers.port import (
     VmState,
 )
 from services.provisioner.providers.registry import ProviderKind
-from services.provisioner.secrets import SecretError, Secrets
 
 __all__ = ["KIND", "AwsProvider"]
 

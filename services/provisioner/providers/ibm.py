@@ -1,7 +1,7 @@
 """What IBM Cloud's two kinds of machines have in common: sign-in, requests, errors, names.
 
 Neither keeps tags with a machine, so its name says whose it is: the last part begins with the owner's
-mark (`services.provisioner.book.owner_mark`). Not run on the real cloud: the tests hold it to a
+mark (`services.provisioner.allocation.ledger.owner_mark`). Not run on the real cloud: the tests hold it to a
 double of the published interface.
 """
 
@@ -13,14 +13,14 @@ from typing import Any, Final
 
 import aiohttp
 
-from services.provisioner.book import owner_mark
+from services.provisioner.allocation.ledger import owner_mark
+from services.provisioner.config.credentials import SecretError, Secrets
 from services.provisioner.providers.port import (
     Order,
     ProviderBusyError,
     ProviderError,
     ProviderRefusedError,
 )
-from services.provisioner.secrets import SecretError, Secrets
 
 __all__ = ["IbmClient", "is_ours", "number", "required", "time_of"]
 

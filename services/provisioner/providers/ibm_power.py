@@ -4,6 +4,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from services.provisioner.config.credentials import Secrets
 from services.provisioner.providers.ibm import (
     IAM_URL,
     IbmClient,
@@ -21,7 +22,6 @@ from services.provisioner.providers.port import (
     VmState,
 )
 from services.provisioner.providers.registry import ProviderKind
-from services.provisioner.secrets import Secrets
 
 __all__ = ["KIND", "PowerProvider"]
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from services.provisioner.config.credentials import Secrets
 from services.provisioner.providers.ibm import (
     IAM_URL,
     IbmClient,
@@ -14,7 +15,6 @@ from services.provisioner.providers.ibm import (
 from services.provisioner.providers.keys import IBM_VPC
 from services.provisioner.providers.port import Order, Vm, VmState
 from services.provisioner.providers.registry import ProviderKind
-from services.provisioner.secrets import Secrets
 
 __all__ = ["KIND", "VpcProvider"]
 

@@ -12,9 +12,9 @@ from urllib.parse import parse_qsl
 
 import structlog
 
+from services.provisioner.config.credentials import Secrets
 from services.provisioner.providers.keys import NO_RULES, Keys
 from services.provisioner.providers.port import Provider
-from services.provisioner.secrets import Secrets
 
 __all__ = ["GROUP", "ProviderKind", "Registry", "UnknownProviderError", "installed_kinds"]
 

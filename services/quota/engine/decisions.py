@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from services.quota.engine.parts import Assigned, Key
+from services.quota.engine.types import Assigned, Key
 
 __all__ = [
     "Admit",

@@ -3,9 +3,6 @@
 from heapq import heappop
 from typing import Final, assert_never
 
-from services.quota.engine.cycle import Round
-from services.quota.engine.entry import Policy
-from services.quota.engine.explain import Explanation, explain
 from services.quota.engine.facts import (
     AdmissionCheckChanged,
     AdmissionCheckGone,
@@ -35,19 +32,22 @@ from services.quota.engine.facts import (
 )
 from services.quota.engine.holding import end_claim
 from services.quota.engine.intake import Intake
-from services.quota.engine.local_usage import charge, sample, usage_by_queue
-from services.quota.engine.queues import enqueue, wake_tree
-from services.quota.engine.state import Place, Shard, Verdict, Workload
-from services.quota.engine.topology import rebuild
-from services.quota.engine.tree import Tree
-from services.quota.engine.views import (
+from services.quota.engine.model.local_usage import charge, sample, usage_by_queue
+from services.quota.engine.model.queues import enqueue, wake_tree
+from services.quota.engine.model.state import Place, Shard, Verdict, Workload
+from services.quota.engine.model.topology import rebuild
+from services.quota.engine.model.tree import Tree
+from services.quota.engine.scheduling.assignment_search import Weigher
+from services.quota.engine.scheduling.cycle import Round
+from services.quota.engine.scheduling.entry import Policy
+from services.quota.engine.views.explanation import Explanation, explain
+from services.quota.engine.views.queues import (
     Pending,
     QueueView,
     cluster_queue_view,
     local_queue_view,
     pending_in,
 )
-from services.quota.engine.weighing import Weigher
 
 __all__ = ["Policy", "QuotaEngine"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from services.quota.engine.decisions import Admit, Decision, Evict, Preempt, Release, Reserve, Wait
-from services.quota.engine.parts import (
+from services.quota.engine.types import (
     DEFAULT_FUNGIBILITY,
     NO_PREEMPTION,
     WEIGHT_ONE,

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from services.quota.engine.cycle import required_checks
 from services.quota.engine.facts import (
     Admit,
     Assigned,
@@ -13,11 +12,12 @@ from services.quota.engine.facts import (
     Release,
     Reserve,
 )
-from services.quota.engine.plans import matches
-from services.quota.engine.queues import enqueue, head, leave
-from services.quota.engine.state import PODS, ClusterQueue, Place, Shard, Workload
-from services.quota.engine.topology import attach, detach, tree_of
-from services.quota.engine.tree import FlavorResource, Tree
+from services.quota.engine.model.queues import enqueue, head, leave
+from services.quota.engine.model.state import PODS, ClusterQueue, Place, Shard, Workload
+from services.quota.engine.model.topology import attach, detach, tree_of
+from services.quota.engine.model.tree import FlavorResource, Tree
+from services.quota.engine.scheduling.cycle import required_checks
+from services.quota.engine.scheduling.plans import matches
 
 __all__ = [
     "adopt",

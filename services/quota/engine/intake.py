@@ -31,9 +31,9 @@ from services.quota.engine.holding import (
     recount,
     weigh_checks,
 )
-from services.quota.engine.local_usage import restore
-from services.quota.engine.queues import enqueue, leave, park, reorder
-from services.quota.engine.state import (
+from services.quota.engine.model.local_usage import restore
+from services.quota.engine.model.queues import enqueue, leave, park, reorder
+from services.quota.engine.model.state import (
     ClusterQueue,
     LocalQueue,
     Place,
@@ -41,7 +41,7 @@ from services.quota.engine.state import (
     Verdict,
     Workload,
 )
-from services.quota.engine.topology import tree_of
+from services.quota.engine.model.topology import tree_of
 
 __all__ = ["Intake"]
 

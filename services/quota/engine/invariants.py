@@ -1,8 +1,8 @@
 """What must always be true of the whole state. Called after every step in tests and simulation."""
 
 from services.quota.engine.engine import QuotaEngine
-from services.quota.engine.state import Place, Shard
-from services.quota.engine.tree import Node, Tree
+from services.quota.engine.model.state import Place, Shard
+from services.quota.engine.model.tree import Node, Tree
 
 __all__ = ["InvariantError", "check"]
 

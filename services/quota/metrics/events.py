@@ -7,8 +7,8 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from services.quota.metrics.catalogue import LEADER, OURS
-from shared.contracts.admissions import Admission
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.workloads import WorkloadState
 
 __all__ = ["LABELS", "Meter", "cause_of"]
 

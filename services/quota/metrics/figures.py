@@ -13,11 +13,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from services.quota.engine import QuotaEngine
-from services.quota.engine.state import ClusterQueue, LocalQueue, Place, Shard, Workload
-from services.quota.engine.tree import Node
-from services.quota.engine.views import cluster_queue_view, weighted_share
+from services.quota.engine.model.state import ClusterQueue, LocalQueue, Place, Shard, Workload
+from services.quota.engine.model.tree import Node
+from services.quota.engine.views.queues import cluster_queue_view, weighted_share
 from services.quota.metrics.catalogue import OURS
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.messages.workloads import WorkloadState
 
 __all__ = ["Figures", "Source", "cohorts_of", "queue_of"]
 

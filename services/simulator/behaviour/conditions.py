@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from services.simulator.cluster.kinds import Obj
+from services.simulator.cluster.kinds.registry import Obj
 
 __all__ = ["condition", "with_condition"]
 

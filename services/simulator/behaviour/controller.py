@@ -12,9 +12,9 @@ import structlog
 from services.simulator.behaviour.clock import Clock
 from services.simulator.cluster.api import Api
 from services.simulator.cluster.errors import ApiError
-from services.simulator.cluster.kinds import Kind, Obj
-from services.simulator.cluster.store import Subscription
-from services.simulator.cluster.stored import Event, Stored
+from services.simulator.cluster.kinds.registry import Kind, Obj
+from services.simulator.cluster.storage.store import Subscription
+from services.simulator.cluster.storage.stored import Event, Stored
 
 __all__ = ["Controller", "Key", "owner_key"]
 

@@ -7,9 +7,9 @@ from typing_extensions import override
 from services.simulator.behaviour.clock import Clock
 from services.simulator.behaviour.controller import Controller, Key
 from services.simulator.cluster.api import Api
-from services.simulator.cluster.catalogue import NAMESPACES
-from services.simulator.cluster.store import Subscription
-from services.simulator.cluster.stored import Event, Stored
+from services.simulator.cluster.kinds.catalogue import NAMESPACES
+from services.simulator.cluster.storage.store import Subscription
+from services.simulator.cluster.storage.stored import Event, Stored
 
 __all__ = ["NamespaceController"]
 

@@ -4,15 +4,15 @@ from random import Random
 
 from services.simulator.behaviour.clock import Clock
 from services.simulator.behaviour.controller import Controller
-from services.simulator.behaviour.jobs import JobController
-from services.simulator.behaviour.jobsets import JobSetController
 from services.simulator.behaviour.namespaces import NamespaceController
-from services.simulator.behaviour.nodes import PodController
-from services.simulator.behaviour.pipelineruns import PipelineRunController
-from services.simulator.behaviour.statefulsets import StatefulSetController
-from services.simulator.behaviour.taskruns import TaskRunController
-from services.simulator.behaviour.tekton_admission import TektonAdmission
-from services.simulator.behaviour.volumes import ClaimController
+from services.simulator.behaviour.nodes.pods import PodController
+from services.simulator.behaviour.nodes.volumes import ClaimController
+from services.simulator.behaviour.tekton.admission import TektonAdmission
+from services.simulator.behaviour.tekton.pipelineruns import PipelineRunController
+from services.simulator.behaviour.tekton.taskruns import TaskRunController
+from services.simulator.behaviour.workloads.jobs import JobController
+from services.simulator.behaviour.workloads.jobsets import JobSetController
+from services.simulator.behaviour.workloads.statefulsets import StatefulSetController
 from services.simulator.cluster.api import Api
 
 __all__ = ["Behaviour"]

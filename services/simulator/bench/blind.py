@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from services.simulator.bench.writer import Writer, is_true
-from shared.contracts.kinds import CLUSTER_QUEUE, WORKLOAD, Object
+from shared.contracts.kube.kinds import CLUSTER_QUEUE, WORKLOAD, Object
 from shared.kube.port import Kube
 from shared.kube.reflector import Changed, Listed, Reflector, Unserved
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from services.quota.bench import Kind, Load
-from shared.contracts.kinds import (
+from shared.contracts.kube.kinds import (
     CLUSTER_QUEUE,
     LOCAL_QUEUE,
     NAMESPACE,
@@ -13,7 +13,7 @@ from shared.contracts.kinds import (
     WORKLOAD,
     Object,
 )
-from shared.contracts.kinds import Kind as Resource
+from shared.contracts.kube.kinds import Kind as Resource
 
 __all__ = ["CLASS", "NAMESPACE_NAME", "RUNS", "Arrival", "arrivals", "surroundings"]
 

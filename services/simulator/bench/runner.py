@@ -18,7 +18,7 @@ from services.simulator.bench.generator import (
 )
 from services.simulator.bench.report import Timeline
 from services.simulator.bench.writer import RETRY_SECONDS, Writer, is_true
-from shared.contracts.kinds import WORKLOAD, Object
+from shared.contracts.kube.kinds import WORKLOAD, Object
 from shared.kube.port import AlreadyExistsError, Kube, UnavailableError
 from shared.kube.reflector import Changed, Deleted, Listed, Reflector, Unserved
 

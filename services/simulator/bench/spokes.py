@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from services.simulator.cluster.catalogue import JOBS, PODS
-from services.simulator.cluster.stored import Event
-from services.simulator.scenarios.spokes_judge import Overseer
-from services.simulator.scenarios.spokes_town import CHECK, SpokesTown, made
-from services.simulator.scenarios.town import CLUSTER
-from shared.contracts import kinds, names
-from shared.contracts.admissions import Admission
-from shared.contracts.effects import Dispatch
-from shared.contracts.kinds import Object
+from services.simulator.cluster.kinds.catalogue import JOBS, PODS
+from services.simulator.cluster.storage.stored import Event
+from services.simulator.scenarios.spokes.clusters import CHECK, SpokesTown, made
+from services.simulator.scenarios.spokes.judge import Overseer
+from services.simulator.scenarios.system import CLUSTER
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Object
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.effects import Dispatch
 from shared.integrations import JOB
 from shared.testing.world.world import World
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from shared.contracts.kinds import WORKLOAD, Object
+from shared.contracts.kube.kinds import WORKLOAD, Object
 from shared.kube.port import ConflictError, Kube, NotFoundError, UnavailableError
 
 __all__ = ["RETRY_SECONDS", "Writer", "is_true"]

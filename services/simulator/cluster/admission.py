@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from services.simulator.cluster.kinds import Kind, Obj
+from services.simulator.cluster.kinds.registry import Kind, Obj
 
 __all__ = ["AdmissionChain", "AdmissionPlugin", "AdmissionRequest", "Operation"]
 

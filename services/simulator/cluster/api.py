@@ -10,11 +10,9 @@ from datetime import datetime
 from random import Random
 from typing import Any, Final, Literal
 
-from services.simulator.cluster import definitions, patches, strategies
+from services.simulator.cluster import patches, strategies
 from services.simulator.cluster.admission import AdmissionChain, AdmissionRequest
-from services.simulator.cluster.catalogue import BUILT_IN, NAMESPACES, PODS
 from services.simulator.cluster.collector import FOREGROUND, ORPHAN, Collector
-from services.simulator.cluster.conversion import convert
 from services.simulator.cluster.errors import (
     ApiError,
     Cause,
@@ -26,10 +24,13 @@ from services.simulator.cluster.errors import (
     not_found,
     unsupported_media_type,
 )
-from services.simulator.cluster.kinds import Kind, KindRegistry, Obj
+from services.simulator.cluster.kinds import definitions
+from services.simulator.cluster.kinds.catalogue import BUILT_IN, NAMESPACES, PODS
+from services.simulator.cluster.kinds.conversion import convert
+from services.simulator.cluster.kinds.registry import Kind, KindRegistry, Obj
 from services.simulator.cluster.rules import Rules
-from services.simulator.cluster.store import HISTORY_MAX, Store
-from services.simulator.cluster.stored import Stored
+from services.simulator.cluster.storage.store import HISTORY_MAX, Store
+from services.simulator.cluster.storage.stored import Stored
 
 __all__ = ["Api", "DeleteOptions", "PatchType"]
 

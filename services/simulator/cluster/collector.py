@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Final
 
-from services.simulator.cluster.kinds import Obj
-from services.simulator.cluster.store import Store
-from services.simulator.cluster.stored import Event, Stored
+from services.simulator.cluster.kinds.registry import Obj
+from services.simulator.cluster.storage.store import Store
+from services.simulator.cluster.storage.stored import Event, Stored
 
 __all__ = ["FOREGROUND", "ORPHAN", "Collector"]
 

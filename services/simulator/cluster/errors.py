@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from services.simulator.cluster.kinds import Kind
+from services.simulator.cluster.kinds.registry import Kind
 
 __all__ = [
     "ApiError",

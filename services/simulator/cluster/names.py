@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from services.simulator.cluster.errors import Cause
-from services.simulator.cluster.kinds import Kind, Obj
+from services.simulator.cluster.kinds.registry import Kind, Obj
 
 __all__ = ["metadata_causes"]
 

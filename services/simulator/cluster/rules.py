@@ -15,9 +15,9 @@ from services.simulator.cluster.errors import (
     conflict,
     invalid,
 )
-from services.simulator.cluster.kinds import Kind, Obj
+from services.simulator.cluster.kinds.registry import Kind, Obj
 from services.simulator.cluster.names import metadata_causes
-from services.simulator.cluster.stored import Stored
+from services.simulator.cluster.storage.stored import Stored
 
 __all__ = ["Rules", "timestamp"]
 

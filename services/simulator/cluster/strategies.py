@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from services.simulator.cluster.errors import Cause, bad_request, invalid
-from services.simulator.cluster.kinds import Kind, Obj
-from services.simulator.cluster.stored import Stored
+from services.simulator.cluster.kinds.registry import Kind, Obj
+from services.simulator.cluster.storage.stored import Stored
 
 __all__ = ["apply_defaults", "complete", "validate_update"]
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from services.simulator.cluster.kinds import Kind, KindRegistry
+from services.simulator.cluster.kinds.registry import Kind, KindRegistry
 
 __all__ = ["groups", "resources", "versions"]
 

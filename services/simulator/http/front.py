@@ -17,11 +17,11 @@ from services.simulator.cluster.errors import (
     too_large,
     unsupported_media_type,
 )
-from services.simulator.cluster.kinds import Kind
-from services.simulator.cluster.listing import Lists
+from services.simulator.cluster.kinds.registry import Kind
+from services.simulator.cluster.kinds.tables import table
 from services.simulator.cluster.selectors import select
-from services.simulator.cluster.stored import Stored
-from services.simulator.cluster.tables import table
+from services.simulator.cluster.storage.listing import Lists
+from services.simulator.cluster.storage.stored import Stored
 from services.simulator.http import discovery, openapi, reviews, watches
 from services.simulator.http.metrics import RequestCounter
 from services.simulator.http.protobuf import PROTOBUF, decode_protobuf

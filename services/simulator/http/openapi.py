@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from services.simulator.cluster.kinds import Kind, KindRegistry, Obj
-from shared.contracts.apis.definitions import ALL_DEFINITIONS, crd
+from services.simulator.cluster.kinds.registry import Kind, KindRegistry, Obj
+from shared.contracts.kueue.definitions import ALL_DEFINITIONS, crd
 
 __all__ = ["openapi_group_version", "openapi_index"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 from services.simulator.cluster.errors import bad_request, unsupported_media_type
-from services.simulator.cluster.kinds import Obj
+from services.simulator.cluster.kinds.registry import Obj
 
 __all__ = ["PROTOBUF", "decode_protobuf"]
 

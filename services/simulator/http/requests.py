@@ -6,7 +6,7 @@ from typing import Final, Literal
 from urllib.parse import parse_qsl, unquote
 
 from services.simulator.cluster.errors import ApiError, bad_request
-from services.simulator.cluster.kinds import Kind, KindRegistry
+from services.simulator.cluster.kinds.registry import Kind, KindRegistry
 
 __all__ = [
     "Query",

@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from services.simulator.cluster.api import Api
-from services.simulator.cluster.catalogue import (
+from services.simulator.cluster.errors import ApiError
+from services.simulator.cluster.kinds.catalogue import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     ROLE_BINDINGS,
     ROLES,
     SECRETS,
 )
-from services.simulator.cluster.errors import ApiError
-from services.simulator.cluster.kinds import Kind
+from services.simulator.cluster.kinds.registry import Kind
 
 __all__ = ["ACCESS_PATH", "IDENTITY_PATH", "access_review", "token_review"]
 

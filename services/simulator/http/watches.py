@@ -11,11 +11,11 @@ import orjson
 
 from services.simulator.cluster.api import Api
 from services.simulator.cluster.errors import ApiError, bad_request
-from services.simulator.cluster.kinds import Kind
+from services.simulator.cluster.kinds.registry import Kind
+from services.simulator.cluster.kinds.tables import table
 from services.simulator.cluster.selectors import Selector
-from services.simulator.cluster.stored import PARTIAL_HEAD, Event, EventType
-from services.simulator.cluster.tables import table
-from services.simulator.cluster.watching import Watch
+from services.simulator.cluster.storage.stored import PARTIAL_HEAD, Event, EventType
+from services.simulator.cluster.storage.watching import Watch
 from services.simulator.http.requests import Shape
 
 __all__ = ["WatchRequest", "Watches"]

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.contracts import kinds
-from shared.contracts.admissions import HOLDING, Admission
-from shared.contracts.kinds import Object
-from shared.contracts.observed import Observed
-from shared.contracts.quantities import parse_quantity
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.quantities import parse_quantity
+from shared.contracts.messages.admissions import HOLDING, Admission
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.workloads import WorkloadState
 
 __all__ = ["Books", "Cell"]
 

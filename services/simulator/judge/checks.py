@@ -6,9 +6,9 @@ from typing import Final
 
 from services.simulator.judge.books import Books, Cell
 from services.simulator.judge.evidence import Evidence, Record
-from shared.contracts.admissions import HOLDING, Admission
-from shared.contracts.observed import Observed
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.messages.admissions import HOLDING, Admission
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.workloads import WorkloadState
 from shared.integrations import integration_for, queue_of
 
 __all__ = [

@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Final, Generic, TypeVar
 
 from shared.bus.port import Entry
-from shared.contracts.admissions import Admission, Term
-from shared.contracts.effects import DeadLetter, Outcome
-from shared.contracts.messages import Message
-from shared.contracts.observed import Observed
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.messages.admissions import Admission, Term
+from shared.contracts.messages.base import Message
+from shared.contracts.messages.effects import DeadLetter, Outcome
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.workloads import WorkloadState
 
 __all__ = ["LOGS", "Evidence", "Record", "gather"]
 

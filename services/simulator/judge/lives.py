@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from services.simulator.judge.evidence import Evidence, Record
-from shared.contracts.admissions import HOLDING, Admission
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.messages.admissions import HOLDING, Admission
+from shared.contracts.messages.workloads import WorkloadState
 from shared.settings.configuration import WaitForPodsReady
 
 __all__ = ["backoffs_kept", "counted_once", "limits_kept", "out_stays_out"]

@@ -1,7 +1,9 @@
 """Worlds with all services in them: a load, faults, and a judge. One seed is one history."""
 
-from services.simulator.scenarios import basic, coscheduling, lives, machines, spokes
+from services.simulator.scenarios import basic, coscheduling, lives
+from services.simulator.scenarios.machines import scenario as machines
 from services.simulator.scenarios.port import Scenario
+from services.simulator.scenarios.spokes import scenario as spokes
 
 __all__ = ["SCENARIOS"]
 

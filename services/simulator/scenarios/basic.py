@@ -9,9 +9,9 @@ from typing import Any, Final
 from services.simulator.judge import checks
 from services.simulator.scenarios import load
 from services.simulator.scenarios.port import Verdict
-from services.simulator.scenarios.town import Town
-from shared.contracts import kinds
-from shared.contracts.kinds import Kind
+from services.simulator.scenarios.system import Town
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
 from shared.integrations import integration_for
 from shared.kube.port import NotFoundError
 from shared.testing.world.loop import DeadlockError, StepBudgetError

@@ -9,14 +9,20 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final
 
-from services.simulator.cluster.catalogue import CLAIMS, NODES, PIPELINERUNS, PODS, STATEFUL_SETS
-from services.simulator.cluster.kinds import Obj
-from services.simulator.cluster.stored import Event, Stored
+from services.simulator.cluster.kinds.catalogue import (
+    CLAIMS,
+    NODES,
+    PIPELINERUNS,
+    PODS,
+    STATEFUL_SETS,
+)
+from services.simulator.cluster.kinds.registry import Obj
+from services.simulator.cluster.storage.stored import Event, Stored
 from services.simulator.judge import checks
 from services.simulator.scenarios.basic import faults_of
 from services.simulator.scenarios.port import Verdict
-from services.simulator.scenarios.town import Town
-from shared.contracts import coscheduling, kinds, names
+from services.simulator.scenarios.system import Town
+from shared.contracts import coscheduling
 from shared.contracts.coscheduling import (
     AFFINITY_ANNOTATION,
     COSCHEDULED_RUN_LABEL,
@@ -24,7 +30,8 @@ from shared.contracts.coscheduling import (
     NODE_SLOTS,
     RUN_UID_LABEL,
 )
-from shared.contracts.kinds import Object
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Object
 from shared.kube.port import KubeError, NotFoundError
 from shared.testing.world.loop import DeadlockError, StepBudgetError
 from shared.testing.world.world import World

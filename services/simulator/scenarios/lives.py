@@ -8,9 +8,9 @@ from services.simulator.judge import checks, lives
 from services.simulator.scenarios import load
 from services.simulator.scenarios.basic import faults_of
 from services.simulator.scenarios.port import Verdict
-from services.simulator.scenarios.town import Town
-from shared.contracts import kinds, names
-from shared.contracts.kinds import Object
+from services.simulator.scenarios.system import Town
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Object
 from shared.kube.port import NotFoundError
 from shared.settings.configuration import Configuration
 from shared.testing.world.loop import DeadlockError, StepBudgetError

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from shared.contracts import kinds, names
-from shared.contracts.kinds import Kind, Object
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Kind, Object
 from shared.integrations import TEKTON_SLOT
 
 __all__ = ["NAMESPACES", "Arrival", "arrivals", "queues"]

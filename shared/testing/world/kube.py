@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import aclosing
 from typing import Any, Final, TypeVar, cast
 
-from shared.contracts.kinds import Kind, Object
+from shared.contracts.kube.kinds import Kind, Object
 from shared.kube.port import (
     ConflictError,
     ExpiredError,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 
-from shared.bus.bodies import digest_of, split
+from shared.bus.nats.large_bodies import digest_of, split
 from shared.bus.port import StreamFullError
 
 __all__ = ["Bodies"]

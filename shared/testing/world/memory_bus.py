@@ -13,7 +13,9 @@ from typing import Any, Final, TypeVar
 import structlog
 
 from shared.bus import headers as wire_headers
-from shared.bus.bodies import Wholes, reference, whole_for_reading, whole_for_work
+from shared.bus.nats.large_bodies import Wholes, reference, whole_for_reading, whole_for_work
+from shared.bus.nats.publisher import Publisher
+from shared.bus.nats.work.worker import IN_FLIGHT_MAX, Registration, Worker
 from shared.bus.port import (
     AnswerError,
     BusError,
@@ -24,10 +26,8 @@ from shared.bus.port import (
     PublishFuture,
     UnavailableError,
 )
-from shared.bus.publisher import Publisher
 from shared.bus.streams import view_of
-from shared.bus.worker import IN_FLIGHT_MAX, Registration, Worker
-from shared.contracts.messages import Message
+from shared.contracts.messages.base import Message
 from shared.testing.world import memory_server
 from shared.testing.world.connection import Connection
 from shared.testing.world.memory_feed import BATCH, Feed, batch_after

@@ -1,11 +1,11 @@
-"""Leases of the server in memory, with the timing of `shared.bus.lease`."""
+"""Leases of the server in memory, with the timing of `shared.bus.nats.lease`."""
 
 import asyncio
 import contextlib
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from shared.bus.lease import LEASE_SECONDS, LOOK_SECONDS
+from shared.bus.nats.lease import LEASE_SECONDS, LOOK_SECONDS
 from shared.bus.port import UnavailableError
 from shared.testing.world.memory_server import MemoryServer
 

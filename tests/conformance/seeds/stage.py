@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec
 
 from services.simulator.manifests import read_folder
-from services.simulator.scenarios.town import RULES, Town
-from shared.contracts import kinds
-from shared.contracts.kinds import Kind, Object
-from shared.contracts.names import PRIORITY_CLASS_LABEL, QUEUE, workload_name
+from services.simulator.scenarios.system import RULES, Town
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, QUEUE, workload_name
 from shared.kube.port import NotFoundError
 from shared.settings.configuration import Configuration
 from shared.testing.world.world import World

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from shared.contracts import coscheduling, kinds, names
+from shared.contracts import coscheduling
 from shared.contracts.coscheduling import (
     AFFINITY_ANNOTATION,
     COMPONENT_LABEL,
     INSTANCE_LABEL,
     anchor_name,
 )
-from shared.contracts.kinds import Object
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Object
 from shared.kube.port import RefusedError
 from tests.conformance.seeds.says import says
 from tests.conformance.seeds.stage import Stage, pipeline_run, pool, story

@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from services.classifier.pipeline_validation import validate
-from services.classifier.tekton import decode
-from shared.contracts.kinds import Object
+from services.classifier.tekton.defaulting import decode
+from services.classifier.tekton.validation import validate
+from shared.contracts.kube.kinds import Object
 from tests.conformance.seeds.stage import EXAMPLES, example
 
 SEEDS: Final = Path(__file__).parents[4] / "shared" / "seeds"

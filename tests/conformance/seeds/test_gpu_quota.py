@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shared.contracts import kinds, names
-from shared.contracts.kinds import Object
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Object
 from tests.conformance.seeds.says import says
 from tests.conformance.seeds.stage import Stage, example, job, pool, priority, story
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.contracts import kinds, names
-from shared.contracts.kinds import Object
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Object
 from shared.contracts.windows import CONTROLLER, WINDOWS
 from tests.conformance.seeds.says import says
 from tests.conformance.seeds.stage import EXAMPLES, Stage, example, job, pool, story

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.contracts import kinds
-from shared.contracts.kinds import Object
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
 from tests.conformance.seeds.says import says
 from tests.conformance.seeds.stage import Stage, pipeline_run, pool, priority, story
 from tests.simulation.machine_park import SERVICES, Park, dynamic

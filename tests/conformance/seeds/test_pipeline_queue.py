@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from services.classifier.cel import CelEngine
-from services.classifier.mutate import mutate
-from services.classifier.rules import parse_rules
-from shared.contracts import kinds, names
-from shared.contracts.kinds import Object
+from services.classifier.rules.rules import parse_rules
+from services.classifier.webhook.mutation import mutate
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Object
 from tests.conformance.classification import compare_pipeline_runs
 from tests.conformance.seeds.says import FOLDER, says
 from tests.conformance.seeds.stage import Stage, example, pipeline_run, pool, priority, story

@@ -2,11 +2,11 @@
 
 import asyncio
 
-from services.simulator.scenarios.spokes_judge import Overseer, left_behind
-from services.simulator.scenarios.spokes_town import CHECK, SpokesTown, made
-from services.simulator.scenarios.town import CLUSTER
-from shared.contracts import kinds, names
-from shared.contracts.kinds import Object
+from services.simulator.scenarios.spokes.clusters import CHECK, SpokesTown, made
+from services.simulator.scenarios.spokes.judge import Overseer, left_behind
+from services.simulator.scenarios.system import CLUSTER
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Object
 from shared.integrations import PIPELINE_RUN, TEKTON_SLOT
 from shared.testing.world.world import World
 from tests.conformance.seeds.says import says

@@ -4,8 +4,8 @@ from datetime import datetime
 
 import pytest
 
-from shared.contracts.kinds import CLUSTER_QUEUE, NODE, PIPELINE_RUN, POD, Object
-from shared.contracts.names import QUEUE
+from shared.contracts.kube.kinds import CLUSTER_QUEUE, NODE, PIPELINE_RUN, POD, Object
+from shared.contracts.kube.names import QUEUE
 from shared.kube.port import NotFoundError
 from shared.testing.world.world import EPOCH
 from tests.conformance.seeds.says import says

@@ -1,7 +1,7 @@
 """Document 004: priorities, and what becomes of them when classes come, change and go."""
 
-from shared.contracts import names
-from shared.contracts.kinds import Object
+from shared.contracts.kube import names
+from shared.contracts.kube.kinds import Object
 from tests.conformance.seeds.says import says
 from tests.conformance.seeds.stage import Stage, job, pool, priority, story
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from shared.contracts import names
-from shared.contracts.kinds import Object
+from shared.contracts.kube import names
+from shared.contracts.kube.kinds import Object
 from shared.kube.port import RefusedError
 from tests.conformance.seeds.says import says
 from tests.conformance.seeds.stage import Stage, job, pipeline_run, pool, story

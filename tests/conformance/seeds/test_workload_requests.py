@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
 from shared.kube.port import RefusedError
 from tests.conformance.seeds.says import says
 from tests.conformance.seeds.stage import Stage, job, pool, story

@@ -11,10 +11,10 @@ from typing import Any, Protocol, cast
 import nats
 
 from shared.bus.embedded import EmbeddedServer
-from shared.bus.nats_bus import NatsBus
+from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus, BusError, CaughtUp, Entry
-from shared.contracts.effects import Outcome
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.messages.effects import Outcome
+from shared.contracts.messages.workloads import WorkloadState
 
 ACK_WAIT_SECONDS = 1.0
 """Instead of 30 s, so that a crash is noticed within a test."""

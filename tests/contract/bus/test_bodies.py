@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from shared.bus.port import CaughtUp, Entry, StreamFullError, TooLargeError
-from shared.contracts.kinds import JOB, Kind
-from shared.contracts.observed import Observed
+from shared.contracts.kube.kinds import JOB, Kind
+from shared.contracts.messages.observed import Observed
 from tests.contract.bus.stage import Readings, Stage, error_of, eventually
 
 LARGE = 5 << 20

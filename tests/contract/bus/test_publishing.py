@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from shared.bus.port import FencedError, StreamFullError, TooLargeError
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.messages.workloads import WorkloadState
 from tests.contract.bus.stage import Readings, Stage, error_of, outcome, step_of, workload
 
 

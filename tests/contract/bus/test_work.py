@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from shared.bus.port import Bus, Entry, LaterError, NeverError
-from shared.contracts.effects import DeadLetter
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.messages.effects import DeadLetter
+from shared.contracts.messages.workloads import WorkloadState
 from tests.contract.bus.stage import Readings, Stage, eventually, outcome, step_of, workload
 
 

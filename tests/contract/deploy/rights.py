@@ -7,9 +7,9 @@ import pytest
 
 from services.simulator.local import LocalKube
 from services.simulator.scenarios import SCENARIOS
-from services.simulator.scenarios.spokes_town import SpokesTown
-from services.simulator.scenarios.town import CLUSTER, Town
-from shared.contracts.kinds import Kind, Object
+from services.simulator.scenarios.spokes.clusters import SpokesTown
+from services.simulator.scenarios.system import CLUSTER, Town
+from shared.contracts.kube.kinds import Kind, Object
 from shared.kube.port import Kube, Listing, Patch, WatchEvent
 from shared.testing.world.kube import WorldKube
 from shared.testing.world.world import ProcessContext

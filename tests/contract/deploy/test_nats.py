@@ -12,11 +12,11 @@ import nats
 import pytest
 import trustme
 
-from services.ctl.nats_files import files
-from services.ctl.permissions import FILE, key_file, rendered
-from shared.bus.api import ApiError, call
-from shared.bus.apply import apply_at, check
+from services.ctl.setup.nats_files import files
+from services.ctl.setup.permissions import FILE, key_file, rendered
+from shared.bus.admin.apply import apply_at, check
 from shared.bus.embedded import EmbeddedServer, server_command
+from shared.bus.nats.jetstream_api import ApiError, call
 from shared.bus.port import UnavailableError
 from shared.bus.streams import DATA, load
 from shared.settings.access import Access, inbox_of, public_key

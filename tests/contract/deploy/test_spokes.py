@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from services.ctl.permissions import FILE, key_file, rendered
-from shared.bus.accounts import leaf_configuration
-from shared.bus.apply import apply_at
+from services.ctl.setup.permissions import FILE, key_file, rendered
+from shared.bus.admin.accounts import leaf_configuration
+from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import EmbeddedServer
-from shared.bus.nats_bus import NatsBus
+from shared.bus.nats.bus import NatsBus
 from shared.bus.port import BusError, UnavailableError
-from shared.contracts.spokes import Beat
+from shared.contracts.messages.spokes import Beat
 from shared.settings.access import Access
 from tests.contract.deploy.network import Outside, allows
 from tests.contract.deploy.rendering import Json, kustomized, named, pods

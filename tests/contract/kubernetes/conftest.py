@@ -10,7 +10,7 @@ import pytest
 from services.simulator.app import Simulator
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
-from shared.contracts.kinds import NAMESPACE, Kind
+from shared.contracts.kube.kinds import NAMESPACE, Kind
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig, plain
 from shared.kube.port import AlreadyExistsError, Kube, WatchEvent

@@ -1,6 +1,6 @@
 """The smallest definitions of the custom kinds that the suite uses on a real API server."""
 
-from shared.contracts.kinds import (
+from shared.contracts.kube.kinds import (
     CLUSTER_QUEUE,
     PIPELINE_RUN,
     RESOURCE_FLAVOR,

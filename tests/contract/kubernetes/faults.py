@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from shared.contracts.kinds import Kind, Object
+from shared.contracts.kube.kinds import Kind, Object
 
 WIDGET = Kind(group="example.test", version="v1", plural="widgets", kind="Widget")
 

@@ -5,7 +5,7 @@ from collections import Counter
 from contextlib import aclosing, suppress
 from random import Random
 
-from shared.contracts.kinds import Kind
+from shared.contracts.kube.kinds import Kind
 from shared.kube.port import Kube
 from shared.kube.reflector import Changed, Deleted, Listed, Reflector, Unserved
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from shared.contracts.kinds import CONFIG_MAP, WORKLOAD, Kind, Object
+from shared.contracts.kube.kinds import CONFIG_MAP, WORKLOAD, Kind, Object
 from shared.kube.client import HttpKube
 from shared.kube.port import Kube, KubeError, WatchEvent
 

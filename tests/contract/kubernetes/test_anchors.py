@@ -2,11 +2,11 @@
 
 import pytest
 
-from services.ctl.webhook import webhook_manifest
-from services.patcher.anchor import anchor_set, claim_object
-from shared.contracts import kinds
+from services.ctl.dev.webhook import webhook_manifest
+from services.patcher.coscheduling.plan import anchor_set, claim_object
 from shared.contracts.coscheduling import COSCHEDULED_RUN_LABEL, MODES, Mode, anchors_of, claims_of
-from shared.contracts.kinds import Object
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
 from shared.kube.port import NotFoundError
 from tests.contract.kubernetes.stage import Stage
 

@@ -14,14 +14,14 @@ import pytest
 import yaml
 
 from services.classifier.cel import CelEngine
-from services.classifier.conversion import KEPT, convert
-from services.classifier.rules import RulesHolder
-from services.classifier.webhook import CONVERT_PATH, VALIDATE_PATH, webhook_app
-from services.ctl.manifests import apply_manifest, load_manifests
-from services.ctl.webhook import validating_manifest
-from shared.contracts import kinds
-from shared.contracts.apis.definitions import DEFINITIONS, STORAGE, V1BETA1, crd
-from shared.contracts.kinds import Kind, Object
+from services.classifier.conversion.convert import KEPT, convert
+from services.classifier.rules.rules import RulesHolder
+from services.classifier.webhook.app import CONVERT_PATH, VALIDATE_PATH, webhook_app
+from services.ctl.dev.webhook import validating_manifest
+from services.whatif.manifests import apply_manifest, load_manifests
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kueue.definitions import DEFINITIONS, STORAGE, V1BETA1, crd
 from shared.kube.client import HttpKube
 from shared.kube.port import RefusedError
 from shared.runtime.certificates import CertificateFolder

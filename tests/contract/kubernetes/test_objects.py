@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.contracts.kinds import (
+from shared.contracts.kube.kinds import (
     CONFIG_MAP,
     NAMESPACE,
     PIPELINE_RUN,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.kinds import CONFIG_MAP, WORKLOAD
+from shared.contracts.kube.kinds import CONFIG_MAP, WORKLOAD
 from shared.kube.port import ConflictError, RefusedError
 from tests.contract.kubernetes.stage import Stage, config_map, create
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from shared.contracts.kinds import NAMESPACE, WORKLOAD
+from shared.contracts.kube.kinds import NAMESPACE, WORKLOAD
 from shared.kube.client import HttpKube
 from shared.kube.port import AlreadyExistsError, KubeError, NotFoundError
 from tests.contract.kubernetes.clusters import Cluster

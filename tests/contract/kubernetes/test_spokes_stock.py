@@ -3,14 +3,14 @@
 import asyncio
 from typing import Any
 
-from services.dispatcher.copies import make_copy, make_workload, order_text
-from services.patcher.spokes import Spokes
+from services.dispatcher.spokes.copies import make_copy, make_workload, order_text
+from services.patcher.multikueue.copies import Spokes
 from shared.bus.port import LaterError
-from shared.contracts import kinds
-from shared.contracts.effects import Dispatch
-from shared.contracts.kinds import Kind, Object
-from shared.contracts.spokes import CopyState
-from shared.contracts.workloads import OwnerReference
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.spokes import CopyState
+from shared.contracts.messages.workloads import OwnerReference
 from shared.integrations import JOB, Integrations
 from shared.kube.port import NotFoundError
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer

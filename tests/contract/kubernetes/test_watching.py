@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shared.contracts.kinds import CONFIG_MAP, WORKLOAD, Kind
+from shared.contracts.kube.kinds import CONFIG_MAP, WORKLOAD, Kind
 from shared.kube.port import ExpiredError, NotFoundError
 from tests.contract.kubernetes.definitions import LATECOMER
 from tests.contract.kubernetes.stage import Reading, Stage, config_map, create

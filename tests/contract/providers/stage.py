@@ -11,7 +11,8 @@ from typing import Any
 import aiohttp
 from moto.server import ThreadedMotoServer
 
-from services.provisioner.book import machine_name
+from services.provisioner.allocation.ledger import machine_name
+from services.provisioner.config.credentials import Secrets
 from services.provisioner.providers.aws import AwsProvider
 from services.provisioner.providers.fake import FakeCloud, FakeProvider
 from services.provisioner.providers.ibm_power import PowerProvider
@@ -25,7 +26,6 @@ from services.provisioner.providers.port import (
     Vm,
     VmState,
 )
-from services.provisioner.secrets import Secrets
 from tests.contract.providers.ibm_double import API_KEY, CRN, IbmDouble, ibm_double
 
 Refuse = Callable[[type[ProviderError]], None]

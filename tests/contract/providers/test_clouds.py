@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from services.provisioner.config.credentials import Secrets
 from services.provisioner.providers import aws, ibm_power, ibm_vpc
 from services.provisioner.providers.aws import AwsProvider
 from services.provisioner.providers.port import (
@@ -15,7 +16,6 @@ from services.provisioner.providers.port import (
     Vm,
     VmState,
 )
-from services.provisioner.secrets import Secrets
 from tests.contract.providers.stage import aws_stage, power_stage, vpc_stage
 
 ERRORS = {

@@ -9,10 +9,10 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from services.provisioner.book import Access
-from services.provisioner.fake_hosts import FakeFleet, FakeHosts
-from services.provisioner.hosts import HostRefusedError, Hosts, HostUnreachableError, Place
-from services.provisioner.ssh_hosts import SshHosts
+from services.provisioner.allocation.ledger import Access
+from services.provisioner.hosts.fake import FakeFleet, FakeHosts
+from services.provisioner.hosts.port import HostRefusedError, Hosts, HostUnreachableError, Place
+from services.provisioner.hosts.ssh import SshHosts
 from tests.unit.provisioner.ssh_host import USER, ssh_host
 
 LATER = datetime.now(UTC) + timedelta(hours=1)

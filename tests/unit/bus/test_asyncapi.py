@@ -3,12 +3,12 @@
 import yaml
 
 from shared.bus.asyncapi import asyncapi, messages_of, template_of, to_yaml
+from shared.bus.nats.work.worker import Registration
 from shared.bus.port import Entry
-from shared.bus.worker import Registration
-from shared.contracts.admissions import Admission, Term
-from shared.contracts.effects import DeadLetter, Outcome
-from shared.contracts.observed import Observed
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.messages.admissions import Admission, Term
+from shared.contracts.messages.effects import DeadLetter, Outcome
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.workloads import WorkloadState
 
 
 async def handle(_entry: Entry) -> None:

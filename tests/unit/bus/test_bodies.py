@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from shared.bus.bodies import Wholes, reference, whole_for_work
+from shared.bus.nats.large_bodies import Wholes, reference, whole_for_work
 from shared.bus.port import Bus, Entry, LaterError, UnavailableError
-from shared.contracts.messages import BODY_REF
+from shared.contracts.messages.base import BODY_REF
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 REF = reference("a/1", b"whole")
@@ -42,7 +42,7 @@ def wholes(store: Store, *, latest: bool = True, over: bool = False) -> Wholes:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shared.bus.bodies.RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("shared.bus.nats.large_bodies.RETRY_SECONDS", 0.001)
 
 
 async def test_reading_waits_for_a_bus_that_does_not_answer() -> None:

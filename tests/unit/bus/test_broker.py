@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.bus.broker import make_broker, without_secrets
+from shared.bus.nats.broker import make_broker, without_secrets
 from shared.settings.access import Access
 
 

@@ -3,9 +3,9 @@
 import asyncio
 from datetime import UTC, datetime
 
-from shared.bus.nats_bus import NatsBus
+from shared.bus.nats.bus import NatsBus
+from shared.bus.nats.work.worker import IN_FLIGHT_MAX
 from shared.bus.port import Entry
-from shared.bus.worker import IN_FLIGHT_MAX
 from shared.testing.nats_server import nats_server
 from tests.contract.bus.stage import eventually, workload
 

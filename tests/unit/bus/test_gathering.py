@@ -10,7 +10,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from shared.bus.embedded import EmbeddedServer
-from shared.bus.gathering import (
+from shared.bus.nats.io_batching import (
     BURST,
     WORTH_MESSAGES,
     gather_reads,

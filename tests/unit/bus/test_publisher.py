@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from shared.bus import publisher as module
 from shared.bus.headers import EXPECT_LAST, MESSAGE_ID
+from shared.bus.nats import publisher as module
+from shared.bus.nats.publisher import Publisher
 from shared.bus.port import BusError, FencedError, StreamFullError, TooLargeError, UnavailableError
-from shared.bus.publisher import Publisher
 
 
 @dataclass
@@ -49,7 +49,7 @@ class FakeClient:
 
 
 class FakeConnection:
-    """What `shared.bus.broker.Connection` is to the publisher."""
+    """What `shared.bus.nats.broker.Connection` is to the publisher."""
 
     def __init__(self) -> None:
         self.nc = FakeClient()

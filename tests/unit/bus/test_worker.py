@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.bus.port import BusError, Entry, Handler, LaterError, NeverError, UnavailableError
-from shared.bus.worker import (
+from shared.bus.nats.work.worker import (
     DEAD_BODY_MAX,
     IN_FLIGHT_MAX,
     Registration,
@@ -19,7 +18,8 @@ from shared.bus.worker import (
     backoff_seconds,
     dead_letter,
 )
-from shared.contracts.messages import Message
+from shared.bus.port import BusError, Entry, Handler, LaterError, NeverError, UnavailableError
+from shared.contracts.messages.base import Message
 from shared.contracts.subjects import SUBJECT_BYTES_MAX
 from tests.contract.bus.stage import AT
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.classifier.conversion import KEPT, ConversionError, convert
-from shared.contracts.kinds import Object
+from services.classifier.conversion.convert import KEPT, ConversionError, convert
+from shared.contracts.kube.kinds import Object
 
 V1: Final = "kueue.x-k8s.io/v1beta1"
 V2: Final = "kueue.x-k8s.io/v1beta2"

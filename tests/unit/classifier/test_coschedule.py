@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from services.classifier.cel import CelEngine
-from services.classifier.mutate import Mutated, RefusedError, mutate
-from services.classifier.rules import parse_rules
-from shared.contracts import coscheduling, names
+from services.classifier.rules.rules import parse_rules
+from services.classifier.webhook.mutation import Mutated, RefusedError, mutate
+from shared.contracts import coscheduling
 from shared.contracts.coscheduling import AFFINITY_ANNOTATION, ANCHORED_ANNOTATION, anchor_name
-from shared.contracts.kinds import Object
+from shared.contracts.kube import names
+from shared.contracts.kube.kinds import Object
 
 RULES = "queueName: pipelines-queue\n"
 SETS_MODE = (

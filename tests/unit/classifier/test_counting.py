@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.classifier.policy import Policy
-from shared.contracts.quantities import format_quantity, parse_quantity
+from services.classifier.projection.policy import Policy
+from shared.contracts.kube.quantities import format_quantity, parse_quantity
 from shared.settings.configuration import Configuration
 
 MIG = "nvidia.com/mig-1g.5gb"

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from services.classifier.projector import Projector
-from shared.contracts.effects import HostState, PlatformOffer
-from shared.contracts.kinds import PIPELINE_RUN
-from shared.contracts.names import REQUESTS_PREFIX, workload_name
-from shared.contracts.observed import Observed
-from shared.contracts.workloads import WorkloadState
+from services.classifier.projection.projector import Projector
+from shared.contracts.kube.kinds import PIPELINE_RUN
+from shared.contracts.kube.names import REQUESTS_PREFIX, workload_name
+from shared.contracts.messages.effects import HostState, PlatformOffer
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.workloads import WorkloadState
 
 Json = dict[str, Any]
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.classifier.cel import CelEngine
-from services.classifier.mutate import REQUESTS_APPLIED, Place, RefusedError, mutate
-from services.classifier.rules import Rules, parse_rules
-from shared.contracts import names
+from services.classifier.rules.rules import Rules, parse_rules
+from services.classifier.webhook.mutation import REQUESTS_APPLIED, Place, RefusedError, mutate
+from shared.contracts.kube import names
 from shared.integrations import Integrations
 from tests.unit.integrations.gadgets import document, gadget
 

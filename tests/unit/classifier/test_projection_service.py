@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from services.classifier import handlers
-from services.classifier.handlers import ECHO_SECONDS, Projection
-from shared.contracts import kinds
-from shared.contracts.observed import Observed, Synced
-from shared.contracts.workloads import WorkloadState
+from services.classifier.projection import handlers
+from services.classifier.projection.handlers import ECHO_SECONDS, Projection
+from shared.contracts.kube import kinds
+from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.workloads import WorkloadState
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from shared.testing.world.world import ProcessContext, World
 

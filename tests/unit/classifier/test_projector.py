@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from services.classifier.projector import Projector
-from shared.contracts import kinds
-from shared.contracts.kinds import Kind
-from shared.contracts.names import workload_name
-from shared.contracts.observed import Observed
-from shared.contracts.spokes import ORIGIN, PREBUILT_WORKLOAD
-from shared.contracts.workloads import WorkloadState
+from services.classifier.projection.projector import Projector
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.names import workload_name
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
+from shared.contracts.messages.workloads import WorkloadState
 
 Json = dict[str, Any]
 QUEUE = {"kueue.x-k8s.io/queue-name": "main"}

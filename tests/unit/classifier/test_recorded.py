@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from services.classifier.projector import Projector
-from services.classifier.recorded import recorded, with_reclaimed
-from shared.contracts import kinds
-from shared.contracts.names import MAX_EXECUTION, workload_name
-from shared.contracts.workloads import PodSet, WorkloadState
+from services.classifier.projection.projector import Projector
+from services.classifier.projection.workload_status import recorded, with_reclaimed
+from shared.contracts.kube import kinds
+from shared.contracts.kube.names import MAX_EXECUTION, workload_name
+from shared.contracts.messages.workloads import PodSet, WorkloadState
 from tests.unit.classifier.test_projector import QUEUE, job, seen
 
 Json = dict[str, Any]

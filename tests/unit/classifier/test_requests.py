@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from services.classifier.requests import RequestsError, pod_sets_asked
+from services.classifier.projection.requests import RequestsError, pod_sets_asked
 
 Json = dict[str, Any]
 

@@ -7,9 +7,9 @@ import orjson
 import pytest
 
 from services.classifier.cel import CelEngine
-from services.classifier.review import OBJECT_BYTES_MAX, Outcome, Reply, answer_review
-from services.classifier.rules import parse_rules
-from shared.contracts import kinds, names
+from services.classifier.rules.rules import parse_rules
+from services.classifier.webhook.review import OBJECT_BYTES_MAX, Outcome, Reply, answer_review
+from shared.contracts.kube import kinds, names
 
 RULES = parse_rules(
     "queueName: q\ncel: {expressions: [\"resource('a', 1)\", \"priority('p')\"]}", CelEngine()

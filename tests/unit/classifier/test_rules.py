@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from services.classifier.cel import CelEngine
-from services.classifier.rules import Rules, RulesError, RulesHolder, parse_rules
-from services.classifier.rules_file import follow_rules
+from services.classifier.rules.reload import follow_rules
+from services.classifier.rules.rules import Rules, RulesError, RulesHolder, parse_rules
 
 GOOD = "queueName: q\ncel:\n  expressions:\n  - priority('a')\n"
 ENGINE = CelEngine()

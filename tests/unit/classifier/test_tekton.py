@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.classifier.pipeline_validation import validate
-from services.classifier.tekton import (
+from services.classifier.tekton.defaulting import (
     InvalidPipelineRunError,
     decode,
     format_duration,
     parse_duration,
 )
+from services.classifier.tekton.validation import validate
 
 
 def run(**spec: Any) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from services.classifier.mutate import mutate
-from services.classifier.review import Reply, answer_review
-from services.classifier.traces import trace_review
-from shared.contracts import names
-from shared.contracts.spokes import ORIGIN
+from services.classifier.webhook.mutation import mutate
+from services.classifier.webhook.review import Reply, answer_review
+from services.classifier.webhook.tracing import trace_review
+from shared.contracts.kube import names
+from shared.contracts.messages.spokes import ORIGIN
 from shared.telemetry.tracing import NO_TRACING, new_traceparent
 from tests.unit.classifier.test_review import RULES, review, run
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.classifier.review import Outcome, answer_conversion, answer_validation
 from services.classifier.validation import RULES, validate
-from shared.contracts.kinds import Object
+from services.classifier.webhook.review import Outcome, answer_conversion, answer_validation
+from shared.contracts.kube.kinds import Object
 
 V1: Final = "kueue.x-k8s.io/v1beta1"
 V2: Final = "kueue.x-k8s.io/v1beta2"

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from services.classifier.policy import Policy
-from services.classifier.priority import Priority, foreign_priority, job_priority
-from services.classifier.surroundings import Surroundings
-from services.classifier.vicinity import Vicinity
-from shared.contracts import kinds, names
-from shared.contracts.kinds import Kind, Object
-from shared.contracts.observed import Observed
+from services.classifier.projection.cluster_objects import Surroundings
+from services.classifier.projection.policy import Policy
+from services.classifier.projection.priority import Priority, foreign_priority, job_priority
+from services.classifier.webhook.namespace_defaults import Vicinity
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.messages.observed import Observed
 from shared.settings.configuration import Configuration
 
 

@@ -16,15 +16,15 @@ import pytest
 
 from services.classifier.app import not_ready
 from services.classifier.cel import CelEngine
-from services.classifier.review import REVIEW_BYTES_MAX
-from services.classifier.rules import RulesHolder
-from services.classifier.webhook import (
+from services.classifier.rules.rules import RulesHolder
+from services.classifier.webhook.app import (
     JOB_PATH,
     MUTATE_PATH,
     PIPELINE_RUN_PATH,
     VALIDATE_PATH,
     webhook_app,
 )
+from services.classifier.webhook.review import REVIEW_BYTES_MAX
 from shared.runtime.certificates import RENEW_DAYS, SERVING_DAYS, CertificateFolder
 from shared.runtime.web import WebServer
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from services.console.access import Attributes, User
+from services.console.access.users import Attributes, User
 from services.console.refusals import Refusal
 
 __all__ = ["People"]

@@ -11,12 +11,12 @@ from typing_extensions import override
 
 from services.console.view import View
 from shared.bus.port import CaughtUp, Entry
-from shared.contracts import kinds
-from shared.contracts.admissions import Admission
-from shared.contracts.kinds import Kind
-from shared.contracts.observed import Observed, Synced
-from shared.contracts.queues import QueueStatus
-from shared.contracts.workloads import Finish, OwnerReference, PodSet, WorkloadState
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.queues import QueueStatus
+from shared.contracts.messages.workloads import Finish, OwnerReference, PodSet, WorkloadState
 from shared.testing.world.loop import VirtualLoop
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from services.console.access import Attributes, KubeAccess, User
+from services.console.access.users import Attributes, KubeAccess, User
 from services.console.refusals import Refusal
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
-from shared.contracts.kinds import Kind, Object
+from shared.contracts.kube.kinds import Kind, Object
 from shared.kube.port import UnavailableError
 from shared.testing.world.loop import VirtualLoop
 from tests.unit.console.stage import now

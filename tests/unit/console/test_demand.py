@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from services.console.demand import Demand
+from services.console.idle_tracker import Demand
 from shared.testing.world.loop import VirtualLoop
 
 IDLE_SECONDS = 100.0

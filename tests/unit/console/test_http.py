@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from services.console.desk import Desk
-from services.console.http import PAGES, SAFE, console_app
+from services.console.http.handlers import PAGES, SAFE, console_app
+from services.console.query_service import Desk
 from tests.unit.console.people import People
 from tests.unit.console.stage import Stage, play
 

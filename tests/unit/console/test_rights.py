@@ -4,11 +4,11 @@ from collections.abc import Awaitable
 
 import pytest
 
-from services.classifier.policy import DEFAULT_POLICY
-from services.console.access import User
+from services.classifier.projection.policy import DEFAULT_POLICY
+from services.console.access.rights import NAMESPACES_MAX, Eyes, Rights, Sees, Touched
+from services.console.access.users import User
 from services.console.documents import SimulateRequest
 from services.console.refusals import Refusal
-from services.console.rights import NAMESPACES_MAX, Eyes, Rights, Sees, Touched
 from services.console.whatif import Change
 from tests.unit.console.people import People
 

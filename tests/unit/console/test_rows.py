@@ -9,9 +9,9 @@ import pytest
 
 from services.console.documents import QueueRow, WorkloadRow
 from services.console.rows import queue_row, workload_row
-from shared.contracts.admissions import Admission
-from shared.contracts.queues import FlavorUsage, ResourceUsage
-from shared.contracts.workloads import PodSet
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.queues import FlavorUsage, ResourceUsage
+from shared.contracts.messages.workloads import PodSet
 from tests.unit.console.stage import START, Stage, decision, ended, play, status, workload
 
 FIRST = ("hub", "team", "job-first")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from services.console import view
-from services.console.desk import Desk
+from services.console.http.event_stream import BEAT_SECONDS, SETTLE_SECONDS, events
+from services.console.query_service import Desk
 from services.console.refusals import Refusal
-from services.console.stream import BEAT_SECONDS, SETTLE_SECONDS, events
 from tests.unit.console.people import People
 from tests.unit.console.stage import Stage, decision, play, status, workload
 

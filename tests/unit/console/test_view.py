@@ -5,8 +5,8 @@ import weakref
 from datetime import timedelta
 
 from services.console.view import AUDIT_SECONDS, Change
-from shared.contracts.explain import PositionsRequest
-from shared.contracts.observed import Observed
+from shared.contracts.messages.explain import PositionsRequest
+from shared.contracts.messages.observed import Observed
 from tests.unit.console.stage import (
     START,
     Stage,

@@ -3,7 +3,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from shared.contracts.names import workload_name
+from shared.contracts.kube.names import workload_name
 from shared.integrations import (
     INTEGRATIONS,
     JOB,

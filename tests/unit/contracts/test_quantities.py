@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.contracts.quantities import (
+from shared.contracts.kube.quantities import (
     NANO,
     QuantityError,
     amount,

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from services.ctl.admin.mutate import load_rules
 from services.ctl.demo.cases import GivenCase, Result, load_cases, verdict_of
 from services.ctl.demo.create import Submitted
 from services.ctl.demo.load import Arrival
-from services.ctl.dev import EXAMPLE
-from services.ctl.errors import CommandError
-from services.ctl.mutate import load_rules
-from shared.contracts import kinds
-from shared.contracts.kinds import Object
+from services.ctl.dev.app import EXAMPLE
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
+from shared.runtime.command import CommandError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RULES = load_rules(EXAMPLE / "classifier")

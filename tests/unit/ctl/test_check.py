@@ -15,10 +15,10 @@ from services.ctl.demo.load import Arrival
 from services.ctl.demo.story import Case, Story
 from services.ctl.demo.summary import machines, tier_rows
 from services.simulator.judge.evidence import gather
-from shared.contracts import kinds
-from shared.contracts.admissions import Admission
-from shared.contracts.effects import HostState, Machine, PlatformState, Seat
-from shared.contracts.workloads import PodSet, WorkloadState
+from shared.contracts.kube import kinds
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.effects import HostState, Machine, PlatformState, Seat
+from shared.contracts.messages.workloads import PodSet, WorkloadState
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from services.ctl.dev import EXAMPLE
-from services.ctl.errors import Exit
+from services.ctl.dev.app import EXAMPLE
 from services.ctl.run import Program
+from shared.runtime.command import Exit
 
 RUN = """
 apiVersion: tekton.dev/v1

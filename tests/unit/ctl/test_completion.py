@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from services.ctl.completion import script
-from services.ctl.errors import CommandError
+from services.ctl.cli.completion import script
+from shared.runtime.command import CommandError
 
 NOBODY = "nats://127.0.0.1:9"
 

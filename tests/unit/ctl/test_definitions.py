@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from services.ctl.definitions import (
+from services.ctl.dev.definitions import (
     CUSTOM_RESOURCE_DEFINITION,
     MANAGED_BY,
     apply_definitions,
@@ -14,8 +14,8 @@ from services.ctl.definitions import (
 )
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
-from shared.contracts.apis.definitions import ALL_DEFINITIONS, DEFINITIONS, crd
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kueue.definitions import ALL_DEFINITIONS, DEFINITIONS, crd
 from shared.kube.port import Kube
 
 URL = "https://127.0.0.1:1/convert"

@@ -7,8 +7,8 @@ import pytest
 
 from services.ctl.demo.spokes import distribution, judge
 from services.simulator.judge.evidence import gather
-from shared.contracts.effects import Dispatch
-from shared.contracts.workloads import OwnerReference
+from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.workloads import OwnerReference
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SPOKES = ("spoke-1", "spoke-2")

@@ -10,10 +10,10 @@ from services.ctl.doctor.configuration import configuration
 from services.ctl.doctor.findings import Finding
 from services.ctl.doctor.holdings import holdings
 from services.ctl.doctor.nodes import nodes
-from services.ctl.get.picture import Picture
-from shared.bus.look import Seen
-from shared.contracts import kinds
-from shared.contracts.kinds import Kind
+from services.ctl.get.snapshot import Picture
+from shared.bus.nats.stream_reader import Seen
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ import yaml
 from services.ctl.doctor.rights import ROLES, rights
 from services.simulator.app import Simulator
 from services.simulator.manifests import apply_all
-from shared.contracts.kinds import Kind
+from shared.contracts.kube.kinds import Kind
 from shared.kube.client import HttpKube
 
 NAMESPACE = "sluicegate"

@@ -5,16 +5,17 @@ from typing import Any
 
 import pytest
 
-from services.ctl.errors import CommandError
-from services.ctl.get.ages import UNKNOWN, age, duration
 from services.ctl.get.command import POSITIONS_MAX, POSITIONS_SUBJECT, Query, show
-from services.ctl.get.picture import Picture
 from services.ctl.get.resources import RESOURCES, resource_named
 from services.ctl.get.selectors import selector
+from services.ctl.get.snapshot import Picture
 from services.ctl.get.table import Table
-from shared.bus import look, streams
-from shared.bus.look import Seen
-from shared.contracts import explain as contract
+from shared.bus import streams
+from shared.bus.nats import stream_reader
+from shared.bus.nats.stream_reader import Seen
+from shared.contracts.kube.ages import UNKNOWN, age, duration
+from shared.contracts.messages import explain as contract
+from shared.runtime.command import CommandError
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Json = dict[str, Any]
@@ -400,6 +401,6 @@ def test_widths_only_grow_and_colours_are_on_demand() -> None:
 
 
 def test_what_is_repeated_to_start_quickly_is_the_same() -> None:
-    assert look.SUFFIX == streams.VIEW_SUFFIX
+    assert stream_reader.SUFFIX == streams.VIEW_SUFFIX
     assert contract.PositionsRequest.subject == POSITIONS_SUBJECT
     assert contract.POSITIONS_MAX == POSITIONS_MAX

@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from services.ctl.history import history, history_json, history_lines
-from shared.bus.look import Look, looking
-from shared.bus.nats_bus import NatsBus
-from shared.contracts.admissions import Admission
-from shared.contracts.effects import HostState, Outcome
-from shared.contracts.messages import Message
-from shared.contracts.observed import Observed
-from shared.contracts.workloads import OwnerReference, WorkloadState
+from services.ctl.inspect.history import history, history_json, history_lines
+from shared.bus.nats.bus import NatsBus
+from shared.bus.nats.stream_reader import Look, looking
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.base import Message
+from shared.contracts.messages.effects import HostState, Outcome
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.workloads import OwnerReference, WorkloadState
 from shared.testing.nats_server import nats_server
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

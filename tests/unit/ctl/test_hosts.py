@@ -9,10 +9,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from services.ctl.hosts import platform_lines, platforms_of, quota_of
+from services.ctl.inspect.hosts import platform_lines, platforms_of, quota_of
 from services.ctl.main import app
 from services.provisioner.providers.registry import GROUP
-from shared.contracts.effects import HostState, Machine, PlatformState, Seat
+from shared.contracts.messages.effects import HostState, Machine, PlatformState, Seat
 from tests.unit.provisioner.stage import HOST_CONFIG
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from services.ctl.errors import Exit
 from services.ctl.main import main
+from shared.runtime.command import Exit
 from tests.unit.integrations.gadgets import DOCUMENT, gadget
 
 Sluice = Callable[..., tuple[int, str, str]]

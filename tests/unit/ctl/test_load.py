@@ -2,11 +2,11 @@
 
 from collections import Counter
 
-from services.classifier.mutate import mutate
+from services.classifier.webhook.mutation import mutate
+from services.ctl.admin.mutate import load_rules
 from services.ctl.demo.load import TIERS, make_load
-from services.ctl.dev import EXAMPLE
-from services.ctl.mutate import load_rules
-from shared.contracts import kinds, names
+from services.ctl.dev.app import EXAMPLE
+from shared.contracts.kube import kinds, names
 from shared.integrations import JOB, PIPELINE_RUN
 
 

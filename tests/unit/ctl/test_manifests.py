@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from services.ctl.dev import EXAMPLE
-from services.ctl.errors import CommandError
-from services.ctl.manifests import load_manifests
+from services.ctl.dev.app import EXAMPLE
+from services.whatif.manifests import load_manifests
+from shared.runtime.command import CommandError
 
 QUEUE = """
 apiVersion: kueue.x-k8s.io/v1beta1

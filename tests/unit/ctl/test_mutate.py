@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from services.ctl.errors import CommandError, Exit
-from services.ctl.mutate import mutated_yaml
+from services.ctl.admin.mutate import mutated_yaml
+from shared.runtime.command import CommandError, Exit
 
 RUN = """\
 apiVersion: tekton.dev/v1

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from services.ctl.reasons_page import REASONS
-from services.quota.engine import texts
-from services.quota.lives import _CAUSES
+from services.ctl.reference.reasons import REASONS
+from services.quota.engine.scheduling import messages
+from services.quota.lifecycle.timers import _CAUSES
 
 QUOTA = Path(__file__).parents[3] / "services" / "quota"
 CARRIERS = {"Verdict", "_Judgement", "evict", "_evict", "_stop_holders"}
@@ -67,7 +67,7 @@ def strings(nodes: list[ast.expr]) -> Iterator[str]:
 def test_every_reason_of_quota_is_explained() -> None:
     given = {
         *tokens(),
-        *texts.HUMAN,
+        *messages.HUMAN,
         *(f"DeactivatedDueTo{cause}" for cause, _ in _CAUSES.values()),
     }
     explained = set(chain.from_iterable(REASONS.values()))

@@ -5,13 +5,13 @@ from random import Random
 
 import pytest
 
-from services.ctl.errors import CommandError
-from services.ctl.manifests import MUTATING_WEBHOOK
-from services.ctl.registration import register, withdraw
-from services.ctl.webhook import NAME, VALIDATING_WEBHOOK, validating_manifest, webhook_manifest
+from services.ctl.dev.registration import register, withdraw
+from services.ctl.dev.webhook import NAME, VALIDATING_WEBHOOK, validating_manifest, webhook_manifest
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
+from services.whatif.manifests import MUTATING_WEBHOOK
 from shared.kube.port import Kube
+from shared.runtime.command import CommandError
 
 URL = "https://127.0.0.1:1"
 MANIFESTS = (

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from services.ctl.errors import CommandError, Exit
-from services.ctl.steer import steer, steered
+from services.ctl.admin.steer import steer, steered
 from services.simulator.app import Simulator
 from services.simulator.local import LocalKube
-from shared.contracts import kinds
-from shared.contracts.kinds import Kind
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
+from shared.runtime.command import CommandError, Exit
 
 CLUSTER_QUEUE: dict[str, Any] = {"resourceGroups": [], "namespaceSelector": {}}
 

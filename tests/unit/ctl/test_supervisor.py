@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from services.ctl.errors import CommandError
-from services.ctl.supervisor import ChildSpec, Supervisor
+from services.ctl.dev.supervisor import ChildSpec, Supervisor
+from shared.runtime.command import CommandError
 
 SLEEPER = "import time; print('up', flush=True); time.sleep(60)"
 DEAF = (
@@ -146,7 +146,7 @@ async def test_what_a_child_writes_is_in_its_log_and_is_shown_with_its_name(tmp_
 async def test_children_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
     program = (
         "import asyncio, pathlib, sys\n"
-        "from services.ctl.supervisor import ChildSpec, Supervisor\n"
+        "from services.ctl.dev.supervisor import ChildSpec, Supervisor\n"
         "async def ready(): return None\n"
         "async def main():\n"
         "    s = Supervisor(logs=pathlib.Path(sys.argv[1]), say=print)\n"

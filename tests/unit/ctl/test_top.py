@@ -5,11 +5,11 @@ from typing import Any
 
 from rich.console import Console
 
-from services.ctl import top
-from services.ctl.get.picture import Picture
-from services.ctl.top import bar, lines, queue_lines
-from shared.bus.look import Seen
-from shared.contracts import kinds
+from services.ctl.get.snapshot import Picture
+from services.ctl.inspect import top
+from services.ctl.inspect.top import bar, lines, queue_lines
+from shared.bus.nats.stream_reader import Seen
+from shared.contracts.kube import kinds
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

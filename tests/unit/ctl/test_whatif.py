@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import yaml
 
+from services.ctl.inspect.whatif import span_of
 from services.ctl.main import main
-from services.ctl.whatif import bench
-from services.ctl.whatif.command import span_of
-from services.ctl.whatif.expected import _expect
-from services.ctl.whatif.reading import Known, load
 from services.quota.forecast import Past, Picture, Run
-from shared.contracts import kinds
-from shared.contracts.observed import Observed
-from shared.contracts.workloads import Finish, WorkloadState
+from services.whatif import bench
+from services.whatif.expected_start import _expect
+from services.whatif.reading import Known, load
+from shared.contracts.kube import kinds
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.workloads import Finish, WorkloadState
 from tests.simulation.futures import admission, observed, queue, set_up, workload
 
 NOW = datetime(2026, 1, 5, tzinfo=UTC)

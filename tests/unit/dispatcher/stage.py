@@ -8,15 +8,15 @@ from typing import Any, Self, TypeVar
 from services.dispatcher.app import assemble
 from services.dispatcher.settings import DispatcherSettings
 from shared.bus.port import CaughtUp
-from shared.contracts import kinds
-from shared.contracts.admissions import Admission, AdmissionState
-from shared.contracts.effects import CheckState, Dispatch
-from shared.contracts.kinds import Kind, Object
-from shared.contracts.messages import Message
-from shared.contracts.names import workload_name
-from shared.contracts.observed import Observed, Synced
-from shared.contracts.spokes import SCHEMA, Beat, CopyState, Homecoming, SpokeState
-from shared.contracts.workloads import OwnerReference, WorkloadState
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.names import workload_name
+from shared.contracts.messages.admissions import Admission, AdmissionState
+from shared.contracts.messages.base import Message
+from shared.contracts.messages.effects import CheckState, Dispatch
+from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.spokes import SCHEMA, Beat, CopyState, Homecoming, SpokeState
+from shared.contracts.messages.workloads import OwnerReference, WorkloadState
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from shared.testing.world.world import CALM, EPOCH, Faults, ProcessContext, World
 

@@ -4,12 +4,18 @@ from typing import Any
 
 import pytest
 
-from services.dispatcher.configuration import Configuration, Spokes
-from services.dispatcher.copies import copy_of, make_copy, make_workload, remote_of, standing_of
-from services.dispatcher.planning import Standing
-from shared.contracts import kinds
-from shared.contracts.kinds import Kind, Object
-from shared.contracts.observed import Observed
+from services.dispatcher.hub.configuration import Configuration, Spokes
+from services.dispatcher.planning.plan import Standing
+from services.dispatcher.spokes.copies import (
+    copy_of,
+    make_copy,
+    make_workload,
+    remote_of,
+    standing_of,
+)
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.messages.observed import Observed
 from shared.integrations import JOB, PIPELINE_RUN
 from tests.unit.dispatcher.stage import job
 

@@ -8,10 +8,10 @@ from typing import Literal
 import pytest
 
 from shared.bus.port import CaughtUp, Entry
-from shared.contracts import kinds
-from shared.contracts.admissions import AdmissionState
-from shared.contracts.effects import CheckState, Dispatch
-from shared.contracts.kinds import Object
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
+from shared.contracts.messages.admissions import AdmissionState
+from shared.contracts.messages.effects import CheckState, Dispatch
 from shared.testing.world.memory_bus import MemoryBus
 from tests.unit.dispatcher.stage import CHECK, Stage, job, named
 

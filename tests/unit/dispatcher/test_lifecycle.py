@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from services.dispatcher.lifecycle import (
+from services.dispatcher.planning.order_lifecycle import (
     IMPOSSIBLE,
     TRANSITIONS,
     Event,

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from shared.contracts import kinds
-from shared.contracts.effects import Dispatch
-from shared.contracts.spokes import SCHEMA, Beat, CopyState
+from shared.contracts.kube import kinds
+from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.spokes import SCHEMA, Beat, CopyState
 from shared.testing.world.world import Faults
 from tests.unit.dispatcher.stage import Stage, job, named
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.dispatcher.nominating import (
+from services.dispatcher.planning.nomination import (
     Candidate,
     Dispatcher,
     Nomination,

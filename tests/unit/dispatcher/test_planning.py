@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.dispatcher.lifecycle import Event, OrderState, follow
-from services.dispatcher.nominating import Candidate, Dispatcher, Rules
-from services.dispatcher.planning import Order, Plan, Situation, Standing, plan, unsettled
+from services.dispatcher.planning.nomination import Candidate, Dispatcher, Rules
+from services.dispatcher.planning.order_lifecycle import Event, OrderState, follow
+from services.dispatcher.planning.plan import Order, Plan, Situation, Standing, plan, unsettled
 
 EAST, WEST, NORTH = "east", "west", "north"
 UNSENT, OFFERED, CHOSEN, WITHDRAWN = OrderState

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from shared.contracts import kinds
-from shared.contracts.effects import Dispatch
-from shared.contracts.kinds import Object
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
+from shared.contracts.messages.effects import Dispatch
 from tests.unit.dispatcher.stage import Stage, job, named
 
 LABEL = "kueue.x-k8s.io/priority-class"

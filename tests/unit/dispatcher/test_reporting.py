@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from shared.contracts import kinds
-from shared.contracts.spokes import CheckStanding, PairState
+from shared.contracts.kube import kinds
+from shared.contracts.messages.spokes import CheckStanding, PairState
 from tests.unit.dispatcher.stage import CHECK, Stage, job
 
 LOOK_SECONDS = 30

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from services.dispatcher.nominating import Dispatcher
+from services.dispatcher.planning.nomination import Dispatcher
 from services.dispatcher.settings import DispatcherSettings
 from shared.settings.configuration import Configuration, MultiKueue, read_configuration
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
 from shared.integrations import JOB, JOB_SET, PIPELINE_RUN
 from tests.unit.integrations import functions
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from shared.contracts import names
-from shared.contracts.kinds import Object
-from shared.contracts.workloads import Finish
+from shared.contracts.kube import names
+from shared.contracts.kube.kinds import Object
+from shared.contracts.messages.workloads import Finish
 from shared.integrations import PodSetInfo
 
 __all__ = ["JOB", "PIPELINE_RUN", "Functions"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
 from shared.integrations import Integration
 from shared.integrations.document import parse
 

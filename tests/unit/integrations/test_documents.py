@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
 from shared.integrations import INTEGRATIONS, Integration, IntegrationError
 from shared.integrations.document import DOCUMENT_BYTES_MAX, parse
 from shared.integrations.registry import documents

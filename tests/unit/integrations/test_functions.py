@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
 from shared.integrations import JOB, PIPELINE_RUN, Integration, PodSetInfo
 from tests.unit.integrations import functions
 

@@ -5,7 +5,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
 from shared.integrations import JOB_SET, PodSetInfo
 
 

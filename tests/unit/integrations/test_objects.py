@@ -7,7 +7,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
 from shared.integrations import Integration, ObjectError, PodSetInfo
 from tests.unit.integrations.gadgets import gadget, loaded
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from shared.contracts.kinds import INTEGRATION, Object
-from shared.contracts.observed import Observed
+from shared.contracts.kube.kinds import INTEGRATION, Object
+from shared.contracts.messages.observed import Observed
 from shared.integrations import JOB, Integrations, is_nested
 from tests.unit.integrations.gadgets import document
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from shared.contracts.kinds import CONFIG_MAP
+from shared.contracts.kube.kinds import CONFIG_MAP
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig, from_settings, in_cluster
 from shared.kube.port import RefusedError

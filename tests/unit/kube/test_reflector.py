@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from shared.contracts.kinds import JOB, Kind, Object
+from shared.contracts.kube.kinds import JOB, Kind, Object
 from shared.kube.port import (
     ExpiredError,
     Kube,

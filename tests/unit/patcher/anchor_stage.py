@@ -7,7 +7,7 @@ from typing import Any
 from services.patcher.app import assemble
 from services.patcher.settings import PatcherSettings
 from services.simulator.cluster.admission import AdmissionRequest
-from services.simulator.cluster.catalogue import (
+from services.simulator.cluster.kinds.catalogue import (
     CLAIMS,
     CONFIG_MAPS,
     NAMESPACES,
@@ -16,16 +16,17 @@ from services.simulator.cluster.catalogue import (
     PODS,
     STATEFUL_SETS,
 )
-from services.simulator.cluster.kinds import Obj
+from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.local import LocalKube
-from shared.contracts import coscheduling, kinds, names
-from shared.contracts.admissions import Admission, AdmissionState, PodSetAssignment
+from shared.contracts import coscheduling
 from shared.contracts.coscheduling import NODE_SLOTS, Mode
-from shared.contracts.effects import Outcome
-from shared.contracts.kinds import Kind, Object
-from shared.contracts.names import workload_name
-from shared.contracts.observed import Observed
-from shared.contracts.workloads import Finish, OwnerReference, PodSet, WorkloadState
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.names import workload_name
+from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
+from shared.contracts.messages.effects import Outcome
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.workloads import Finish, OwnerReference, PodSet, WorkloadState
 from shared.kube.port import NotFoundError, Patch
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
@@ -107,7 +108,7 @@ class Leading:
     name = "sluicegate"
 
     async def mutate(self, request: AdmissionRequest) -> Obj | None:
-        from services.classifier.coschedule import lead_to_anchor  # noqa: PLC0415
+        from services.classifier.webhook.coscheduling import lead_to_anchor  # noqa: PLC0415
 
         obj = request.obj
         if request.operation != "CREATE" or obj is None or request.subresource:

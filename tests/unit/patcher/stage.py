@@ -12,13 +12,13 @@ from services.patcher.settings import PatcherSettings
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from shared.bus.port import CaughtUp
-from shared.contracts import kinds
-from shared.contracts.admissions import Admission, AdmissionState, PodSetAssignment
-from shared.contracts.effects import Outcome
-from shared.contracts.kinds import Kind
-from shared.contracts.names import workload_name
-from shared.contracts.observed import Observed
-from shared.contracts.workloads import OwnerReference, PodSet, WorkloadState
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.names import workload_name
+from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
+from shared.contracts.messages.effects import Outcome
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.workloads import OwnerReference, PodSet, WorkloadState
 from shared.kube.port import Kube, NotFoundError
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from services.patcher.anchor import MARK
-from shared.contracts import names
+from services.patcher.coscheduling.plan import MARK
 from shared.contracts.coscheduling import AFFINITY_ANNOTATION, MODES, anchor_name
+from shared.contracts.kube import names
 from tests.unit.patcher.anchor_stage import AnchorStage, on_stage, tasks
 
 SHARED: dict[str, list[str]] = {"a": ["src", "cache"], "b": ["src"], "c": ["cache"]}

@@ -8,8 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.simulator.local import LocalKube
-from shared.contracts import kinds
-from shared.contracts.kinds import Kind, Object
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
 from shared.kube.port import (
     ConflictError,
     KubeError,

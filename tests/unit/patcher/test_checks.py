@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from services.patcher.status import status_for
+from services.patcher.workloads.status import status_for
 from services.simulator.local import LocalKube
-from shared.contracts import kinds
-from shared.contracts.admissions import Admission, AdmissionState
-from shared.contracts.effects import CheckState
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.kube import kinds
+from shared.contracts.messages.admissions import Admission, AdmissionState
+from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.workloads import WorkloadState
 from tests.unit.patcher.stage import NOON, Setup, until
 
 Json = dict[str, Any]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from services.patcher.retention import doomed
-from shared.contracts.kinds import WORKLOAD
-from shared.contracts.workloads import WorkloadState
+from services.patcher.workloads.retention import doomed
+from shared.contracts.kube.kinds import WORKLOAD
+from shared.contracts.messages.workloads import WorkloadState
 from shared.settings.configuration import WorkloadRetention
 from tests.unit.patcher.stage import Setup, until
 

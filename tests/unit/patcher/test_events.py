@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from services.patcher.events import WAITING_MAX, Events
+from services.patcher.cluster.events import WAITING_MAX, Events
 from services.simulator.local import LocalKube
-from shared.contracts import kinds
+from shared.contracts.kube import kinds
 from shared.kube.port import ThrottledError
 from tests.unit.patcher.stage import NOON, Setup, projected, until
 

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from services.classifier.projection import project_foreign
-from services.classifier.surroundings import Surroundings
+from services.classifier.projection.cluster_objects import Surroundings
+from services.classifier.projection.project import project_foreign
 from services.simulator.local import LocalKube
-from shared.contracts import kinds
-from shared.contracts.kinds import Kind, Object
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.messages.workloads import WorkloadState
 from shared.kube.port import Patch
 from tests.unit.patcher.stage import Setup, until
 

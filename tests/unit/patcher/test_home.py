@@ -7,10 +7,10 @@ import pytest
 
 from services.classifier.validation import validate
 from services.simulator.local import LocalKube
-from shared.contracts import kinds
-from shared.contracts.kinds import Kind, Object
-from shared.contracts.spokes import Homecoming
-from shared.contracts.workloads import OwnerReference, WorkloadState
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.messages.spokes import Homecoming
+from shared.contracts.messages.workloads import OwnerReference, WorkloadState
 from shared.kube.port import Patch, RefusedError
 from tests.unit.patcher.stage import NOON, Setup, until
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from services.simulator.local import LocalKube
-from shared.contracts import kinds
-from shared.contracts.effects import Dispatch
-from shared.contracts.kinds import Kind, Object
-from shared.contracts.spokes import ORDER, ORIGIN, PREBUILT_WORKLOAD
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.spokes import ORDER, ORIGIN, PREBUILT_WORKLOAD
+from shared.contracts.messages.workloads import WorkloadState
 from shared.kube.port import Patch
 from tests.unit.patcher.stage import NOON, Setup, until
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import jsonpatch
 
-from services.ctl.webhook import webhook_manifest
-from services.patcher.integrations import CONFIGURATION, WEBHOOK, missing_rules, status_of
-from shared.contracts.kinds import JOB, Kind, Object
+from services.ctl.dev.webhook import webhook_manifest
+from services.patcher.cluster.integrations import CONFIGURATION, WEBHOOK, missing_rules, status_of
+from shared.contracts.kube.kinds import JOB, Kind, Object
 from shared.integrations import JOB as IN_FORCE
 from shared.integrations import Standing
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from services.patcher.events import Events
-from services.patcher.machines import FINALIZER, NOT_OPENED, Machines, marked
-from services.patcher.seal_key import SECRET_NAME, SealKeeper
+from services.patcher.cluster.events import Events
+from services.patcher.machines.seal_key import SECRET_NAME, SealKeeper
+from services.patcher.machines.secrets import FINALIZER, NOT_OPENED, Machines, marked
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from shared.bus.port import LaterError
-from shared.contracts.effects import HostState, SealKey
-from shared.contracts.kinds import SECRET, TASK_RUN
+from shared.contracts.kube.kinds import SECRET, TASK_RUN
+from shared.contracts.messages.effects import HostState, SealKey
 from shared.contracts.seal import SealError, open_sealed, public_key_of, seal
 from shared.kube.port import NotFoundError
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer

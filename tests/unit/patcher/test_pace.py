@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from services.patcher.pace import BUSY_PER_SECOND, GIVE_WAY, Load, Pace
+from services.patcher.cluster.pacing import BUSY_PER_SECOND, GIVE_WAY, Load, Pace
 from tests.unit.simulator.builders import run_virtual
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from services.patcher.queues import status_of
-from shared.contracts.queues import QueueStatus
+from services.patcher.cluster.queue_status import status_of
+from shared.contracts.messages.queues import QueueStatus
 from tests.unit.patcher.stage import NOON
 
 OBJ = {"metadata": {"name": "q", "namespace": "team", "generation": 1}}

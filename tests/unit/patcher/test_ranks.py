@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from shared.contracts import kinds
-from shared.contracts.effects import Dispatch
-from shared.contracts.kinds import Object
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
+from shared.contracts.messages.effects import Dispatch
 from tests.unit.patcher.stage import NOON
 from tests.unit.patcher.test_spokes import ORDER, ORIGIN, Spoke, copy, order, spoke
 

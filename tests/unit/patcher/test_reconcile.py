@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shared.contracts import kinds
+from shared.contracts.kube import kinds
 from tests.unit.patcher.stage import NOON, Setup, projected, until
 
 

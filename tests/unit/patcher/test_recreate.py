@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from services.patcher.events import Events
-from services.patcher.mirror import Mirror
-from services.patcher.pace import Load
-from services.patcher.recreate import NAME_MAX, Recreation, copy_of, end_patch
-from services.patcher.writer import Writer
-from services.simulator.behaviour.tekton_admission import TektonAdmission
+from services.patcher.cluster.cache import Mirror
+from services.patcher.cluster.events import Events
+from services.patcher.cluster.pacing import Load
+from services.patcher.cluster.writer import Writer
+from services.patcher.jobs.recreation import NAME_MAX, Recreation, copy_of, end_patch
+from services.simulator.behaviour.tekton.admission import TektonAdmission
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
-from shared.contracts import kinds, names
-from shared.contracts.kinds import Object
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Object
 from shared.integrations import PIPELINE_RUN
 from shared.kube.port import NotFoundError, Patch, RefusedError, UnavailableError
 from shared.testing.world.memory_bus import MemoryBus

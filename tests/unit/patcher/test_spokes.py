@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from services.patcher.lease import Lease
-from services.patcher.spokes import Spokes
+from services.patcher.multikueue.copies import Spokes
+from services.patcher.multikueue.heartbeat import Lease
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from shared.bus.port import LaterError
-from shared.contracts import kinds
-from shared.contracts.effects import Dispatch
-from shared.contracts.kinds import Kind, Object
-from shared.contracts.spokes import LEASE, Beat, CopyState
-from shared.contracts.workloads import OwnerReference
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.spokes import LEASE, Beat, CopyState
+from shared.contracts.messages.workloads import OwnerReference
 from shared.integrations import Integrations
 from shared.kube.port import (
     KubeError,

@@ -3,9 +3,9 @@
 from functools import partial
 from typing import Any
 
-from shared.contracts import kinds
-from shared.contracts.kinds import Kind
-from shared.contracts.spokes import CheckStanding, SpokeState
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.messages.spokes import CheckStanding, SpokeState
 from tests.unit.patcher.stage import NOON, Setup, until
 
 CHECK = {"controllerName": "kueue.x-k8s.io/multikueue"}

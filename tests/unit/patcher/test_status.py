@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from services.patcher.status import finished_status, status_for
-from shared.contracts.admissions import Admission, AdmissionState, PodSetAssignment
-from shared.contracts.workloads import Finish, OwnerReference, WorkloadState
+from services.patcher.workloads.status import finished_status, status_for
+from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
+from shared.contracts.messages.workloads import Finish, OwnerReference, WorkloadState
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Json = dict[str, Any]

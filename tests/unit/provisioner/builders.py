@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
-from services.provisioner.allocation import allocate
-from services.provisioner.book import Book, Machine, MachineState, Seat
-from services.provisioner.host_config import (
+from services.provisioner.allocation.allocate import allocate
+from services.provisioner.allocation.ledger import Book, Machine, MachineState, Seat
+from services.provisioner.allocation.results import Outcome, Sighting
+from services.provisioner.config.host_config import (
     DynamicPlatform,
     Host,
     MachineSpec,
@@ -13,8 +14,7 @@ from services.provisioner.host_config import (
     PoolPlatform,
     StaticPlatform,
 )
-from services.provisioner.task_runs import Request
-from services.provisioner.verdicts import Outcome, Sighting
+from services.provisioner.task_runs.requests import Request
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PLATFORM = "linux/arm64"

@@ -12,9 +12,9 @@ from typing import Any
 
 import asyncssh
 
-from services.provisioner.book import Access
-from services.provisioner.hosts import Place
-from services.provisioner.secrets import Secrets
+from services.provisioner.allocation.ledger import Access
+from services.provisioner.config.credentials import Secrets
+from services.provisioner.hosts.port import Place
 
 USER = "u-0123456789abcdef0123456789ab"
 

@@ -9,9 +9,9 @@ from services.provisioner.providers.fake import FakeCloud, FakeProvider
 from services.provisioner.providers.port import Order
 from services.provisioner.settings import ProvisionerSettings
 from shared.bus.port import CaughtUp
-from shared.contracts.effects import HostState, PlatformState
-from shared.contracts.kinds import CONFIG_MAP, TASK_RUN, Kind, Object
-from shared.contracts.observed import Observed, Synced
+from shared.contracts.kube.kinds import CONFIG_MAP, TASK_RUN, Kind, Object
+from shared.contracts.messages.effects import HostState, PlatformState
+from shared.contracts.messages.observed import Observed, Synced
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from shared.testing.world.world import CALM, Faults, ProcessContext, World
 

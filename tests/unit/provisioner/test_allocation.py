@@ -5,10 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from services.provisioner.book import Book, machine_name
-from services.provisioner.host_config import LocalPlatform, PlatformConfig
-from services.provisioner.task_runs import Request
-from services.provisioner.verdicts import (
+from services.provisioner.allocation.ledger import Book, machine_name
+from services.provisioner.allocation.results import (
     Broken,
     Failed,
     Gone,
@@ -20,6 +18,8 @@ from services.provisioner.verdicts import (
     Verdict,
     Waiting,
 )
+from services.provisioner.config.host_config import LocalPlatform, PlatformConfig
+from services.provisioner.task_runs.requests import Request
 from tests.unit.provisioner.builders import (
     NOON,
     PLATFORM,

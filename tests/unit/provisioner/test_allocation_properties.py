@@ -7,15 +7,8 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.provisioner.book import Book
-from services.provisioner.host_config import (
-    DynamicPlatform,
-    PlatformConfig,
-    PoolPlatform,
-    StaticPlatform,
-)
-from services.provisioner.task_runs import Request
-from services.provisioner.verdicts import (
+from services.provisioner.allocation.ledger import Book
+from services.provisioner.allocation.results import (
     Broken,
     Failed,
     Gone,
@@ -27,6 +20,13 @@ from services.provisioner.verdicts import (
     Up,
     Waiting,
 )
+from services.provisioner.config.host_config import (
+    DynamicPlatform,
+    PlatformConfig,
+    PoolPlatform,
+    StaticPlatform,
+)
+from services.provisioner.task_runs.requests import Request
 from tests.unit.provisioner.builders import NOON, book, dynamic, pool, request, round_, static
 
 Action = tuple[str, int]

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from services.provisioner.providers.port import ProviderBusyError, ProviderError
-from shared.contracts.effects import HostState, PlatformState
-from shared.contracts.kinds import Object
+from shared.contracts.kube.kinds import Object
+from shared.contracts.messages.effects import HostState, PlatformState
 from shared.testing.world.world import Faults
 from tests.unit.provisioner.stage import Stage, task_run
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from services.provisioner.host_config import (
+from services.provisioner.config.host_config import (
     DynamicPlatform,
     HostConfig,
     LocalPlatform,
@@ -12,7 +12,7 @@ from services.provisioner.host_config import (
     StaticPlatform,
     parse_host_config,
 )
-from services.provisioner.instance_tags import check_instance_tag
+from services.provisioner.config.instance_tags import check_instance_tag
 from services.provisioner.providers.keys import RULES
 
 GOOD = {

@@ -14,14 +14,14 @@ from random import Random
 
 import pytest
 
-from services.provisioner.one_time import (
+from services.provisioner.keys.one_time import (
     CLAIM_SECONDS,
     KEY_BYTES_MAX,
     ClaimedError,
     OneTimeKeys,
     UnknownPasswordError,
 )
-from services.provisioner.one_time_server import OneTimeServer
+from services.provisioner.keys.one_time_server import OneTimeServer
 from shared.runtime.certificates import CertificateFolder, ReloadingContext
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 

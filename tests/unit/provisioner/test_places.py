@@ -10,12 +10,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from services.provisioner.app import assemble
-from services.provisioner.fake_hosts import FakeFleet, FakeHosts
+from services.provisioner.hosts.access import sealing_context
+from services.provisioner.hosts.fake import FakeFleet, FakeHosts
 from services.provisioner.metrics import Metrics
 from services.provisioner.settings import ProvisionerSettings
-from services.provisioner.usher import sealing_context
-from shared.contracts.effects import HostState, SealKey
-from shared.contracts.kinds import TASK_RUN
+from shared.contracts.kube.kinds import TASK_RUN
+from shared.contracts.messages.effects import HostState, SealKey
 from shared.contracts.seal import open_sealed, public_key_of
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.world import ProcessContext

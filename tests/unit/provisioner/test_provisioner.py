@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from services.provisioner.machines.controller import LAUNCH_FAILURES_MAX
 from services.provisioner.providers.fake import Action
 from services.provisioner.providers.port import (
     Order,
@@ -11,11 +12,10 @@ from services.provisioner.providers.port import (
     ProviderError,
     ProviderRefusedError,
 )
-from services.provisioner.tender import LAUNCH_FAILURES_MAX
 from shared.bus.port import FencedError
-from shared.contracts.effects import HostState, PlatformState, Seat
-from shared.contracts.kinds import CONFIG_MAP, TASK_RUN
-from shared.contracts.observed import Synced
+from shared.contracts.kube.kinds import CONFIG_MAP, TASK_RUN
+from shared.contracts.messages.effects import HostState, PlatformState, Seat
+from shared.contracts.messages.observed import Synced
 from tests.unit.provisioner.stage import HOST_CONFIG, NAMESPACE, Stage, task_run
 
 

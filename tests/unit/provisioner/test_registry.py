@@ -6,7 +6,8 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from services.provisioner.host_config import DynamicPlatform, parse_host_config
+from services.provisioner.config.credentials import Secrets
+from services.provisioner.config.host_config import DynamicPlatform, parse_host_config
 from services.provisioner.providers.fake import FakeCloud, FakeProvider
 from services.provisioner.providers.registry import (
     GROUP,
@@ -15,7 +16,6 @@ from services.provisioner.providers.registry import (
     UnknownProviderError,
     installed_kinds,
 )
-from services.provisioner.secrets import Secrets
 from tests.unit.provisioner.stage import HOST_CONFIG
 
 opened: list[Mapping[str, str]] = []

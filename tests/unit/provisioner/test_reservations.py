@@ -8,10 +8,10 @@ import pytest
 
 from services.provisioner.providers.port import ProviderRefusedError
 from shared.bus.port import CaughtUp
-from shared.contracts.admissions import Admission, AdmissionState, PodSetAssignment
-from shared.contracts.effects import CheckState, PlatformOffer
-from shared.contracts.kinds import ADMISSION_CHECK, Object
-from shared.contracts.names import workload_name
+from shared.contracts.kube.kinds import ADMISSION_CHECK, Object
+from shared.contracts.kube.names import workload_name
+from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
+from shared.contracts.messages.effects import CheckState, PlatformOffer
 from tests.unit.provisioner.stage import HOST_CONFIG, Stage, task_run
 
 RUN: Final = workload_name(kind="PipelineRun", group="tekton.dev", name="release", uid="run-1")

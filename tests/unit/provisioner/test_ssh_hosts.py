@@ -11,9 +11,9 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from services.provisioner.hosts import HostRefusedError, HostUnreachableError
-from services.provisioner.ssh_hosts import SshHosts
-from services.provisioner.systems import System
+from services.provisioner.config.systems import System
+from services.provisioner.hosts.port import HostRefusedError, HostUnreachableError
+from services.provisioner.hosts.ssh import SshHosts
 from tests.unit.provisioner.ssh_host import USER, SshHost, ssh_host
 
 LATER = datetime.now(UTC) + timedelta(hours=1)

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from services.provisioner.book import Machine
+from services.provisioner.allocation.ledger import Machine
+from services.provisioner.machines.sweeper import Sweep, sweep
 from services.provisioner.providers.port import Vm, VmState
-from services.provisioner.sweeper import Sweep, sweep
 from tests.unit.provisioner.builders import machine
 
 

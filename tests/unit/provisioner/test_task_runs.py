@@ -5,13 +5,18 @@ from typing import Any
 
 import pytest
 
-from services.provisioner.platforms import PlatformFormatError, check_platform, is_platform, key_of
-from services.provisioner.ssh_secret import error_secret, local_secret, remote_secret
-from services.provisioner.task_runs import has_ended, to_request
+from services.provisioner.allocation.results import Waiting
+from services.provisioner.config.platforms import (
+    PlatformFormatError,
+    check_platform,
+    is_platform,
+    key_of,
+)
+from services.provisioner.task_runs.requests import has_ended, to_request
+from services.provisioner.task_runs.ssh_secret import error_secret, local_secret, remote_secret
 from services.provisioner.translate import to_host_state
-from services.provisioner.verdicts import Waiting
-from shared.contracts.kinds import Object
-from shared.contracts.names import workload_name
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import workload_name
 from tests.unit.provisioner.stage import done, task_run
 
 

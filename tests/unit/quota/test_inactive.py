@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from services.quota.engine.facts import AdmissionCheckChanged, CheckRule, FlavorChanged
-from services.quota.translate import admission_check, cluster_queue, flavor
+from services.quota.wire.inbound import admission_check, cluster_queue, flavor
 from tests.unit.quota.builders import CLUSTER, Bench, admitted, queue, work
 
 CHECKED = (CheckRule(name="c"),)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.quota.life import Life, Rules, backoff_seconds
-from services.quota.lifecycle import LATE, TRANSITIONS, Effect, Event, State, follow
-from shared.contracts.admissions import Admission, AdmissionState
-from shared.contracts.workloads import WorkloadState
+from services.quota.lifecycle.table import LATE, TRANSITIONS, Effect, Event, State, follow
+from services.quota.lifecycle.workload import Life, Rules, backoff_seconds
+from shared.contracts.messages.admissions import Admission, AdmissionState
+from shared.contracts.messages.workloads import WorkloadState
 from shared.settings.configuration import RequeuingStrategy, WaitForPodsReady
 
 NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -7,16 +7,16 @@ from typing import Any, Final
 import pytest
 
 from services.quota.decider import Decider
-from services.quota.reasons import LATE_MAX
+from services.quota.publishing.reasons import LATE_MAX
 from services.quota.settings import QuotaSettings
 from shared.bus.port import Entry
-from shared.contracts import kinds
-from shared.contracts.admissions import HOLDING, Admission
-from shared.contracts.effects import CheckState, Outcome
-from shared.contracts.kinds import Kind
-from shared.contracts.messages import Message
-from shared.contracts.observed import Observed, Synced
-from shared.contracts.workloads import PodSet, WorkloadState
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.messages.admissions import HOLDING, Admission
+from shared.contracts.messages.base import Message
+from shared.contracts.messages.effects import CheckState, Outcome
+from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.workloads import PodSet, WorkloadState
 from shared.settings.configuration import Configuration
 
 NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)

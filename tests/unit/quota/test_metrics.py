@@ -23,8 +23,8 @@ from services.quota.engine.facts import (
 from services.quota.metrics import Figures, Meter
 from services.quota.metrics.catalogue import NOT_OURS, OURS
 from services.quota.metrics.events import cause_of
-from shared.contracts.admissions import Admission
-from shared.contracts.workloads import WorkloadState
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.workloads import WorkloadState
 from tests.unit.quota.kueue_metrics import KUEUE
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

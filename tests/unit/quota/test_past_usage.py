@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from services.quota.engine import Policy
-from services.quota.engine.views import QueueView
-from services.quota.standing import standing
-from services.quota.translate import local_queue
+from services.quota.engine.views.queues import QueueView
+from services.quota.publishing.queue_status import standing
+from services.quota.wire.inbound import local_queue
 from tests.unit.quota.builders import (
     CLUSTER,
     SECOND,

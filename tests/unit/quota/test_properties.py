@@ -34,9 +34,9 @@ from services.quota.engine.facts import (
     WorkloadGone,
 )
 from services.quota.engine.invariants import check
+from services.quota.engine.model.state import Place, Shard, Workload
+from services.quota.engine.model.tree import Node, Tree, add, available, remove
 from services.quota.engine.preemption.candidates import give_back, take_away
-from services.quota.engine.state import Place, Shard, Workload
-from services.quota.engine.tree import Node, Tree, add, available, remove
 from tests.unit.quota.builders import (
     CLUSTER,
     SECOND,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from services.quota.engine import QuotaEngine
 from services.quota.engine.facts import Wait
-from services.quota.reasons import BUSY, TOLD_MAX, WHILE_BUSY, Reasons
+from services.quota.publishing.reasons import BUSY, TOLD_MAX, WHILE_BUSY, Reasons
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

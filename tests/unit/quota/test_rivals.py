@@ -13,8 +13,8 @@ from services.quota.engine.facts import (
     Preemption,
     Reserve,
 )
-from services.quota.engine.fair_sharing import NEGATIVE, Share, compare
-from services.quota.engine.parts import SharingStrategy
+from services.quota.engine.scheduling.fair_sharing import NEGATIVE, Share, compare
+from services.quota.engine.types import SharingStrategy
 from tests.unit.quota.builders import (
     CLUSTER,
     LOWER,

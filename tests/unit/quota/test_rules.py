@@ -27,8 +27,8 @@ from services.quota.engine.facts import (
     Taint,
     Toleration,
 )
-from services.quota.engine.plans import matches, requirement_holds
-from services.quota.engine.tree import Node, available, height_that_fits, quantities_fit
+from services.quota.engine.model.tree import Node, available, height_that_fits, quantities_fit
+from services.quota.engine.scheduling.plans import matches, requirement_holds
 from tests.unit.quota.builders import (
     CLUSTER,
     LOWER,

@@ -14,14 +14,14 @@ from services.quota.auditor import contradictions
 from services.quota.engine import QuotaEngine
 from services.quota.settings import QuotaSettings
 from shared.bus.port import CaughtUp, FencedError
-from shared.contracts import kinds
-from shared.contracts.admissions import Admission, AdmissionState, Term
-from shared.contracts.effects import CheckState, Outcome
-from shared.contracts.kinds import Kind
-from shared.contracts.observed import Observed, Synced
-from shared.contracts.queues import QueueStatus
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.messages.admissions import Admission, AdmissionState, Term
+from shared.contracts.messages.effects import CheckState, Outcome
+from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.queues import QueueStatus
+from shared.contracts.messages.workloads import Finish, PodSet, WorkloadState
 from shared.contracts.windows import CONTROLLER as WINDOWS
-from shared.contracts.workloads import Finish, PodSet, WorkloadState
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
 
@@ -381,7 +381,7 @@ async def test_a_job_whose_pods_grow_while_it_runs_is_stopped_and_waits_again(se
 async def test_a_log_that_is_nearly_full_takes_ends_but_no_beginnings(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.quota.handlers.ROOM_SECONDS", 0.02)
+    monkeypatch.setattr("services.quota.leadership.ROOM_SECONDS", 0.02)
     await setup.cluster(cpus=30)
     await setup.start_quota()
     for number in range(29):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.quota.standing import Bulletin
+from services.quota.publishing.queue_status import Bulletin
 from tests.unit.quota.builders import CLUSTER, Bench, local, queue, slots, work
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

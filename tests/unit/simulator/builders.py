@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from services.simulator.behaviour.conditions import condition
 from services.simulator.behaviour.running import Behaviour
 from services.simulator.cluster.api import Api
-from services.simulator.cluster.catalogue import JOBS, PIPELINERUNS, SECRETS
-from services.simulator.cluster.kinds import Kind, Obj
-from services.simulator.cluster.stored import Stored
+from services.simulator.cluster.kinds.catalogue import JOBS, PIPELINERUNS, SECRETS
+from services.simulator.cluster.kinds.registry import Kind, Obj
+from services.simulator.cluster.storage.stored import Stored
 from shared.testing.world.loop import VirtualLoop
 
 T = TypeVar("T")

@@ -1,8 +1,8 @@
 """Jobs, their pods, nodes, and namespaces."""
 
 from services.simulator.cluster.api import DeleteOptions
-from services.simulator.cluster.catalogue import JOBS, NAMESPACES, NODES, PODS
-from services.simulator.cluster.kinds import Obj
+from services.simulator.cluster.kinds.catalogue import JOBS, NAMESPACES, NODES, PODS
+from services.simulator.cluster.kinds.registry import Obj
 from tests.unit.simulator.builders import Cluster, in_cluster, job, verdict
 
 

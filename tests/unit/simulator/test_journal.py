@@ -13,7 +13,7 @@ from services.simulator.app import Simulator
 from services.simulator.cluster.api import Api
 from services.simulator.journal import Journal, JournalError
 from services.simulator.local import LocalKube
-from shared.contracts.kinds import CONFIG_MAP, JOB, NAMESPACE, Kind, Object
+from shared.contracts.kube.kinds import CONFIG_MAP, JOB, NAMESPACE, Kind, Object
 from shared.kube.client import HttpKube
 from shared.kube.port import ExpiredError, NotFoundError
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from services.simulator.local import LocalKube
-from shared.contracts.kinds import JOB, PIPELINE_RUN, Kind
+from shared.contracts.kube.kinds import JOB, PIPELINE_RUN, Kind
 from shared.kube.port import (
     AlreadyExistsError,
     ConflictError,

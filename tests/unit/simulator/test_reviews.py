@@ -8,7 +8,7 @@ import pytest
 
 from services.simulator.app import Simulator
 from services.simulator.manifests import apply_all
-from shared.contracts.kinds import Kind
+from shared.contracts.kube.kinds import Kind
 from shared.kube.client import HttpKube
 from shared.kube.port import RefusedError
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from services.simulator.behaviour.scheduling import feasible, preferred
-from services.simulator.behaviour.tekton_coscheduling import ANNOTATION, claim_name
-from services.simulator.cluster.catalogue import (
+from services.simulator.behaviour.nodes.scheduling import feasible, preferred
+from services.simulator.behaviour.tekton.coscheduling import ANNOTATION, claim_name
+from services.simulator.cluster.kinds.catalogue import (
     CLAIMS,
     CONFIG_MAPS,
     NODES,
@@ -16,7 +16,7 @@ from services.simulator.cluster.catalogue import (
     STATEFUL_SETS,
     TASKRUNS,
 )
-from services.simulator.cluster.kinds import Obj
+from services.simulator.cluster.kinds.registry import Obj
 from tests.unit.simulator.builders import Cluster, in_cluster, pipeline_run, verdict
 
 HOST = "kubernetes.io/hostname"

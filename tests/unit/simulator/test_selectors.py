@@ -3,7 +3,7 @@
 import pytest
 
 from services.simulator.cluster.errors import ApiError
-from services.simulator.cluster.kinds import Obj
+from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.selectors import label_object_selector, select
 from tests.unit.simulator.builders import api, kind
 

@@ -8,10 +8,10 @@ import pytest
 
 from services.simulator.cluster.api import Api, DeleteOptions
 from services.simulator.cluster.errors import ApiError
-from services.simulator.cluster.kinds import Obj
-from services.simulator.cluster.listing import Lists
-from services.simulator.cluster.stored import Stored
-from services.simulator.cluster.watching import Watch
+from services.simulator.cluster.kinds.registry import Obj
+from services.simulator.cluster.storage.listing import Lists
+from services.simulator.cluster.storage.stored import Stored
+from services.simulator.cluster.storage.watching import Watch
 from tests.unit.simulator.builders import api, config_map, job, kind, pipeline_run
 
 JOBS, RUNS, MAPS = ("batch", "jobs"), ("tekton.dev", "pipelineruns"), ("", "configmaps")

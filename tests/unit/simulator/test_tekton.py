@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from services.simulator.behaviour.tekton_plan import PLATFORM, child_name, depth, plan
-from services.simulator.cluster.catalogue import PIPELINERUNS, TASKRUNS
+from services.simulator.behaviour.tekton.plan import PLATFORM, child_name, depth, plan
 from services.simulator.cluster.errors import ApiError
-from services.simulator.cluster.kinds import Obj
+from services.simulator.cluster.kinds.catalogue import PIPELINERUNS, TASKRUNS
+from services.simulator.cluster.kinds.registry import Obj
 from tests.unit.simulator.builders import Cluster, in_cluster, pipeline_run, verdict
 
 PENDING = "PipelineRunPending"

@@ -14,10 +14,10 @@ import pytest
 import trustme
 from aiohttp import web
 
-from services.simulator.behaviour.tekton_admission import TektonAdmission
+from services.simulator.behaviour.tekton.admission import TektonAdmission
 from services.simulator.cluster.api import Api, DeleteOptions
 from services.simulator.cluster.errors import ApiError
-from services.simulator.cluster.kinds import Obj
+from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.http.webhooks import Webhooks
 from tests.unit.simulator.builders import api, config_map, kind, pipeline_run
 

@@ -8,11 +8,11 @@ import pytest
 from services.tracer.lives import Life, Lives
 from services.tracer.timeline import batch_of, spans_of
 from shared.bus.port import Entry
-from shared.contracts.admissions import Admission
-from shared.contracts.effects import CheckState, Dispatch, Outcome
-from shared.contracts.messages import TRACEPARENT, Message
-from shared.contracts.spokes import ORIGIN
-from shared.contracts.workloads import Finish, OwnerReference, WorkloadState
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.base import TRACEPARENT, Message
+from shared.contracts.messages.effects import CheckState, Dispatch, Outcome
+from shared.contracts.messages.spokes import ORIGIN
+from shared.contracts.messages.workloads import Finish, OwnerReference, WorkloadState
 from shared.telemetry.spans import Kind, Span, coverage, leaves
 
 BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC)

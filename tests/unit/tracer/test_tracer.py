@@ -9,10 +9,10 @@ import pytest
 
 from services.tracer import handlers
 from services.tracer.handlers import Tracer
-from shared.contracts.admissions import Admission
-from shared.contracts.messages import Message
-from shared.contracts.traces import Traced
-from shared.contracts.workloads import Finish, WorkloadState
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.base import Message
+from shared.contracts.messages.traces import Traced
+from shared.contracts.messages.workloads import Finish, WorkloadState
 from shared.telemetry.spans import Span
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 

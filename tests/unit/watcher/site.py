@@ -11,8 +11,8 @@ from services.simulator.local import LocalKube
 from services.watcher.app import Watcher, assemble
 from services.watcher.settings import WatcherSettings
 from shared.bus.port import Entry
-from shared.contracts.kinds import JOB, Kind, Object
-from shared.contracts.observed import Observed
+from shared.contracts.kube.kinds import JOB, Kind, Object
+from shared.contracts.messages.observed import Observed
 from shared.kube.port import Kube
 from shared.testing.world.loop import VirtualLoop
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer

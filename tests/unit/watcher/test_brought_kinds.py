@@ -5,8 +5,8 @@ from typing import Any
 
 import yaml
 
-from shared.contracts.kinds import INTEGRATION, JOB, Kind, Object
-from shared.contracts.observed import Synced
+from shared.contracts.kube.kinds import INTEGRATION, JOB, Kind, Object
+from shared.contracts.messages.observed import Synced
 from shared.kube.port import Kube as KubePort
 from shared.kube.port import Listing, RefusedError
 from tests.unit.watcher.site import Site, play

@@ -3,7 +3,7 @@
 import pytest
 
 from services.watcher.observe import TRUNCATED, observed, shortened, tombstone
-from shared.contracts.kinds import JOB, NODE, SECRET, Object
+from shared.contracts.kube.kinds import JOB, NODE, SECRET, Object
 
 APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 

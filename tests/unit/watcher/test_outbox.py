@@ -7,8 +7,8 @@ import pytest
 
 from services.watcher.outbox import Outbox, coalesced
 from shared.bus.port import PublishFuture, StreamFullError
-from shared.contracts.messages import Message
-from shared.contracts.observed import Observed
+from shared.contracts.messages.base import Message
+from shared.contracts.messages.observed import Observed
 from shared.testing.world.loop import VirtualLoop
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 

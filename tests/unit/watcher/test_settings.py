@@ -5,7 +5,14 @@ from pydantic import ValidationError
 
 from services.watcher.scopes import MACHINE_SECRETS, stages
 from services.watcher.settings import WatcherSettings
-from shared.contracts.kinds import CONFIGURATION_KINDS, INTEGRATION, JOB, NODE, SECRET, WORKLOAD
+from shared.contracts.kube.kinds import (
+    CONFIGURATION_KINDS,
+    INTEGRATION,
+    JOB,
+    NODE,
+    SECRET,
+    WORKLOAD,
+)
 
 
 def test_by_default_everything_but_nodes_is_watched_everywhere() -> None:

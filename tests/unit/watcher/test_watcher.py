@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
-from shared.contracts.kinds import (
+from shared.contracts.kube.kinds import (
     CLUSTER_QUEUE,
     CONFIGURATION_KINDS,
     JOB,
@@ -22,7 +22,7 @@ from shared.contracts.kinds import (
     WORKLOAD,
     Kind,
 )
-from shared.contracts.observed import Observed, Synced
+from shared.contracts.messages.observed import Observed, Synced
 from shared.kube.port import ExpiredError, Listing, RefusedError, UnavailableError, WatchEvent
 from tests.unit.watcher.site import Site, job, play
 

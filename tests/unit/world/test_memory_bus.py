@@ -3,7 +3,7 @@
 import asyncio
 
 from shared.bus.port import Entry
-from shared.contracts.spokes import Beat
+from shared.contracts.messages.spokes import Beat
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from shared.testing.world.world import EPOCH, Faults, ProcessContext, World
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from services.quota.engine.facts import PreemptionPolicy
-from services.quota.engine.state import ClusterQueue, Workload
-from services.quota.engine.tree import Node, Pairs, add, available, remove
+from services.quota.engine.model.state import ClusterQueue, Workload
+from services.quota.engine.model.tree import Node, Pairs, add, available, remove
 
 __all__ = [
     "Attempt",

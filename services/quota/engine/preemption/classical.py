@@ -2,6 +2,8 @@
 
 from typing import Final, TypeAlias
 
+from services.quota.engine.model.state import Workload
+from services.quota.engine.model.tree import Node, quantities_fit, within_nominal
 from services.quota.engine.preemption.candidates import (
     Attempt,
     Target,
@@ -13,8 +15,6 @@ from services.quota.engine.preemption.candidates import (
     take_away,
     uses,
 )
-from services.quota.engine.state import Workload
-from services.quota.engine.tree import Node, quantities_fit, within_nominal
 
 __all__ = ["classical_targets"]
 

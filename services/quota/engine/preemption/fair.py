@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from services.quota.engine.fair_sharing import NEGATIVE, Share, compare, share_of
-from services.quota.engine.parts import SharingStrategy
+from services.quota.engine.model.state import Workload
+from services.quota.engine.model.tree import Node, add, remove
 from services.quota.engine.preemption.candidates import (
     Attempt,
     Target,
@@ -15,8 +15,8 @@ from services.quota.engine.preemption.candidates import (
     take_away,
     uses,
 )
-from services.quota.engine.state import Workload
-from services.quota.engine.tree import Node, add, remove
+from services.quota.engine.scheduling.fair_sharing import NEGATIVE, Share, compare, share_of
+from services.quota.engine.types import SharingStrategy
 
 __all__ = ["fair_targets"]
 

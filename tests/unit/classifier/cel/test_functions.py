@@ -18,7 +18,7 @@ from services.classifier.cel.functions import (
     inline_functions,
 )
 from shared.cel import syntax
-from shared.contracts.names import PRIORITY_CLASS_LABEL, REQUESTS_PREFIX
+from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, REQUESTS_PREFIX
 
 CHECKING, EVALUATING = checking_environment(), evaluating_environment()
 DATA: dict[str, Any] = {

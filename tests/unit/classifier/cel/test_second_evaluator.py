@@ -19,7 +19,7 @@ from services.classifier.cel import (
     SetLabel,
     Variables,
 )
-from shared.contracts.names import PRIORITY_CLASS_LABEL, REQUESTS_PREFIX
+from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, REQUESTS_PREFIX
 
 RUN: dict[str, Any] = {
     "metadata": {"name": "p", "labels": {"type": "managed", "service": "release"}},

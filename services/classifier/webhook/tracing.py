@@ -1,0 +1,36 @@
+"""The webhook's part in a workload's trace: its first span, written by whoever answers the review."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from opentelemetry.trace import SpanKind
+
+from services.classifier.webhook.review import Reply
+from shared.telemetry.tracing import Tracing, is_sampled
+
+__all__ = ["trace_review"]
+
+
+def trace_review(
+    tracing: Tracing, now: Callable[[], datetime], reply: Reply, path: str, seconds: float
+) -> None:
+    """Tell of a review that was answered after so many seconds, if it began or changed a workload."""
+    if reply.traceparent is None or not is_sampled(reply.traceparent):
+        return
+    request = reply.request or {}
+    end = now()
+    tracing.span(
+        f"POST {path}",
+        parent=reply.traceparent,
+        start=end - timedelta(seconds=seconds),
+        end=end,
+        kind=SpanKind.SERVER,
+        attributes={
+            "http.request.method": "POST",
+            "http.response.status_code": reply.status,
+            "http.route": path,
+            "url.path": path,
+            "url.scheme": "https",
+            "k8s.namespace.name": str(request.get("namespace") or ""),
+        },
+    )

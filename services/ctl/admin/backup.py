@@ -1,0 +1,40 @@
+"""`sluice bus backup` and `sluice bus restore`: what NATS keeps, in files and back."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from services.ctl.connect.reader import lookout
+from shared.bus.admin.snapshots import BackupError, Saved, backup, restore
+from shared.bus.nats.stream_reader import Look
+from shared.bus.port import BusError
+from shared.runtime.command import CommandError, Exit
+
+__all__ = ["backup_to", "restore_from"]
+
+
+async def backup_to(target: Path, *, url: str | None, directory: Path) -> None:
+    """Write all streams to `target`, and say of each how much that was."""
+    await _each(backup, target, "name a folder that is new or empty", url, directory)
+
+
+async def restore_from(source: Path, *, url: str | None, directory: Path) -> None:
+    """Make all streams from what `backup_to` wrote, and say so of each."""
+    hint = "restore into a server without these streams, before any service and `sluice bus apply`"
+    await _each(restore, source, hint, url, directory)
+
+
+async def _each(
+    do: Callable[[Look, Path], AsyncIterator[Saved]],
+    folder: Path,
+    hint: str,
+    url: str | None,
+    directory: Path,
+) -> None:
+    async with lookout(url, directory) as look:
+        try:
+            async for saved in do(look, folder):
+                print(saved)
+        except BackupError as error:
+            raise CommandError(str(folder), str(error), hint=hint, status=Exit.FAILED) from error
+        except BusError as error:
+            raise CommandError("NATS", str(error), status=Exit.UNREACHABLE) from error

@@ -1,0 +1,264 @@
+"""`sluice integration`: what an Integration document makes of an object, without a cluster."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from shared.runtime.command import CommandError, Exit
+
+__all__ = ["Finding", "app", "check_lines", "finding_of", "list_lines"]
+
+app = typer.Typer(
+    help="How kinds that can wait are read: Integration documents.",
+    epilog="Exit status of `check`: 0 the document is in order and reads the object, 1 it is in order but "
+    "does not mean the object or fails on it, 2 a file is wrong.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+SHOWN_LABEL: Final = {"example.com/flavor": "shown"}
+SHOWN_TOLERATION: Final = {"key": "example.com/flavor", "operator": "Exists"}
+"""What the shown release gives to pod templates, as a flavor would."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a document makes of one object."""
+
+    kind: str
+    name: str
+    recognised: str
+    """Empty if it is, else why not."""
+
+    queue: str
+    held: bool
+    active: bool
+    ready: bool | None
+    finished: str
+    """`no`, or how."""
+
+    pod_sets: list[dict[str, Any]]
+    reclaimable: dict[str, int]
+    patches: dict[str, list[dict[str, Any]] | None]
+    problems: list[str]
+
+    @property
+    def ok(self) -> bool:
+        """It is read, and nothing fails."""
+        return not self.recognised and not self.problems
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="An Integration document.")],
+    obj: Annotated[
+        Path | None, typer.Option("--object", help="An object of the kind, as a manifest.")
+    ] = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+) -> None:
+    """Type-check a document, and show what it makes of an object: pod sets, state, patches."""
+    from services.whatif.manifests import load_documents  # noqa: PLC0415
+
+    if output not in {"text", "json"}:
+        raise CommandError(f"--output {output}", "must be text or json")
+    integrations = _loaded(file)
+    for integration in integrations if output == "text" else ():
+        print(f"{file}: Integration {integration.name} is in order: {_described(integration.kind)}")
+    if obj is None:
+        return
+    documents = load_documents(obj)
+    if len(documents) != 1 or not isinstance(documents[0][1], dict):
+        raise CommandError(str(obj), f"must hold one object, has {len(documents)} documents")
+    found = finding_of(integrations, _with_metadata(obj, documents[0][1]))
+    if output == "json":
+        print(json.dumps({name: getattr(found, name) for name in Finding.__slots__}, indent=2))
+    else:
+        print("\n".join(check_lines(str(obj), found)))
+    if not found.ok:
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command("list")
+def list_() -> None:
+    """List the kinds that can wait without any Integration object."""
+    print("\n".join(list_lines()))
+
+
+def _loaded(file: Path) -> list[Any]:
+    from shared.integrations import Integration, IntegrationError  # noqa: PLC0415
+    from shared.integrations.document import parse  # noqa: PLC0415
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(str(file), f"cannot be read: {error}") from error
+    try:
+        found = [Integration.load(document, lines) for document, lines in parse(text)]
+    except IntegrationError as error:
+        raise CommandError(str(file), str(error)) from error
+    if not found:
+        raise CommandError(str(file), "holds no Integration")
+    return found
+
+
+def _with_metadata(file: Path, obj: dict[str, Any]) -> dict[str, Any]:
+    """The object, whose metadata are such as any API server gives it. Raises `CommandError`."""
+    from services.classifier.projection.pod_templates import FieldError, mapping, mappings  # noqa: PLC0415
+
+    try:
+        metadata = mapping(obj.get("metadata"), "metadata")
+        mapping(metadata.get("labels"), "metadata.labels")
+        mapping(metadata.get("annotations"), "metadata.annotations")
+        list(mappings(metadata.get("ownerReferences"), "metadata.ownerReferences"))
+    except FieldError as error:
+        raise CommandError(str(file), str(error)) from error
+    return {**obj, "metadata": metadata}
+
+
+def finding_of(integrations: list[Any], obj: dict[str, Any]) -> Finding:
+    """What the document that means the object's kind makes of it."""
+    from shared.integrations import SHIPPED, queue_of  # noqa: PLC0415
+
+    group = str(obj.get("apiVersion") or "").rpartition("/")[0]
+    of_kind = [
+        one for one in integrations if (one.kind.group, one.kind.kind) == (group, obj.get("kind"))
+    ]
+    metadata = obj.get("metadata") or {}
+    shown = f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or ''}"
+    if not of_kind:
+        raise CommandError(
+            f"{obj.get('kind')} {shown}",
+            f"is no {_described(integrations[0].kind)}, of which the document speaks",
+            status=Exit.FAILED,
+        )
+    integration = of_kind[0]
+    # One that is not created yet has no uid; the patches test it.
+    obj = {**obj, "metadata": {"uid": "(its uid)", **metadata}}
+    why = ""
+    if SHIPPED.is_nested(obj):
+        why = "another object that can wait controls it"
+    elif not integration.matches(obj):
+        why = "`match` does not hold of it"
+    finish = integration.finish(obj)
+    problems = list(integration.problems(obj))
+    pod_sets, patches = _read(integration, obj, problems)
+    return Finding(
+        kind=str(obj["kind"]),
+        name=shown,
+        recognised=why,
+        queue=queue_of(obj),
+        held=integration.held(obj),
+        active=integration.active(obj),
+        ready=integration.ready(obj),
+        finished=_finished(finish),
+        pod_sets=pod_sets,
+        reclaimable=integration.reclaimable(obj),
+        patches=patches,
+        problems=problems,
+    )
+
+
+def _finished(finish: Any) -> str:
+    if finish is None:
+        return "no"
+    said = "succeeded" if finish.success else "failed"
+    return f"{said}: {finish.message}" if finish.message else said
+
+
+def _read(
+    integration: Any, obj: dict[str, Any], problems: list[str]
+) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]] | None]]:
+    """Pod sets with what a pod asks for, and the patches; problems are added to."""
+    from services.classifier.projection.requests import RequestsError, pod_sets_asked  # noqa: PLC0415
+    from shared.integrations import ObjectError, PodSetInfo  # noqa: PLC0415
+
+    try:
+        raw = integration.pod_sets(obj)
+    except ObjectError:
+        return [], {}  # Its problems are among the object's.
+    try:
+        asked = pod_sets_asked(raw, limit_ranges=[], runtime_class=lambda _name: {})
+    except RequestsError as error:
+        problems.append(str(error))
+        asked = list(error.pod_sets)
+    infos = tuple(
+        PodSetInfo(
+            name=pod_set["name"],
+            count=pod_set["count"],
+            node_selector=SHOWN_LABEL,
+            tolerations=(SHOWN_TOLERATION,),
+        )
+        for pod_set in raw
+    )
+    patches: dict[str, list[dict[str, Any]] | None] = {}
+    try:
+        patches["hold"] = integration.hold(obj)
+        patches["release"] = integration.release(obj, infos)
+        patches["stop"] = integration.stop(obj)
+    except ObjectError as error:
+        problems.append(str(error))
+    shown = [
+        {
+            "name": one.name,
+            "count": one.count,
+            "minCount": one.min_count,
+            "requests": dict(one.requests),
+        }
+        for one in asked
+    ]
+    return shown, patches
+
+
+def check_lines(source: str, found: Finding) -> Iterator[str]:
+    """The finding in words."""
+    yield f"{source}: {found.kind} {found.name}"
+    waits = f"yes, in queue {found.queue}" if found.queue else "yes, but it names no queue"
+    yield _line("recognised", f"no: {found.recognised}" if found.recognised else waits)
+    yield _line("held", _yes(found.held))
+    yield _line("active", _yes(found.active))
+    yield _line("ready", "the kind cannot tell" if found.ready is None else _yes(found.ready))
+    yield _line("finished", found.finished)
+    for pod_set in found.pod_sets:
+        asked = ", ".join(f"{name}={value}" for name, value in pod_set["requests"].items())
+        least = "" if pod_set["minCount"] is None else f", at least {pod_set['minCount']}"
+        back = found.reclaimable.get(pod_set["name"])
+        done = "" if back is None else f", {back} of them done"
+        yield _line(
+            f"pod set {pod_set['name']}",
+            f"{pod_set['count']} x ({asked or 'nothing'}){least}{done}",
+        )
+    for name, patch in found.patches.items():
+        if patch is None:
+            yield _line(name, "never: it cannot be stopped and started again")
+            continue
+        for place, operation in enumerate(patch):
+            yield _line(name if place == 0 else "", json.dumps(operation))
+    for problem in found.problems:
+        yield _line("problem", problem)
+
+
+def _line(name: str, text: str) -> str:
+    return f"  {name:<16} {text}"
+
+
+def list_lines() -> Iterator[str]:
+    """A line for each kind that ships."""
+    from shared.integrations import INTEGRATIONS  # noqa: PLC0415
+
+    yield f"{'NAME':<28} {'KIND':<34} STOPPED AND STARTED AGAIN"
+    for integration in INTEGRATIONS:
+        stop = integration.document.spec.stop
+        can = "no" if stop is not None and stop.how == "Never" else "yes"
+        yield f"{integration.name:<28} {_described(integration.kind):<34} {can}"
+
+
+def _described(kind: Any) -> str:
+    return f"{kind.kind} of {kind.api_version}"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

@@ -1,0 +1,46 @@
+"""`sluice mutate`: the webhook's answer without a webhook, for trying rules."""
+
+from pathlib import Path
+
+from services.classifier.cel import CelEngine
+from services.classifier.rules.rules import CONFIGURATION_FILE, Rules, RulesError, parse_rules
+from services.classifier.webhook.mutation import RefusedError, mutate
+from services.ctl.cli.yaml_text import yaml_text
+from services.whatif.manifests import load_documents
+from shared.contracts.kube.kinds import PIPELINE_RUN, Object
+from shared.runtime.command import CommandError, Exit
+
+__all__ = ["load_rules", "mutated_yaml"]
+
+
+def load_rules(folder: Path) -> Rules:
+    """Read and compile `<folder>/config.yaml`. Raises `CommandError`."""
+    path = folder / CONFIGURATION_FILE
+    try:
+        return parse_rules(path.read_text(encoding="utf-8"), CelEngine())
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(str(path), f"cannot be read: {error}") from error
+    except RulesError as error:
+        raise CommandError(str(path), str(error)) from error
+
+
+def mutated_yaml(file: Path, config: Path) -> str:
+    """The object as it would be created. Raises `CommandError`; a refusal is exit status 1."""
+    rules = load_rules(config)
+    documents = load_documents(file)
+    if len(documents) != 1:
+        raise CommandError(str(file), f"must hold one object, has {len(documents)}")
+    source, given = documents[0]
+    if not isinstance(given, dict):
+        raise CommandError(source, "is no object")
+    obj: Object = given
+    try:
+        mutated = mutate(obj, rules)
+    except RefusedError as error:
+        raise CommandError(
+            source, f"refused with {error.code}: {error}", status=Exit.FAILED
+        ) from error
+    made = mutated.object
+    if made.get("kind") == PIPELINE_RUN.kind:
+        made = {**made, "status": made.get("status") or {}}  # As the reference prints it.
+    return yaml_text(made)

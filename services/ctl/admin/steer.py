@@ -1,0 +1,109 @@
+"""`sluice stop` and `resume`: writes the one field that steers a queue or a workload.
+
+The fields are Kueue's, so whoever watches the objects sees the same: `stopPolicy` of a queue, where
+`Hold` keeps what runs and `HoldAndDrain` evicts it, and `active` of a Workload.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from services.ctl.connect.reader import kubeconfig_of
+from services.ctl.get.resources import resource_named
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
+from shared.kube.client import HttpKube
+from shared.kube.port import Kube, KubeError, NotFoundError, UnavailableError
+from shared.runtime.command import CommandError, Exit
+
+__all__ = ["steer", "steered"]
+
+_KINDS: Final = {
+    "clusterqueues": kinds.CLUSTER_QUEUE,
+    "localqueues": kinds.LOCAL_QUEUE,
+    "workloads": kinds.WORKLOAD,
+}
+
+
+async def steer(
+    word: str,
+    name: str,
+    *,
+    namespace: str,
+    stop: bool,
+    keep_running: bool,
+    kubeconfig: Path | None,
+    directory: Path,
+) -> str:
+    """Stop or resume one object; return a sentence. Raises `CommandError`."""
+    resource = resource_named(word)
+    kind = _KINDS.get(resource.name) if resource is not None else None
+    if kind is None:
+        raise CommandError(
+            word, "cannot be stopped", hint=f"what can: {', '.join(k[:-1] for k in _KINDS)}"
+        )
+    if keep_running and kind is kinds.WORKLOAD:
+        raise CommandError("--keep-already-running", "is for queues: a workload runs or does not")
+    kube = HttpKube.from_kubeconfig(str(kubeconfig_of(kubeconfig, directory)))
+    place = namespace if kind.namespaced else None
+    try:
+        return await steered(kube, kind, place, name, stop=stop, keep_running=keep_running)
+    finally:
+        await kube.close()
+
+
+async def steered(
+    kube: Kube, kind: Kind, namespace: str | None, name: str, *, stop: bool, keep_running: bool
+) -> str:
+    """Write it through `kube`; a workload may be named by its job."""
+    title = f"{kind.kind.lower()} {f'{namespace}/' if namespace else ''}{name}"
+    try:
+        obj = await _found(kube, kind, namespace, name)
+        field, value = _wanted(kind, stop=stop, keep_running=keep_running)
+        real = str(obj["metadata"]["name"])
+        title = title.replace(name, real) if real != name else title
+        if _is(obj, field, value):
+            return (
+                f"{title} is {'stopped' if stop else 'active'} already ({field}: {_shown(value)})"
+            )
+        # The uid keeps a new object of the same name from being meant.
+        metadata = {"uid": obj["metadata"]["uid"]}
+        await kube.patch(kind, namespace, real, {"metadata": metadata, "spec": {field: value}})
+    except NotFoundError as error:
+        raise CommandError(title, "not found in the cluster", status=Exit.FAILED) from error
+    except UnavailableError as error:
+        raise CommandError(title, str(error), status=Exit.UNREACHABLE) from error
+    except KubeError as error:
+        raise CommandError(title, f"refused: {error}", status=Exit.FAILED) from error
+    return f"{title} {'stopped' if stop else 'resumed'} ({field}: {_shown(value)})"
+
+
+async def _found(kube: Kube, kind: Kind, namespace: str | None, name: str) -> Object:
+    try:
+        return await kube.get(kind, namespace, name)
+    except NotFoundError:
+        if kind is not kinds.WORKLOAD:
+            raise
+        listing = await kube.list(kind, namespace=namespace)
+        for obj in listing.items:
+            owners = obj["metadata"].get("ownerReferences") or []
+            if any(owner.get("name") == name for owner in owners):
+                return obj
+        raise
+
+
+def _wanted(kind: Kind, *, stop: bool, keep_running: bool) -> tuple[str, object]:
+    if kind is kinds.WORKLOAD:
+        return "active", not stop
+    if not stop:
+        return "stopPolicy", "None"
+    return "stopPolicy", "Hold" if keep_running else "HoldAndDrain"
+
+
+def _shown(value: object) -> str:
+    """As YAML has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _is(obj: Object, field: str, value: object) -> bool:
+    default: object = True if field == "active" else "None"
+    return bool((obj.get("spec") or {}).get(field, default) == value)

@@ -1,0 +1,67 @@
+"""What is offered at Tab for an argument or option. Imports nothing that costs time before it is asked."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import typer
+
+__all__ = [
+    "complete_name",
+    "complete_namespace",
+    "complete_spoke",
+    "complete_workload",
+    "one_of_these",
+]
+
+
+def one_of_these(*words: str) -> Callable[[str], list[str]]:
+    """Words that are known beforehand."""
+
+    def complete(incomplete: str) -> list[str]:
+        return _beginning(words, incomplete)
+
+    return complete
+
+
+def complete_resource(incomplete: str) -> list[str]:
+    """What `sluice get` can show."""
+    from services.ctl.get.resources import RESOURCES  # noqa: PLC0415
+
+    return _beginning((resource.name for resource in RESOURCES), incomplete)
+
+
+def complete_name(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of the kind that stands before on the command line."""
+    given = context.params
+    word = str(given.get("resource") or given.get("kind") or "")
+    namespace = str(given.get("namespace") or "default")
+    return _beginning((name for _, name, _ in _known(word, namespace, given)), incomplete)
+
+
+def complete_workload(context: typer.Context, incomplete: str) -> list[str]:
+    """``NAMESPACE/NAME``, by the job's name where there is one."""
+    namespace, slash, _ = incomplete.partition("/")
+    known = _known("workloads", namespace if slash else None, context.params)
+    return _beginning((f"{where}/{job or name}" for where, name, job in known), incomplete)
+
+
+def complete_namespace(context: typer.Context, incomplete: str) -> list[str]:
+    """Those that have queues."""
+    known = _known("localqueues", None, context.params)
+    return _beginning((where for where, _, _ in known), incomplete)
+
+
+def complete_spoke(context: typer.Context, incomplete: str) -> list[str]:
+    """Those that have a MultiKueueCluster."""
+    return _beginning((name for _, name, _ in _known("spokes", None, context.params)), incomplete)
+
+
+def _known(word: str, namespace: str | None, given: dict[str, Any]) -> list[tuple[str, str, str]]:
+    from services.ctl.cli.completion import names, where  # noqa: PLC0415
+
+    url, directory = where(given)
+    return names(word, namespace, url=url, directory=directory)
+
+
+def _beginning(words: Iterable[str], incomplete: str) -> list[str]:
+    return [word for word in dict.fromkeys(words) if word.startswith(incomplete)]

@@ -1,0 +1,60 @@
+"""Completion: the script for a shell, and what it is told about names that exist."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Final
+
+from services.ctl.connect.reader import current, lookout, nats_url_of
+from services.ctl.get.command import read
+from services.ctl.get.resources import resource_named
+from shared.runtime.command import CommandError
+
+__all__ = ["SHELLS", "names", "script"]
+
+SHELLS: Final = ("bash", "zsh", "fish")
+PATIENCE_SECONDS: Final = 1.0
+"""Somebody pressed Tab and waits."""
+
+
+def script(shell: str) -> str:
+    """What a shell must source, for instance ``source <(sluice completion bash)``."""
+    if shell not in SHELLS:
+        raise CommandError(shell, f"is no shell that is known: {', '.join(SHELLS)}")
+    # Documented, though typer does not list it among its exports.
+    from typer.completion import get_completion_script  # type: ignore[attr-defined] # noqa: PLC0415
+
+    text: str = get_completion_script(
+        prog_name="sluice", complete_var="_SLUICE_COMPLETE", shell=shell
+    )
+    return text
+
+
+def names(
+    word: str, namespace: str | None, *, url: str | None, directory: Path
+) -> list[tuple[str, str, str]]:
+    """Namespace, name and job of what there is. Nothing where nobody can be asked: Tab must not complain."""
+    resource = resource_named(word)
+    if resource is None:
+        return []
+
+    async def found() -> list[tuple[str, str, str]]:
+        async with asyncio.timeout(PATIENCE_SECONDS), lookout(url, directory) as look:
+            inputs = resource.inputs(None, namespace if resource.namespaced else None)
+            picture = await read(look, inputs)
+        rows = resource.rows(picture, current())
+        return sorted({(row.ident[1], row.ident[2], row.also) for row in rows})
+
+    try:
+        return asyncio.run(found())
+    except (CommandError, TimeoutError):
+        return []
+
+
+def where(parameters: dict[str, object]) -> tuple[str | None, Path]:
+    """NATS and folder from a half-typed command line."""
+    directory = Path(str(parameters.get("directory") or ".sluice"))
+    # A command that writes to the cluster has no option for it, yet names are asked for.
+    named = (parameters.get("nats_url"), *map(os.environ.get, ("SLUICE_NATS_URL", "NATS_URL")))
+    given = next((str(url) for url in named if url), None)
+    return nats_url_of(given, directory), directory

@@ -1,0 +1,59 @@
+"""Connects to the bus of whoever is asked about."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from services.ctl.connect.reader import access_for, nats_url_of
+from services.ctl.dev.app import unreachable
+from shared.bus.admin.apply import Report, apply_at
+from shared.bus.admin.permissions import reads_of
+from shared.bus.nats.bus import NatsBus
+from shared.bus.port import Bus, BusError
+from shared.runtime.command import CommandError
+from shared.settings.access import OPEN, Access
+from shared.telemetry.logging import configure_logging
+
+__all__ = ["apply_bus", "connected"]
+
+CONNECT_SECONDS: Final = 5.0
+
+
+@asynccontextmanager
+async def connected(url: str, *, access: Access = OPEN) -> AsyncIterator[Bus]:
+    """A bus for looking. Raises `CommandError` where nobody answers within a few seconds."""
+    configure_logging(service="ctl", level="error", format_="console", for_good=False)
+    try:
+        bus = NatsBus(
+            url=url,
+            instance="sluice",
+            now=lambda: datetime.now(UTC),
+            access=access,
+            reads=reads_of("viewer"),
+        )
+    except ValueError as error:
+        raise CommandError(f"NATS at {url}", str(error)) from error
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await bus.start()
+    except TimeoutError as error:
+        raise unreachable(url, TimeoutError(f"no answer in {CONNECT_SECONDS:g} s")) from error
+    try:
+        yield bus
+    finally:
+        await bus.stop()
+
+
+async def apply_bus(
+    url: str | None, directory: Path, *, rebuild: tuple[str, ...], replicas: int | None
+) -> Report:
+    """`sluice bus apply`."""
+    access = access_for(url, directory)
+    url = nats_url_of(url, directory)
+    try:
+        return await apply_at(url, rebuild=rebuild, replicas=replicas, access=access)
+    except BusError as error:
+        raise unreachable(url, error) from error

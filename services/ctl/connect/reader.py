@@ -1,0 +1,83 @@
+"""Connects a command that only looks to the bus of whoever is asked about."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from shared.bus.nats.stream_reader import JetStreamError, Look, LookError, looking
+from shared.runtime.command import CommandError, Exit
+from shared.settings.access import OPEN, Access, access_of
+from shared.settings.environment import nats_access
+
+__all__ = ["access_for", "current", "kubeconfig_of", "lookout", "nats_url_of"]
+
+DEFAULT_URL: Final = "nats://127.0.0.1:4222"
+STATE_FILE: Final = "state.json"
+"""What `sluice dev` leaves in its folder."""
+
+STREAM_NOT_FOUND: Final = 10059
+
+
+def current() -> datetime:
+    """The commands' clock."""
+    return datetime.now(UTC)
+
+
+def nats_url_of(given: str | None, directory: Path) -> str:
+    """The URL that was given, else that of the `sluice dev` in `directory`, else the default."""
+    return given or _state(directory).get("nats_url") or DEFAULT_URL
+
+
+def access_for(given: str | None, directory: Path) -> Access:
+    """How a command proves itself: as the environment says, else as the `sluice dev` that it asks says."""
+    access = nats_access()
+    if access != OPEN or given is not None:
+        return access
+    known = _state(directory).get("nats_access") or {}
+    return access_of(known) if isinstance(known, dict) else OPEN
+
+
+def kubeconfig_of(given: Path | None, directory: Path) -> Path:
+    """The file that was given, else that of the `sluice dev` in `directory`."""
+    if given is None and (known := _state(directory).get("kubeconfig")):
+        given = Path(known)
+    if given is None:
+        raise CommandError("--kubeconfig", "is needed: this command writes to a cluster")
+    if not given.is_file():
+        raise CommandError(str(given), "is no file", hint="--kubeconfig FILE")
+    return given
+
+
+def _state(directory: Path) -> dict[str, Any]:
+    path = directory / STATE_FILE
+    if not path.exists():
+        return {}
+    state: dict[str, Any] = json.loads(path.read_text())
+    return state
+
+
+@asynccontextmanager
+async def lookout(given: str | None, directory: Path) -> AsyncIterator[Look]:
+    """A connection for looking. Whatever fails is a `CommandError` with what to do about it."""
+    url = nats_url_of(given, directory)
+    try:
+        async with looking(url, access=access_for(given, directory)) as look:
+            yield look
+    except JetStreamError as error:
+        hint = "the streams are missing: run `sluice bus apply`"
+        raise CommandError(
+            f"NATS at {url}",
+            str(error),
+            hint=hint if error.code == STREAM_NOT_FOUND else "",
+            status=Exit.UNREACHABLE,
+        ) from error
+    except LookError as error:
+        raise CommandError(
+            f"NATS at {url}",
+            str(error),
+            hint="is it running? `sluice dev` starts one; `--nats-url` or NATS_URL points elsewhere",
+            status=Exit.UNREACHABLE,
+        ) from error

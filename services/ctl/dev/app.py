@@ -1,0 +1,456 @@
+"""`sluice dev`: the whole system on this machine, and nothing left of it afterwards."""
+
+import asyncio
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from services.ctl.dev.definitions import apply_definitions, convert_by, convert_no_more
+from services.ctl.dev.registration import register, withdraw
+from services.ctl.dev.secure import Secured, secure
+from services.ctl.dev.spokes import Spoke, hub_manifests, spoke_names, start_spokes
+from services.ctl.dev.supervisor import ChildSpec, Ready, Supervisor, http_status
+from services.ctl.dev.webhook import validating_manifest, webhook_manifest
+from services.ctl.run import SERVICES, Program
+from services.whatif.manifests import apply_manifests, load_manifests
+from shared.bus.admin.apply import apply_at
+from shared.bus.embedded import SERVER_ENVIRONMENT, EmbeddedServerError, server_command
+from shared.bus.port import BusError
+from shared.bus.streams import DATA
+from shared.kube.client import HttpKube
+from shared.kube.config import from_kubeconfig
+from shared.kube.port import KubeError
+from shared.runtime.command import CommandError, Exit
+from shared.settings.access import OPEN, Access
+from shared.settings.base import ServiceSettings
+
+__all__ = [
+    "EXAMPLE",
+    "STATE_FILE",
+    "DevOptions",
+    "Running",
+    "apply_streams",
+    "running",
+    "serve",
+    "unreachable",
+    "until_signalled",
+    "whereabouts",
+]
+
+EXAMPLE: Final = Path(__file__).parents[3] / "deploy" / "examples" / "konflux"
+"""The manifests and rules that are used where none are named."""
+
+STATE_FILE: Final = "state.json"
+CONSOLE_FILE: Final = "console.url"
+"""Where the console is, for commands: `curl "$(cat .sluice/console.url)api/v1/queues"`."""
+
+BROKER: Final = "nats-server"
+HOST: Final = "127.0.0.1"
+HEARD_SECONDS: Final = 1.0
+"""Until an API server no longer asks a webhook that was taken from it."""
+
+TAKE_BACK_SECONDS: Final = 5.0
+VIEWER: Final = "viewer"
+DECLARER: Final = "bus"
+"""The user that may declare streams."""
+
+START_SECONDS: Final = 60.0
+WEBHOOK_PATH: Final = "/mutate"
+VALIDATION_PATH: Final = "/validate"
+CONVERT_PATH: Final = "/convert"
+SIMULATED_BOOT_SECONDS: Final = 60.0
+"""How long a machine of the fake provider takes, in simulated time."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevOptions:
+    """What to start, and where to keep it."""
+
+    directory: Path = Path(".sluice")
+    """Logs, certificates, the broker's data, the simulator's kubeconfig."""
+
+    nats_url: str | None = None
+    """A server that runs already; None: start one."""
+
+    kubeconfig: Path | None = None
+    """A cluster that is there already; None: simulate one."""
+
+    manifests: tuple[Path, ...] = ()
+    rules: Path = EXAMPLE / "classifier"
+    """Folder with the classifier's `config.yaml`."""
+
+    webhook: bool | None = None
+    """Whether to register our webhook; None: only in a simulated cluster."""
+
+    speed: float = 60.0
+    """Of simulated time."""
+
+    seed: int = 0
+    spokes: int = 0
+    """So many simulated clusters beside the hub, to which it sends work."""
+
+    secure: bool = False
+    """A user with least permissions for each service, and TLS. Only where the server is ours."""
+
+    echo: Callable[[str, str], None] | None = None
+    """Gets every line that a child writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A system that is up."""
+
+    nats_url: str
+    kubeconfig: Path
+    api_url: str | None
+    """Of the simulator."""
+
+    console_url: str
+    logs: Path
+    supervisor: Supervisor
+    secured: Secured | None = None
+    spokes: list[Spoke] = field(default_factory=list)
+
+    @property
+    def access(self) -> Access:
+        """How a command proves itself to NATS: as who may look."""
+        return OPEN if self.secured is None else self.secured.access(VIEWER)
+
+    def kube(self) -> HttpKube:
+        """A client of the cluster. Close it."""
+        return HttpKube(from_kubeconfig(str(self.kubeconfig)))
+
+
+@asynccontextmanager
+async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
+    """Start everything; stop everything on the way out, whatever the way is.
+
+    Raises `CommandError` where something does not start.
+    """
+    manifests = load_manifests(options.manifests)  # Wrong input is said before anything is started.
+    directory = options.directory.resolve()
+    directory.mkdir(parents=True, exist_ok=True)
+    with _only_one(directory):
+        starter = _Starter(options, directory, say)
+        try:
+            nats_url = await starter.broker()
+            kubeconfig, api_url = await starter.cluster()
+            system = Running(
+                nats_url=nats_url,
+                kubeconfig=kubeconfig,
+                api_url=api_url,
+                console_url=f"http://{HOST}:{starter.console_port}/",
+                logs=directory / "logs",
+                supervisor=starter.supervisor,
+                secured=starter.secured,
+            )
+            kube = system.kube()
+            try:
+                if options.kubeconfig is not None:
+                    if await _withdrawn(kube):
+                        await asyncio.sleep(HEARD_SECONDS)
+                    await apply_definitions(kube, say)
+                spokes = hub_manifests(options.spokes) if options.spokes else []
+                await apply_manifests(kube, [*manifests, *spokes])
+                await starter.services(nats_url, kubeconfig, kube)
+                system.spokes.extend(await starter.spokes(nats_url))
+            finally:
+                await kube.close()
+            _write_state(directory, system)
+            yield system
+        finally:
+            say("stopping")
+            if options.kubeconfig is not None and options.kubeconfig.is_file():
+                await _take_back(options.kubeconfig, say)
+            await starter.supervisor.stop()
+            for name in (STATE_FILE, CONSOLE_FILE):
+                (directory / name).unlink(missing_ok=True)
+
+
+class _Starter:
+    """Starts the parts in their order."""
+
+    def __init__(self, options: DevOptions, directory: Path, say: Say) -> None:
+        self._options = options
+        self._directory = directory
+        self._say = say
+        logs = directory / "logs"
+        shutil.rmtree(logs, ignore_errors=True)
+        self.supervisor = Supervisor(logs=logs, say=say, echo=options.echo)
+        self.secured: Secured | None = None
+        self.console_port = free_port()
+
+    async def broker(self) -> str:
+        """Start nats-server, unless there is one, and apply the streams; return its URL."""
+        url = self._options.nats_url
+        if url is not None and self._options.secure:
+            raise CommandError(url, "is a server of yours", hint="--secure starts one of its own")
+        if url is None:
+            data = self._directory / "nats"
+            if self._options.kubeconfig is None:
+                # A simulated cluster begins empty: what was decided about another means nothing.
+                shutil.rmtree(data, ignore_errors=True)
+            data.mkdir(exist_ok=True)
+            port = free_port()
+            url = f"nats://{HOST}:{port}"
+            if self._options.secure:
+                folder, spokes = self._directory / "nats-users", spoke_names(self._options.spokes)
+                self.secured = secure(folder, spokes, datetime.now(UTC), url=url)
+            try:
+                config = DATA / "server.conf" if self.secured is None else self.secured.config
+                argv = server_command(data, port=port, config=config)
+            except EmbeddedServerError as error:
+                raise CommandError(BROKER, str(error), hint="or set NATS_URL") from error
+            self.supervisor.start(
+                ChildSpec(
+                    name=BROKER,
+                    argv=argv,
+                    environment=SERVER_ENVIRONMENT,
+                    ready=_listens(port),
+                    stop_order=2,
+                )
+            )
+            await self.supervisor.wait_ready([BROKER], timeout_seconds=START_SECONDS)
+        await apply_streams(url, self.secured.access(DECLARER) if self.secured else OPEN)
+        return url
+
+    def _proof(self, user: str) -> dict[str, str]:
+        """What of its environment lets a child speak to NATS as `user`."""
+        return {} if self.secured is None else self.secured.environment(user)
+
+    async def cluster(self) -> tuple[Path, str | None]:
+        """Start the simulator, unless there is a cluster; return kubeconfig and the simulator's URL."""
+        options = self._options
+        if options.kubeconfig is not None:
+            if not options.kubeconfig.is_file():
+                raise CommandError(str(options.kubeconfig), "is no file", hint="--kubeconfig FILE")
+            return options.kubeconfig.resolve(), None
+        name, port = Program.SIMULATOR.value, free_port()
+        kubeconfig = self._directory / "kubeconfig"
+        kubeconfig.unlink(missing_ok=True)
+        # For the simulator's own restarts: what one `sluice dev` simulated is over with it.
+        journal = self._directory / "simulator.jsonl"
+        journal.unlink(missing_ok=True)
+        arguments = (
+            *("--journal", str(journal)),
+            *("--port", str(port), "--kubeconfig-out", str(kubeconfig)),
+            *("--speed", f"{options.speed:g}", "--seed", str(options.seed)),
+        )
+        self.supervisor.start(
+            ChildSpec(
+                name=name,
+                argv=(*_PROGRAM, name, *arguments),
+                ready=_answers(port),
+                stop_order=1,
+            )
+        )
+        await self.supervisor.wait_ready([name], timeout_seconds=START_SECONDS)
+        return kubeconfig, f"http://{HOST}:{port}"
+
+    async def services(self, nats_url: str, kubeconfig: Path, kube: HttpKube) -> None:
+        """Start all services; register the webhook; return when all are ready."""
+        certificates = self._directory / "certificates"
+        webhook_port = free_port()
+        common = {
+            "SLUICE_NATS_URL": nats_url,
+            "SLUICE_KUBECONFIG": str(kubeconfig),
+            "SLUICE_INSTANCE": "dev",
+            "SLUICE_CLASSIFIER_CONFIG": str(self._options.rules.resolve()),
+            "SLUICE_WEBHOOK_PORT": str(webhook_port),
+            "SLUICE_WEBHOOK_CERTIFICATES": str(certificates),
+            "SLUICE_FAKE_BOOT_SECONDS": f"{SIMULATED_BOOT_SECONDS / self._options.speed:g}",
+            "SLUICE_CONSOLE_PORT": str(self.console_port),
+            "SLUICE_SPOKE_SECRETS": str(self._directory / "spokes"),
+        }
+        if self.secured is not None:
+            common["SLUICE_SPOKE_KEYS"] = str(self.secured.folder)
+        if self._options.kubeconfig is None:
+            # A simulated cluster has nobody in it who could have a token, and nothing that is secret.
+            common["SLUICE_CONSOLE_AUTHORIZATION"] = "none"
+        # Where traces are taken, somebody has to make them.
+        traced = ServiceSettings().otlp_endpoint
+        programs = (*SERVICES, Program.PAIRS, *((Program.TRACER,) if traced else ()))
+        for program in programs:
+            port = free_port()
+            self.supervisor.start(
+                ChildSpec(
+                    name=program.value,
+                    argv=(*_PROGRAM, program.value),
+                    environment={
+                        **common,
+                        **self._proof(program.value),
+                        "SLUICE_HEALTH_PORT": str(port),
+                    },
+                    ready=_answers(port),
+                )
+            )
+        names = [program.value for program in programs]
+        await self.supervisor.wait_ready(names, timeout_seconds=START_SECONDS)
+        webhook = self._options.webhook
+        if webhook if webhook is not None else self._options.kubeconfig is None:
+            url = f"https://{HOST}:{webhook_port}"
+            authority = (certificates / "ca.crt").read_bytes()
+            mutating = webhook_manifest(url=f"{url}{WEBHOOK_PATH}", authority=authority)
+            validating = validating_manifest(url=f"{url}{VALIDATION_PATH}", authority=authority)
+            await register(kube, (mutating, validating))
+            if self._options.kubeconfig is not None:
+                await convert_by(kube, url=f"{url}{CONVERT_PATH}", authority=authority)
+
+    async def spokes(self, nats_url: str) -> list[Spoke]:
+        """Start as many clusters beside the hub as were asked for."""
+        return await start_spokes(
+            self._options.spokes,
+            supervisor=self.supervisor,
+            directory=self._directory,
+            environment=lambda spoke: {
+                "SLUICE_NATS_URL": nats_url,
+                **self._proof(f"spoke-{spoke}"),
+            },
+            free_port=free_port,
+            answers=_answers,
+            speed=self._options.speed,
+            seed=self._options.seed,
+        )
+
+
+_PROGRAM: Final = (sys.executable, "-m", "services.ctl.main", "run")
+
+
+async def apply_streams(url: str, access: Access = OPEN) -> None:
+    """Make the streams what they should be. Raises `CommandError`."""
+    try:
+        report = await apply_at(url, access=access)
+    except BusError as error:
+        raise unreachable(url, error) from error
+    if not report.ok:
+        refused = "; ".join(str(c) for c in report.changes if c.action == "refused")
+        raise CommandError(url, refused, status=Exit.FAILED)
+
+
+def unreachable(url: str, error: Exception) -> CommandError:
+    """Nobody answers at a NATS URL."""
+    return CommandError(
+        f"NATS at {url}",
+        str(error) or type(error).__name__,
+        hint="is it running? `sluice dev` starts one; `--nats-url` or NATS_URL points elsewhere",
+        status=Exit.UNREACHABLE,
+    )
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that is free now, so that a child finds it again after a restart."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+async def _withdrawn(kube: HttpKube) -> bool:
+    try:
+        return await withdraw(kube)
+    except KubeError as error:
+        raise CommandError("the cluster", str(error), status=Exit.UNREACHABLE) from error
+
+
+async def _take_back(kubeconfig: Path, say: Say) -> None:
+    """Leave the cluster as one in which nobody is asked any more."""
+    kube = HttpKube(from_kubeconfig(str(kubeconfig)), call_seconds=TAKE_BACK_SECONDS)
+    try:
+        if await withdraw(kube):
+            await convert_no_more(kube)
+    except KubeError as error:
+        say(f"nobody knows whether the webhook is still registered: {error}")
+    finally:
+        await kube.close()
+
+
+def _answers(port: int) -> Ready:
+    async def ready() -> str | None:
+        status, body = await http_status(HOST, port, "/readyz")
+        return None if status == 200 else body or f"/readyz answers {status}"
+
+    return ready
+
+
+def _listens(port: int) -> Ready:
+    async def ready() -> str | None:
+        try:
+            _, writer = await asyncio.open_connection(HOST, port)
+        except OSError as error:
+            return str(error)
+        writer.close()
+        return None
+
+    return ready
+
+
+@contextmanager
+def _only_one(directory: Path) -> Iterator[None]:
+    """Two systems in one folder would take each other's ports and data."""
+    with (directory / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise CommandError(
+                str(directory),
+                "another `sluice dev` or `sluice demo` uses it",
+                hint="stop that one, or choose another folder with --directory",
+            ) from error
+        yield
+
+
+def _write_state(directory: Path, system: Running) -> None:
+    state = {
+        "pid": os.getpid(),
+        "nats_url": system.nats_url,
+        "kubeconfig": str(system.kubeconfig),
+        "nats_access": system.secured.environment(VIEWER) if system.secured else {},
+        "children": {name: system.supervisor.pid(name) for name in system.supervisor.names},
+    }
+    (directory / STATE_FILE).write_text(json.dumps(state, indent=2))
+    (directory / CONSOLE_FILE).write_text(system.console_url)
+
+
+async def until_signalled(work: Coroutine[None, None, int], *, otherwise: int) -> int:
+    """Run `work`; SIGINT and SIGTERM cancel it, so that it cleans up, and `otherwise` is returned."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(work)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    with suppress(asyncio.CancelledError):
+        return await task
+    return otherwise
+
+
+async def serve(options: DevOptions, say: Say) -> int:
+    """`sluice dev`: run until a signal comes, and tell where everything is."""
+
+    async def forever() -> int:
+        async with running(options, say) as system:
+            for line in whereabouts(system):
+                say(line)
+            await asyncio.Event().wait()
+        return Exit.OK
+
+    return await until_signalled(forever(), otherwise=Exit.OK)
+
+
+def whereabouts(system: Running) -> list[str]:
+    """Where a user finds what is running."""
+    lines = [f"NATS at {system.nats_url}", f"kubeconfig {system.kubeconfig}"]
+    if system.api_url is not None:
+        lines += [f"kubeconfig of {spoke.name}: {spoke.kubeconfig}" for spoke in system.spokes]
+        lines.append(f"simulated cluster at {system.api_url} (kubectl --server {system.api_url} …)")
+    lines += [f"console at {system.console_url}", f"logs in {system.logs}"]
+    return [*lines, "ready; Ctrl-C stops everything"]

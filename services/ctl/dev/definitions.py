@@ -1,0 +1,135 @@
+"""The definitions of our kinds in a cluster that `sluice dev` is pointed at, where they are missing.
+
+A cluster that has them, from Kueue or from `deploy/kubernetes/crds`, keeps what it has.
+"""
+
+import asyncio
+import base64
+from collections.abc import Callable
+from typing import Final
+
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kueue.definitions import ALL_DEFINITIONS, DEFINITIONS, Definition, crd
+from shared.kube.port import AlreadyExistsError, Kube, KubeError, UnavailableError
+from shared.runtime.command import CommandError, Exit
+
+__all__ = [
+    "CUSTOM_RESOURCE_DEFINITION",
+    "MANAGED_BY",
+    "apply_definitions",
+    "convert_by",
+    "convert_no_more",
+]
+
+CUSTOM_RESOURCE_DEFINITION: Final = Kind(
+    group="apiextensions.k8s.io",
+    version="v1",
+    plural="customresourcedefinitions",
+    kind="CustomResourceDefinition",
+    namespaced=False,
+)
+
+MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "sluice-dev"}
+"""Label of the definitions that are ours to change."""
+
+ESTABLISHED_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.1
+
+Say = Callable[[str], None]
+
+
+async def apply_definitions(kube: Kube, say: Say) -> None:
+    """Create what is missing and return once all is served. Raises `CommandError`.
+
+    What an earlier `sluice dev` created is brought up to date; its conversion pointed to a webhook
+    that is not there any more.
+    """
+    try:
+        there = await _existing(kube)
+        missing = [one for one in ALL_DEFINITIONS if one.name not in there]
+        for definition in ALL_DEFINITIONS:
+            await _apply(kube, definition, there.get(definition.name))
+        if missing:
+            say(f"{len(missing)} definitions of kinds were missing: applied")
+        await _until_established(kube)
+    except UnavailableError as error:
+        raise CommandError("the cluster", str(error), status=Exit.UNREACHABLE) from error
+    except KubeError as error:
+        raise CommandError("the definitions of our kinds", f"refused: {error}") from error
+
+
+async def convert_by(kube: Kube, *, url: str, authority: bytes) -> None:
+    """Let the webhook at `url` convert between the versions of the definitions that are ours.
+
+    Without it `v1beta1` is served only where it says the same as `v1beta2`. Raises `CommandError`.
+    """
+    client = {"url": url, "caBundle": base64.b64encode(authority).decode()}
+    conversion = {
+        "strategy": "Webhook",
+        "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": client},
+    }
+    try:
+        there = await _existing(kube)
+        for definition in DEFINITIONS:
+            if not _ours(there.get(definition.name)):
+                continue
+            wanted = crd(definition, webhook=True)["spec"] | {"conversion": conversion}
+            await kube.patch(CUSTOM_RESOURCE_DEFINITION, None, definition.name, {"spec": wanted})
+        await _until_established(kube)
+    except KubeError as error:
+        raise CommandError("the conversion of our kinds", f"refused: {error}") from error
+
+
+async def convert_no_more(kube: Kube) -> None:
+    """Let nobody be asked who is about to end: nothing could be read in `v1beta1`. Raises `KubeError`."""
+    there = await _existing(kube)
+    for definition in DEFINITIONS:
+        if _ours(there.get(definition.name)):
+            await _apply(kube, definition, there[definition.name])
+
+
+async def _existing(kube: Kube) -> dict[str, Object]:
+    listing = await kube.list(CUSTOM_RESOURCE_DEFINITION)
+    return {item["metadata"]["name"]: item for item in listing.items}
+
+
+def _ours(obj: Object | None) -> bool:
+    return obj is not None and MANAGED_BY.items() <= (obj["metadata"].get("labels") or {}).items()
+
+
+async def _apply(kube: Kube, definition: Definition, there: Object | None) -> None:
+    wanted = crd(definition, webhook=False)
+    if there is None:
+        wanted["metadata"]["labels"] = dict(MANAGED_BY)
+        try:
+            await kube.create(CUSTOM_RESOURCE_DEFINITION, wanted)
+        except AlreadyExistsError:
+            return  # Somebody was faster: then it is theirs.
+    elif _ours(there):
+        spec = wanted["spec"] | {"conversion": {"strategy": "None", "webhook": None}}
+        await kube.patch(CUSTOM_RESOURCE_DEFINITION, None, definition.name, {"spec": spec})
+
+
+async def _until_established(kube: Kube) -> None:
+    names = {definition.name for definition in ALL_DEFINITIONS}
+    try:
+        async with asyncio.timeout(ESTABLISHED_SECONDS):
+            while waiting := names - await _established(kube):  # noqa: ASYNC110 - asked, not told
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError as error:
+        raise CommandError(
+            ", ".join(sorted(waiting)),
+            f"not established within {ESTABLISHED_SECONDS:g} s",
+            hint="kubectl get crd -o yaml says why",
+        ) from error
+
+
+async def _established(kube: Kube) -> set[str]:
+    served = {(group, plural) for group, _, plural in await kube.served()}
+    names = set()
+    for name, obj in (await _existing(kube)).items():
+        spec, conditions = obj["spec"], (obj.get("status") or {}).get("conditions") or []
+        told = any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+        if told and (spec["group"], spec["names"]["plural"]) in served:
+            names.add(name)
+    return names

@@ -1,0 +1,42 @@
+"""The webhook of `sluice dev` in a cluster that outlives it: registered, and taken back at the end.
+
+It fails closed: left behind, it would let nobody create a job, and the next `sluice dev` apply nothing.
+"""
+
+from collections.abc import Sequence
+
+from services.ctl.dev.definitions import MANAGED_BY
+from services.ctl.dev.webhook import NAME, VALIDATING_WEBHOOK
+from services.whatif.manifests import MUTATING_WEBHOOK, Manifest
+from shared.kube.port import AlreadyExistsError, Kube, KubeError, NotFoundError
+from shared.runtime.command import CommandError
+
+__all__ = ["register", "withdraw"]
+
+
+async def register(kube: Kube, manifests: Sequence[Manifest]) -> None:
+    """Create the configurations, marked as ours. Raises `CommandError`."""
+    for manifest in manifests:
+        metadata = manifest.object["metadata"] | {"labels": dict(MANAGED_BY)}
+        try:
+            await kube.create(manifest.kind, {**manifest.object, "metadata": metadata})
+        except AlreadyExistsError as error:
+            text = f"the cluster has a {manifest.kind.kind} {NAME} of somebody else"
+            hint = "--no-webhook leaves admission to that one"
+            raise CommandError(manifest.source, text, hint=hint) from error
+        except KubeError as error:
+            raise CommandError(manifest.source, f"refused: {error}") from error
+
+
+async def withdraw(kube: Kube) -> bool:
+    """Delete what a `sluice dev` registered, this one or one that was killed; whether there was any."""
+    found = False
+    for kind in (MUTATING_WEBHOOK, VALIDATING_WEBHOOK):
+        try:
+            metadata = (await kube.get(kind, None, NAME))["metadata"]
+            if MANAGED_BY.items() <= (metadata.get("labels") or {}).items():
+                await kube.delete(kind, None, NAME, uid=metadata["uid"])
+                found = True
+        except NotFoundError:
+            continue
+    return found

@@ -1,0 +1,73 @@
+"""`sluice dev --secure`: a user for each service, nothing but TLS, and clients that are verified."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from services.ctl.setup.nats_files import LOCAL
+from services.ctl.setup.permissions import key_file, rendered
+from shared.bus.streams import DATA
+from shared.runtime.certificates import issue_authority, issue_client, issue_serving
+from shared.settings.access import VARIABLES, Access
+
+__all__ = ["Secured", "secure"]
+
+HOST: Final = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secured:
+    """Keys, certificates and the server's configuration, in a folder of the system's own."""
+
+    folder: Path
+    config: Path
+
+    def access(self, user: str) -> Access:
+        """How `user` proves itself."""
+        return replace(self.tls, nkey=key_file(self.folder, user))
+
+    @property
+    def tls(self) -> Access:
+        """What every client has to show and to trust."""
+        return Access(
+            ca=self.folder / "ca.crt",
+            certificate=self.folder / "client.crt",
+            private_key=self.folder / "client.key",
+        )
+
+    def environment(self, user: str) -> dict[str, str]:
+        """The same for a child process."""
+        access = self.access(user)
+        found = {name: getattr(access, field) for field, name in VARIABLES.items()}
+        return {name: str(path) for name, path in found.items() if path is not None}
+
+
+def secure(folder: Path, spokes: tuple[str, ...], now: datetime, *, url: str = LOCAL) -> Secured:
+    """Make everything anew below `folder`, for a server at `url`. Older keys are strangers'."""
+    for old in folder.glob("*"):
+        old.unlink()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    authority = issue_authority(now)
+    server = issue_serving(authority, (HOST, "localhost"), now)
+    client = issue_client(authority, "sluicegate", now)
+    (folder / "ca.crt").write_bytes(authority.certificate_pem())
+    for name, pair in (("server", server), ("client", client)):
+        (folder / f"{name}.crt").write_bytes(pair.certificate_pem())
+        (folder / f"{name}.key").write_bytes(pair.key_pem())
+        (folder / f"{name}.key").chmod(0o600)
+    config = folder / "server.conf"
+    secured = Secured(folder=folder, config=config)
+    users, _ = rendered(folder, spokes, url=url, tls=secured.tls)
+    lines = [
+        (DATA / "server.conf").read_text(),
+        "tls {",
+        f'  cert_file: "{folder / "server.crt"}"',
+        f'  key_file: "{folder / "server.key"}"',
+        f'  ca_file: "{folder / "ca.crt"}"',
+        "  verify: true",
+        "}",
+        users,
+    ]
+    config.write_text("\n".join(lines))
+    return secured

@@ -1,0 +1,155 @@
+"""`sluice dev --spokes N`: clusters beside the hub, each simulated, with a watcher and a patcher."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from services.ctl.dev.supervisor import ChildSpec, Ready, Supervisor
+from services.ctl.run import Program
+from services.whatif.manifests import Manifest, apply_manifests, load_manifests, to_manifest
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
+from shared.kube.client import HttpKube
+from shared.kube.config import from_kubeconfig
+
+__all__ = ["EXAMPLE", "SPOKES_MAX", "Spoke", "hub_manifests", "spoke_names", "start_spokes"]
+
+EXAMPLE: Final = Path(__file__).parents[3] / "deploy" / "examples" / "spokes"
+"""A hub and what each spoke has."""
+
+SPOKES_MAX: Final = 20
+"""What a MultiKueueConfig may name."""
+
+BEAT_SECONDS: Final = 2.0
+"""On one machine nothing is far away: what happens to a spoke is to be seen soon."""
+
+START_SECONDS: Final = 120.0
+
+_PROGRAM: Final = (sys.executable, "-m", "services.ctl.main", "run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoke:
+    """One that is up."""
+
+    name: str
+    kubeconfig: Path
+
+    def kube(self) -> HttpKube:
+        """A client of the cluster. Close it."""
+        return HttpKube(from_kubeconfig(str(self.kubeconfig)))
+
+
+def spoke_names(count: int) -> tuple[str, ...]:
+    """Return their names, `spoke-1` and so on."""
+    return tuple(f"spoke-{number}" for number in range(1, count + 1))
+
+
+def hub_manifests(count: int) -> list[Manifest]:
+    """The example's hub, with as many spokes as there are."""
+    plurals = {kinds.MULTIKUEUE_CLUSTER, kinds.MULTIKUEUE_CONFIG}
+    manifests = [m for m in load_manifests((EXAMPLE / "hub.yaml",)) if m.kind not in plurals]
+    names = spoke_names(count)
+    objects: list[Object] = [
+        {
+            "apiVersion": kinds.MULTIKUEUE_CONFIG.api_version,
+            "kind": kinds.MULTIKUEUE_CONFIG.kind,
+            "metadata": {"name": "spokes"},
+            "spec": {"clusters": list(names)},
+        }
+    ]
+    objects += [
+        {
+            "apiVersion": kinds.MULTIKUEUE_CLUSTER.api_version,
+            "kind": kinds.MULTIKUEUE_CLUSTER.kind,
+            "metadata": {"name": name},
+        }
+        for name in names
+    ]
+    return [*manifests, *(to_manifest(name_of(obj), obj) for obj in objects)]
+
+
+def name_of(obj: Object) -> str:
+    """Where an object that is in no file is from."""
+    return f"{obj['kind']} {obj['metadata']['name']}"
+
+
+async def start_spokes(
+    count: int,
+    *,
+    supervisor: Supervisor,
+    directory: Path,
+    environment: Callable[[str], Mapping[str, str]],
+    free_port: Callable[[], int],
+    answers: Callable[[int], Ready],
+    speed: float,
+    seed: int,
+) -> list[Spoke]:
+    """Start clusters and pairs; return when all are ready. Raises `CommandError`.
+
+    `environment`: of the two programs, for the name of their spoke.
+    """
+    spokes: list[Spoke] = []
+    for index, name in enumerate(spoke_names(count), 1):
+        port, kubeconfig = free_port(), directory / f"kubeconfig-{name}"
+        kubeconfig.unlink(missing_ok=True)
+        arguments = (
+            *("--port", str(port), "--kubeconfig-out", str(kubeconfig)),
+            *("--speed", f"{speed:g}", "--seed", str(seed * 100 + index)),
+        )
+        simulator = Program.SIMULATOR.value
+        supervisor.start(
+            ChildSpec(
+                name=f"{simulator}-{name}",
+                argv=(*_PROGRAM, simulator, *arguments),
+                ready=answers(port),
+                stop_order=1,
+            )
+        )
+        spokes.append(Spoke(name=name, kubeconfig=kubeconfig))
+    await supervisor.wait_ready(
+        [f"{Program.SIMULATOR.value}-{spoke.name}" for spoke in spokes],
+        timeout_seconds=START_SECONDS,
+    )
+    names = []
+    for spoke in spokes:
+        kube = spoke.kube()
+        try:
+            await apply_manifests(kube, load_manifests((EXAMPLE / "spoke.yaml",)))
+        finally:
+            await kube.close()
+        names += [
+            _start(program, spoke, supervisor, environment(spoke.name), free_port, answers)
+            for program in (Program.WATCHER, Program.PATCHER)
+        ]
+    await supervisor.wait_ready(names, timeout_seconds=START_SECONDS)
+    return spokes
+
+
+def _start(
+    program: Program,
+    spoke: Spoke,
+    supervisor: Supervisor,
+    environment: Mapping[str, str],
+    free_port: Callable[[], int],
+    answers: Callable[[int], Ready],
+) -> str:
+    port, name = free_port(), f"{program.value}-{spoke.name}"
+    supervisor.start(
+        ChildSpec(
+            name=name,
+            argv=(*_PROGRAM, program.value),
+            environment={
+                **environment,
+                "SLUICE_CLUSTER": spoke.name,
+                "SLUICE_INSTANCE": spoke.name,
+                "SLUICE_KUBECONFIG": str(spoke.kubeconfig),
+                "SLUICE_BEAT_SECONDS": f"{BEAT_SECONDS:g}",
+                "SLUICE_HEALTH_PORT": str(port),
+            },
+            ready=answers(port),
+        )
+    )
+    return name

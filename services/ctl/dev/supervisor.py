@@ -1,0 +1,315 @@
+"""Keeps child processes running, writes down what they say, and leaves none behind.
+
+Each child is its own session, so that a Ctrl-C reaches only us and we stop them in order. On Linux
+the kernel ends them when we die, however we die.
+"""
+
+import asyncio
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from io import BufferedWriter
+from pathlib import Path
+from typing import Final
+
+from shared.runtime.command import CommandError, Exit
+from shared.settings.environment import child_environment
+
+__all__ = ["ChildSpec", "Supervisor", "http_status"]
+
+BACKOFF_FIRST_SECONDS: Final = 0.2
+BACKOFF_MAX_SECONDS: Final = 10.0
+STEADY_SECONDS: Final = 20.0
+"""A child that lived this long has earned a quick restart again."""
+
+STARTS_BEFORE_READY_MAX: Final = 3
+"""A child that ends this often before it was ever ready will not become ready by itself."""
+
+ENDS_MAX: Final = 3
+"""After so many such ends in a row it is said that it keeps ending."""
+
+GRACE_SECONDS: Final = 20.0
+"""From SIGTERM to SIGKILL; longer than a service's own `graceful_stop_seconds`."""
+
+POLL_SECONDS: Final = 0.05
+PROBE_SECONDS: Final = 2.0
+LINE_BYTES_MAX: Final = 1 << 20
+TAIL_BYTES: Final = 2_000
+
+_PR_SET_PDEATHSIG: Final = 1
+
+Ready = Callable[[], Awaitable[str | None]]
+"""None when ready, else why not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSpec:
+    """A process to keep running."""
+
+    name: str
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to ours."""
+
+    ready: Ready
+    stop_order: int = 0
+    """Lower ones are stopped first; equal ones together."""
+
+
+class _Child:
+    def __init__(self, spec: ChildSpec) -> None:
+        self.spec = spec
+        self.process: asyncio.subprocess.Process | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.starts = 0
+        self.was_ready = False
+        self.stopping = False
+        self.began = 0.0
+        """Of this start, in loop time."""
+
+        self.ends = 0
+        """In a row, each soon after its start."""
+
+        self.ending = ""
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.returncode is None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Reach the child and whatever it has started."""
+        if self.running and self.process is not None:
+            # It may end between the look and the signal.
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+
+
+class Supervisor:
+    """Starts, watches, restarts and stops children."""
+
+    def __init__(
+        self,
+        *,
+        logs: Path | None,
+        say: Callable[[str], None],
+        echo: Callable[[str, str], None] | None = None,
+        on_restart: Callable[[str], Awaitable[None]] | None = None,
+        grace_seconds: float = GRACE_SECONDS,
+    ) -> None:
+        """Logs go to `<logs>/<name>.log`; None: to `echo` only.
+
+        `echo` gets each line, `say` what we do about them.
+        """
+        self._logs = logs
+        self._say = say
+        self._echo = echo
+        self._on_restart = on_restart
+        self._grace_seconds = grace_seconds
+        self._children: dict[str, _Child] = {}
+
+    def start(self, spec: ChildSpec) -> None:
+        """Start a child and keep it running from now on."""
+        if self._logs is not None:
+            self._logs.mkdir(parents=True, exist_ok=True)
+        child = _Child(spec)
+        self._children[spec.name] = child
+        child.task = asyncio.create_task(self._keep(child), name=f"child {spec.name}")
+
+    def pid(self, name: str) -> int | None:
+        """The process of a child, while it runs."""
+        child = self._children[name]
+        return child.process.pid if child.running and child.process is not None else None
+
+    def starts(self, name: str) -> int:
+        """How often a child has been started."""
+        return self._children[name].starts
+
+    def trouble(self, name: str) -> str | None:
+        """How a child ends that keeps ending soon after its start; None: it does not."""
+        child = self._children[name]
+        lived = asyncio.get_running_loop().time() - child.began if child.running else 0.0
+        if child.ends < ENDS_MAX or lived > STEADY_SECONDS:
+            return None
+        return f"it keeps ending ({child.ending})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All children, in the order of their start."""
+        return tuple(self._children)
+
+    def log_file(self, name: str) -> Path | None:
+        """Where a child's output is; None: it is kept nowhere."""
+        return None if self._logs is None else self._logs / f"{name}.log"
+
+    async def wait_ready(self, names: Iterable[str], *, timeout_seconds: float) -> None:
+        """Return when all of `names` are ready. Raises `CommandError` naming who is not, and why."""
+        waiting = dict.fromkeys(names, "it was not asked yet")
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while waiting:
+                    await self._ask(waiting)
+                    await asyncio.sleep(POLL_SECONDS if waiting else 0)
+        except TimeoutError as error:
+            raise self._not_ready(waiting, f"not ready after {timeout_seconds:.0f} s") from error
+
+    async def _ask(self, waiting: dict[str, str]) -> None:
+        for name in list(waiting):
+            child = self._children[name]
+            if child.starts > STARTS_BEFORE_READY_MAX and not child.was_ready:
+                raise self._not_ready({name: waiting[name]}, "it keeps ending")
+            reason = "it does not run" if not child.running else await child.spec.ready()
+            if reason is None:
+                child.was_ready = True
+                del waiting[name]
+            else:
+                waiting[name] = reason
+
+    def _not_ready(self, waiting: Mapping[str, str], problem: str) -> CommandError:
+        name, reason = next(iter(waiting.items()))
+        path, hint = self.log_file(name), ""
+        if path is not None:
+            tail = path.read_text(errors="replace")[-TAIL_BYTES:].strip() if path.exists() else ""
+            hint = f"the end of {path}:\n{tail}" if tail else f"see {path}"
+        return CommandError(
+            ", ".join(waiting),
+            f"{problem} ({reason.strip()})",
+            hint=hint,
+            status=Exit.FAILED,
+        )
+
+    async def drop(self, *names: str) -> None:
+        """Stop these together, and forget them. Returns when they are gone."""
+        children = [self._children.pop(name) for name in names]
+        for child in children:
+            child.stopping = True
+        await self._stop_group(children)
+
+    async def stop(self) -> None:
+        """Stop all, in order: SIGTERM, then after the grace time SIGKILL. Returns when all are gone."""
+        for child in self._children.values():
+            child.stopping = True
+        for order in sorted({child.spec.stop_order for child in self._children.values()}):
+            group = [c for c in self._children.values() if c.spec.stop_order == order]
+            await self._stop_group(group)
+
+    async def _stop_group(self, group: list[_Child]) -> None:
+        tasks = [child.task for child in group if child.task is not None]
+        if not tasks:
+            return
+        for child in group:
+            if child.running:
+                child.signal(signal.SIGTERM)
+            elif child.task is not None:
+                child.task.cancel()  # It waits for its next start.
+        _, late = await asyncio.wait(tasks, timeout=self._grace_seconds)
+        for child in group:
+            if child.task in late:
+                self._say(f"{child.spec.name} does not stop: killing it")
+                child.signal(signal.SIGKILL)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep(self, child: _Child) -> None:
+        backoff = BACKOFF_FIRST_SECONDS
+        name = child.spec.name
+        while not child.stopping:
+            child.began = asyncio.get_running_loop().time()
+            if child.starts and self._on_restart is not None:
+                await self._on_restart(name)
+            status = await self._run(child)
+            if child.stopping:
+                return
+            child.ends, child.ending = child.ends + 1, _ending(status)
+            if asyncio.get_running_loop().time() - child.began > STEADY_SECONDS:
+                backoff, child.ends = BACKOFF_FIRST_SECONDS, 0
+            self._say(f"{name} ended ({child.ending}); starting it again in {backoff:g} s")
+            await asyncio.sleep(backoff)
+            backoff = min(backoff * 2, BACKOFF_MAX_SECONDS)
+
+    async def _run(self, child: _Child) -> int:
+        """Run the process once, to its end."""
+        child.starts += 1
+        child.process = process = await asyncio.create_subprocess_exec(
+            *child.spec.argv,
+            env=child_environment(child.spec.environment),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            limit=LINE_BYTES_MAX,
+            start_new_session=True,
+            preexec_fn=_die_with(os.getpid()),
+        )
+        try:
+            assert process.stdout is not None
+            path = self.log_file(child.spec.name)
+            with nullcontext() if path is None else path.open("ab") as log:
+                await self._copy(child.spec.name, process.stdout, log)
+            return await process.wait()
+        finally:
+            child.signal(signal.SIGKILL)  # Also when we are cancelled: nobody stays.
+
+    async def _copy(
+        self, name: str, output: asyncio.StreamReader, log: BufferedWriter | None
+    ) -> None:
+        begun = b""  # A line whose end has not been written yet.
+        while chunk := await output.read(LINE_BYTES_MAX):
+            if log is not None:
+                log.write(chunk)
+                log.flush()
+            *lines, begun = (begun + chunk).split(b"\n")
+            self._show(name, lines)
+        if begun:
+            self._show(name, [begun])
+
+    def _show(self, name: str, lines: list[bytes]) -> None:
+        if self._echo is not None:
+            for line in lines:
+                self._echo(name, line.decode(errors="replace").rstrip("\r"))
+
+
+def _die_with(parent: int) -> Callable[[], None] | None:
+    """What the child does before it becomes the program: ask to be killed when `parent` dies.
+
+    Linux only; elsewhere a parent that is killed with SIGKILL leaves its children running.
+    """
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def before_exec() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if os.getppid() != parent:  # It died before we could ask.
+            os._exit(int(Exit.FAILED))
+
+    return before_exec
+
+
+def _ending(status: int) -> str:
+    if status >= 0:
+        return f"status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"
+
+
+async def http_status(host: str, port: int, path: str) -> tuple[int, str]:
+    """GET a small page over plain HTTP; return status and body, (0, why) where nobody answers."""
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+                writer.write(request.encode())
+                await writer.drain()
+                answer = await reader.read(LINE_BYTES_MAX)
+            finally:
+                writer.close()
+    except (OSError, TimeoutError) as error:
+        return 0, str(error) or type(error).__name__
+    head, _, body = answer.decode(errors="replace").partition("\r\n\r\n")
+    words = head.split(maxsplit=2)
+    return (int(words[1]) if len(words) > 1 and words[1].isdigit() else 0), body

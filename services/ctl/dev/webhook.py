@@ -1,0 +1,128 @@
+"""Tells an API server to ask our classifier before it creates what can wait, or stores our kinds."""
+
+import base64
+from typing import Final
+
+from services.whatif.manifests import MUTATING_WEBHOOK, Manifest
+from shared.contracts.coscheduling import ANCHORED_ANNOTATION, ANCHORED_BY_CLAIM
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
+from shared.integrations import INTEGRATIONS
+
+__all__ = ["NAME", "VALIDATED", "VALIDATING_WEBHOOK", "validating_manifest", "webhook_manifest"]
+
+NAME: Final = "sluicegate-classifier"
+"""Tekton's own webhook sorts after it, so its defaults see what we set."""
+
+TIMEOUT_SECONDS: Final = 5
+
+VALIDATING_WEBHOOK: Final = Kind(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    plural="validatingwebhookconfigurations",
+    kind="ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+
+COSCHEDULED_BY_CLAIM: Final = {
+    "name": "coscheduled-by-claim",
+    "expression": (
+        f"'annotations' in object.metadata && '{ANCHORED_ANNOTATION}' in object.metadata.annotations "
+        f"&& object.metadata.annotations['{ANCHORED_ANNOTATION}'] == '{ANCHORED_BY_CLAIM}'"
+    ),
+}
+"""Of all TaskRuns, only those that follow the anchor of their claim are shown to us."""
+
+VALIDATED: Final = (
+    kinds.RESOURCE_FLAVOR,
+    kinds.CLUSTER_QUEUE,
+    kinds.LOCAL_QUEUE,
+    kinds.COHORT,
+    kinds.WORKLOAD,
+    kinds.ADMISSION_CHECK,
+    kinds.MULTIKUEUE_CONFIG,
+    kinds.MULTIKUEUE_CLUSTER,
+    kinds.TOPOLOGY,
+    kinds.JOB,
+)
+"""Kinds with rules beyond their schema."""
+
+
+def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
+    """The configuration for a classifier at `url`; `authority` is its CA as PEM.
+
+    Fails closed: what could not be classified would run without quota.
+    """
+    obj: Object = {
+        "apiVersion": MUTATING_WEBHOOK.api_version,
+        "kind": MUTATING_WEBHOOK.kind,
+        "metadata": {"name": NAME},
+        "webhooks": [
+            {
+                "name": name,
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Fail",
+                "timeoutSeconds": TIMEOUT_SECONDS,
+                "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
+                "rules": [
+                    {
+                        "apiGroups": [kind.group],
+                        "apiVersions": [kind.version],
+                        "operations": ["CREATE"],
+                        "resources": [kind.plural],
+                    }
+                    for kind in shown
+                ],
+                **only,
+            }
+            for name, shown, only in (
+                (
+                    "classifier.sluicegate.dev",
+                    [integration.kind for integration in INTEGRATIONS],
+                    {},
+                ),
+                (
+                    "tasks.classifier.sluicegate.dev",
+                    [kinds.TASK_RUN],
+                    {"matchConditions": [COSCHEDULED_BY_CLAIM]},
+                ),
+            )
+        ],
+    }
+    return Manifest(source="the webhook configuration", kind=MUTATING_WEBHOOK, object=obj)
+
+
+def validating_manifest(*, url: str, authority: bytes) -> Manifest:
+    """The configuration for a classifier that validates at `url`.
+
+    Status is not asked about: here all clients have one name, so that our own writes, which are
+    most, could not be left out.
+    """
+    obj: Object = {
+        "apiVersion": VALIDATING_WEBHOOK.api_version,
+        "kind": VALIDATING_WEBHOOK.kind,
+        "metadata": {"name": NAME},
+        "webhooks": [
+            {
+                "name": "validation.sluicegate.dev",
+                "admissionReviewVersions": ["v1"],
+                "sideEffects": "None",
+                "failurePolicy": "Fail",
+                "timeoutSeconds": TIMEOUT_SECONDS,
+                "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
+                "rules": [
+                    {
+                        "apiGroups": [kind.group],
+                        "apiVersions": [kind.version],
+                        "operations": ["CREATE", "UPDATE"],
+                        "resources": [kind.plural],
+                    }
+                    for kind in VALIDATED
+                ],
+            }
+        ],
+    }
+    return Manifest(
+        source="the validating webhook configuration", kind=VALIDATING_WEBHOOK, object=obj
+    )

@@ -1,0 +1,123 @@
+"""What the views say, folded into one picture that grows while a watch goes on."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from shared.bus.nats.stream_reader import Seen
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
+
+__all__ = ["Id", "Json", "Picture", "metadata_of", "spec_of"]
+
+Json = dict[str, Any]
+Id = tuple[str, str, str]
+"""Cluster, namespace (empty where there is none) and name."""
+
+_GONE: Final = "gone"
+
+
+@dataclass(slots=True, kw_only=True)
+class Picture:
+    """The latest of everything that was read. Messages may come in any order of their streams."""
+
+    objects: dict[str, dict[Id, Json]] = field(default_factory=dict)
+    """``<plural>_<group>`` to the objects as last observed."""
+
+    too_large: dict[str, dict[Id, str]] = field(default_factory=dict)
+    """Objects whose body is in the object store: they exist, more is not read."""
+
+    workloads: dict[Id, Json] = field(default_factory=dict)
+    admissions: dict[Id, Json] = field(default_factory=dict)
+    queues: dict[Id, Json] = field(default_factory=dict)
+    hosts: dict[Id, Json] = field(default_factory=dict)
+    """By TaskRun."""
+
+    platforms: dict[Id, Json] = field(default_factory=dict)
+    spokes: dict[Id, Json] = field(default_factory=dict)
+    """How the dispatcher says that each stands."""
+
+    synced: dict[str, Json] = field(default_factory=dict)
+    """Cluster to the last sign that its watcher has listed everything."""
+
+    def take(self, seen: Seen) -> None:
+        """Take in one message of any view."""
+        what = seen.subject.split(".", 2)[1]
+        body = seen.body
+        if not body:
+            return
+        match what:
+            case "observed":
+                self._take_observed(seen)
+            case "workload":
+                _put(self.workloads, _id(body), body, gone=body.get("phase") == _GONE)
+            case "admission":
+                self.admissions[_id(body)] = body
+            case "queue":
+                self.queues[_id(body)] = body
+            case "host":
+                _put(self.hosts, _id(body), body, gone=body.get("state") == "released")
+            case "platform":
+                self.platforms[body["cluster"], "", body["platform"]] = body
+            case "spoke":
+                self.spokes[body["cluster"], "", body["spoke"]] = body
+            case _:
+                pass  # A term, or what a later version publishes.
+
+    def _take_observed(self, seen: Seen) -> None:
+        body = seen.body
+        if seen.subject.endswith(".synced"):
+            self.synced[str(body["cluster"])] = body
+            return
+        detail = seen.subject.rpartition(".")[2]
+        ident, obj = _id(body), body.get("object")
+        known = self.objects.setdefault(detail, {})
+        large = self.too_large.setdefault(detail, {})
+        known.pop(ident, None)
+        large.pop(ident, None)
+        if body.get("deleted"):
+            return
+        if isinstance(obj, dict):
+            api_version = f"{body['group']}/{body['version']}".lstrip("/")
+            known[ident] = {"apiVersion": api_version, "kind": body["kind"], **obj}
+        else:
+            large[ident] = str(body.get("object_ref", ""))
+
+    def of(self, kind: Kind) -> dict[Id, Json]:
+        """The observed objects of one kind."""
+        return self.objects.get(kind.detail, {})
+
+    def admission_of(self, ident: Id) -> Json:
+        """The decision about a workload that is in force: one about an earlier life is not."""
+        state, admission = self.workloads.get(ident), self.admissions.get(ident)
+        if state is None or admission is None or state.get("uid") != admission.get("uid"):
+            return {}
+        return admission
+
+    def cluster_queue_of(self, ident: Id) -> str:
+        """The ClusterQueue of a workload: where it has quota, or where its LocalQueue points."""
+        if queue := self.admission_of(ident).get("cluster_queue"):
+            return str(queue)
+        state = self.workloads.get(ident, {})
+        local = self.of(kinds.LOCAL_QUEUE).get((ident[0], ident[1], str(state.get("queue"))))
+        return str(spec_of(local).get("clusterQueue") or "")
+
+
+def _id(body: Json) -> Id:
+    return str(body["cluster"]), str(body.get("namespace") or ""), str(body["name"])
+
+
+def _put(known: dict[Any, Json], ident: Any, body: Json, *, gone: bool) -> None:
+    if gone:
+        known.pop(ident, None)
+    else:
+        known[ident] = body
+
+
+def spec_of(obj: Json | None) -> Json:
+    """`spec` of an object, empty where there is none."""
+    return (obj or {}).get("spec") or {}
+
+
+def metadata_of(obj: Json | None) -> Json:
+    """`metadata` of an object, empty where there is none."""
+    return (obj or {}).get("metadata") or {}

@@ -1,0 +1,172 @@
+"""`sluice explain`: why a workload waits, asked from the quota service that decides."""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from services.ctl.connect.reader import current, lookout
+from shared.bus.nats.stream_reader import SilentError
+from shared.contracts.kube.ages import age, duration, instant
+from shared.runtime.command import CommandError, Exit
+
+__all__ = ["QUOTA_AWAY", "explain", "explained"]
+
+SUBJECT: Final = "sluice.rpc.quota.explain"
+ANSWER_SECONDS: Final = 5.0
+QUOTA_AWAY: Final = "is a quota service running, and has it read the streams? `sluice doctor` looks"
+_WIDTH: Final = 16
+
+Json = dict[str, Any]
+
+_DONE: Final = frozenset({"Admitted", "Finished"})
+
+
+async def explain(
+    namespace: str,
+    name: str,
+    *,
+    cluster: str | None,
+    output: str,
+    forecast: bool,
+    configuration: Path | None = None,
+    url: str | None,
+    directory: Path,
+) -> None:
+    """Print the answer. Raises `CommandError` where nobody answers or nobody knows the workload."""
+    question = {"namespace": namespace, "name": name}
+    if cluster is not None:
+        question["cluster"] = cluster
+    async with lookout(url, directory) as look:
+        try:
+            data = await look.ask(
+                SUBJECT, json.dumps(question).encode(), timeout_seconds=ANSWER_SECONDS
+            )
+        except SilentError as error:
+            raise CommandError(
+                "the quota service", str(error), hint=QUOTA_AWAY, status=Exit.UNREACHABLE
+            ) from error
+        answer: Json = json.loads(data)
+        waiting = [item for item in answer.get("items", []) if item["reason"] not in _DONE]
+        if waiting and forecast:
+            from services.whatif.expected_start import expect  # noqa: PLC0415
+
+            await expect(look, waiting, current(), configuration=configuration)
+    if not answer.get("items"):
+        raise CommandError(
+            f"{namespace}/{name}",
+            str(answer.get("problem", "no answer")),
+            hint=f"`sluice get workloads -n {namespace}` lists what there is; "
+            "a job of a name that is not there may have no queue",
+            status=Exit.FAILED,
+        )
+    if output == "json":
+        print(json.dumps(answer["items"], indent=4))
+    else:
+        print("\n\n".join("\n".join(explained(item, current())) for item in answer["items"]))
+
+
+def explained(item: Json, now: datetime) -> Iterator[str]:
+    """One explanation, for people."""
+    title = f"{item['namespace']}/{item['name']}"
+    yield title + (f" ({item['job']})" if item.get("job") else "") + f" in {item['cluster']}"
+    yield _line("Reason", str(item["reason"]))
+    yield _line("Message", str(item["message"]))
+    yield _line("Queue", _queue(item))
+    done = item["reason"] in _DONE
+    yield _line("Created" if done else "Waiting since", _since(item, now))
+    if done:
+        return
+    if item.get("position"):
+        yield _line("Position", _position(item))
+        yield _line("Ahead", _ahead(item))
+    for shortage in item.get("shortages", []):
+        yield _line("Binding", _shortage(shortage))
+        yield _line("Held by", _held(shortage))
+    if item.get("victims") or item.get("victims_elsewhere"):
+        victims = _names(item.get("victims", []), int(item.get("victims_elsewhere", 0)))
+        yield _line("Preempts", victims)
+    if item.get("unready") or item.get("unready_elsewhere"):
+        unready = _names(item.get("unready", []), int(item.get("unready_elsewhere", 0)))
+        yield _line("Not ready", unready)
+    if item.get("fair_shares"):
+        shares = item["fair_shares"].items()
+        yield _line("Fair shares", ", ".join(f"{whose} {share}" for whose, share in shares))
+    for check, state in item.get("checks", {}).items():
+        said = item.get("check_messages", {}).get(check)
+        yield _line("Check", f"{check} is {state}" + (f": {said}" if said else ""))
+    if item.get("requeue_at"):
+        yield _line("Not before", str(item["requeue_at"]))
+    if item.get("remedy"):
+        yield _line("What would help", str(item["remedy"]))
+    yield _line("Expected start", _expected(item, now))
+
+
+def _line(label: str, text: str) -> str:
+    return f"  {label + ':':<{_WIDTH}} {text}"
+
+
+def _queue(item: Json) -> str:
+    text = str(item.get("queue") or "<none>")
+    if item.get("cluster_queue"):
+        text += f" -> ClusterQueue {item['cluster_queue']}"
+    return f"{text}, priority {item.get('priority', 0)}"
+
+
+def _since(item: Json, now: datetime) -> str:
+    return f"{item['created_at']} ({age(item['created_at'], now)})"
+
+
+def _position(item: Json) -> str:
+    text = f"{item['position']} in ClusterQueue {item.get('cluster_queue')}"
+    if item.get("position_in_local_queue"):
+        text += f", {item['position_in_local_queue']} in LocalQueue {item.get('queue')}"
+    return text
+
+
+def _ahead(item: Json) -> str:
+    here, elsewhere = int(item.get("ahead_here", 0)), int(item.get("ahead_elsewhere", 0))
+    names = list(item.get("ahead", []))
+    if here > len(names):
+        names.append(f"{here - len(names)} more here")
+    return _names(names, elsewhere) if here or elsewhere else "nobody"
+
+
+def _names(names: list[str], elsewhere: int) -> str:
+    parts = [*names]
+    if elsewhere:
+        parts.append(f"{elsewhere} of other namespaces")
+    return ", ".join(parts)
+
+
+def _shortage(shortage: Json) -> str:
+    text = (
+        f"{shortage['resource']} in flavor {shortage['flavor']}: asked {shortage['asked']}, "
+        f"free {shortage['free']} (of which borrowable {shortage['borrowable']}), "
+        f"at most {shortage['most']}"
+    )
+    return text + (f"; {shortage['limit']}" if shortage.get("limit") else "")
+
+
+def _held(shortage: Json) -> str:
+    parts = [f"{holder['name']} {holder['amount']}" for holder in shortage.get("holders", [])]
+    if count := int(shortage.get("holders_elsewhere", 0)):
+        parts.append(f"{count} of other namespaces {shortage['held_elsewhere']}")
+    return ", ".join(parts) or "nobody"
+
+
+def _expected(item: Json, now: datetime) -> str:
+    at = instant(item.get("expected_start"))
+    if at is None:
+        because = item.get("expected_start_unknown_because")
+        return f"unknown because {because}" if because else "as soon as its checks are ready"
+    earliest, latest = (instant(item.get(f"expected_{end}")) for end in ("earliest", "latest"))
+    begin = "" if earliest is None else _from_now(earliest, now)
+    end = "any time" if latest is None else _from_now(latest, now)
+    runs = item.get("expected_from_runs")
+    return f"in {_from_now(at, now)} (80 %: {begin} to {end}; from {runs} runs of its kind)"
+
+
+def _from_now(at: datetime, now: datetime) -> str:
+    return duration(max(0.0, (at - now).total_seconds()))

@@ -1,0 +1,252 @@
+"""`sluice history`: what happened to one workload, from the streams, with the trace that it left."""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from services.ctl.connect.reader import lookout
+from shared.bus.nats.stream_reader import Look, Seen
+from shared.contracts import subjects
+from shared.runtime.command import CommandError, Exit
+
+__all__ = ["Event", "history", "history_json", "history_lines", "show_history"]
+
+Body = dict[str, Any]
+
+TRACEPARENT: Final = "traceparent"
+"""The header. As in `shared.contracts.messages.base`, whose import would cost more than this file."""
+
+CAUSED: Final = ("ADMISSIONS", "CHECKS", "DISPATCHES", "OUTCOMES")
+"""Logs whose subject names the workload in its fifth place."""
+
+_WHAT: Final = {
+    "OBSERVED": "observed",
+    "WORKLOADS": "workload",
+    "ADMISSIONS": "admission",
+    "CHECKS": "check",
+    "DISPATCHES": "dispatch",
+    "OUTCOMES": "outcome",
+    "HOSTS": "host",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One message about the workload."""
+
+    at: datetime
+    log: str
+    sequence: int
+    what: str
+    text: str
+    trace_id: str | None
+    body: Body
+
+
+async def show_history(
+    namespace: str, name: str, *, as_json: bool, url: str | None, directory: Path
+) -> None:
+    """Print what happened. Raises `CommandError` where the logs know nothing of it."""
+    async with lookout(url, directory) as look:
+        events = await history(look, namespace, name)
+    if not events:
+        raise CommandError(
+            f"{namespace}/{name}",
+            "the logs know nothing of it",
+            hint="give the name of a job or of its Workload; `sluice get workloads -A` lists them",
+            status=Exit.FAILED,
+        )
+    print("\n".join(history_json(events) if as_json else history_lines(events)))
+
+
+async def history(look: Look, namespace: str, name: str) -> list[Event]:
+    """Everything the logs still hold about a workload or the job behind it, oldest first.
+
+    `name` is either one's. Several lives of one name all appear.
+    """
+    token = subjects.encode(namespace)
+    workloads: dict[str, None] = {}
+    jobs: dict[str, None] = {name: None}
+    events: list[Event] = []
+    for seen in await look.replay("WORKLOADS", f"sluice.workload.*.{token}.*"):
+        owner = (seen.body.get("owner") or {}).get("name")
+        if name in {seen.body.get("name"), owner}:
+            workloads[seen.body["name"]] = None
+            if owner:
+                jobs[owner] = None
+            events.append(_event("WORKLOADS", seen))
+    objects = dict.fromkeys((*jobs, *workloads))
+    for log, filters in {
+        "OBSERVED": [f"sluice.observed.*.{token}.{subjects.encode(each)}.*" for each in objects],
+        **{log: [_caused(log, token, workload) for workload in workloads] for log in CAUSED},
+    }.items():
+        if filters:
+            events += [_event(log, seen) for seen in await look.replay(log, *filters)]
+    events += await _hosts(look, token, tuple(jobs))
+    return sorted(events, key=lambda event: (event.at, event.log, event.sequence))
+
+
+def _caused(log: str, namespace: str, workload: str) -> str:
+    subject = f"sluice.{_WHAT[log]}.*.{namespace}.{subjects.encode(workload)}"
+    return f"{subject}.*" if log == "CHECKS" else subject
+
+
+async def _hosts(look: Look, namespace: str, jobs: tuple[str, ...]) -> list[Event]:
+    """Machines of the TaskRuns that belong to the job: those whose observed owner it is."""
+    owned: dict[str, None] = {}
+    filter_ = f"sluice.observed.*.{namespace}.*.taskruns_tekton_dev"
+    for seen in await look.replay("OBSERVED", filter_):
+        metadata = (seen.body.get("object") or {}).get("metadata") or {}
+        owners = metadata.get("ownerReferences") or []
+        if any(owner.get("name") in jobs for owner in owners):
+            owned[seen.body["name"]] = None
+    if not owned:
+        return []
+    filters = [f"sluice.host.*.{namespace}.{subjects.encode(name)}" for name in owned]
+    return [_event("HOSTS", seen) for seen in await look.replay("HOSTS", *filters)]
+
+
+def _event(log: str, seen: Seen) -> Event:
+    what = _WHAT[log]
+    return Event(
+        at=seen.time,
+        log=log,
+        sequence=seen.sequence,
+        what=what,
+        text=_TEXTS[what](seen.body) if seen.body else "undecodable",
+        trace_id=_trace_id(seen.headers.get(TRACEPARENT, "")),
+        body=seen.body,
+    )
+
+
+def _trace_id(traceparent: str) -> str | None:
+    """The 32 digits that a trace viewer asks for."""
+    parts = traceparent.split("-")
+    return parts[1] if len(parts) == _TRACEPARENT_PARTS else None
+
+
+_TRACEPARENT_PARTS: Final = 4
+
+
+def _observed(body: Body) -> str:
+    title = f"{body.get('kind')} {body.get('name')}"
+    if body.get("deleted"):
+        return f"{title} is gone"
+    if body.get("object_ref"):
+        return f"{title}: resourceVersion {body.get('resource_version')}, larger than a message"
+    obj: Body = body.get("object") or {}
+    status = obj.get("status") or {}
+    spec = obj.get("spec") or {}
+    facts = [f"resourceVersion {body.get('resource_version')}"]
+    if spec.get("status"):
+        facts.append(f"spec.status {spec['status']}")
+    if spec.get("suspend") is not None:
+        facts.append("suspended" if spec["suspend"] else "not suspended")
+    facts += [
+        f"{c.get('type')}={c.get('status')}" + (f" ({c['reason']})" if c.get("reason") else "")
+        for c in status.get("conditions") or []
+    ]
+    return f"{title}: {', '.join(facts)}"
+
+
+def _workload(body: Body) -> str:
+    text = f"{body.get('phase')}, priority {body.get('priority')}"
+    if body.get("priority_class"):
+        text += f" ({body['priority_class']})"
+    asked = "; ".join(
+        f"{pod_set.get('count')} x {_pairs(pod_set.get('requests') or {})}"
+        for pod_set in body.get("pod_sets") or []
+    )
+    if asked:
+        text += f", asks {asked}"
+    if body.get("inadmissible"):
+        text += f", inadmissible: {body['inadmissible']}"
+    if finish := body.get("finish"):
+        text += f", {'succeeded' if finish.get('success') else 'failed'}: {finish.get('message')}"
+    return text
+
+
+def _admission(body: Body) -> str:
+    text = str(body.get("state"))
+    if body.get("cluster_queue"):
+        text += f" in {body['cluster_queue']}"
+    given = "; ".join(_pairs(p.get("usage") or {}) for p in body.get("pod_sets") or [])
+    if given:
+        text += f": {given}"
+    if body.get("reason"):
+        text += f", {body['reason']}"
+    if body.get("message"):
+        text += f": {body['message']}"
+    return f"{text} (decision {body.get('term')}.{body.get('number')})"
+
+
+def _check(body: Body) -> str:
+    return _sentence(f"{body.get('check')} {body.get('state')}", body)
+
+
+def _dispatch(body: Body) -> str:
+    return f"{body.get('state')} to {body.get('spoke')}"
+
+
+def _outcome(body: Body) -> str:
+    decision = f"(decision {body.get('term')}.{body.get('number')})"
+    return _sentence(f"{body.get('action')} {body.get('result')} {decision}", body)
+
+
+def _host(body: Body) -> str:
+    text = f"TaskRun {body.get('name')}: {body.get('platform')} {body.get('state')}"
+    if body.get("host"):
+        text += f" on {body['host']} ({body.get('provider')} {body.get('address') or ''})".rstrip()
+    return _sentence(text, body)
+
+
+_TEXTS: Final[dict[str, Callable[[Body], str]]] = {
+    "observed": _observed,
+    "workload": _workload,
+    "admission": _admission,
+    "check": _check,
+    "dispatch": _dispatch,
+    "outcome": _outcome,
+    "host": _host,
+}
+
+
+def _sentence(text: str, body: Body) -> str:
+    return f"{text}: {body['message']}" if body.get("message") else text
+
+
+def _pairs(amounts: Body) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(amounts.items()))
+
+
+def history_lines(events: Iterable[Event]) -> list[str]:
+    """For people: time, place in the log, what; at the end the trace id."""
+    listed = list(events)
+    width = max((len(f"{e.log}:{e.sequence}") for e in listed), default=0)
+    lines = [
+        f"{e.at.isoformat(timespec='milliseconds')}  {f'{e.log}:{e.sequence}':<{width}}  "
+        f"{e.what:<9}  {e.text}"
+        for e in listed
+    ]
+    traces = sorted({e.trace_id for e in listed if e.trace_id})
+    return [*lines, f"trace: {', '.join(traces) or 'none'}"]
+
+
+def history_json(events: Iterable[Event]) -> list[str]:
+    """For programs: one JSON object a line."""
+    return [
+        json.dumps(
+            {
+                "at": e.at.isoformat(),
+                "log": e.log,
+                "sequence": e.sequence,
+                "what": e.what,
+                "trace_id": e.trace_id,
+                "message": e.body,
+            }
+        )
+        for e in events
+    ]

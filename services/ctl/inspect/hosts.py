@@ -1,0 +1,269 @@
+"""`sluice hosts`: where builds get their machines, who waits there and why; and the quota that fits."""
+
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from shared.contracts.subjects import observed_filter
+from shared.runtime.command import CommandError, Exit
+
+__all__ = ["Platform", "app", "platform_lines", "platforms_of", "quota_of"]
+
+app = typer.Typer(
+    help="Where builds get their machines, and who waits for one.", rich_markup_mode=None
+)
+
+LOCAL_SLOTS: Final = 1000
+"""Builds in the pod itself need no machine: as many as anybody will start."""
+
+GROUP_MAX: Final = 16
+"""Resources that a resource group of a ClusterQueue may cover."""
+
+OPERATOR_NAMESPACE: Final = "multi-platform-controller"
+PROVIDERS: Final = frozenset({"aws", "ibmz", "ibmp", "fake"})
+"""Types of machines that we have ourselves."""
+
+NatsUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--nats-url",
+        envvar=["SLUICE_NATS_URL", "NATS_URL"],
+        help="Where NATS is. Default: the `sluice dev` of this folder, else nats://127.0.0.1:4222.",
+    ),
+]
+Directory = Annotated[Path, typer.Option("--directory", help="Of the `sluice dev` that is meant.")]
+
+
+@dataclass(slots=True, kw_only=True)
+class Platform:
+    """One platform as its record and its TaskRuns stand."""
+
+    cluster: str
+    name: str
+    kind: str = ""
+    """`local`, `static`, `dynamic`, `pool`; empty where nothing is configured."""
+
+    places: int = 0
+    running: int = 0
+    starting: int = 0
+    machines: int = 0
+    kept: list[Any] = field(default_factory=list)
+    """Places that wait for the TaskRun of a run that has quota."""
+
+    waiting: list[Any] = field(default_factory=list)
+    """What the TaskRuns were told that have no host, the oldest first."""
+
+
+@app.callback(invoke_without_command=True)
+def hosts(
+    context: typer.Context, nats_url: NatsUrl = None, directory: Directory = Path(".sluice")
+) -> None:
+    """Show each platform: its places, who is on them, who waits and why."""
+    import asyncio  # noqa: PLC0415
+
+    if context.invoked_subcommand is None:
+        print("\n".join(asyncio.run(_show(nats_url, directory))))
+
+
+@app.command()
+def quota(
+    file: Annotated[Path, typer.Argument(help="The host-config: a ConfigMap, as YAML or JSON.")],
+    flavor: Annotated[
+        str, typer.Option(help="Name of the flavors; a number is added where one is too few.")
+    ] = "platform-group",
+) -> None:
+    """Print the resource groups of a ClusterQueue that admits as many builds as there are places."""
+    import yaml  # noqa: PLC0415
+
+    from services.whatif.manifests import load_manifests  # noqa: PLC0415
+
+    maps = [m.object for m in load_manifests([file]) if m.object.get("kind") == "ConfigMap"]
+    if len(maps) != 1:
+        raise CommandError(str(file), f"has {len(maps)} ConfigMaps, one is meant")
+    groups, errors = quota_of(maps[0].get("data") or {}, flavor=flavor)
+    print(yaml.safe_dump({"resourceGroups": groups}, sort_keys=False), end="")
+    for what, error in sorted(errors.items()):
+        typer.echo(f"sluice: {what}: {error}", err=True)
+    if errors:
+        raise typer.Exit(Exit.FAILED)
+
+
+def quota_of(data: dict[str, str], *, flavor: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Resource groups for the platforms of a host configuration, and what is wrong with it.
+
+    A platform is the resource `linux-arm64`; `aws-ip` counts the machines of AWS, as the shipped rules
+    ask for them.
+    """
+    from services.provisioner.config.host_config import (  # noqa: PLC0415
+        DynamicPlatform,
+        PoolPlatform,
+        parse_host_config,
+    )
+    from services.provisioner.providers.keys import RULES  # noqa: PLC0415
+    from shared.contracts.kube.names import slot_resource  # noqa: PLC0415
+
+    config = parse_host_config(data, available=_types(), keys=RULES)
+    slots: dict[str, int] = {}
+    addresses = 0
+    for name, platform in sorted(config.platforms.items()):
+        resource = slot_resource(name)
+        slots[resource] = slots.get(resource, 0) + _places(platform)
+        if (
+            isinstance(platform, DynamicPlatform | PoolPlatform)
+            and platform.machines.provider == "aws"
+        ):
+            addresses += platform.machines.max_instances
+    if addresses:
+        slots["aws-ip"] = addresses
+    groups = []
+    chunks = list(batched_pairs(slots, GROUP_MAX))
+    for number, chunk in enumerate(chunks, start=1):
+        resources = [{"name": name, "nominalQuota": count} for name, count in chunk]
+        groups.append(
+            {
+                "coveredResources": [name for name, _ in chunk],
+                "flavors": [
+                    {
+                        "name": flavor if len(chunks) == 1 else f"{flavor}-{number}",
+                        "resources": resources,
+                    }
+                ],
+            }
+        )
+    return groups, dict(config.errors)
+
+
+def batched_pairs(slots: dict[str, int], size: int) -> list[list[tuple[str, int]]]:
+    """The items of `slots`, `size` at a time."""
+    items = list(slots.items())
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def _types() -> frozenset[str]:
+    """Types of machines that a configuration may name: ours, and those of other packages."""
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
+    from services.provisioner.providers.registry import GROUP  # noqa: PLC0415
+
+    return PROVIDERS | entry_points(group=GROUP).names
+
+
+def _places(platform: Any) -> int:
+    from services.provisioner.config.host_config import (  # noqa: PLC0415
+        DynamicPlatform,
+        PoolPlatform,
+        StaticPlatform,
+    )
+
+    match platform:
+        case StaticPlatform(hosts=hosts):
+            return sum(host.concurrency for host in hosts)
+        case DynamicPlatform(machines=spec):
+            return spec.max_instances
+        case PoolPlatform(machines=spec, concurrency=concurrency):
+            return spec.max_instances * concurrency
+        case _:
+            return LOCAL_SLOTS
+
+
+_KINDS: Final = {
+    "LocalPlatform": "local",
+    "StaticPlatform": "static",
+    "DynamicPlatform": "dynamic",
+    "PoolPlatform": "pool",
+}
+
+
+def platforms_of(
+    records: list[Any], told: list[Any], configs: dict[str, dict[str, str]]
+) -> list[Platform]:
+    """From `PlatformState`s, `HostState`s and host configurations by cluster to what is shown."""
+    from services.provisioner.config.host_config import parse_host_config  # noqa: PLC0415
+    from services.provisioner.providers.keys import RULES  # noqa: PLC0415
+
+    found: dict[tuple[str, str], Platform] = {}
+
+    def of(cluster: str, name: str) -> Platform:
+        return found.setdefault((cluster, name), Platform(cluster=cluster, name=name))
+
+    for cluster, data in configs.items():
+        config = parse_host_config(data, available=_types(), keys=RULES)
+        for name, platform in config.platforms.items():
+            shown = of(cluster, name)
+            shown.kind = _KINDS[type(platform).__name__]
+            shown.places = _places(platform)
+    for record in records:
+        shown = of(record.cluster, record.platform)
+        shown.kept = [seat for seat in record.seats if seat.state == "held"]
+        shown.running = len(record.seats) - len(shown.kept)
+        shown.machines = len(record.machines)
+        shown.starting = sum(machine.state == "launching" for machine in record.machines)
+    for state in sorted(told, key=lambda one: one.at):
+        if state.state in {"waiting", "launching"}:
+            of(state.cluster, state.platform).waiting.append(state)
+    return sorted(found.values(), key=lambda one: (one.cluster, one.name))
+
+
+def platform_lines(platforms: list[Platform], now: datetime) -> list[str]:
+    """The table, and below it who waits, where and why."""
+    from services.ctl.get.table import Table  # noqa: PLC0415
+    from shared.contracts.kube.ages import duration  # noqa: PLC0415
+
+    columns = ("PLATFORM", "KIND", "PLACES", "RUNNING", "MACHINES", "STARTING", "WAITING", "OLDEST")
+    rows = [
+        (
+            platform.name,
+            platform.kind or "unknown",
+            "" if platform.kind == "local" else str(platform.places),
+            str(platform.running),
+            str(platform.machines),
+            str(platform.starting),
+            str(len(platform.waiting)),
+            duration((now - platform.waiting[0].at).total_seconds()) if platform.waiting else "",
+        )
+        for platform in platforms
+    ]
+    lines = Table(columns).lines(rows)
+    for platform in platforms:
+        lines += [
+            f"{seat.namespace}/{seat.name} keeps a place for {platform.name} on {seat.host}"
+            for seat in platform.kept
+        ]
+        for state in platform.waiting:
+            why = state.message or f"machine {state.host} is starting"
+            lines.append(f"{state.namespace}/{state.name} waits for {platform.name}: {why}")
+    return lines
+
+
+async def _show(url: str | None, directory: Path) -> list[str]:
+    from services.ctl.connect.bus import connected  # noqa: PLC0415
+    from services.ctl.connect.reader import access_for, nats_url_of  # noqa: PLC0415
+    from shared.bus.port import CaughtUp  # noqa: PLC0415
+    from shared.contracts.kube.kinds import CONFIG_MAP  # noqa: PLC0415
+    from shared.contracts.messages.effects import HostState, PlatformState  # noqa: PLC0415
+    from shared.contracts.messages.observed import Observed  # noqa: PLC0415
+
+    records: list[PlatformState] = []
+    told: list[HostState] = []
+    configs: dict[str, dict[str, str]] = {}
+    async with connected(nats_url_of(url, directory), access=access_for(url, directory)) as bus:
+        async with aclosing(bus.watch("HOSTS", "sluice.host.>", "sluice.platform.>")) as entries:
+            async for entry in entries:
+                if isinstance(entry, CaughtUp):
+                    break
+                if entry.headers.get("ce-type") == PlatformState.type:
+                    records.append(entry.read(PlatformState))
+                else:
+                    told.append(entry.read(HostState))
+        async with aclosing(bus.watch("OBSERVED", observed_filter(CONFIG_MAP))) as entries:
+            async for entry in entries:
+                if isinstance(entry, CaughtUp):
+                    break
+                seen = entry.read(Observed)
+                if (seen.namespace, seen.name) == (OPERATOR_NAMESPACE, "host-config"):
+                    configs[seen.cluster] = ((seen.object or {}).get("data")) or {}
+    return platform_lines(platforms_of(records, told, configs), datetime.now(UTC))

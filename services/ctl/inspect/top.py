@@ -1,0 +1,185 @@
+"""`sluice top`: how full the queues are, live on a terminal, one line each elsewhere."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from services.ctl.connect.reader import lookout
+from services.ctl.get.command import read
+from services.ctl.get.snapshot import Picture, spec_of
+from services.ctl.get.table import coloured
+from shared.contracts.kube import kinds
+from shared.contracts.kube.quantities import QuantityError, parse_quantity
+from shared.contracts.subjects import observed_filter
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["QueueLine", "Use", "lines", "queue_lines", "top"]
+
+Json = dict[str, Any]
+
+BAR_CELLS: Final = 20
+BUSY: Final = 0.9
+"""Of nominal quota: from here on a bar is yellow, and red when it borrows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """One resource in one flavor."""
+
+    flavor: str
+    resource: str
+    used: str
+    nominal: str
+    borrowed: str
+    share: float
+    """Used of nominal; 1 where something is used of nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLine:
+    """One ClusterQueue."""
+
+    name: str
+    cluster: str
+    cohort: str
+    active: bool
+    pending: int
+    reserving: int
+    admitted: int
+    uses: tuple[Use, ...]
+
+
+async def top(*, once: bool, seconds: float, url: str | None, directory: Path) -> None:
+    """Show the queues; on a terminal again and again, until Ctrl-C."""
+    inputs = [("QUEUES", "sluice.queue.*._.*"), ("OBSERVED", observed_filter(kinds.CLUSTER_QUEUE))]
+    async with lookout(url, directory) as look:
+        if once or not coloured():
+            for line in lines(queue_lines(await read(look, inputs))):
+                print(line)
+            return
+        from rich.live import Live  # noqa: PLC0415
+
+        with Live(screen=True, auto_refresh=False) as live:
+            while True:
+                picture = await read(look, inputs)
+                live.update(_table(queue_lines(picture)), refresh=True)
+                await asyncio.sleep(seconds)
+
+
+def queue_lines(picture: Picture) -> list[QueueLine]:
+    """Those with most waiting first."""
+    found = []
+    for ident, status in picture.queues.items():
+        if status.get("kind") != "ClusterQueue":
+            continue
+        spec = spec_of(picture.of(kinds.CLUSTER_QUEUE).get(ident))
+        found.append(
+            QueueLine(
+                name=ident[2],
+                cluster=ident[0],
+                cohort=str(spec.get("cohortName") or spec.get("cohort") or ""),
+                active=bool(status.get("active")),
+                pending=int(status["pending"]),
+                reserving=int(status["reserving"]),
+                admitted=int(status["admitted"]),
+                uses=tuple(_uses(spec, status)),
+            )
+        )
+    return sorted(found, key=lambda line: (-line.pending, line.cluster, line.name))
+
+
+def _uses(spec: Json, status: Json) -> Iterator[Use]:
+    nominal = {
+        (str(flavor.get("name")), str(resource.get("name"))): str(resource.get("nominalQuota", 0))
+        for group in spec.get("resourceGroups") or []
+        for flavor in group.get("flavors") or []
+        for resource in flavor.get("resources") or []
+    }
+    used = {
+        (str(flavor["name"]), str(resource["name"])): resource
+        for flavor in status.get("reservation") or []
+        for resource in flavor.get("resources") or []
+    }
+    for flavor, resource in {**nominal, **used}:
+        found = used.get((flavor, resource), {})
+        most = nominal.get((flavor, resource), "0")
+        total = str(found.get("total", "0"))
+        yield Use(
+            flavor=flavor,
+            resource=resource,
+            used=total,
+            nominal=most,
+            borrowed=str(found.get("borrowed", "0")),
+            share=_share(total, most),
+        )
+
+
+def _share(used: str, nominal: str) -> float:
+    try:
+        part, whole = parse_quantity(used), parse_quantity(nominal)
+    except QuantityError:
+        return 0.0  # Quota refused the object that says so; doctor tells.
+    if whole == 0:
+        return 1.0 if part else 0.0
+    return part / whole
+
+
+def lines(queues: list[QueueLine]) -> list[str]:
+    """For pipes and logs: one line for each queue, ``key=value``."""
+    return [
+        " ".join(
+            [
+                f"queue={queue.name}",
+                f"cluster={queue.cluster}",
+                f"active={str(queue.active).lower()}",
+                f"pending={queue.pending}",
+                f"reserving={queue.reserving}",
+                f"admitted={queue.admitted}",
+                *(
+                    f"{use.flavor}/{use.resource}={use.used}/{use.nominal}"
+                    + (f"(borrowed={use.borrowed})" if use.borrowed != "0" else "")
+                    for use in queue.uses
+                    if use.used != "0"
+                ),
+            ]
+        )
+        for queue in queues
+    ]
+
+
+def _table(queues: list[QueueLine]) -> "Table":
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    for title in ("QUEUE", "COHORT", "PENDING", "RESERVING", "ADMITTED", "USE OF NOMINAL QUOTA"):
+        table.add_column(title, justify="right" if title.endswith(("ING", "TED")) else "left")
+    for queue in queues:
+        bars = Text("\n").join(
+            Text.assemble(
+                (bar(use.share), "red" if use.share > 1 else _colour(use.share)),
+                f" {use.used}/{use.nominal} {use.resource} ({use.flavor})",
+                f" borrows {use.borrowed}" if use.borrowed != "0" else "",
+            )
+            for use in queue.uses
+            if use.used != "0"
+        )
+        style = "" if queue.active else "dim"
+        name = queue.name + ("" if queue.active else " (inactive)")
+        counts = map(str, (queue.pending, queue.reserving, queue.admitted))
+        table.add_row(name, queue.cohort, *counts, bars, style=style)
+    return table
+
+
+def _colour(share: float) -> str:
+    return "yellow" if share >= BUSY else "green"
+
+
+def bar(share: float) -> str:
+    """A bar that is full at nominal quota, whatever is borrowed beyond."""
+    filled = round(BAR_CELLS * min(1.0, share))
+    return "█" * filled + "░" * (BAR_CELLS - filled)

@@ -1,0 +1,70 @@
+"""`docs/reference/integration.md`: the format of Integration documents, from its models."""
+
+from typing import Final
+
+from pydantic.fields import FieldInfo
+
+from services.ctl.admin.integration import list_lines
+from shared.contracts.kueue import integrations
+from shared.contracts.kueue.schema import ApiModel
+from shared.integrations.registry import documents
+
+__all__ = ["integration_page"]
+
+_PARTS: Final[tuple[tuple[str, type[ApiModel]], ...]] = (
+    ("spec", integrations.IntegrationSpec),
+    ("spec.kind", integrations.IntegratedKind),
+    ("spec.podSets[]", integrations.PodSetSpec),
+    ("spec.finish", integrations.FinishSpec),
+    ("spec.stop", integrations.StopSpec),
+    ("spec.webhook", integrations.WebhookSpec),
+    ("operations of a patch", integrations.PatchOperation),
+    ("status", integrations.IntegrationStatus),
+)
+
+_INTRODUCTION: Final = """\
+An Integration is a cluster-wide object, `sluicegate.dev/v1alpha1`, that lets objects of a kind wait for
+quota. The [tutorial](../tutorial/integration.md) writes one in ten lines; `sluice integration check FILE
+--object OBJ.yaml` shows what one makes of an object (exit status 0: it is in order and reads the object; 1:
+it is in order, but does not mean the object or fails on it; 2: a file is wrong).
+
+* Expressions are of the Common Expression Language, with optional fields (`spec.?parallelism.orValue(1)`),
+  `cel.bind` and the functions on strings. They are type-checked when the document is loaded; what is wrong
+  is refused with field, line and reason.
+* All expressions that look at one object share 10,000 loop steps. One that needs more, fails on an object,
+  or returns another type than it must makes that object wait, with the field and the reason: an unknown
+  `held` counts as held, an unknown `active` as not held.
+* A document that is refused leaves in force what was accepted before (`status.accepted`); its condition
+  `Active` says why.
+* Whatever a document says, an object that is controlled by another one that can wait never waits itself.
+* An Integration object for a kind that ships takes the place of the shipped document.
+
+These ship, each as such a document:
+"""
+
+
+def integration_page(generated: str) -> str:
+    """The page. `generated` says how it is made."""
+    lines = ["# Integration", "", generated, "", _INTRODUCTION, "```", *list_lines(), "```"]
+    for where, model in _PARTS:
+        lines += ["", f"## `{where}`" if " " not in where else f"## {where.capitalize()}", ""]
+        lines += [
+            _one_line(model.__doc__ or ""),
+            "",
+            "| field | needed | meaning |",
+            "|---|---|---|",
+        ]
+        for name, field in model.model_fields.items():
+            needed = "yes" if field.is_required() else ""
+            lines.append(f"| `{field.alias or name}` | {needed} | {_meaning(field)} |")
+    for name, text in documents():
+        lines += ["", f"## `{name}`", "", "```yaml", text.rstrip(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _meaning(field: FieldInfo) -> str:
+    return _one_line(field.description or "").replace("|", "\\|")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,158 @@
+"""The reference page of metrics, from what the services register."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Final
+
+from prometheus_client.metrics import MetricWrapperBase
+
+import services.classifier.metrics
+import services.classifier.webhook.app
+import services.console.http.handlers
+import services.console.view
+import services.dispatcher.outbound.orders
+import services.dispatcher.outbound.spoke_status
+import services.patcher.metrics
+import services.quota.leadership
+import services.tracer.handlers
+import shared.telemetry.metrics
+from services.provisioner.metrics import Metrics as MachineMetrics
+from services.provisioner.metrics import Tally
+from services.quota.metrics.catalogue import NOT_OURS, OURS
+
+__all__ = ["EVERYBODY", "Declared", "declared", "metrics_page"]
+
+EVERYBODY: Final = "every service"
+
+MODULES: Final[Mapping[str, tuple[ModuleType, ...]]] = {
+    EVERYBODY: (shared.telemetry.metrics,),
+    "classifier": (services.classifier.metrics, services.classifier.webhook.app),
+    "quota": (services.quota.leadership,),
+    "dispatcher": (services.dispatcher.outbound.spoke_status, services.dispatcher.outbound.orders),
+    "provisioner": (),
+    "patcher": (services.patcher.metrics,),
+    "console": (services.console.http.handlers, services.console.view),
+    "tracer": (services.tracer.handlers,),
+}
+"""Who tells what: the modules whose variables are metrics."""
+
+VALUES: Final = {
+    "cluster": "MultiKueueClusters",
+    "cluster_queue": "ClusterQueues",
+    "cohort": "Cohorts",
+    "durable": "consumers of that service",
+    "flavor": "ResourceFlavors",
+    "job_kind": "integrations",
+    "method": "HTTP's",
+    "name": "LocalQueues",
+    "namespace": "namespaces with a LocalQueue",
+    "parent_cohort": "Cohorts",
+    "platform": "configured platforms, and `unknown`",
+    "preempting_cluster_queue": "ClusterQueues",
+    "priority_class": "WorkloadPriorityClasses",
+    "replica_role": "`leader`",
+    "resource": "resources of queues; watched kinds",
+    "root_cohort": "Cohorts",
+    "stream": "logs",
+    "taskrun_namespace": "namespaces with a TaskRun that wants a machine, and the last hundred that had one",
+}
+"""What bounds the values of a label; every other one has the few that the code names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """One metric as the code has it."""
+
+    service: str
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    help: str
+
+    @property
+    def samples(self) -> tuple[str, ...]:
+        """The names under which its values are found."""
+        if self.kind == "histogram":
+            return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
+        return (self.name,)
+
+
+def declared() -> list[Declared]:
+    """Every metric of every service."""
+    found = [
+        _read(service, metric)
+        for service, modules in MODULES.items()
+        for module in modules
+        for metric in vars(module).values()
+        # A module may have taken it from another.
+        if isinstance(metric, MetricWrapperBase)
+    ]
+    found += [
+        Declared(service="quota", name=m.name, kind=m.kind, labels=m.labels, help=m.help)
+        for m in OURS.values()
+    ]
+    found += _of_machines()
+    once = {one.name: one for one in reversed(found)}
+    return sorted(once.values(), key=lambda one: ([*MODULES].index(one.service), one.name))
+
+
+def _read(service: str, metric: MetricWrapperBase) -> Declared:
+    [family] = metric.describe()
+    name = f"{family.name}_total" if family.type == "counter" else family.name
+    labels = tuple(metric._labelnames)  # noqa: SLF001 - no public name tells them
+    return Declared(
+        service=service, name=name, kind=family.type, labels=labels, help=family.documentation
+    )
+
+
+def _of_machines() -> Iterator[Declared]:
+    for metric in vars(MachineMetrics()).values():
+        if isinstance(metric, MetricWrapperBase):
+            yield _read("provisioner", metric)
+        elif isinstance(metric, Tally):
+            yield Declared(
+                service="provisioner",
+                name=metric.name,
+                kind="counter",
+                labels=(metric.label,),
+                help=metric.text,
+            )
+
+
+def metrics_page(generated: str) -> str:
+    """All of them, by service; then what bounds their labels, and what the reference has besides."""
+    metrics = declared()
+    lines = ["# Metrics", "", generated, ""]
+    lines += [
+        "Each process tells its own at `/metrics` of its health port. Names and labels of `kueue_…`,",
+        "`multikueue_…`, `tekton_kueue_…` and `multi_platform_controller_…` are those of the systems that",
+        "have them, so that dashboards and alerts made for those go on working.",
+        "",
+    ]
+    for service in MODULES:
+        rows = _rows(metric for metric in metrics if metric.service == service)
+        lines += [f"## {service}", "", "| metric | kind | labels | meaning |", "|---|---|---|---|"]
+        lines += [*rows, ""]
+    lines += ["## What a label can be", ""]
+    lines += [
+        "No label is a name, an id or a message of work: what there is to tell apart is what",
+        "administrators configure. A label that is not here has the few values that the code names.",
+        "",
+        "| label | values |",
+        "|---|---|",
+        *(f"| `{label}` | {values} |" for label, values in sorted(VALUES.items())),
+        "",
+        "## Metrics of Kueue that are told elsewhere, or nowhere",
+        "",
+        "| metric | why |",
+        "|---|---|",
+        *(f"| `{name}` | {why} |" for name, why in sorted(NOT_OURS.items())),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(metrics: Iterable[Declared]) -> Iterator[str]:
+    for metric in metrics:
+        labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
+        yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"

@@ -1,0 +1,75 @@
+"""`sluice install`: what a cluster must hold before the services can work for it."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from services.ctl.dev.definitions import apply_definitions
+from services.ctl.dev.spokes import hub_manifests
+from services.ctl.dev.webhook import webhook_manifest
+from services.whatif.manifests import apply_manifest, apply_manifests, load_manifests
+from shared.kube.client import HttpKube
+from shared.kube.port import UnavailableError
+from shared.runtime.command import CommandError, Exit
+
+__all__ = ["install"]
+
+RETRY_SECONDS: Final = 1.0
+
+
+async def install(
+    *,
+    kubeconfig: Path | None,
+    manifests: Sequence[Path],
+    spokes: int = 0,
+    definitions: bool = False,
+    webhook_url: str | None,
+    authority: Path | None,
+    wait_seconds: float,
+) -> list[str]:
+    """Apply manifests, and register the webhook at `webhook_url`; say what was applied.
+
+    `spokes`: also what the hub of so many needs. `definitions`: first of all those of our kinds that
+    are missing. Waits for the API server and for the classifier's CA file. Raises `CommandError`.
+    """
+    documents = load_manifests(manifests) + (hub_manifests(spokes) if spokes else [])
+    kube = HttpKube.from_kubeconfig(None if kubeconfig is None else str(kubeconfig))
+    done: list[str] = []
+    try:
+        async with asyncio.timeout(wait_seconds):
+            await _until_served(kube)
+            if definitions:
+                await apply_definitions(kube, done.append)
+            await apply_manifests(kube, documents)
+            done += [document.title for document in documents]
+            if webhook_url:
+                certificate = await _authority(authority)
+                manifest = webhook_manifest(url=webhook_url, authority=certificate)
+                await apply_manifest(kube, manifest)
+                done.append(manifest.title)
+    except TimeoutError as error:
+        raise CommandError(
+            "install", f"not done within {wait_seconds:g} s", status=Exit.UNREACHABLE
+        ) from error
+    finally:
+        await kube.close()
+    return done
+
+
+async def _until_served(kube: HttpKube) -> None:
+    while True:
+        try:
+            await kube.served()
+        except UnavailableError:
+            await asyncio.sleep(RETRY_SECONDS)
+        else:
+            return
+
+
+async def _authority(path: Path | None) -> bytes:
+    if path is None:
+        raise CommandError("--webhook-url", "needs --authority FILE: the CA of the classifier")
+    while not await asyncio.to_thread(path.is_file):  # noqa: ASYNC110 - a file tells nobody
+        await asyncio.sleep(RETRY_SECONDS)
+    return await asyncio.to_thread(path.read_bytes)

@@ -1,0 +1,101 @@
+"""`sluice bus permissions`: keys for the users of the bus, and the server's configuration that knows them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from services.ctl.setup.nats_files import LOCAL, context
+from shared.bus.admin.accounts import hub_configuration
+from shared.bus.admin.permissions import HUB, rights_of
+from shared.bus.streams import CatalogueError
+from shared.runtime.command import CommandError
+from shared.settings.access import OPEN, Access, new_key, public_key
+
+__all__ = ["CONFIG_MAP", "FILE", "key_file", "make_keys", "manifests", "rendered", "secret_of"]
+
+NAMESPACE: Final = "sluicegate"
+CONFIG_MAP: Final = "nats-permissions"
+FILE: Final = "permissions.conf"
+"""The key of that ConfigMap; `deploy/nats/authorized.conf` includes it by this name."""
+
+SEED: Final = "nkey"
+"""The key of each Secret."""
+
+
+def key_file(folder: Path, user: str) -> Path:
+    """Where the seed of a user is."""
+    return folder / f"{user}.nk"
+
+
+def secret_of(user: str) -> str:
+    """The Secret from which its pods take the seed."""
+    return f"nats-user-{user}"
+
+
+def make_keys(folder: Path, users: Sequence[str]) -> dict[str, str]:
+    """Public key of each user; a seed that is missing is made. Raises `CommandError` for a bad one."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    keys = {}
+    for user in users:
+        path = key_file(folder, user)
+        if not path.exists():
+            seed, keys[user] = new_key()
+            # Readable by nobody else from its first moment on.
+            path.touch(mode=0o600, exist_ok=False)
+            path.write_text(f"{seed}\n")
+            continue
+        try:
+            keys[user] = public_key(path.read_text().strip())
+        except (OSError, ValueError) as error:
+            raise CommandError(
+                str(path), f"not the seed of an nkey: {error}", hint="delete it to make another"
+            ) from error
+    return keys
+
+
+def rendered(
+    folder: Path,
+    spokes: Sequence[str],
+    *,
+    cluster: str = HUB,
+    url: str = LOCAL,
+    tls: Access = OPEN,
+) -> tuple[str, list[str]]:
+    """The server's configuration, and its users. Makes the keys that are missing in `folder`.
+
+    Beside each it leaves a context of that user for the `nats` command, for the server at `url` and with the
+    certificates of `tls`.
+    """
+    try:
+        users = list(rights_of(spokes=spokes, cluster=cluster))
+    except CatalogueError as error:
+        raise CommandError("permissions", str(error)) from error
+    except ValueError as error:
+        raise CommandError("--spoke", str(error)) from error
+    keys = make_keys(folder, users)
+    for user in users:
+        access = replace(tls, nkey=key_file(folder, user))
+        own = context(f"Sluicegate, as {user}", url=url, access=access)
+        (folder / f"{user}.json").write_text(json.dumps(own, indent=2) + "\n")
+    return hub_configuration(keys, spokes=spokes, cluster=cluster), users
+
+
+def manifests(configuration: str, folder: Path, users: Sequence[str]) -> str:
+    """A ConfigMap of public keys for the server, and a Secret for each user, as YAML."""
+    config_map = _object("ConfigMap", CONFIG_MAP, {"data": {FILE: configuration}})
+    secrets = [
+        _object(
+            "Secret", secret_of(user), {"stringData": {SEED: key_file(folder, user).read_text()}}
+        )
+        for user in users
+    ]
+    return yaml.safe_dump_all([config_map, *secrets], sort_keys=False)
+
+
+def _object(kind: str, name: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": "v1", "kind": kind, "metadata": metadata, **content}

@@ -1,0 +1,232 @@
+"""From configured queues and cohorts to trees; which queues are usable (`kueue.md` 2.3)."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from services.quota.engine.facts import WEIGHT_ONE, Quota, ResourceGroup
+from services.quota.engine.model.amounts import unlimited_from
+from services.quota.engine.model.state import ClusterQueue, Grant, Place, Shard, Workload
+from services.quota.engine.model.tree import FlavorResource, Node, Tree, add, remove
+from services.quota.engine.types import CheckRule
+
+__all__ = ["attach", "detach", "judge", "rebuild", "tree_of"]
+
+NOT_ADMITTING: Final = "Can't admit new workloads: "
+MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
+PROVISIONING: Final = "kueue.x-k8s.io/provisioning-request"
+
+
+def tree_of(cq: ClusterQueue) -> Tree:
+    """The tree that the queue is part of."""
+    return cq.node.tree
+
+
+def rebuild(shard: Shard) -> None:
+    """Build all trees anew from the present set-up, count all holders, wake what changed."""
+    before = shard.trees
+    cohorts, looped = _cohort_nodes(shard)
+    roots: list[Node] = []
+    for name, node in cohorts.items():
+        parent = _parent_of(shard, name)
+        if name in looped:
+            continue
+        if parent is None:
+            roots.append(node)
+        else:
+            cohorts[parent].cohorts.append(node)
+    for name in sorted(shard.queues):
+        cq = shard.queues[name]
+        cq.node = Node(
+            name,
+            queue=cq,
+            quotas=_quotas(cq.fact.groups),
+            weight=cq.fact.weight / WEIGHT_ONE,
+        )
+        cohort = cq.fact.cohort
+        if cohort is None or cohort in looped:
+            roots.append(cq.node)
+        else:
+            cohorts[cohort].queues.append(cq.node)
+    held = _held_by_root(roots)
+    shard.trees = {}
+    for root in roots:
+        tree = Tree(root, held[root])
+        if (old := before.get(tree.key)) is not None:
+            tree.cycle, tree.wake = old.cycle, old.wake
+        shard.trees[tree.key] = tree
+    for cq in shard.queues.values():
+        cq.plans.clear()
+        cq.inactive = judge(shard, cq, looped)
+        for w in cq.holders.values():
+            attach(cq, w)
+    for w in shard.claims.values():
+        if w.claim is not None and w.queue is not None:
+            _renumber_claim(w)
+    shard.stale = False
+    _wake(shard)
+
+
+def _wake(shard: Shard) -> None:
+    woken: dict[str, Tree] = {}
+    for name in shard.to_wake:
+        if (cq := shard.queues.get(name)) is not None:
+            woken[tree_of(cq).key] = tree_of(cq)
+    shard.to_wake.clear()
+    for key, tree in woken.items():
+        for node in tree.queues:
+            assert node.queue is not None, node.name
+            node.queue.generation += 1
+        tree.wake = True
+        shard.dirty[key] = None
+
+
+def _renumber_claim(w: Workload) -> None:
+    claim, cq = w.claim, w.queue
+    assert claim is not None, w.key
+    assert cq is not None, w.key
+    tree, old = cq.node.tree, claim.grant
+    known = {fr: amount for fr, amount in old.usage.items() if fr in tree.index}
+    claim.outdated = True
+    claim.grant = Grant(old.assigned, old.usage, tree.pairs(known))
+
+
+def attach(cq: ClusterQueue, w: Workload) -> None:
+    """Count what a holder of `cq` uses in its present tree."""
+    w.holder = cq.node
+    tree = cq.node.tree
+    w.pairs = tree.pairs(w.usage)
+    w.mark = hash((w.key, w.pairs))
+    tree.mark ^= w.mark
+    add(cq.node, w.pairs)
+
+
+def detach(w: Workload) -> None:
+    """The opposite of `attach`."""
+    assert w.holder is not None, w.key
+    w.holder.tree.mark ^= w.mark
+    remove(w.holder, w.pairs)
+
+
+def _cohort_nodes(shard: Shard) -> tuple[dict[str, Node], frozenset[str]]:
+    """A node for each cohort that exists or is named, and those that are part of a cycle."""
+    names = set(shard.cohorts)
+    names |= {c.parent for c in shard.cohorts.values() if c.parent is not None}
+    names |= {cq.fact.cohort for cq in shard.queues.values() if cq.fact.cohort is not None}
+    nodes = {}
+    for name in sorted(names):
+        fact = shard.cohorts.get(name)
+        nodes[name] = Node(
+            name,
+            queue=None,
+            quotas=_quotas(fact.groups if fact else ()),
+            weight=(fact.weight if fact else WEIGHT_ONE) / WEIGHT_ONE,
+        )
+    looped = set()
+    for name in nodes:
+        seen = {name}
+        at = _parent_of(shard, name)
+        while at is not None and at not in seen:
+            seen.add(at)
+            at = _parent_of(shard, at)
+        if at is not None:
+            looped.add(name)
+    return nodes, frozenset(looped)
+
+
+def _parent_of(shard: Shard, cohort: str) -> str | None:
+    fact = shard.cohorts.get(cohort)
+    return fact.parent if fact else None
+
+
+def _quotas(groups: tuple[ResourceGroup, ...]) -> Mapping[FlavorResource, Quota]:
+    return {
+        (flavor.name, resource): _bounded(quota)
+        for group in groups
+        for flavor in group.flavors
+        for resource, quota in flavor.quotas.items()
+    }
+
+
+def _bounded(quota: Quota) -> Quota:
+    """Never negative, and unlimited where it says so, whatever came through the border."""
+    borrow, lend = quota.borrowing_limit, quota.lending_limit
+    return Quota(
+        nominal=unlimited_from(max(0, quota.nominal)),
+        borrowing_limit=None if borrow is None else unlimited_from(max(0, borrow)),
+        lending_limit=None if lend is None else unlimited_from(max(0, lend)),
+    )
+
+
+def _held_by_root(roots: list[Node]) -> dict[Node, list[FlavorResource]]:
+    """What is held below each root: it must be counted even where nobody owns it any more."""
+    held: dict[Node, list[FlavorResource]] = {}
+    for root in roots:
+        found: dict[FlavorResource, None] = {}
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            stack += [*node.cohorts, *node.queues]
+            if node.queue is not None:
+                for w in node.queue.holders.values():
+                    assert w.place is Place.HOLDING, w.key
+                    found.update(dict.fromkeys(w.usage))
+        held[root] = list(found)
+    return held
+
+
+def judge(
+    shard: Shard, cq: ClusterQueue, looped: frozenset[str] = frozenset()
+) -> tuple[str, str] | None:
+    """Why the queue admits nothing: (reason, message), the first problem and all of them."""
+    fact = cq.fact
+    if fact.inactive is not None:
+        return fact.inactive
+    problems: list[tuple[str, str]] = []
+    if fact.stop != "None":
+        problems.append(("Stopped", "is stopped"))
+    names = dict.fromkeys(f.name for group in fact.groups for f in group.flavors)
+    if missing := [name for name in names if name not in shard.flavors]:
+        text = f"references missing ResourceFlavor(s): {','.join(missing)}"
+        problems.append(("FlavorNotFound", text))
+    checks = [rule.name for rule in fact.checks]
+    if missing := [name for name in checks if name not in shard.checks]:
+        text = f"references missing AdmissionCheck(s): {','.join(missing)}"
+        problems.append(("AdmissionCheckNotFound", text))
+    if inactive := [n for n in checks if n in shard.checks and not shard.checks[n].active]:
+        text = f"references inactive AdmissionCheck(s): {','.join(inactive)}"
+        problems.append(("AdmissionCheckInactive", text))
+    problems += _of_multikueue(shard, cq)
+    for name in names:
+        # Kueue's reason and words; whoever asks for a topology must not be placed without.
+        flavor = shard.flavors.get(name)
+        if flavor is not None and flavor.topology is not None:
+            text = f'there is no Topology "{flavor.topology}" for TAS flavor "{name}"'
+            problems.append(("TopologyNotFound", f"{text} (placement by topology is not offered)"))
+    if fact.cohort is not None and fact.cohort in looped:
+        problems.append(("Unknown", f"cohort {fact.cohort} is part of a cycle"))
+    if not problems:
+        return None
+    return problems[0][0], f"{NOT_ADMITTING}{', '.join(text for _, text in problems)}."
+
+
+def _of_multikueue(shard: Shard, cq: ClusterQueue) -> list[tuple[str, str]]:
+    """What runs elsewhere is sent by one check alone, whatever the flavor; Kueue's reasons and words."""
+
+    def answered_by(controller: str) -> list[CheckRule]:
+        rules = [rule for rule in cq.fact.checks if rule.name in shard.checks]
+        found = [rule for rule in rules if shard.checks[rule.name].controller == controller]
+        return sorted(found, key=lambda rule: rule.name)
+
+    problems: list[tuple[str, str]] = []
+    elsewhere = answered_by(MULTIKUEUE)
+    names = ",".join(rule.name for rule in elsewhere)
+    if len(elsewhere) > 1:
+        text = "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue"
+        problems.append(("MultipleMultiKueueAdmissionChecks", f"{text}, found: {names}"))
+    if some := ",".join(rule.name for rule in elsewhere if rule.on_flavors):
+        text = f"Cannot specify MultiKueue AdmissionCheck per flavor, found: {some}"
+        problems.append(("MultiKueueAdmissionCheckAppliedPerFlavor", text))
+    if names and (others := ",".join(rule.name for rule in answered_by(PROVISIONING))):
+        text = "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together"
+        problems.append(("MultiKueueWithProvisioningRequest", f"{text}, found: {names}, {others}"))
+    return problems

@@ -1,0 +1,125 @@
+"""What a workload would get, and whom it would preempt for it, as usage stands.
+
+Nothing here changes anything: trials on the tree are undone before they return.
+"""
+
+from dataclasses import dataclass
+
+from services.quota.engine.facts import Key
+from services.quota.engine.model.state import PODS, ClusterQueue, Scan, Shape, Shard, Workload
+from services.quota.engine.model.tree import Pairs, Tree, height_that_fits
+from services.quota.engine.preemption.candidates import Attempt, Target, give_back, take_away
+from services.quota.engine.preemption.classical import classical_targets
+from services.quota.engine.preemption.fair import fair_targets
+from services.quota.engine.scheduling import flavors as fl
+from services.quota.engine.scheduling.entry import Policy
+from services.quota.engine.scheduling.flavors import FIT, PREEMPT, Assignment
+from services.quota.engine.scheduling.plans import Plan, plan_for
+
+__all__ = ["Weigher", "shape_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weigher:
+    """Weighs the workloads of one tree."""
+
+    shard: Shard
+    tree: Tree
+    policy: Policy
+    fair_usage: dict[Key, float] | None = None
+    """Usage by LocalQueue, where admission fair sharing is on."""
+
+    def assign(
+        self, cq: ClusterQueue, w: Workload, scan: Scan | None, pinned: fl.Pinned | None
+    ) -> tuple[Assignment, list[Target]]:
+        """Flavors and victims: for all pods, else for as many as will fit."""
+        shape = shape_of(w)
+        plan = plan_for(cq, shape, self.shard.flavors)
+        if scan is None and pinned is None and (simple := fl.at_once(cq, plan)) is not None:
+            return simple, []
+        full = self._weigh(cq, w, plan, scan, pinned)
+        if full.mode == FIT:
+            return full, []
+        if full.mode == PREEMPT and (targets := self._targets(cq, w, full)):
+            return full, targets
+        if shape.partial:
+            found = self._partial(cq, w, scan, pinned)
+            if found is not None:
+                return found
+        return full, []
+
+    def _weigh(
+        self, cq: ClusterQueue, w: Workload, plan: Plan, scan: Scan | None, pinned: fl.Pinned | None
+    ) -> Assignment:
+        rules = cq.fact.preemption
+        return fl.assign(
+            cq,
+            plan,
+            scan=scan,
+            oracle=lambda index, amount: self._oracle(cq, w, index, amount),
+            may_preempt_borrowing=rules.borrow != "Never"
+            or (self.policy.fair_sharing and rules.reclaim != "Never"),
+            pinned=pinned,
+        )
+
+    def _partial(
+        self, cq: ClusterQueue, w: Workload, scan: Scan | None, pinned: fl.Pinned | None
+    ) -> tuple[Assignment, list[Target]] | None:
+        """The largest counts that fit, by bisection between all pods and the minimum."""
+        shape = shape_of(w)
+        full = [ps.count for ps in shape.pod_sets]
+        deltas = [0 if ps.min_count is None else ps.count - ps.min_count for ps in shape.pod_sets]
+        total = sum(deltas)
+        low, high = 0, total + 1
+        best: tuple[Assignment, list[Target]] | None = None
+        best_at = -1
+        while low < high:
+            at = (low + high) // 2
+            counts = tuple(c - d * at // total for c, d in zip(full, deltas, strict=True))
+            plan = plan_for(cq, shape, self.shard.flavors, counts)
+            assignment = self._weigh(cq, w, plan, scan, pinned)
+            targets: list[Target] = []
+            good = assignment.mode == FIT
+            if assignment.mode == PREEMPT:
+                targets = self._targets(cq, w, assignment)
+                good = bool(targets)
+            if good:
+                best, best_at = (assignment, targets), at
+                high = at
+            else:
+                low = at + 1
+        return best if best_at == low else None
+
+    def _search(
+        self, cq: ClusterQueue, w: Workload, asks: Pairs, contested: tuple[int, ...]
+    ) -> list[Target]:
+        usage = self.fair_usage if cq.fact.usage_based else None
+        attempt = Attempt(workload=w, cq=cq, asks=asks, contested=contested, fair_usage=usage)
+        if self.policy.fair_sharing:
+            return fair_targets(attempt, self.policy.strategies)
+        return classical_targets(attempt)
+
+    def _targets(self, cq: ClusterQueue, w: Workload, assignment: Assignment) -> list[Target]:
+        # The reference leaves the count of pods out here, though it is contested all the same.
+        frs = self.tree.frs
+        asks = tuple((i, v) for i, v in assignment.usage.items() if v and frs[i][1] != PODS)
+        return self._search(cq, w, asks, assignment.contested())
+
+    def _oracle(self, cq: ClusterQueue, w: Workload, index: int, amount: int) -> tuple[int, int]:
+        """Whether preemption could make room for this alone, and how it would borrow then."""
+        targets = self._search(cq, w, ((index, amount),), (index,))
+        if not targets:
+            return 1, height_that_fits(cq.node, index, amount)[0]
+        for victim, _ in targets:
+            take_away(victim)
+        borrow = height_that_fits(cq.node, index, amount)[0]
+        for victim, _ in targets:
+            give_back(victim)
+        own = any(victim.holder is cq.node for victim, _ in targets)
+        return (2 if own else 3), borrow
+
+
+def shape_of(w: Workload) -> Shape:
+    """What it asks; every workload in a queue has a shape."""
+    assert w.shape is not None, w.key
+    return w.shape

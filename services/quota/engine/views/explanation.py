@@ -1,0 +1,354 @@
+"""Why a workload waits, computed from the present state when somebody asks.
+
+Nothing here is remembered, so nothing can be stale: the flavors are weighed anew, as the next round
+would weigh them, and the trial leaves no trace.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from math import inf
+from typing import Final
+
+from services.quota.engine.facts import Key
+from services.quota.engine.model.amounts import UNLIMITED, show
+from services.quota.engine.model.queues import namespace_matches
+from services.quota.engine.model.state import ClusterQueue, Place, Shard, Verdict, Workload
+from services.quota.engine.model.tree import Node, add, available, remove
+from services.quota.engine.scheduling import flavors as fl
+from services.quota.engine.scheduling.assignment_search import Weigher
+from services.quota.engine.scheduling.entry import Policy
+from services.quota.engine.scheduling.fair_sharing import Share, share_of
+from services.quota.engine.scheduling.flavors import FIT, NO_FIT, PREEMPT, Assignment
+from services.quota.engine.scheduling.messages import UNREADY
+
+__all__ = ["Binding", "Explanation", "explain"]
+
+NAMES_MAX: Final = 10
+"""How many workloads are named who are ahead, or who hold what is needed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """One resource in one flavor of which there is not enough. Amounts as in facts."""
+
+    flavor: str
+    resource: str
+    asked: int
+    free: int
+    """What the queue could take now, borrowing included."""
+
+    borrowable: int
+    """How much of `free` is not its own."""
+
+    most: int
+    """What it could ever have, if nobody else used anything."""
+
+    limit: str = ""
+    """Whose limit that is, and how high."""
+
+    holders: tuple[Key, ...] = ()
+    """Who holds most of it in the tree, largest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a workload waits, or that it does not."""
+
+    key: Key
+    reason: str
+    """A token of Kueue's `QuotaReserved=False`; `Reserved` or `Admitted` when it has quota."""
+
+    message: str
+    cluster_queue: str = ""
+    bindings: tuple[Binding, ...] = ()
+    position: int | None = None
+    """In its ClusterQueue, from 1."""
+
+    position_in_local_queue: int | None = None
+    ahead: tuple[Key, ...] = ()
+    """The first of those before it."""
+
+    victims: tuple[Key, ...] = ()
+    """Whom it preempted and now waits for."""
+
+    unready: tuple[Key, ...] = ()
+    """Whose pods must be ready before anybody else is admitted."""
+
+    shares: Mapping[str, str] = field(default_factory=dict)
+    """Under fair sharing: what it would have with it, and what those have whom it may not displace."""
+
+    remedy: str = ""
+    """What would let it in."""
+
+    requeue_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    """What the next round would say."""
+
+    reason: str
+    message: str
+    remedy: str
+    bindings: tuple[Binding, ...] = ()
+    shares: Mapping[str, str] = field(default_factory=dict)
+
+
+def explain(shard: Shard, policy: Policy, w: Workload, now: int) -> Explanation:
+    """Look at one workload as the next round would."""
+    cq = w.queue
+    if w.place is Place.HOLDING:
+        return _holding(w)
+    if cq is None:
+        verdict = w.verdict or Verdict("PendingEvaluation", "nothing is known of it yet")
+        return Explanation(
+            key=w.key, reason=verdict.reason, message=verdict.text(), remedy=_OUT[verdict.reason]
+        )
+    judged = _judge(shard, policy, cq, w, now)
+    ranks = {v.key: _rank(cq, v) for v in cq.waiting.values()}
+    mine = ranks[w.key]
+    before = [key for key, rank in ranks.items() if rank < mine]
+    same = sum(cq.waiting[key].lq == w.lq for key in before)
+    return Explanation(
+        key=w.key,
+        reason=judged.reason,
+        message=judged.message,
+        cluster_queue=cq.name,
+        bindings=judged.bindings,
+        position=len(before) + 1,
+        position_in_local_queue=same + 1,
+        ahead=tuple(nsmallest(NAMES_MAX, before, key=lambda key: ranks[key])),
+        victims=tuple(sorted(w.claim.victims)) if w.claim is not None else (),
+        unready=tuple(sorted(shard.unready)) if judged.reason == "WaitingForPodsReady" else (),
+        shares=judged.shares,
+        remedy=judged.remedy,
+        requeue_at=w.requeue_at if w.requeue_at is not None and w.requeue_at > now else None,
+    )
+
+
+_OUT: Final = {
+    "Deactivated": "set spec.active to true",
+    "OnHold": "take the job off hold",
+    "AdmissionGated": "let the gates' owners remove them",
+    "Misconfigured": "correct what the message names",
+    "Suspended": "resume the LocalQueue",
+    "PendingEvaluation": "",
+}
+
+
+def _holding(w: Workload) -> Explanation:
+    if w.evicted:
+        message = f"evicted ({w.evict_reason}), holds quota until its pods are gone"
+        return Explanation(
+            key=w.key, reason=w.evict_reason, message=message, cluster_queue=w.held_by
+        )
+    reason = "Admitted" if w.admitted else "Reserved"
+    message = "The workload is admitted" if w.admitted else "Waits for its admission checks"
+    if w.unplanned:
+        message = "It runs though nobody admitted it; its quota is counted all the same"
+    remedy = "" if w.admitted else "the owners of its checks must say that they are ready"
+    return Explanation(
+        key=w.key, reason=reason, message=message, cluster_queue=w.held_by, remedy=remedy
+    )
+
+
+def _rank(cq: ClusterQueue, w: Workload) -> tuple[object, ...]:
+    return (w is not cq.sticky, -w.priority, w.queued_at, w.uid)
+
+
+_INACTIVE: Final = {
+    "Stopped": "resume the ClusterQueue",
+    "FlavorNotFound": "create the ResourceFlavor, or take it out of the ClusterQueue",
+    "AdmissionCheckNotFound": "create the AdmissionCheck, or take it out of the ClusterQueue",
+    "AdmissionCheckInactive": "start the check's controller, or correct its parameters",
+    "MultipleMultiKueueAdmissionChecks": "leave one MultiKueue check in the ClusterQueue",
+    "MultiKueueAdmissionCheckAppliedPerFlavor": "take onFlavors off the MultiKueue check",
+    "MultiKueueWithProvisioningRequest": "leave one of the two checks in the ClusterQueue",
+    "TopologyNotFound": "take topologyName out of the ResourceFlavor",
+}
+
+
+def _judge(shard: Shard, policy: Policy, cq: ClusterQueue, w: Workload, now: int) -> _Judgement:
+    assert w.fact is not None, w.key
+    if cq.inactive is not None:
+        return _not_admitting(shard, cq, *cq.inactive)
+    if w.claim is not None:
+        text = f"Pending the preemption of {len(w.claim.victims)} workload(s)"
+        return _Judgement("WaitingForPreemptedWorkloads", text, "their pods must end")
+    if w.requeue_at is not None and w.requeue_at > now:
+        text = "Backs off before it is evaluated again"
+        return _Judgement("PendingEvaluation", text, "its back-off must end")
+    if not namespace_matches(shard, cq, w.namespace):
+        text = "workload namespace doesn't match ClusterQueue selector"
+        return _Judgement("Misconfigured", text, "change the namespace's labels or the selector")
+    if w.fact.inadmissible is not None:
+        return _Judgement("Misconfigured", w.fact.inadmissible, "correct what the message names")
+    weigher = Weigher(shard=shard, tree=cq.node.tree, policy=policy)
+    assignment, targets = weigher.assign(cq, w, None, None)
+    if assignment.mode == NO_FIT or (assignment.mode == PREEMPT and not targets):
+        return _lacking(policy, cq, assignment)
+    return _waiting_its_turn(shard, policy, cq, w, now, assignment)
+
+
+def _not_admitting(shard: Shard, cq: ClusterQueue, reason: str, why: str) -> _Judgement:
+    """Its queue is inactive: why, and of checks what their controllers say."""
+    checks = (shard.checks.get(rule.name) for rule in cq.fact.checks)
+    said = [f"{check.name}: {check.why}" for check in checks if check is not None and check.why]
+    text = " ".join((f"ClusterQueue {cq.name} is inactive: {why}", "; ".join(said))).rstrip()
+    return _Judgement("Suspended", text, _INACTIVE.get(reason, "correct what the message names"))
+
+
+def _lacking(policy: Policy, cq: ClusterQueue, assignment: Assignment) -> _Judgement:
+    """There is not enough of something, and nobody may be displaced for it."""
+    no_fit = assignment.mode == NO_FIT
+    reason = fl.no_fit_reason(assignment, cq) if no_fit else "WaitingForQuota"
+    return _Judgement(
+        reason,
+        assignment.message(),
+        _remedy(reason, cq, assignment),
+        _bindings(cq, assignment),
+        _shares(cq, assignment) if policy.fair_sharing and not no_fit else {},
+    )
+
+
+def _waiting_its_turn(
+    shard: Shard, policy: Policy, cq: ClusterQueue, w: Workload, now: int, assignment: Assignment
+) -> _Judgement:
+    """It could go, if it were not for others."""
+    if assignment.mode == FIT and shard.unready:
+        remedy = "their pods must become ready, or their time for that must be over"
+        return _Judgement("WaitingForPodsReady", UNREADY, remedy)
+    first = min(cq.waiting.values(), key=lambda v: _rank(cq, v))
+    if cq.strict and first is not w:
+        text = f"ClusterQueue {cq.name} is StrictFIFO: nobody goes before its head"
+        remedy = _judge(shard, policy, cq, first, now).remedy
+        return _Judgement("PendingEvaluation", text, f"the head must go first: {remedy}")
+    bindings = _bindings(cq, assignment)
+    last = w.verdict
+    if last is not None and last.message and last.reason == "WaitingForQuota":
+        # It lost to others of its round, or would go round in a circle.
+        remedy = "what the message names must change"
+        return _Judgement(last.reason, last.text(), remedy, bindings)
+    text = "Workload is pending evaluation in the scheduling queue"
+    what = "fits" if assignment.mode == FIT else "can preempt"
+    return _Judgement("PendingEvaluation", text, f"it {what} as soon as it is its turn", bindings)
+
+
+def _remedy(reason: str, cq: ClusterQueue, assignment: Assignment) -> str:
+    if reason == "NoMatchingFlavor":
+        return "offer the resource in a flavor that its node selector and tolerations allow"
+    parts = []
+    for binding in _bindings(cq, assignment):
+        more = binding.asked - binding.free
+        what = f"{binding.resource} in flavor {binding.flavor}"
+        if binding.asked > binding.most:
+            most = show(binding.resource, binding.most)
+            parts.append(f"raise the quota of {what} above {most}, or ask for less")
+        else:
+            parts.append(f"{show(binding.resource, more)} more {what} must become free")
+    return "; or ".join(parts)
+
+
+def _bindings(cq: ClusterQueue, assignment: Assignment) -> tuple[Binding, ...]:
+    """Where there is not enough, once for each flavor and resource."""
+    asked: dict[int, int] = {}
+    for _, refusals in assignment.refusals:
+        for refusal in refusals:
+            match refusal:
+                case ("exceeds", int(index), int(assumed), int(amount), _):
+                    asked[index] = assumed + amount
+                case ("unused", int(index), _, _, int(value)):
+                    asked[index] = value
+                case _:
+                    pass
+    node = cq.node
+    result = []
+    for index, value in asked.items():
+        flavor, resource = node.tree.frs[index]
+        free = max(0, available(node, index))
+        own = max(0, node.nominal[index] - node.usage[index])
+        result.append(
+            Binding(
+                flavor=flavor,
+                resource=resource,
+                asked=value,
+                free=free,
+                borrowable=max(0, free - own),
+                most=node.potential[index],
+                limit=_limit(node, index, value),
+                holders=_holders(cq, index),
+            )
+        )
+    return tuple(result)
+
+
+def _holders(cq: ClusterQueue, index: int) -> tuple[Key, ...]:
+    held = (
+        (-amount, w.key)
+        for node in cq.node.tree.queues
+        if node.queue is not None
+        for w in node.queue.holders.values()
+        for i, amount in w.pairs
+        if i == index and amount
+    )
+    return tuple(key for _, key in nsmallest(NAMES_MAX, held))
+
+
+def _limit(node: Node, index: int, asked: int) -> str:
+    """Whose limit `asked` meets first: now, or ever if even an empty tree had not enough."""
+    ever = asked > node.potential[index]
+    resource = node.tree.frs[index][1]
+
+    def used(at: Node) -> int:
+        return 0 if ever else at.usage[index]
+
+    kept, least, at = 0, UNLIMITED << 2, node
+    narrowest: Node | None = None
+    while (parent := at.parent) is not None:
+        kept += max(0, at.local[index] - used(at))
+        cap = at.borrow_cap[index]
+        if cap is not None and (room := kept + cap - max(0, used(at) - at.local[index])) < least:
+            least, narrowest = room, at
+        at = parent
+    if narrowest is not None and least < kept + at.subtree[index] - used(at):
+        amount = show(resource, narrowest.limit[index] or 0)
+        return f"borrowingLimit {amount} of {_title(narrowest)}"
+    amount = show(resource, at.subtree[index])
+    what = "nominalQuota" if at is node else "quota"
+    return "; ".join((f"{what} {amount} of {_title(at)}", *_kept_back(node, index)))
+
+
+def _kept_back(node: Node, index: int) -> list[str]:
+    """What others in the tree do not lend, though they do not use it."""
+    mine = {node, *node.path}
+    resource = node.tree.frs[index][1]
+    return [
+        f"lendingLimit of {_title(other)} keeps {show(resource, kept)}"
+        for other in node.tree.nodes
+        if other not in mine and (kept := other.local[index] - other.usage[index]) > 0
+    ][:NAMES_MAX]
+
+
+def _title(node: Node) -> str:
+    return f"{'Cohort' if node.queue is None else 'ClusterQueue'} {node.name}"
+
+
+def _shares(cq: ClusterQueue, assignment: Assignment) -> dict[str, str]:
+    """The shares that are compared: its side's with it, and those of who borrows what it needs."""
+    node = cq.node
+    found: dict[str, str] = {}
+    add(node, assignment.pairs)
+    for index in assignment.contested():
+        for other in node.tree.above[index]:
+            if other is not node:
+                lca = next(above for above in other.path if above in node.path)
+                for one in (node, other):
+                    side = next(n for n in (one, *one.path) if n.parent is lca)
+                    found[_title(side)] = _share_text(share_of(side))
+    remove(node, assignment.pairs)
+    return found
+
+
+def _share_text(share: Share) -> str:
+    return "unlimited" if share.weighted == inf else f"{share.weighted:.0f}"

@@ -1,0 +1,155 @@
+"""How queues and cohorts stand, for status, metrics and people. Computed when asked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Final
+
+from services.quota.engine.facts import Key
+from services.quota.engine.model.queues import listed
+from services.quota.engine.model.state import ClusterQueue, LocalQueue, Place, Shard, Workload
+from services.quota.engine.model.tree import FlavorResource, Node
+from services.quota.engine.scheduling.fair_sharing import share_of
+
+__all__ = [
+    "Pending",
+    "QueueView",
+    "Used",
+    "cluster_queue_view",
+    "local_queue_view",
+    "pending_in",
+    "weighted_share",
+]
+
+SHARE_INFINITE: Final = 2**63 - 1
+"""As `status.fairSharing.weightedShare` shows a borrower of weight 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """Use of one resource in one flavor."""
+
+    total: int
+    borrowed: int = 0
+    """Above the queue's own nominal quota."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView:
+    """A ClusterQueue or LocalQueue at this moment."""
+
+    name: str
+    pending: int
+    reserving: int
+    """Holding quota, admitted or not."""
+
+    admitted: int
+    reservation: Mapping[FlavorResource, Used]
+    usage: Mapping[FlavorResource, Used]
+    """Of those that are admitted."""
+
+    inactive: tuple[str, str] | None
+    """(reason, message) of the condition Active=False."""
+
+    share: int = 0
+    """`weightedShare` under fair sharing."""
+
+    consumed: Mapping[str, int] | None = None
+    """What a LocalQueue used lately, in thousandths; None where that does not matter."""
+
+    sampled_at: int | None = None
+    """Nanoseconds until which it is counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """One workload in the order of its queue."""
+
+    key: Key
+    local_queue: Key
+    priority: int
+    position: int
+    """In the ClusterQueue, from 1."""
+
+    position_in_local_queue: int
+
+
+def weighted_share(node: Node) -> int:
+    """`weightedShare` of a ClusterQueue or cohort, as the status shows it."""
+    share = share_of(node)
+    return SHARE_INFINITE if share.infinite else ceil(share.weighted)
+
+
+def cluster_queue_view(cq: ClusterQueue) -> QueueView:
+    """Counts and use of a ClusterQueue."""
+    holders = list(cq.holders.values())
+    nominal = {fr: quota.nominal for fr, quota in cq.node.quotas.items()}
+    return QueueView(
+        name=cq.name,
+        pending=len(cq.waiting),
+        reserving=len(holders),
+        admitted=sum(w.admitted for w in holders),
+        reservation=_used(holders, nominal),
+        usage=_used([w for w in holders if w.admitted], nominal),
+        inactive=cq.inactive,
+        share=weighted_share(cq.node),
+    )
+
+
+def local_queue_view(shard: Shard, lq: LocalQueue) -> QueueView:
+    """Counts and use of a LocalQueue."""
+    holders = [w for w in lq.members.values() if w.place is Place.HOLDING]
+    cq = shard.queues.get(lq.fact.cluster_queue) if lq.fact is not None else None
+    frs = {} if cq is None else dict.fromkeys(cq.node.quotas, 0)
+    inactive: tuple[str, str] | None = None
+    if lq.fact is not None and lq.fact.stop != "None":
+        inactive = ("Stopped", "LocalQueue is stopped")
+    elif cq is None:
+        inactive = ("ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")
+    elif cq.inactive is not None:
+        inactive = ("ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
+    return QueueView(
+        name=lq.key,
+        pending=len(lq.members) - len(holders),
+        reserving=len(holders),
+        admitted=sum(w.admitted for w in holders),
+        reservation=_used(holders, frs, borrows=False),
+        usage=_used([w for w in holders if w.admitted], frs, borrows=False),
+        inactive=inactive,
+        consumed=None
+        if lq.sampled_at is None
+        else {r: round(amount * 1000) for r, amount in lq.consumed.items()},
+        sampled_at=lq.sampled_at,
+    )
+
+
+def _used(
+    holders: list[Workload], nominal: Mapping[FlavorResource, int], *, borrows: bool = True
+) -> dict[FlavorResource, Used]:
+    totals = dict.fromkeys(nominal, 0)
+    for w in holders:
+        for fr, amount in w.usage.items():
+            totals[fr] = totals.get(fr, 0) + amount
+    return {
+        fr: Used(total=total, borrowed=max(0, total - nominal.get(fr, 0)) if borrows else 0)
+        for fr, total in totals.items()
+    }
+
+
+def pending_in(cq: ClusterQueue, *, offset: int, limit: int) -> list[Pending]:
+    """A part of the queue, in order."""
+    seen: dict[Key, int] = {}
+    result = []
+    for position, w in enumerate(listed(cq), start=1):
+        seen[w.lq] = seen.get(w.lq, 0) + 1
+        if offset < position <= offset + limit:
+            result.append(
+                Pending(
+                    key=w.key,
+                    local_queue=w.lq,
+                    priority=w.priority,
+                    position=position,
+                    position_in_local_queue=seen[w.lq],
+                )
+            )
+    return result

@@ -1,0 +1,153 @@
+"""When a workload is going to start: many possible futures, and where most of them agree."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from random import Random
+from typing import Final
+
+from services.quota.forecast.history import Past
+from services.quota.forecast.simulation import Arrival, Course, shifted
+from services.quota.forecast.snapshot import SECOND, Id, Picture
+from services.quota.wire.inbound import nanoseconds
+from shared.contracts.messages.workloads import WorkloadState
+
+__all__ = ["CONFIDENCE", "Expected", "expected_start"]
+
+FUTURES: Final = 40
+CONFIDENCE: Final = 0.8
+"""Share of the futures that lie between `earliest` and `latest`."""
+
+STRETCHES: Final = 12
+"""Into which the recent past is cut."""
+
+HORIZON: Final = timedelta(days=1)
+INSTANTS_MAX: Final = 2_000
+"""How far a future is played: what starts later than this, or never, is not foreseen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """When it is going to start, as far as the past tells."""
+
+    at: datetime
+    """Half of the futures start it before."""
+
+    earliest: datetime
+    latest: datetime | None
+    """None: too far away to say."""
+
+    known_runs: int
+    """From how many past runs the run time of its own sort is known."""
+
+    never: float
+    """Share of the futures in which it does not start within the horizon."""
+
+
+def expected_start(
+    picture: Picture,
+    ident: Id,
+    *,
+    past: Past,
+    recent: Sequence[WorkloadState],
+    random: Random,
+    futures: int = FUTURES,
+) -> Expected | None:
+    """Play `futures` of the workload `ident`.
+
+    None where it starts in fewer than half of them, and where it holds quota already.
+
+    `recent`: what was submitted in the time before, in any order; the same is taken to come again.
+    """
+    state = picture.workloads[ident]
+    if picture.held(ident) is not None:
+        return None
+    near = picture.near(state.cluster, picture.cluster_queue_of(state))
+    coming = [s for s in recent if near.cluster_queue_of(s) and s.cluster == state.cluster]
+    begin = nanoseconds(picture.at)
+    ends = begin + int(HORIZON.total_seconds()) * SECOND
+    starts = []
+    submissions = _Submissions(near, coming, past)
+    for _ in range(futures):
+        course = near.course(past, random=random, later=submissions.again(random))
+        course.run(until=ends, done=_until_started(ident))
+        if (at := _started(course, ident)) is not None:
+            starts.append((at - begin) / SECOND)
+    never = futures - len(starts)
+    ordered = sorted(starts) + [math.inf] * never
+    tail = (1 - CONFIDENCE) / 2
+    earliest, middle, latest = (_quantile(ordered, share) for share in (tail, 0.5, 1 - tail))
+    if math.isinf(middle):
+        return None
+    return Expected(
+        at=picture.at + timedelta(seconds=middle),
+        earliest=picture.at + timedelta(seconds=earliest),
+        latest=None if math.isinf(latest) else picture.at + timedelta(seconds=latest),
+        known_runs=past.known(state),
+        never=never / futures,
+    )
+
+
+def _until_started(ident: Id) -> Callable[[Course], bool]:
+    instants = 0
+
+    def done(course: Course) -> bool:
+        nonlocal instants
+        instants += 1
+        return instants > INSTANTS_MAX or _started(course, ident) is not None
+
+    return done
+
+
+def _started(course: Course, ident: Id) -> int | None:
+    fate = course.fates.get(ident)
+    return None if fate is None else fate.started_at
+
+
+class _Submissions:
+    """The recent submissions once more, from now on: random stretches of them, one after another.
+
+    Stretches, not single ones: what comes in bursts comes in bursts again. Random ones, not all of
+    them: tomorrow is not exactly as busy as today.
+    """
+
+    def __init__(self, picture: Picture, recent: Sequence[WorkloadState], past: Past) -> None:
+        self._now = nanoseconds(picture.at)
+        self._past = past
+        arrivals = [(state, picture.arrival(state, past)) for state in recent]
+        known = [(arrival.fact, state) for state, arrival in arrivals if arrival is not None]
+        self._known = sorted(known, key=lambda pair: pair[0].created_at)
+        self._times = [fact.created_at for fact, _ in self._known]
+        self._begin = min(self._times, default=self._now)
+
+    def again(self, random: Random) -> Iterator[Arrival]:
+        """One possible sequence of them, without an end."""
+        stretch = (self._now - self._begin) // STRETCHES
+        number, begin = 0, self._now
+        while stretch > 0:
+            origin = random.randrange(self._begin, self._now - stretch)
+            first, last = (bisect_left(self._times, at) for at in (origin, origin + stretch))
+            for fact, state in self._known[first:last]:
+                number += 1
+                yield shifted(
+                    fact,
+                    at=begin + fact.created_at - origin,
+                    name=f"{fact.name}~{number}",
+                    runs=int(self._past.draw(state, random) * SECOND),
+                )
+            begin += stretch
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """Linear between the two nearest, such that one more of their kind is below it as often as `share`.
+
+    The truth falls before, between or after the futures that were played: of n they leave n + 1 gaps.
+    """
+    place = min(max(share * (len(ordered) + 1) - 1, 0.0), len(ordered) - 1.0)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    if math.isinf(ordered[high]):
+        return ordered[high]
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

@@ -1,0 +1,135 @@
+"""What past workloads teach about those that wait: how long they ran, and when they came."""
+
+import re
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from shared.contracts.messages.workloads import WorkloadState
+
+__all__ = ["UNKNOWN_SECONDS", "Past", "Run"]
+
+ENOUGH: Final = 5
+"""Runs of one sort below which a wider sort is asked."""
+
+KEPT_MAX: Final = 200
+"""Runs of one sort; older ones say little about today."""
+
+UNKNOWN_SECONDS: Final = 300.0
+"""How long a workload is taken to run where nothing has ever ended."""
+
+_SUFFIX: Final = re.compile(r"-[a-z0-9]{5}$")
+_DIGITS: Final = re.compile(r"\d+")
+
+_Sort = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One workload that ran to its end."""
+
+    state: WorkloadState
+    seconds: float
+    """From its admission to its end."""
+
+
+@dataclass(slots=True)
+class _Lengths:
+    """The latest run times of one sort, by age and by length."""
+
+    recent: deque[float] = field(default_factory=deque)
+    ordered: list[float] = field(default_factory=list)
+
+    def add(self, seconds: float) -> None:
+        self.recent.append(seconds)
+        insort(self.ordered, seconds)
+        if len(self.recent) > KEPT_MAX:
+            self.ordered.pop(bisect_right(self.ordered, self.recent.popleft()) - 1)
+
+
+class Past:
+    """Run times of what ended, asked from the most alike to everything."""
+
+    def __init__(self) -> None:
+        self._lengths: dict[_Sort, _Lengths] = {}
+
+    def learn(self, run: Run) -> None:
+        """Take in one more."""
+        for sort in _sorts(run.state):
+            self._lengths.setdefault(sort, _Lengths()).add(run.seconds)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has ended that is known: then every run time is a guess."""
+        return not self._lengths
+
+    def known(self, state: WorkloadState) -> int:
+        """From how many runs an answer about `state` comes; 0: it would be a guess."""
+        return len(self._of(state))
+
+    def typical(self, state: WorkloadState, *, elapsed: float = 0.0) -> float:
+        """The median of how much longer it runs, in seconds, after `elapsed`."""
+        longer = self._longer(state, elapsed)
+        return longer[len(longer) // 2] - elapsed if longer else _rest(elapsed)
+
+    def draw(self, state: WorkloadState, random: Random, *, elapsed: float = 0.0) -> float:
+        """One possible rest of its run, in seconds."""
+        longer = self._longer(state, elapsed)
+        if longer:
+            return _between(longer, elapsed, random) - elapsed
+        return _rest(elapsed) * random.uniform(0.1, 2.0)
+
+    def _longer(self, state: WorkloadState, elapsed: float) -> list[float]:
+        ordered = self._of(state)
+        return ordered[bisect_right(ordered, elapsed) :] if elapsed > 0 else ordered
+
+    def _of(self, state: WorkloadState) -> list[float]:
+        widest: list[float] = []
+        for sort in _sorts(state):
+            found = self._lengths.get(sort)
+            if found is None:
+                continue
+            if len(found.ordered) >= ENOUGH:
+                return found.ordered
+            widest = found.ordered
+        return widest
+
+
+def _between(longer: list[float], elapsed: float, random: Random) -> float:
+    """A length that falls with the same chance before, between or after those that are known.
+
+    To draw only from what there was would say that nothing can be shorter or longer: where few ran as
+    long as this one, that is far too sure.
+    """
+    place = random.randrange(len(longer) + 1)
+    if place == len(longer):
+        usual_gap = (longer[-1] - elapsed) / len(longer)
+        return longer[-1] + random.expovariate(1.0) * usual_gap
+    return random.uniform(longer[place - 1] if place else elapsed, longer[place])
+
+
+def _rest(elapsed: float) -> float:
+    """What ran longer than all before is as likely to run as long again as not."""
+    return max(UNKNOWN_SECONDS, elapsed) if elapsed else UNKNOWN_SECONDS
+
+
+def _sorts(state: WorkloadState) -> Iterator[_Sort]:
+    """From the narrowest to the widest: the same name, the same shape, the same queue, all."""
+    where = (state.cluster, state.namespace, state.queue)
+    owner = state.owner
+    name = state.name if owner is None else owner.name
+    stem = _DIGITS.sub("#", _SUFFIX.sub("", name))
+    yield ("name", *where, "" if owner is None else owner.kind, stem)
+    yield ("shape", *where, str(state.priority), *_shape(state))
+    yield ("shape anywhere", state.cluster, *_shape(state))
+    yield ("queue", *where)
+    yield ("all",)
+
+
+def _shape(state: WorkloadState) -> Iterator[str]:
+    for pod_set in state.pod_sets:
+        requests = ",".join(f"{k}={v}" for k, v in sorted(pod_set.requests.items()))
+        yield f"{pod_set.count}:{requests}"

@@ -1,0 +1,239 @@
+"""All that quota knew at one instant, read from the streams or from files, and what may be changed in it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from random import Random
+from typing import Any, Final
+
+from services.quota.engine import Policy
+from services.quota.engine.facts import Fact, Held, Key
+from services.quota.forecast.history import Past, Run
+from services.quota.forecast.simulation import Arrival, Course, Holder
+from services.quota.wire import inbound, outbound
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.messages.admissions import HOLDING, Admission
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.workloads import WorkloadState
+
+__all__ = ["SET_UP", "Id", "Picture", "Reading", "runs_of"]
+
+Id = tuple[str, Key]
+"""Cluster and ``<namespace>/<name>``."""
+
+SECOND: Final = 1_000_000_000
+
+SET_UP: Final = (
+    kinds.NAMESPACE,
+    kinds.RESOURCE_FLAVOR,
+    kinds.COHORT,
+    kinds.ADMISSION_CHECK,
+    kinds.CLUSTER_QUEUE,
+    kinds.LOCAL_QUEUE,
+)
+"""The kinds that decide about work, in the order in which they refer to each other."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Picture:
+    """The last state of everything. Changing it changes nothing anywhere else."""
+
+    at: datetime
+    observed: dict[str, Observed] = field(default_factory=dict)
+    """By subject."""
+
+    workloads: dict[Id, WorkloadState] = field(default_factory=dict)
+    admissions: dict[Id, Admission] = field(default_factory=dict)
+    policy: Policy = field(default_factory=Policy)
+    problems: list[str] = field(default_factory=list)
+    """Objects that cannot be used, in words."""
+
+    def copy(self) -> "Picture":
+        """One that can be changed without changing this one."""
+        return Picture(
+            at=self.at,
+            observed=dict(self.observed),
+            workloads=dict(self.workloads),
+            admissions=dict(self.admissions),
+            policy=self.policy,
+        )
+
+    def observe(self, observed: Observed) -> None:
+        """Put an object in its place, or take it away."""
+        if observed.deleted:
+            self.observed.pop(observed.subject, None)
+        else:
+            self.observed[observed.subject] = observed
+
+    def of(self, kind: Kind, cluster: str) -> Iterator[Observed]:
+        """The objects of one kind in one cluster."""
+        for each in self.observed.values():
+            if (each.group, each.plural, each.cluster) == (kind.group, kind.plural, cluster):
+                yield each
+
+    def cluster_queue_of(self, state: WorkloadState) -> str:
+        """Where a workload has quota, or where its LocalQueue points; empty if nowhere."""
+        admission = self.admissions.get(_id(state))
+        if admission is not None and admission.uid == state.uid and admission.state in HOLDING:
+            return admission.cluster_queue
+        for each in self.of(kinds.LOCAL_QUEUE, state.cluster):
+            if (each.namespace, each.name) == (state.namespace, state.queue):
+                return str(((each.object or {}).get("spec") or {}).get("clusterQueue") or "")
+        return ""
+
+    # Into the future -------------------------------------------------------------------------------
+
+    def set_up(self) -> Iterator[Fact]:
+        """Queues, flavors and what else decides about work."""
+        rank = {(kind.group, kind.plural): number for number, kind in enumerate(SET_UP)}
+        wanted = [o for o in self.observed.values() if (o.group, o.plural) in rank]
+        for each in sorted(wanted, key=lambda o: (rank[o.group, o.plural], o.subject)):
+            try:
+                yield from inbound.observed_facts(each)
+            except inbound.TranslateError as error:
+                self.problems.append(str(error))
+
+    def arrivals(self, past: Past, random: Random | None = None) -> Iterator[Arrival]:
+        """Whatever waits, as of now."""
+        for ident, state in self.workloads.items():
+            if state.phase == "finished" or self.held(ident) is not None:
+                continue
+            if (arrival := self.arrival(state, past, random)) is not None:
+                yield arrival
+
+    def arrival(
+        self, state: WorkloadState, past: Past, random: Random | None = None
+    ) -> Arrival | None:
+        """What `state` asks from now on; None if it cannot be used."""
+        try:
+            fact = inbound.workload_changed(state)
+        except inbound.TranslateError as error:
+            self.problems.append(str(error))
+            return None
+        seconds = past.typical(state) if random is None else past.draw(state, random)
+        at = max(inbound.nanoseconds(self.at), fact.created_at)
+        return Arrival(fact=fact, at=at, runs=int(seconds * SECOND))
+
+    def holders(self, past: Past, random: Random | None = None) -> Iterator[Holder]:
+        """Whatever holds quota, and when it is going to give it back."""
+        now = inbound.nanoseconds(self.at)
+        for ident, state in self.workloads.items():
+            held = None if state.phase == "finished" else self.held(ident)
+            if held is None:
+                continue
+            elapsed = max(0.0, (now - held.at) / SECOND)
+            again = self.arrival(state, past, random)
+            rest = (
+                past.typical(state, elapsed=elapsed)
+                if random is None
+                else past.draw(state, random, elapsed=elapsed)
+            )
+            yield Holder(held=held, ends_at=now + int(max(0.0, rest) * SECOND), again=again)
+
+    def held(self, ident: Id) -> Held | None:
+        """The quota that a workload holds, by the log or by what its cluster records."""
+        state, admission = self.workloads.get(ident), self.admissions.get(ident)
+        if state is None:
+            return None
+        if admission is not None and admission.uid == state.uid:
+            return outbound.to_held(admission) if admission.state in HOLDING else None
+        return outbound.adopted(state)
+
+    def course(
+        self, past: Past, *, random: Random | None = None, later: Iterable[Arrival] = ()
+    ) -> Course:
+        """What is going to happen, with typical run times or with drawn ones; `later` comes in order."""
+        return Course(
+            set_up=self.set_up(),
+            holders=self.holders(past, random),
+            arrivals=self.arrivals(past, random),
+            later=later,
+            start=inbound.nanoseconds(self.at),
+            policy=self.policy,
+        )
+
+    # The neighbourhood -----------------------------------------------------------------------------
+
+    def near(self, cluster: str, cluster_queue: str) -> "Picture":
+        """Only the workloads that compete with those of one ClusterQueue: its whole cohort tree."""
+        roots = self._roots(cluster)
+        root = roots.get(cluster_queue)
+        small = self.copy()
+        small.workloads = {
+            ident: state
+            for ident, state in self.workloads.items()
+            if state.cluster == cluster
+            and roots.get(self.cluster_queue_of(state), cluster_queue) == root
+        }
+        return small
+
+    def _roots(self, cluster: str) -> dict[str, str]:
+        """ClusterQueue to the top of its cohort tree, or to itself."""
+        parents: dict[str, str] = {}
+        for each in self.of(kinds.COHORT, cluster):
+            spec = _spec(each)
+            if parent := spec.get("parentName") or spec.get("parent"):
+                parents[each.name] = str(parent)
+        roots = {}
+        for each in self.of(kinds.CLUSTER_QUEUE, cluster):
+            spec = _spec(each)
+            top = str(spec.get("cohortName") or spec.get("cohort") or "")
+            met: set[str] = set()
+            while top in parents and top not in met:
+                met.add(top)
+                top = parents[top]
+            roots[each.name] = f"cohort {top}" if top else f"queue {each.name}"
+        return roots
+
+
+class Reading:
+    """Builds a picture from the messages of the views, in any order."""
+
+    def __init__(self, at: datetime) -> None:
+        self.picture = Picture(at=at)
+
+    def take(self, subject: str, body: Mapping[str, Any]) -> None:
+        """One message. What is of no use to quota is left out. Raises pydantic's ValidationError."""
+        match subject.split(".", 2)[1]:
+            case "observed" if not subject.endswith(".synced"):
+                self.picture.observe(Observed.model_validate(body))
+            case "workload":
+                state = WorkloadState.model_validate(body)
+                if state.phase == "gone":
+                    self.picture.workloads.pop(_id(state), None)
+                else:
+                    self.picture.workloads[_id(state)] = state
+            case "admission":
+                admission = Admission.model_validate(body)
+                self.picture.admissions[_id(admission)] = admission
+            case _:
+                pass
+
+
+def runs_of(admissions: Iterable[Admission], workloads: Iterable[WorkloadState]) -> Iterator[Run]:
+    """The runs that a log tells of: from the last admission before the end to the end.
+
+    Both in the order of the log.
+    """
+    begun: dict[tuple[Id, str], list[datetime]] = {}
+    for admission in admissions:
+        if admission.state == "admitted":
+            begun.setdefault((_id(admission), admission.uid), []).append(admission.decided_at)
+    told: set[tuple[Id, str]] = set()
+    for state in workloads:
+        life = (_id(state), state.uid)
+        if state.finish is None or state.finish.at is None or life in told:
+            continue
+        before = [at for at in begun.get(life, []) if at <= state.finish.at]
+        if before:
+            told.add(life)
+            yield Run(state=state, seconds=(state.finish.at - before[-1]).total_seconds())
+
+
+def _id(message: WorkloadState | Admission) -> Id:
+    return message.cluster, f"{message.namespace}/{message.name}"
+
+
+def _spec(observed: Observed) -> Mapping[str, Any]:
+    return (observed.object or {}).get("spec") or {}

@@ -1,0 +1,246 @@
+"""All lives that quota decides about: what decisions and time make of them, and what that asks of the engine.
+
+Pure: `now` is handed in, and everything that must outlive the process goes out with the decisions.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from heapq import heappop, heappush
+from typing import Any, Final, assert_never
+
+from services.quota.engine.facts import (
+    Admit,
+    Decision,
+    Evict,
+    EvictionRequested,
+    Preempt,
+    Release,
+    Reserve,
+    Wait,
+    WorkloadChanged,
+)
+from services.quota.lifecycle.table import Event, State
+from services.quota.lifecycle.workload import DEACTIVATED, Life, Rules, backoff_seconds
+from services.quota.wire.inbound import nanoseconds
+from services.quota.wire.outbound import instant
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.workloads import WorkloadState
+
+__all__ = ["Lives"]
+
+Ident = tuple[str, str]
+"""Cluster and ``<namespace>/<name>``."""
+
+PODS_READY_TIMEOUT: Final = "PodsReadyTimeout"
+
+_CAUSES: Final = {
+    Event.RETRIES_EXHAUSTED: (
+        "RequeuingLimitExceeded",
+        "exceeding the maximum number of re-queuing retries",
+    ),
+    Event.TIME_IS_UP: ("MaximumExecutionTimeExceeded", "exceeding the maximum execution time"),
+}
+"""Of a deactivation that no user asked for: token and text are Kueue's (`kueue.md` 1.8)."""
+
+_BY_REASON: Final = {
+    PODS_READY_TIMEOUT: Event.NOT_READY_IN_TIME,
+    "AdmissionCheck": Event.CHECK_RETRY,
+    f"{DEACTIVATED}DueToAdmissionCheck": Event.CHECK_REJECTED,
+    DEACTIVATED: Event.DEACTIVATED,
+    **{f"{DEACTIVATED}DueTo{cause}": event for event, (cause, _) in _CAUSES.items()},
+}
+"""What an eviction of that reason means for the life. Any other is a plain one."""
+
+_ENDED: Final = frozenset({"Finished", "Gone"})
+
+
+class Lives:
+    """The lives of one leadership, by cluster and name."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._lives: dict[Ident, Life] = {}
+        self._states: dict[Ident, WorkloadState] = {}
+        self._news: dict[Ident, bool] = {}
+        """Of whom something was seen since the last look, and whether that changed the life already."""
+
+        self._clocks: list[tuple[datetime, Ident]] = []
+        self._set: dict[Ident, datetime] = {}
+        """For when each one's clock was set last: other entries of `_clocks` are void."""
+
+    # --- in ----------------------------------------------------------------------------------------
+
+    def recall(self, ident: Ident, admission: Admission) -> None:
+        """Take over what the log says of a life."""
+        if admission.state == "released":
+            self._lives.pop(ident, None)
+        else:
+            self._lives[ident] = Life.recalled(admission)
+
+    def see(self, ident: Ident, state: WorkloadState) -> None:
+        """Take in how a workload stands: a life that the log does not know is as the cluster has it."""
+        life = self._lives.get(ident)
+        if life is None or life.uid != state.uid:
+            life = Life.recorded(state)
+        self._states[ident] = state
+        confirmed = life.confirmed(state)
+        self._lives[ident] = confirmed
+        self._news[ident] = confirmed is not life or self._news.get(ident, False)
+
+    def forget(self, ident: Ident) -> None:
+        """It is gone."""
+        self._lives.pop(ident, None)
+        self._states.pop(ident, None)
+        self._news.pop(ident, None)
+        self._set.pop(ident, None)
+
+    def runs_elsewhere(self, ident: Ident) -> None:
+        """It was given to a spoke."""
+        if (life := self._lives.get(ident)) is not None:
+            self._lives[ident] = replace(life, elsewhere=True)
+
+    def decided(self, ident: Ident, decision: Decision, now: datetime) -> bool:
+        """Take in what the engine decided; whether nobody may wait to be told."""
+        event = _event_of(decision)
+        state, life = self._states.get(ident), self._lives.get(ident)
+        if event is None:
+            return False
+        if life is None or life.uid != decision.uid:
+            life = Life(uid=decision.uid)
+        at = decision.requeue_at if isinstance(decision, Evict) else None
+        after = life.take(event, self._rules, now, requeue_at=instant(at))
+        if event is Event.ADMITTED and after.elsewhere:
+            after = replace(after, elsewhere=False)
+        if after.state is State.FINISHED:
+            self.forget(ident)
+            return True
+        self._lives[ident] = after
+        if state is not None:
+            self._wind(ident, after, state)
+        return after != life
+
+    # --- out ---------------------------------------------------------------------------------------
+
+    def weighed(self, ident: Ident, state: WorkloadState, fact: WorkloadChanged) -> WorkloadChanged:
+        """What the engine is to know of it beside what it asks."""
+        life = self._lives.get(ident)
+        if life is None:
+            return fact
+        known: dict[str, Any] = {
+            "active": state.active and not life.deactivate,
+            "unready": self._blocks(life, state),
+            "requeue_at": None if life.requeue_at is None else nanoseconds(life.requeue_at),
+            "queued_at": None if life.queued_at is None else nanoseconds(life.queued_at),
+        }
+        changes = {key: value for key, value in known.items() if getattr(fact, key) != value}
+        return replace(fact, **changes) if changes else fact
+
+    def stamp(self, ident: Ident, admission: Admission) -> dict[str, Any]:
+        """The fields of the decision by which its life outlives this process."""
+        life = self._lives.get(ident)
+        return {} if life is None or life.uid != admission.uid else life.on_wire()
+
+    def _blocks(self, life: Life, state: WorkloadState) -> bool:
+        """Whether nobody else is admitted while this one holds quota (`blockAdmission`)."""
+        wait = self._rules.pods_ready
+        return wait is not None and wait.block_admission and life.sees_ready(state) is False
+
+    def follow(self, now: datetime) -> Iterator[Ident]:
+        """Follow what was seen: pods that became ready, users who activated. Yields whose life changed."""
+        news, self._news = self._news, {}
+        for ident, changed in news.items():
+            life, state = self._lives.get(ident), self._states.get(ident)
+            if life is None or state is None:
+                continue
+            after = life
+            if state.active and not life.deactivate:
+                after = after.take(Event.REACTIVATED, self._rules, now)
+            if self._rules.pods_ready is not None and (ready := life.sees_ready(state)) is not None:
+                event = Event.PODS_READY if ready else Event.POD_LOST
+                after = after.take(event, self._rules, now)
+            self._lives[ident] = after
+            self._wind(ident, after, state)
+            if changed or after is not life:
+                yield ident
+
+    def due(self, now: datetime) -> Iterator[tuple[Ident, EvictionRequested | None]]:
+        """Whose clock has run down: what the engine is to be asked, or only that a back-off ended."""
+        while self._clocks and self._clocks[0][0] <= now:
+            at, ident = heappop(self._clocks)
+            life, state = self._lives.get(ident), self._states.get(ident)
+            if self._set.get(ident) != at or life is None or state is None:
+                continue
+            del self._set[ident]
+            clock = life.clock(self._rules, state)
+            if clock is None or clock[0] > now:
+                self._wind(ident, life, state)
+                continue
+            _, event = clock
+            if event is Event.BACKOFF_FINISHED:
+                self._lives[ident] = life.take(event, self._rules, now)
+                yield ident, None
+            else:
+                yield ident, self._eviction(life, state, event, now)
+
+    def next_at(self) -> datetime | None:
+        """When `due` has something to say, at the earliest."""
+        while self._clocks and self._set.get(self._clocks[0][1]) != self._clocks[0][0]:
+            heappop(self._clocks)
+        return self._clocks[0][0] if self._clocks else None
+
+    def _wind(self, ident: Ident, life: Life, state: WorkloadState) -> None:
+        clock = life.clock(self._rules, state)
+        if clock is None:
+            self._set.pop(ident, None)
+        elif self._set.get(ident) != clock[0]:
+            self._set[ident] = clock[0]
+            heappush(self._clocks, (clock[0], ident))
+
+    def _eviction(
+        self, life: Life, state: WorkloadState, event: Event, now: datetime
+    ) -> EvictionRequested:
+        key = f"{state.namespace}/{state.name}"
+        requeue_at, to_back, deactivate = None, False, False
+        if event is Event.NOT_READY_IN_TIME:
+            assert self._rules.pods_ready is not None, key
+            strategy = self._rules.pods_ready.requeuing_strategy
+            seconds = backoff_seconds(strategy, life.uid, life.count + 1)
+            requeue_at = nanoseconds(now + timedelta(seconds=seconds))
+            to_back = self._rules.loses_place
+            reason, message = PODS_READY_TIMEOUT, f"Exceeded the PodsReady timeout {key}"
+        else:
+            cause, text = _CAUSES[event]
+            reason = f"{DEACTIVATED}DueTo{cause}"
+            message, deactivate = f"The workload is deactivated due to {text}", True
+        return EvictionRequested(
+            cluster=state.cluster,
+            namespace=state.namespace,
+            name=state.name,
+            uid=life.uid,
+            reason=reason,
+            message=message,
+            at=nanoseconds(now),
+            requeue_at=requeue_at,
+            to_back=to_back,
+            deactivate=deactivate,
+        )
+
+
+def _event_of(decision: Decision) -> Event | None:
+    """What a decision means for the life; None: nothing, it goes on waiting."""
+    match decision:
+        case Reserve():
+            return Event.ADMITTED if decision.admitted else Event.RESERVED
+        case Admit():
+            return Event.ADMITTED
+        case Preempt():
+            return Event.EVICTED
+        case Evict():
+            return _BY_REASON.get(decision.reason, Event.EVICTED)
+        case Release():
+            return Event.FINISHED if decision.reason in _ENDED else Event.DRAINED
+        case Wait():
+            return Event.DEACTIVATED if decision.reason == DEACTIVATED else None
+        case _:
+            assert_never(decision)

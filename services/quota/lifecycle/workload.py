@@ -1,0 +1,285 @@
+"""What must be remembered of one workload's life, and the clocks that run in it. Pure.
+
+All of it is in the workload's latest message in `ADMISSIONS`, so a restart remembers it: no clock
+lives in a process only.
+"""
+
+import hashlib
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from services.quota.lifecycle.table import Effect, Event, State, follow
+from shared.contracts.messages.admissions import Admission, Readiness
+from shared.contracts.messages.workloads import WorkloadState
+from shared.settings.configuration import RequeuingStrategy, WaitForPodsReady
+
+__all__ = ["DEACTIVATED", "Life", "Rules", "backoff_seconds"]
+
+DEACTIVATED: Final = "Deactivated"
+"""Reason of a workload with `spec.active: false`."""
+
+JITTER: Final = 0.0001
+"""The reference's: a delay is longer by up to this share of it, so that equals do not come at once."""
+
+_EXPONENT_MAX: Final = 40
+"""2**40 seconds are past any maximum; greater powers are not worth their digits."""
+
+_DRAWS: Final = 2**32
+_READY: Final = frozenset({"Started", "Recovered"})
+
+
+def backoff_seconds(strategy: RequeuingStrategy, uid: str, count: int) -> float:
+    """How long the workload `uid` waits after its eviction number `count`, from 1 (`kueue.md` 2.11).
+
+    The jitter is drawn from uid and count: whoever decides again after a restart decides the same.
+    """
+    exponent = min(max(count, 1) - 1, _EXPONENT_MAX)
+    seconds = float(strategy.backoff_base_seconds * 2**exponent)
+    digest = hashlib.sha256(f"{uid}:{count}".encode()).digest()
+    jitter = JITTER * int.from_bytes(digest[:4], "big") / _DRAWS
+    return min(seconds * (1 + jitter), float(strategy.backoff_max_seconds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What is configured about lives."""
+
+    pods_ready: WaitForPodsReady | None = None
+    """None: nobody waits for pods."""
+
+    @property
+    def loses_place(self) -> bool:
+        """Whether a timeout puts a workload behind those who came meanwhile."""
+        wait = self.pods_ready
+        return wait is not None and wait.requeuing_strategy.timestamp == "Eviction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """One workload, from its creation until it ends. `uid` names the life."""
+
+    uid: str
+    state: State = State.PENDING
+    count: int = 0
+    """`requeueState.count`."""
+
+    requeue_at: datetime | None = None
+    queued_at: datetime | None = None
+    """Its place in the queue; None: that of its creation."""
+
+    admitted_at: datetime | None = None
+    executed_seconds: int = 0
+    """In earlier admissions."""
+
+    readiness: Readiness = ""
+    readiness_at: datetime | None = None
+    deactivate: bool = False
+    """`spec.active` has still to become False, by our own decision."""
+
+    elsewhere: bool = False
+    """It runs on a spoke: what its job here shows of pods means nothing."""
+
+    # --- from and to the wire ------------------------------------------------------------------------
+
+    @classmethod
+    def recalled(cls, admission: Admission) -> "Life":
+        """The life as its latest decision on the log tells it."""
+        return cls(
+            uid=admission.uid,
+            state=_state_of(admission),
+            count=admission.requeue_count,
+            requeue_at=admission.requeue_at,
+            queued_at=admission.queued_at,
+            # Messages of older versions say when they were decided, and no more.
+            admitted_at=admission.admitted_at
+            or (admission.decided_at if admission.state == "admitted" else None),
+            executed_seconds=admission.executed_seconds,
+            readiness=admission.pods_ready,
+            readiness_at=admission.pods_ready_at,
+            deactivate=admission.deactivate,
+            elsewhere=admission.spoke is not None,
+        )
+
+    @classmethod
+    def recorded(cls, state: WorkloadState) -> "Life":
+        """The life as the cluster records it, for a workload of which the log knows nothing."""
+        timed_out = state.evicted_reason in {"PodsReadyTimeout", "AdmissionCheck"}
+        reserved = state.admission is not None
+        life = cls(
+            uid=state.uid,
+            count=state.requeue_count,
+            requeue_at=state.requeue_at,
+            queued_at=state.evicted_at if timed_out and not reserved else None,
+            admitted_at=state.admitted_at,
+            executed_seconds=state.executed_seconds,
+            readiness=_readiness(state.pods_ready_reason),
+            readiness_at=state.pods_ready_at,
+            deactivate=state.deactivating,
+        )
+        if reserved:
+            where = State.EVICTED if state.evicted else State.ADMITTED
+            if where is State.ADMITTED and life.readiness in _READY:
+                where = State.READY
+        elif not state.active or state.deactivating:
+            where = State.DEACTIVATED
+        else:
+            where = State.PENDING if state.requeue_at is None else State.REQUEUED
+        return replace(life, state=where)
+
+    def on_wire(self) -> dict[str, Any]:
+        """The fields of an `Admission` that tell it."""
+        return {
+            "requeue_count": self.count,
+            "requeue_at": self.requeue_at,
+            "queued_at": self.queued_at,
+            "admitted_at": self.admitted_at,
+            "executed_seconds": self.executed_seconds,
+            "pods_ready": self.readiness,
+            "pods_ready_at": self.readiness_at,
+            "deactivate": self.deactivate,
+        }
+
+    # --- what happens to it --------------------------------------------------------------------------
+
+    def take(
+        self, event: Event, rules: Rules, now: datetime, *, requeue_at: datetime | None = None
+    ) -> "Life":
+        """What follows from `event`; the same life if it is late. `requeue_at`: where it backs off."""
+        transition = follow(self.state, event)
+        if transition is None:
+            return self
+        changes: dict[str, Any] = {"state": transition.state}
+        for effect in transition.effects:
+            changes |= _changes(self, effect, rules, now, requeue_at)
+        return replace(self, **changes)
+
+    def confirmed(self, state: WorkloadState) -> "Life":
+        """`spec.active` did become False; or it did, and a user has set it back since."""
+        if not self.deactivate:
+            return self
+        reactivated = state.evicted_reason.startswith(DEACTIVATED) and not state.deactivating
+        if not state.active or reactivated:
+            return replace(self, deactivate=False)
+        return self
+
+    def sees_ready(self, state: WorkloadState) -> bool | None:
+        """Whether all its pods are ready; None where nobody can tell."""
+        if self.elsewhere or state.pods_ready is None:
+            return None
+        # While it is held nothing of it runs: what is ready then is from an earlier admission.
+        return state.pods_ready and not state.held
+
+    # --- its clocks ----------------------------------------------------------------------------------
+
+    def clock(self, rules: Rules, state: WorkloadState) -> tuple[datetime, Event] | None:
+        """What happens next if nothing else does, and when; None: no clock runs."""
+        if self.state is State.REQUEUED:
+            return (self.requeue_at or state.created_at, Event.BACKOFF_FINISHED)
+        clocks = [c for c in (self._readiness_clock(rules, state), self._limit(state)) if c]
+        return min(clocks, default=None)
+
+    def _readiness_clock(self, rules: Rules, state: WorkloadState) -> tuple[datetime, Event] | None:
+        wait = rules.pods_ready
+        if wait is None or self.state is not State.ADMITTED or self.sees_ready(state) is None:
+            return None
+        if self.readiness == "WaitForRecovery":
+            since, seconds = self.readiness_at, wait.recovery_seconds
+        else:
+            since, seconds = self.admitted_at, wait.timeout
+        if since is None or seconds is None:
+            return None
+        limit = wait.requeuing_strategy.backoff_limit_count
+        exhausted = limit is not None and self.count + 1 > limit
+        event = Event.RETRIES_EXHAUSTED if exhausted else Event.NOT_READY_IN_TIME
+        return (since + timedelta(seconds=seconds), event)
+
+    def _limit(self, state: WorkloadState) -> tuple[datetime, Event] | None:
+        seconds = state.max_execution_seconds
+        if seconds is None or self.admitted_at is None:
+            return None
+        if self.state not in {State.ADMITTED, State.READY}:
+            return None
+        try:
+            ends = self.admitted_at + timedelta(seconds=seconds - self.executed_seconds)
+        except OverflowError:
+            return None  # Past the end of the calendar: nobody is put out for that.
+        return (ends, Event.TIME_IS_UP)
+
+
+def _changes(
+    life: Life, effect: Effect, rules: Rules, now: datetime, requeue_at: datetime | None
+) -> dict[str, Any]:
+    match effect:
+        case Effect.START_CLOCKS:
+            waits: Readiness = "WaitForStart" if rules.pods_ready else ""
+            return {
+                "admitted_at": now,
+                "readiness": waits,
+                "readiness_at": now if waits else None,
+            }
+        case Effect.TELL_READY:
+            again = life.readiness == "WaitForRecovery"
+            return {"readiness": "Recovered" if again else "Started", "readiness_at": now}
+        case Effect.START_RECOVERY:
+            return {"readiness": "WaitForRecovery", "readiness_at": now}
+        case Effect.COUNT_REQUEUE:
+            return {"count": life.count + 1}
+        case Effect.BACK_OFF:
+            return {"requeue_at": _later(life.requeue_at, requeue_at)}
+        case Effect.LOSE_PLACE:
+            return {"queued_at": now}
+        case Effect.PLACE_AS_CONFIGURED:
+            return {"queued_at": now if rules.loses_place else None}
+        case Effect.KEEP_PLACE:
+            return {"queued_at": None}
+        case Effect.STOP_CLOCKS:
+            return _stopped(life, now)
+        case Effect.END_BACKOFF:
+            return {"requeue_at": None}
+        case Effect.FORGET_REQUEUES:
+            return {"count": 0, "requeue_at": None}
+        case Effect.FORGET_EXECUTION:
+            return {"executed_seconds": 0, "admitted_at": None}
+        case Effect.SET_INACTIVE:
+            return {"deactivate": True}
+
+
+def _stopped(life: Life, now: datetime) -> dict[str, Any]:
+    executed = life.executed_seconds
+    if life.admitted_at is not None:
+        executed += max(0, int((now - life.admitted_at).total_seconds()))
+    changes: dict[str, Any] = {"admitted_at": None, "executed_seconds": executed}
+    if life.readiness:
+        changes |= {"readiness": "WaitForStart", "readiness_at": now}
+    return changes
+
+
+def _later(a: datetime | None, b: datetime | None) -> datetime | None:
+    """A back-off is never moved to an earlier moment."""
+    return max((at for at in (a, b) if at is not None), default=None)
+
+
+def _state_of(admission: Admission) -> State:
+    match admission.state:
+        case "reserved":
+            return State.QUOTA_RESERVED
+        case "admitted":
+            ready = admission.pods_ready in _READY
+            return State.READY if ready else State.ADMITTED
+        case "evicted":
+            return State.EVICTED
+        case "released":
+            return State.FINISHED
+        case "waiting":
+            if admission.reason == DEACTIVATED:
+                return State.DEACTIVATED
+            return State.PENDING if admission.requeue_at is None else State.REQUEUED
+
+
+def _readiness(reason: str) -> Readiness:
+    match reason:
+        case "WaitForStart" | "Started" | "WaitForRecovery" | "Recovered":
+            return reason
+        case _:
+            return ""

@@ -1,0 +1,122 @@
+"""How the queues stand, as their status tells it: the engine's views in the words of the wire."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from services.quota.engine import QuotaEngine
+from services.quota.engine.model.tree import FlavorResource
+from services.quota.engine.views.queues import QueueView, Used
+from services.quota.wire.outbound import instant
+from shared.contracts.kube.quantities import format_amount
+from shared.contracts.messages.queues import FlavorUsage, QueueStatus, ResourceUsage
+
+__all__ = ["Bulletin", "standing"]
+
+MILLION: Final = 1_000_000
+
+STATUS_SECONDS: Final = 1.0
+"""Between two looks at how the queues stand, at least."""
+
+STATUS_SECONDS_MAX: Final = 5.0
+STATUSES_PER_SECOND: Final = 20
+"""Where more change all the time they are told more seldom: nobody reads or writes them faster."""
+
+READY = {
+    "ClusterQueue": "Can admit new workloads",
+    "LocalQueue": "Can submit new workloads to localQueue",
+}
+
+
+class Bulletin:
+    """When it is time to tell how the queues stand, and of which there is something to tell."""
+
+    def __init__(self) -> None:
+        self.at: datetime | None = None
+        """When the next one is due; None: nothing has happened since the last."""
+
+        self._seconds = STATUS_SECONDS
+        self._told: dict[str, QueueStatus] = {}
+        """Subject to the status of a queue that was told last."""
+
+    def expect(self, now: datetime) -> None:
+        """Something has happened."""
+        if self.at is None:
+            self.at = now + timedelta(seconds=self._seconds)
+
+    def statuses(
+        self, engine: QuotaEngine, clusters: Iterable[str], now: datetime
+    ) -> Iterator[QueueStatus]:
+        """Yield each queue's status that differs from the one told last; nothing before it is due."""
+        if self.at is None or now < self.at:
+            return
+        self.at = None
+        count = 0
+        for cluster in clusters:
+            for status in standing(engine, cluster, now):
+                last = self._told.get(status.subject)
+                if last is None or last.model_copy(update={"at": now}) != status:
+                    self._told[status.subject] = status
+                    count += 1
+                    yield status
+        self._seconds = min(max(count / STATUSES_PER_SECOND, STATUS_SECONDS), STATUS_SECONDS_MAX)
+
+
+def standing(engine: QuotaEngine, cluster: str, now: datetime) -> Iterator[QueueStatus]:
+    """The status of every queue of one cluster. Costs grow with queues and holders, not with waiters."""
+    cluster_queues, local_queues = engine.snapshot(cluster)
+    for view in cluster_queues:
+        yield _status(view, "ClusterQueue", cluster, now, namespace=None, name=view.name)
+    for view in local_queues:
+        namespace, _, name = view.name.partition("/")
+        yield _status(view, "LocalQueue", cluster, now, namespace=namespace, name=name)
+
+
+def _status(
+    view: QueueView,
+    kind: Literal["ClusterQueue", "LocalQueue"],
+    cluster: str,
+    now: datetime,
+    *,
+    namespace: str | None,
+    name: str,
+) -> QueueStatus:
+    reason, message = view.inactive or ("Ready", READY[kind])
+    return QueueStatus(
+        cluster=cluster,
+        kind=kind,
+        namespace=namespace,
+        name=name,
+        pending=view.pending,
+        reserving=view.reserving,
+        admitted=view.admitted,
+        reservation=_flavors(view.reservation),
+        usage=_flavors(view.usage),
+        active=view.inactive is None,
+        reason=reason,
+        message=message,
+        at=now,
+        consumed=None if view.consumed is None else _consumed(view.consumed),
+        consumed_at=instant(view.sampled_at),
+    )
+
+
+def _consumed(thousandths: Mapping[str, int]) -> dict[str, str]:
+    """Quantities; of what is counted by the thousand, nobody needs the fractions."""
+    return {
+        resource: f"{amount}m" if amount % 1000 and amount < MILLION else str(amount // 1000)
+        for resource, amount in thousandths.items()
+    }
+
+
+def _flavors(used: Mapping[FlavorResource, Used]) -> list[FlavorUsage]:
+    flavors: dict[str, list[ResourceUsage]] = {}
+    for (flavor, resource), use in used.items():
+        flavors.setdefault(flavor, []).append(
+            ResourceUsage(
+                name=resource,
+                total=format_amount(resource, use.total),
+                borrowed=format_amount(resource, use.borrowed),
+            )
+        )
+    return [FlavorUsage(name=name, resources=rows) for name, rows in flavors.items()]

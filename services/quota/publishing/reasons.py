@@ -1,0 +1,104 @@
+"""When each workload that waits is told why: nobody's admission stands in line behind a reason."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+from services.quota.engine import QuotaEngine
+from services.quota.engine.facts import Wait
+from services.quota.lifecycle.timers import Ident
+
+__all__ = ["Reasons"]
+
+_LOOK: Final = timedelta(seconds=1)
+"""Between two looks at who is still to be told."""
+
+BUSY: Final = 10
+"""So many let in between two looks are a load: a reason costs as much as a decision."""
+
+TOLD_MAX: Final = 200
+LATE_MAX: Final = 20
+"""Of those who were looked at themselves, and of those like others that were, so many are told at each
+look: thousands must not cost a burst."""
+
+WHILE_BUSY: Final = 4
+"""So many of each under a load. Who asks (`sluice explain`) hears it at once."""
+
+
+class Reasons:
+    """The reasons that nobody was told yet."""
+
+    def __init__(self, delay_seconds: float) -> None:
+        """Who is let in sooner than after `delay_seconds` is told nothing; 0: everybody, at once."""
+        self._delay = timedelta(seconds=delay_seconds)
+        self._at_once: dict[Ident, Wait] = {}
+        self._later: OrderedDict[Ident, tuple[datetime, Wait]] = OrderedDict()
+        """With the time from which on each is to be told. In order of that time."""
+
+        self._look_at: datetime | None = None
+        """The next look; None: there is nobody to be told."""
+
+        self._let_in = 0
+        """Since the last look."""
+
+        self._left = TOLD_MAX
+        """How many more are told until the next look."""
+
+    def put(self, ident: Ident, wait: Wait, now: datetime, *, at_once: bool) -> None:
+        """It waits for that reason; one that was put before is not true any more."""
+        if at_once or not self._delay or ident in self._at_once:
+            self._later.pop(ident, None)
+            self._at_once[ident] = wait
+        else:
+            due, _ = self._later.get(ident, (now + self._delay, wait))
+            self._later[ident] = (due, wait)
+
+    def hasten(self, ident: Ident) -> bool:
+        """Tell it at once, if there is something to be told; whether there is."""
+        if ident in self._later:
+            self._at_once[ident] = self._later.pop(ident)[1]
+        return ident in self._at_once
+
+    def forget(self, ident: Ident) -> None:
+        """It does not wait any more, or not for that."""
+        self._at_once.pop(ident, None)
+        self._later.pop(ident, None)
+
+    def let_in(self) -> None:
+        """One more was given quota."""
+        self._let_in += 1
+
+    def look(self, engine: QuotaEngine, now: datetime) -> None:
+        """Once a second: see how many may be told, and find some whom the engine has not told yet."""
+        if self._look_at is None:
+            self._left = TOLD_MAX
+        elif not now < self._look_at <= now + _LOOK:  # It is time, or the clock was set back.
+            self._look_at = None
+            busy = self._let_in > BUSY
+            self._left = WHILE_BUSY if busy else TOLD_MAX
+            for wait in engine.late(WHILE_BUSY if busy else LATE_MAX):
+                self.put((wait.cluster, wait.key), wait, now, at_once=True)
+        if self._look_at is None and (self._later or engine.has_untold):
+            self._look_at = now + _LOOK
+            self._let_in = 0
+
+    def due(
+        self, now: datetime, only: Callable[[Ident], bool] | None = None
+    ) -> Iterator[tuple[Ident, Wait]]:
+        """Take out who is to be told now: of those that are told at once `only` some, and no others."""
+        for ident in [ident for ident in self._at_once if only is None or only(ident)]:
+            yield ident, self._at_once.pop(ident)
+        while only is None and self._left and self._later:
+            ident, (due, wait) = next(iter(self._later.items()))
+            if now < due <= now + self._delay:
+                return
+            del self._later[ident]
+            self._left -= 1
+            yield ident, wait
+
+    def next_at(self, now: datetime) -> datetime | None:
+        """When somebody is to be told whom `due` has not told now; None: never, without news."""
+        first, _ = next(iter(self._later.values()), (None, None))
+        times = (at for at in (first, self._look_at) if at is not None and at > now)
+        return min(times, default=None)

@@ -1,0 +1,310 @@
+"""What the deciding quota service tells whoever asks, from its memory. Nothing is decided here.
+
+Only the leader answers: a standby knows nothing, and a stale answer about a queue is a wrong one.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+from pydantic import ValidationError
+
+from services.quota.decider import Decider
+from services.quota.engine.facts import Key
+from services.quota.engine.model.amounts import show
+from services.quota.engine.model.state import Shard
+from services.quota.engine.views import explanation as engine_answer
+from shared.bus.port import Bus, BusError
+from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.explain import (
+    ExplainAnswer,
+    ExplainRequest,
+    Explanation,
+    Holder,
+    Position,
+    PositionsAnswer,
+    PositionsRequest,
+    Shortage,
+)
+from shared.contracts.messages.workloads import WorkloadState
+
+__all__ = ["Answers", "Explainer"]
+
+log = structlog.get_logger(__name__)
+
+NAMES_MAX: Final = 10
+"""How many workloads an answer names in one list."""
+
+RETRY_SECONDS: Final = 1.0
+NO_DURATIONS: Final = "whoever decides does not foresee; `sluice explain` plays it from the log"
+
+Answer = Callable[[bytes], Awaitable[bytes]]
+
+
+class Answers:
+    """One leadership's side of the questions."""
+
+    def __init__(self, *, bus: Bus, decider: Decider) -> None:
+        self._bus = bus
+        self._explainer = Explainer(decider)
+
+    async def serve(self) -> None:
+        """Answer until cancelled; then let the next leader do it."""
+        withdrawals: list[Callable[[], Awaitable[None]]] = []
+        try:
+            for subject, answer in (
+                (ExplainRequest.subject, self._on_explain),
+                (PositionsRequest.subject, self._on_positions),
+            ):
+                withdrawals.append(await self._begin(subject, answer))
+            await asyncio.Event().wait()
+        finally:
+            for withdraw in withdrawals:
+                await withdraw()
+
+    async def _begin(self, subject: str, answer: Answer) -> Callable[[], Awaitable[None]]:
+        """Try until the bus is there: that nobody can ask is no reason to stop deciding."""
+        while True:
+            try:
+                return await self._bus.respond(subject, answer)
+            except BusError as error:
+                log.warning("questions are not answered yet", subject=subject, error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _on_explain(self, data: bytes) -> bytes:
+        try:
+            answer = self._explainer.explain(ExplainRequest.model_validate_json(data or b"{}"))
+        except ValidationError as error:
+            answer = ExplainAnswer(problem=_sentence(error))
+        return answer.model_dump_json(exclude_none=True).encode()
+
+    async def _on_positions(self, data: bytes) -> bytes:
+        try:
+            answer = self._explainer.positions(PositionsRequest.model_validate_json(data or b"{}"))
+        except ValidationError as error:
+            answer = PositionsAnswer(problem=_sentence(error))
+        return answer.model_dump_json(exclude_none=True).encode()
+
+
+class Explainer:
+    """Answers from a decider's memory, whoever fills it."""
+
+    def __init__(self, decider: Decider) -> None:
+        self._decider = decider
+
+    def explain(self, request: ExplainRequest) -> ExplainAnswer:
+        """Why a workload waits, as of now."""
+        found = [
+            state
+            for state in self._decider.states()
+            if state.namespace == request.namespace
+            and request.cluster in {None, state.cluster}
+            and (state.name == request.name or _job_name(state) == request.name)
+        ]
+        if not found:
+            problem = f"nothing is known of {request.namespace}/{request.name}"
+            return ExplainAnswer(problem=problem)
+        # Several lives of one job name: the one that is not over comes first.
+        found.sort(key=lambda state: (state.cluster, state.phase == "finished", state.name))
+        return ExplainAnswer(items=[self._explained(state) for state in found])
+
+    def _explained(self, state: WorkloadState) -> Explanation:
+        key = f"{state.namespace}/{state.name}"
+        told = self._decider.engine.explain(state.cluster, key)
+        shard = self._shard(state.cluster)
+        if state.phase == "finished":
+            return _over(state)
+        if told is None or shard is None:
+            return _unseen(state)
+        ahead = self._ahead(state, told)
+        here = [name for name in ahead if name.startswith(f"{state.namespace}/")]
+        mine = _names(state.namespace, told.victims)
+        unready = _names(state.namespace, told.unready)
+        checks = self._checks(shard, state, told)
+        holding = told.reason in {"Reserved", "Admitted"}
+        return Explanation(
+            **_base(state),
+            reason=told.reason,
+            message=self._message(state, told),
+            cluster_queue=told.cluster_queue,
+            position=told.position,
+            position_in_local_queue=told.position_in_local_queue,
+            ahead=_names(state.namespace, here)[:NAMES_MAX],
+            ahead_here=len(here),
+            ahead_elsewhere=len(ahead) - len(here),
+            shortages=[_shortage(shard, state, told.cluster_queue, b) for b in told.bindings],
+            victims=mine,
+            victims_elsewhere=len(told.victims) - len(mine),
+            unready=unready,
+            unready_elsewhere=len(told.unready) - len(unready),
+            fair_shares=dict(told.shares),
+            checks={name: check.state for name, check in checks.items()},
+            check_messages={name: check.message for name, check in checks.items() if check.message},
+            remedy=told.remedy,
+            requeue_at=None if told.requeue_at is None else _at(told.requeue_at),
+            expected_start_unknown_because="" if holding else NO_DURATIONS,
+        )
+
+    def _message(self, state: WorkloadState, told: engine_answer.Explanation) -> str:
+        """What the engine says, and of who backs off also what made it give its quota back."""
+        last = self._decider.last_decision(state)
+        if told.requeue_at is None or last is None or last.state != "waiting" or not last.message:
+            return told.message
+        times = f" (time {last.requeue_count})" if last.requeue_count else ""
+        return f"{told.message}. {last.message}{times}"
+
+    def _checks(
+        self, shard: Shard, state: WorkloadState, told: engine_answer.Explanation
+    ) -> dict[str, CheckState]:
+        """What the owners of its checks say, where it waits for them; one who says nothing is pending."""
+        said = self._decider.checks_of(state)
+        queue = shard.queues.get(told.cluster_queue)
+        wanted = [rule.name for rule in queue.fact.checks] if queue is not None else []
+        if told.reason == "Reserved":
+            answers = shard.workloads[told.key].checks
+            return {
+                name: said[name] if name in answers and name in said else _silent(state, name)
+                for name in dict.fromkeys((*wanted, *answers))
+            }
+        if told.requeue_at is None:
+            return {}
+        return {name: said[name] for name in wanted if name in said and said[name].state == "Retry"}
+
+    def _ahead(self, state: WorkloadState, told: engine_answer.Explanation) -> list[Key]:
+        if told.position is None or told.position == 1:
+            return []
+        pending = self._decider.engine.pending(
+            state.cluster, told.cluster_queue, limit=told.position - 1
+        )
+        return [each.key for each in pending]
+
+    def positions(self, request: PositionsRequest) -> PositionsAnswer:
+        """Who waits, in order."""
+        local = f"{request.namespace}/{request.queue}" if request.queue else None
+        found: list[Position] = []
+        for shard in self._decider.engine.shards():
+            if request.cluster not in {None, shard.name}:
+                continue
+            for queue in sorted(shard.queues):
+                if request.cluster_queue not in {None, queue}:
+                    continue
+                pending = self._decider.engine.pending(shard.name, queue, limit=_EVERYBODY)
+                for each in pending:
+                    namespace, _, name = each.key.partition("/")
+                    if request.namespace in {None, namespace} and local in {None, each.local_queue}:
+                        found.append(
+                            Position(
+                                cluster=shard.name,
+                                namespace=namespace,
+                                name=name,
+                                queue=each.local_queue.partition("/")[2],
+                                cluster_queue=queue,
+                                priority=each.priority,
+                                position=each.position,
+                                position_in_local_queue=each.position_in_local_queue,
+                            )
+                        )
+        return PositionsAnswer(items=found[request.offset : request.offset + request.limit])
+
+    def _shard(self, cluster: str) -> Shard | None:
+        return next((s for s in self._decider.engine.shards() if s.name == cluster), None)
+
+
+_EVERYBODY: Final = 1 << 62
+
+
+def _shortage(
+    shard: Shard, state: WorkloadState, cluster_queue: str, binding: engine_answer.Binding
+) -> Shortage:
+    """A binding with who holds what: names in the namespace of the asker, sums elsewhere."""
+    here: list[tuple[int, Key]] = []
+    elsewhere: list[int] = []
+    tree = shard.queues[cluster_queue].node.tree
+    for node in tree.queues:
+        for holder in node.queue.holders.values() if node.queue is not None else ():
+            amount = holder.usage.get((binding.flavor, binding.resource), 0)
+            if amount and holder.namespace == state.namespace:
+                here.append((-amount, holder.key))
+            elif amount:
+                elsewhere.append(amount)
+    amount_of = binding.resource
+    return Shortage(
+        flavor=binding.flavor,
+        resource=binding.resource,
+        asked=show(amount_of, binding.asked),
+        free=show(amount_of, binding.free),
+        borrowable=show(amount_of, binding.borrowable),
+        most=show(amount_of, binding.most),
+        limit=binding.limit,
+        holders=[
+            Holder(name=key.partition("/")[2], amount=show(amount_of, -negative))
+            for negative, key in sorted(here)[:NAMES_MAX]
+        ],
+        holders_elsewhere=len(elsewhere),
+        held_elsewhere=show(amount_of, sum(elsewhere)),
+    )
+
+
+def _silent(state: WorkloadState, check: str) -> CheckState:
+    return CheckState(
+        cluster=state.cluster,
+        namespace=state.namespace,
+        name=state.name,
+        uid=state.uid,
+        check=check,
+        state="Pending",
+        at=state.created_at,
+    )
+
+
+def _base(state: WorkloadState) -> dict[str, object]:
+    job = f"{state.owner.kind} {state.owner.name}" if state.owner is not None else ""
+    return {
+        "cluster": state.cluster,
+        "namespace": state.namespace,
+        "name": state.name,
+        "job": job,
+        "queue": state.queue,
+        "priority": state.priority,
+        "created_at": state.created_at,
+    }
+
+
+def _over(state: WorkloadState) -> Explanation:
+    finish = state.finish
+    how = "" if finish is None else ("succeeded" if finish.success else "failed")
+    message = f"It {how}: {finish.message}" if finish is not None else "It is over"
+    return Explanation(**_base(state), reason="Finished", message=message.rstrip(": "))
+
+
+def _unseen(state: WorkloadState) -> Explanation:
+    """Its state was read, but the engine was not told: its cluster is not read to the end."""
+    return Explanation(
+        **_base(state),
+        reason="PendingEvaluation",
+        message=f"Cluster {state.cluster} has not been listed to the end yet",
+        remedy=f"the watcher of {state.cluster} must finish its first list",
+        expected_start_unknown_because=NO_DURATIONS,
+    )
+
+
+def _job_name(state: WorkloadState) -> str | None:
+    return None if state.owner is None else state.owner.name
+
+
+def _names(namespace: str, keys: Iterable[Key]) -> list[str]:
+    """Those of the namespace, without it."""
+    prefix = f"{namespace}/"
+    return [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]
+
+
+def _at(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds / 1e9, tz=UTC)
+
+
+def _sentence(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or "question"
+    return f"{where}: {first['msg']}"

@@ -1,0 +1,194 @@
+"""A decider's memory that is kept up from the streams by somebody who decides nothing.
+
+Whoever shows queues to people can then answer as the leader would, without asking it: the same facts are
+taken in by the same engine. Only rounds are left out. What they change comes back on the log, as decisions.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from services.quota.decider import Decider
+from services.quota.engine import Policy
+from services.quota.engine.facts import Drained, EvictionRequested
+from services.quota.queries.explainer import Explainer
+from services.quota.settings import QuotaSettings
+from services.quota.wire.inbound import nanoseconds
+from shared.bus.port import Entry
+from shared.contracts.messages.admissions import HOLDING, Admission
+from shared.contracts.messages.explain import (
+    ExplainAnswer,
+    ExplainRequest,
+    Explanation,
+    PositionsAnswer,
+    PositionsRequest,
+)
+from shared.contracts.messages.observed import Synced
+from shared.contracts.messages.queues import QueueStatus
+from shared.contracts.messages.workloads import WorkloadState
+from shared.settings.configuration import Configuration
+
+__all__ = ["INPUTS", "Follower"]
+
+INPUTS: Final = ("OBSERVED", "ADMISSIONS", "WORKLOADS", "CHECKS", "OUTCOMES")
+"""In the order in which what was there at the beginning is taken in, as a new leader does."""
+
+CLAIMS: Final = "WaitingForPreemptedWorkloads"
+_BY_ROUNDS: Final = frozenset({CLAIMS, "WaitingForQuota"})
+"""Reasons that only a round finds where the engine alone would say that it may go."""
+
+Ident = tuple[str, str, str]
+"""Cluster, namespace, name."""
+
+
+class Follower:
+    """Knows what the leader knows, a moment later."""
+
+    def __init__(
+        self, settings: QuotaSettings | None = None, configuration: Configuration | None = None
+    ) -> None:
+        self._decider = Decider(settings or QuotaSettings(), configuration)
+        self._explainer = Explainer(self._decider)
+        self.admissions: dict[Ident, Admission] = {}
+        """The last decision about each workload."""
+
+        self._last: dict[Ident, Entry] = {}
+        """The last state of each workload, as it was read."""
+
+    # --- in ----------------------------------------------------------------------------------------
+
+    def take(self, stream: str, entry: Entry) -> Ident | None:
+        """Take in one message of an input; return the workload that it is about, if it is.
+
+        Raises `UndecodableError`.
+        """
+        if stream == "ADMISSIONS":
+            return self._take_admission(entry)
+        if entry.subject.endswith(".synced"):
+            self._decider.take_synced(entry.read(Synced))
+            return None
+        self._decider.take(stream, entry)
+        if stream != "WORKLOADS":
+            return None
+        state = entry.read(WorkloadState)
+        ident = (state.cluster, state.namespace, state.name)
+        if state.phase == "gone":
+            self._last.pop(ident, None)
+            self.admissions.pop(ident, None)
+        else:
+            self._last[ident] = entry
+        return ident
+
+    def _take_admission(self, entry: Entry) -> Ident | None:
+        if entry.subject.startswith("sluice.term."):
+            return None
+        admission = entry.read(Admission)
+        ident = (admission.cluster, admission.namespace, admission.name)
+        before = self.admissions.get(ident)
+        self.admissions[ident] = admission
+        if before is not None and before.uid == admission.uid and before.state in HOLDING:
+            self._let_go(before, admission)
+        self._decider.recall(admission)
+        if admission.state == "waiting" and (last := self._last.get(ident)) is not None:
+            # Its place in the queue may be another one now: the log knows, and the state is weighed by it.
+            self._decider.take("WORKLOADS", last)
+        return ident
+
+    def _let_go(self, before: Admission, now: Admission) -> None:
+        """Who held quota holds it no more, or otherwise than before: what a round had done by itself."""
+        if now.state == before.state:
+            return
+        common: dict[str, Any] = {
+            "cluster": now.cluster,
+            "namespace": now.namespace,
+            "name": now.name,
+            "uid": now.uid,
+        }
+        if before.state != "evicted":
+            requeue_at = None if now.requeue_at is None else nanoseconds(now.requeue_at)
+            self._decider.engine.take(
+                EvictionRequested(
+                    **common,
+                    reason="Preempted" if now.preempted_by else now.reason or now.state,
+                    message=now.message,
+                    at=nanoseconds(now.queued_at or now.decided_at),
+                    requeue_at=requeue_at,
+                    to_back=now.queued_at is not None,
+                )
+            )
+        if now.state != "evicted":
+            self._decider.engine.take(Drained(**common))
+
+    def settle(self, now: datetime) -> None:
+        """Let time pass, and forget what the engine would have said about it."""
+        self._decider.engine.decide(nanoseconds(now), admit=False)
+
+    # --- out ---------------------------------------------------------------------------------------
+
+    @property
+    def policy(self) -> Policy:
+        """By which the engine weighs."""
+        return self._decider.engine.policy
+
+    def states(self) -> Iterator[WorkloadState]:
+        """Every workload that is known, the finished ones included."""
+        yield from self._decider.states()
+
+    def positions(self, request: PositionsRequest) -> PositionsAnswer:
+        """Who waits, in order."""
+        return self._explainer.positions(request)
+
+    def explain(self, request: ExplainRequest) -> ExplainAnswer:
+        """Why a workload waits, as of the last `settle`."""
+        answer = self._explainer.explain(request)
+        return answer.model_copy(update={"items": [self._told(item) for item in answer.items]})
+
+    def _told(self, item: Explanation) -> Explanation:
+        """With what only whoever decides has found out, as the log has it."""
+        admission = self.admissions.get((item.cluster, item.namespace, item.name))
+        if (
+            admission is None
+            or admission.state != "waiting"
+            or item.reason != "PendingEvaluation"
+            or admission.reason not in _BY_ROUNDS
+            or item.requeue_at is not None
+        ):
+            return item
+        changes: dict[str, object] = {"reason": admission.reason, "message": admission.message}
+        if admission.reason == CLAIMS:
+            here, elsewhere = self._victims(item)
+            text = f"Pending the preemption of {len(here) + elsewhere} workload(s)"
+            changes |= {"message": text, "shortages": []}
+            changes |= {"victims": here, "victims_elsewhere": elsewhere}
+            changes["remedy"] = "their pods must end"
+        else:
+            changes["remedy"] = "what the message names must change"
+        return item.model_copy(update=changes)
+
+    def _victims(self, item: Explanation) -> tuple[list[str], int]:
+        """Names of those of its namespace that go for it, and how many others do."""
+        key = f"{item.namespace}/{item.name}"
+        found = [
+            admission
+            for admission in self.admissions.values()
+            if admission.preempted_by == key
+            and admission.state == "evicted"
+            and admission.cluster == item.cluster
+        ]
+        here = sorted(each.name for each in found if each.namespace == item.namespace)
+        return here, len(found) - len(here)
+
+    def drift(self, statuses: list[QueueStatus]) -> list[str]:
+        """Where the counts that the leader published differ from those that are known here."""
+        problems = []
+        for status in statuses:
+            engine = self._decider.engine
+            if status.kind == "ClusterQueue":
+                view = engine.cluster_queue(status.cluster, status.name)
+            else:
+                view = engine.local_queue(status.cluster, f"{status.namespace}/{status.name}")
+            known = None if view is None else (view.pending, view.reserving, view.admitted)
+            told = (status.pending, status.reserving, status.admitted)
+            if known != told:
+                problems.append(f"{status.kind} {status.name}: {known} here, {told} by the leader")
+        return problems

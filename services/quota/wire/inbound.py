@@ -1,0 +1,456 @@
+"""From manifests and workload states to facts. Knows both vocabularies and does nothing else.
+
+`kueue.x-k8s.io/v1beta1` and `v1beta2` mean the same here: `cohort` is `cohortName`, `Borrow` and
+`Preempt` are `MayStopSearch`, `admissionChecks` is a strategy without flavors.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, NoReturn, TypedDict
+
+import structlog
+
+from services.quota.engine import facts
+from services.quota.engine.facts import Fact
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.quantities import QuantityError, amount, parse_quantity
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.workloads import PodSet, WorkloadState
+
+__all__ = [
+    "OUR_CONTROLLERS",
+    "TranslateError",
+    "admission_check",
+    "cluster_queue",
+    "cohort",
+    "flavor",
+    "local_queue",
+    "namespace",
+    "nanoseconds",
+    "observed_facts",
+    "workload_changed",
+]
+
+log = structlog.get_logger(__name__)
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_MILLION: Final = 1_000_000
+
+OUR_CONTROLLERS: Final = frozenset(
+    {"kueue.x-k8s.io/multikueue", "sluicegate.dev/machines", "sluicegate.dev/window"}
+)
+"""Admission checks that a service of ours answers; others say themselves that they are active."""
+
+_SEARCH: Final = {
+    "Borrow": "MayStopSearch",
+    "Preempt": "MayStopSearch",
+    "MayStopSearch": "MayStopSearch",
+    "TryNextFlavor": "TryNextFlavor",
+}
+_STOP: Final = {policy: policy for policy in ("None", "Hold", "HoldAndDrain")}
+_STRATEGY: Final = {name: name for name in ("BestEffortFIFO", "StrictFIFO")}
+_WITHIN: Final = {p: p for p in ("Never", "LowerPriority", "LowerOrNewerEqualPriority")}
+_RECLAIM: Final = {p: p for p in ("Never", "LowerPriority", "Any")}
+_BORROW: Final = {p: p for p in ("Never", "LowerPriority")}
+_PREFERENCE: Final = {p: p for p in ("BorrowingOverPreemption", "PreemptionOverBorrowing")}
+_OPERATORS: Final = {o: o for o in ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")}
+
+
+class TranslateError(ValueError):
+    """An object that cannot be used as it stands. Names object, field and value."""
+
+    def __init__(self, what: str, path: str, problem: str) -> None:
+        super().__init__(f"{what}: {path}: {problem}")
+
+
+def nanoseconds(at: datetime) -> int:
+    """Since the epoch, exactly."""
+    delta = at - _EPOCH
+    return ((delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds) * 1_000
+
+
+# Objects that decide about work ----------------------------------------------------------------
+
+
+def observed_facts(observed: Observed) -> list[Fact]:
+    """The facts in one observation; none for a kind that quota does not weigh."""
+    resource = (observed.group, observed.plural)
+    if observed.deleted or observed.object is None:
+        gone = _GONE.get(resource)
+        return [] if gone is None else [gone(observed)]
+    read = _READ.get(resource)
+    return [] if read is None else [read(observed.cluster, observed.object)]
+
+
+def flavor(cluster: str, obj: Object) -> facts.FlavorChanged:
+    """A ResourceFlavor."""
+    spec = obj.get("spec") or {}
+    return facts.FlavorChanged(
+        cluster=cluster,
+        name=_name(obj),
+        node_labels=dict(spec.get("nodeLabels") or {}),
+        node_taints=tuple(
+            facts.Taint(
+                key=str(taint.get("key", "")),
+                value=str(taint.get("value") or ""),
+                effect=str(taint.get("effect") or "NoSchedule"),
+            )
+            for taint in spec.get("nodeTaints") or []
+        ),
+        tolerations=tuple(_toleration(t) for t in spec.get("tolerations") or []),
+        topology=spec.get("topologyName") or None,
+    )
+
+
+def cohort(cluster: str, obj: Object) -> facts.CohortChanged:
+    """A Cohort."""
+    reader = _Reader("Cohort", obj)
+    spec = reader.spec
+    return facts.CohortChanged(
+        cluster=cluster,
+        name=_name(obj),
+        parent=spec.get("parentName") or spec.get("parent") or None,
+        groups=reader.groups(),
+        weight=reader.weight(),
+    )
+
+
+def cluster_queue(cluster: str, obj: Object) -> facts.ClusterQueueChanged:
+    """A ClusterQueue."""
+    reader = _Reader("ClusterQueue", obj)
+    spec = reader.spec
+    scope = spec.get("admissionScope") or {}
+    return facts.ClusterQueueChanged(
+        cluster=cluster,
+        name=_name(obj),
+        cohort=spec.get("cohortName") or spec.get("cohort") or None,
+        groups=reader.groups(),
+        strategy=reader.word("spec.queueingStrategy", _STRATEGY, "BestEffortFIFO"),
+        namespaces=reader.selector("spec.namespaceSelector"),
+        stop=reader.word("spec.stopPolicy", _STOP, "None"),
+        fungibility=reader.fungibility(),
+        preemption=reader.preemption(),
+        checks=reader.checks(),
+        weight=reader.weight(),
+        usage_based=scope.get("admissionMode") == "UsageBasedAdmissionFairSharing",
+    )
+
+
+def local_queue(cluster: str, obj: Object) -> facts.LocalQueueChanged:
+    """A LocalQueue."""
+    reader = _Reader("LocalQueue", obj)
+    target = reader.spec.get("clusterQueue")
+    if not isinstance(target, str) or not target:
+        reader.fail("spec.clusterQueue", f"{target!r} names no ClusterQueue")
+    return facts.LocalQueueChanged(
+        cluster=cluster,
+        namespace=str(obj["metadata"].get("namespace", "")),
+        name=_name(obj),
+        cluster_queue=target,
+        stop=reader.word("spec.stopPolicy", _STOP, "None"),
+        weight=reader.weight(),
+        **_consumed(obj),
+    )
+
+
+class _Consumed(TypedDict, total=False):
+    consumed: dict[str, int]
+    consumed_at: int
+
+
+def _consumed(obj: Object) -> _Consumed:
+    """What of its use is recorded; nothing where that cannot be read, as for a new LocalQueue."""
+    sharing = (obj.get("status") or {}).get("fairSharing") or {}
+    recorded = sharing.get("admissionFairSharingStatus")
+    if not recorded:
+        return {}
+    try:
+        at = nanoseconds(datetime.fromisoformat(recorded["lastUpdate"]))
+        used = {
+            str(resource): parse_quantity(str(text)) // _MILLION
+            for resource, text in dict(recorded.get("consumedResources") or {}).items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        where = f"{obj['metadata'].get('namespace', '')}/{_name(obj)}"
+        log.warning("what a LocalQueue used is forgotten", queue=where, error=str(error))
+        return {}
+    return {"consumed": used, "consumed_at": at}
+
+
+def namespace(cluster: str, obj: Object) -> facts.NamespaceChanged:
+    """A Namespace."""
+    return facts.NamespaceChanged(
+        cluster=cluster, name=_name(obj), labels=dict(obj["metadata"].get("labels") or {})
+    )
+
+
+def admission_check(cluster: str, obj: Object) -> facts.AdmissionCheckChanged:
+    """An AdmissionCheck: active as its controller says; one of ours also until it says anything."""
+    controller = str((obj.get("spec") or {}).get("controllerName") or "")
+    ours = controller in OUR_CONTROLLERS
+    conditions = (obj.get("status") or {}).get("conditions") or []
+    said = [c for c in conditions if c.get("type") == "Active"]
+    active = said[0].get("status") == "True" if said else ours
+    why = (
+        str(said[0].get("message") or "")
+        if said
+        else "its controller has not said that it is active"
+    )
+    return facts.AdmissionCheckChanged(
+        cluster=cluster,
+        name=_name(obj),
+        active=active,
+        why="" if active else why,
+        controller=controller,
+    )
+
+
+def _resource(kind: Kind) -> tuple[str, str]:
+    return (kind.group, kind.plural)
+
+
+_READ: Final[dict[tuple[str, str], Callable[[str, Object], Fact]]] = {
+    _resource(kinds.RESOURCE_FLAVOR): flavor,
+    _resource(kinds.COHORT): cohort,
+    _resource(kinds.CLUSTER_QUEUE): cluster_queue,
+    _resource(kinds.LOCAL_QUEUE): local_queue,
+    _resource(kinds.NAMESPACE): namespace,
+    _resource(kinds.ADMISSION_CHECK): admission_check,
+}
+
+_GONE: Final[dict[tuple[str, str], Callable[[Observed], Fact]]] = {
+    _resource(kinds.RESOURCE_FLAVOR): lambda o: facts.FlavorGone(cluster=o.cluster, name=o.name),
+    _resource(kinds.COHORT): lambda o: facts.CohortGone(cluster=o.cluster, name=o.name),
+    _resource(kinds.CLUSTER_QUEUE): lambda o: facts.ClusterQueueGone(
+        cluster=o.cluster, name=o.name
+    ),
+    _resource(kinds.LOCAL_QUEUE): lambda o: facts.LocalQueueGone(
+        cluster=o.cluster, namespace=o.namespace or "", name=o.name
+    ),
+    _resource(kinds.NAMESPACE): lambda o: facts.NamespaceGone(cluster=o.cluster, name=o.name),
+    _resource(kinds.ADMISSION_CHECK): lambda o: facts.AdmissionCheckGone(
+        cluster=o.cluster, name=o.name
+    ),
+}
+
+
+# Workloads -------------------------------------------------------------------------------------
+
+
+def workload_changed(state: WorkloadState, *, refused: str | None = None) -> facts.WorkloadChanged:
+    """What a workload asks. `refused`: why the cluster did not let it run as it stands."""
+    what = f"workload {state.namespace}/{state.name}"
+    return facts.WorkloadChanged(
+        cluster=state.cluster,
+        namespace=state.namespace,
+        name=state.name,
+        uid=state.uid,
+        # A refusal changes what is known, though the workload asks for the same: a step in between.
+        generation=2 * state.generation + (refused is not None),
+        queue=state.queue,
+        priority=state.priority,
+        created_at=nanoseconds(state.created_at),
+        pod_sets=tuple(_pod_set(what, pod_set) for pod_set in state.pod_sets),
+        active=state.active,
+        inadmissible=refused or state.inadmissible,
+        unresolved=state.unresolved,
+        preemptible=state.on_eviction != "run-on",
+        on_hold=state.on_hold,
+        requeue_at=None if state.requeue_at is None else nanoseconds(state.requeue_at),
+    )
+
+
+def _pod_set(what: str, pod_set: PodSet) -> facts.PodSet:
+    requests = _amounts(what, f"pod set {pod_set.name}: requests", pod_set.requests)
+    terms = (pod_set.node_affinity or {}).get("nodeSelectorTerms") or []
+    return facts.PodSet(
+        name=pod_set.name,
+        count=pod_set.count,
+        requests=requests,
+        min_count=pod_set.min_count,
+        node_selector=pod_set.node_selector,
+        affinity=tuple(
+            tuple(_requirement(what, e) for e in term.get("matchExpressions") or [])
+            for term in terms
+        ),
+        tolerations=tuple(_toleration(t) for t in pod_set.tolerations),
+        reclaimable=pod_set.reclaimable,
+        returned=_amounts(what, f"pod set {pod_set.name}: returned", pod_set.returned),
+    )
+
+
+def _amounts(what: str, path: str, given: Mapping[str, str]) -> dict[str, int]:
+    amounts = {}
+    for resource, text in given.items():
+        try:
+            amounts[resource] = amount(resource, text)
+        except QuantityError as error:
+            raise TranslateError(what, f"{path}[{resource}]", str(error)) from error
+    return amounts
+
+
+# Parts -----------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Reads the spec of one object; every problem names object, field and value."""
+
+    def __init__(self, kind: str, obj: Object) -> None:
+        self._what = f"{kind} {_name(obj)}"
+        self.spec: Object = obj.get("spec") or {}
+
+    def fail(self, path: str, problem: str) -> NoReturn:
+        """Refuse the object."""
+        raise TranslateError(self._what, path, problem)
+
+    def get(self, path: str) -> Any:
+        """The value at ``spec.a.b``; None if anything on the way is missing."""
+        value: Any = {"spec": self.spec}
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
+
+    def word(self, path: str, allowed: Mapping[str, Any], otherwise: Any) -> Any:
+        """One of a few words."""
+        value = self.get(path)
+        if value is None or value == "":
+            return otherwise
+        if value not in allowed:
+            self.fail(path, f"unsupported value {value!r}: one of {', '.join(allowed)}")
+        return allowed[value]
+
+    def weight(self) -> int:
+        """`spec.fairSharing.weight` in billionths; 0 is a weight too."""
+        value = self.get("spec.fairSharing.weight")
+        if value is None:
+            return facts.WEIGHT_ONE
+        try:
+            weight = parse_quantity(str(value))
+        except QuantityError as error:
+            self.fail("spec.fairSharing.weight", str(error))
+        if weight < 0:
+            self.fail("spec.fairSharing.weight", f"{value!r} must be greater than or equal to 0")
+        return weight
+
+    def groups(self) -> tuple[facts.ResourceGroup, ...]:
+        """`spec.resourceGroups`; no resource and no flavor may stand in two of them."""
+        seen_resources: set[str] = set()
+        seen_flavors: set[str] = set()
+        groups = []
+        for i, group in enumerate(self.spec.get("resourceGroups") or []):
+            path = f"spec.resourceGroups[{i}]"
+            covered = tuple(str(resource) for resource in group.get("coveredResources") or [])
+            self._unique(f"{path}.coveredResources", covered, seen_resources)
+            raw = group.get("flavors") or []
+            self._unique(f"{path}.flavors", [str(f.get("name")) for f in raw], seen_flavors)
+            flavors = tuple(
+                self._flavor_quotas(f"{path}.flavors[{j}]", f, covered) for j, f in enumerate(raw)
+            )
+            groups.append(facts.ResourceGroup(covered=covered, flavors=flavors))
+        return tuple(groups)
+
+    def _unique(self, path: str, names: Any, seen: set[str]) -> None:
+        for name in names:
+            if name in seen:
+                self.fail(path, f"duplicate value {name!r}")
+            seen.add(name)
+
+    def _flavor_quotas(
+        self, path: str, raw: Object, covered: tuple[str, ...]
+    ) -> facts.FlavorQuotas:
+        quotas: dict[str, facts.Quota] = {}
+        for k, resource in enumerate(raw.get("resources") or []):
+            name = str(resource.get("name"))
+            here = f"{path}.resources[{k}]"
+            if name not in covered:
+                self.fail(f"{here}.name", f"{name!r} must match the name in coveredResources")
+            if name in quotas:
+                self.fail(f"{here}.name", f"duplicate value {name!r}")
+            quotas[name] = self._quota(here, name, resource)
+        if missing := [name for name in covered if name not in quotas]:
+            self.fail(f"{path}.resources", f"no quota for covered resources {', '.join(missing)}")
+        return facts.FlavorQuotas(name=str(raw.get("name")), quotas=quotas)
+
+    def _quota(self, path: str, resource: str, raw: Object) -> facts.Quota:
+        nominal = self._amount(f"{path}.nominalQuota", resource, raw.get("nominalQuota", "0"))
+        borrowing = self._optional(f"{path}.borrowingLimit", resource, raw.get("borrowingLimit"))
+        lending = self._optional(f"{path}.lendingLimit", resource, raw.get("lendingLimit"))
+        return facts.Quota(nominal=nominal, borrowing_limit=borrowing, lending_limit=lending)
+
+    def _optional(self, path: str, resource: str, value: Any) -> int | None:
+        return None if value is None else self._amount(path, resource, value)
+
+    def _amount(self, path: str, resource: str, value: Any) -> int:
+        try:
+            return amount(resource, str(value))
+        except QuantityError as error:
+            self.fail(path, str(error))
+
+    def fungibility(self) -> facts.Fungibility:
+        """`spec.flavorFungibility`."""
+        base = "spec.flavorFungibility"
+        return facts.Fungibility(
+            when_can_borrow=self.word(f"{base}.whenCanBorrow", _SEARCH, "MayStopSearch"),
+            when_can_preempt=self.word(f"{base}.whenCanPreempt", _SEARCH, "TryNextFlavor"),
+            preference=self.word(f"{base}.preference", _PREFERENCE, None),
+        )
+
+    def preemption(self) -> facts.Preemption:
+        """`spec.preemption`."""
+        base = "spec.preemption"
+        threshold = self.get(f"{base}.borrowWithinCohort.maxPriorityThreshold")
+        return facts.Preemption(
+            within=self.word(f"{base}.withinClusterQueue", _WITHIN, "Never"),
+            reclaim=self.word(f"{base}.reclaimWithinCohort", _RECLAIM, "Never"),
+            borrow=self.word(f"{base}.borrowWithinCohort.policy", _BORROW, "Never"),
+            borrow_threshold=None if threshold is None else int(threshold),
+        )
+
+    def checks(self) -> tuple[facts.CheckRule, ...]:
+        """`spec.admissionChecksStrategy`, or the list of v1beta1."""
+        rules = [
+            facts.CheckRule(
+                name=str(check.get("name")), on_flavors=frozenset(check.get("onFlavors") or [])
+            )
+            for check in self.get("spec.admissionChecksStrategy.admissionChecks") or []
+        ]
+        rules += [facts.CheckRule(name=str(n)) for n in self.spec.get("admissionChecks") or []]
+        return tuple(rules)
+
+    def selector(self, path: str) -> facts.Selector | None:
+        """A label selector; None where there is none, which selects nothing."""
+        raw = self.get(path)
+        if raw is None:
+            return None
+        labels = [
+            facts.Requirement(key=key, operator="In", values=(str(value),))
+            for key, value in (raw.get("matchLabels") or {}).items()
+        ]
+        expressions = [_requirement(self._what, e) for e in raw.get("matchExpressions") or []]
+        return facts.Selector(requirements=(*labels, *expressions))
+
+
+def _requirement(what: str, raw: Object) -> facts.Requirement:
+    operator = raw.get("operator")
+    if operator not in _OPERATORS:
+        raise TranslateError(what, "matchExpressions", f"unsupported operator {operator!r}")
+    return facts.Requirement(
+        key=str(raw.get("key", "")),
+        operator=operator,
+        values=tuple(str(value) for value in raw.get("values") or []),
+    )
+
+
+def _toleration(raw: Object) -> facts.Toleration:
+    return facts.Toleration(
+        key=str(raw.get("key") or ""),
+        operator=str(raw.get("operator") or "Equal"),
+        value=str(raw.get("value") or ""),
+        effect=str(raw.get("effect") or ""),
+    )
+
+
+def _name(obj: Object) -> str:
+    return str((obj.get("metadata") or {}).get("name", ""))

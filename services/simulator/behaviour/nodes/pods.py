@@ -1,0 +1,280 @@
+"""Scheduler, kubelets and an autoscaler in one: pods get a node, run, and end."""
+
+from random import Random
+from typing import Any, Final
+
+from typing_extensions import override
+
+from services.simulator.behaviour.clock import Clock
+from services.simulator.behaviour.conditions import with_condition
+from services.simulator.behaviour.controller import Controller, Key
+from services.simulator.behaviour.nodes.scheduling import (
+    ENDED,
+    HOSTNAME,
+    claims_of,
+    feasible,
+    preferred,
+    repels,
+    why_not,
+)
+from services.simulator.behaviour.nodes.volumes import Volumes
+from services.simulator.behaviour.simulated_behaviour import duration, fails, some_duration
+from services.simulator.cluster.api import Api
+from services.simulator.cluster.errors import ApiError
+from services.simulator.cluster.kinds.catalogue import CLAIMS, NODES, PODS
+from services.simulator.cluster.kinds.registry import Obj
+from services.simulator.cluster.storage.stored import Event, Stored
+
+__all__ = ["NODES_AT_START", "PodController"]
+
+NODES_AT_START: Final = 3
+NODES_MAX: Final = 200
+"""The autoscaler adds no more. A pod that then fits nowhere stays Unschedulable."""
+
+TERMINATION_SECONDS: Final = 1.0
+"""How long a pod takes to end when it is told to."""
+
+
+def _node(name: str, labels: dict[str, str], taints: list[Obj], now: str) -> Obj:
+    amounts = {"cpu": "1000", "memory": "4Ti", "pods": "100000", "ephemeral-storage": "10Ti"}
+    ready = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "kubelet is posting ready status",
+        "lastTransitionTime": now,
+    }
+    standard = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+    }
+    return {
+        "metadata": {"name": name, "labels": {**standard, **labels}},
+        "spec": {"taints": taints} if taints else {},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [ready],
+            "nodeInfo": {"kubeletVersion": "v1.33.0-sluicegate"},
+        },
+    }
+
+
+def _is_placed(pod: Stored) -> bool:
+    phase = (pod.obj.get("status") or {}).get("phase")
+    return bool(pod.obj["spec"].get("nodeName")) and phase not in ENDED
+
+
+class PodController(Controller):
+    """Every pod's life after its creation."""
+
+    def __init__(self, api: Api, clock: Clock, random: Random) -> None:
+        super().__init__(api, clock, random, PODS)
+        self._ends: dict[str, float] = {}
+        self._turn = 0
+        self._waiting: dict[Key, None] = {}
+        """Pods that fit nowhere, or whose volume is elsewhere; looked at again when that may change."""
+
+        self._repelling: dict[str, None] = {}
+        """Uids of the living pods that others have to keep away from."""
+
+        self._volumes = Volumes(api)
+
+    @override
+    def start(self) -> None:
+        self.api.graceful_pods = True
+        for number in range(1, NODES_AT_START + 1):
+            self._add_node(f"node-{number}", {}, [])
+        for kind in (NODES, CLAIMS):
+            self.follow(kind, self._look_again)
+        self.follow(PODS, self._pod_changed)
+        super().start()
+
+    def _look_again(self, event: Event) -> Key | None:
+        """A node or a volume changed: whoever waits may have a place now."""
+        del event
+        for key in self._waiting:
+            self.enqueue(key)
+        return None
+
+    def _pod_changed(self, event: Event) -> Key | None:
+        uid, obj = event.stored.uid, event.stored.obj
+        ended = event.type == "DELETED" or (obj.get("status") or {}).get("phase") in ENDED
+        if ended:
+            self._repelling.pop(uid, None)
+            self._waiting.pop((event.stored.namespace, event.stored.name), None)
+        elif event.before is None and repels(obj):
+            self._repelling[uid] = None
+        placed = event.before is not None and not event.before.obj["spec"].get("nodeName")
+        if self._waiting and (ended or (placed and obj["spec"].get("nodeName"))):
+            self._look_again(event)
+        return None
+
+    def _add_node(self, name: str, labels: dict[str, str], taints: list[Obj]) -> None:
+        if self.api.store.get(NODES, "", name) is not None:
+            return
+        node = _node(name, labels, taints, self.api.rules.now())
+        status = node.pop("status")
+        obj = self.api.rules.prepare_create(NODES, {"apiVersion": "v1", "kind": "Node", **node})
+        self.api.store.put(NODES, {**obj, "status": status})
+
+    @override
+    def forget(self, uid: str) -> None:
+        self._ends.pop(uid, None)
+
+    @override
+    async def reconcile(self, stored: Stored) -> None:
+        obj = stored.obj
+        if "deletionTimestamp" in obj["metadata"]:
+            await self._terminate(stored)
+        elif (obj.get("status") or {}).get("phase") in ENDED:
+            return
+        elif not obj["spec"].get("nodeName"):
+            await self._schedule(stored)
+        elif (obj.get("status") or {}).get("phase") != "Running":
+            await self._begin(stored)
+        else:
+            await self._go_on(stored)
+
+    async def _schedule(self, stored: Stored) -> None:
+        if stored.obj["spec"].get("schedulingGates"):
+            return
+        nodes = self._nodes_for(stored)
+        if not nodes:
+            nodes = self._nodes_for(stored) if self._scale_up(stored) else []
+        if not nodes:
+            await self._unschedulable(stored)
+            return
+        self._turn += 1
+        node = nodes[self._turn % len(nodes)]["metadata"]["name"]
+        self._waiting.pop((stored.namespace, stored.name), None)
+        self._volumes.select_node(stored, node)
+        patch = {"metadata": {"uid": stored.uid}, "spec": {"nodeName": node}}
+        await self.api.patch(PODS, "v1", stored.namespace, stored.name, patch, "merge")
+
+    def _nodes_for(self, stored: Stored) -> list[Obj]:
+        pod = stored.obj
+        if self._volumes.missing(stored):
+            return []
+        nodes = [node.obj for node in self.api.store.objects(NODES)]
+        # The others matter only where somebody minds them.
+        minds = bool(pod["spec"].get("affinity")) or bool(self._repelling)
+        placed = [p.obj for p in self.api.store.objects(PODS) if _is_placed(p)] if minds else []
+        found = feasible(pod, nodes, placed, self._volumes.node_of)
+        return preferred(pod, found, placed)
+
+    def _scale_up(self, stored: Stored) -> bool:
+        """Add a node with the labels that the pod looks for, as an autoscaler would, if that helps."""
+        spec = stored.obj["spec"]
+        number = self.api.store.count(NODES) + 1
+        wanted = {str(key): str(value) for key, value in (spec.get("nodeSelector") or {}).items()}
+        if number > NODES_MAX or not wanted or HOSTNAME in wanted or self._volumes.missing(stored):
+            return False
+        imagined = _node(f"node-{number}", wanted, [], self.api.rules.now())
+        placed = [p.obj for p in self.api.store.objects(PODS) if _is_placed(p)]
+        if not feasible(stored.obj, [imagined], placed, self._volumes.node_of):
+            return False
+        try:
+            self._add_node(f"node-{number}", wanted, [])
+        except ApiError:
+            return False  # Labels that no node can have.
+        return True
+
+    async def _unschedulable(self, stored: Stored) -> None:
+        self._waiting[stored.namespace, stored.name] = None
+        message = self._volumes.missing(stored) or why_not(self.api.store.count(NODES))
+        conditions = with_condition(
+            stored.obj, "PodScheduled", "False", "Unschedulable", message, now=self.api.rules.now()
+        )
+        if conditions != (stored.obj.get("status") or {}).get("conditions"):
+            await self.write_status(stored, {"conditions": conditions})
+
+    async def _begin(self, stored: Stored) -> None:
+        if claims_of(stored.obj) and self._volumes.elsewhere(stored):
+            # The volume can be attached to one node, and is still in use on another.
+            self._waiting[stored.namespace, stored.name] = None
+            return
+        self._waiting.pop((stored.namespace, stored.name), None)
+        now = self.api.rules.now()
+        conditions: list[Obj] = [
+            {"type": type_, "status": "True", "lastTransitionTime": now}
+            for type_ in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+        ]
+        state = {"running": {"startedAt": now}}
+        status = {
+            "phase": "Running",
+            "startTime": now,
+            "conditions": conditions,
+            "containerStatuses": self._containers(stored, state, ready=True),
+        }
+        await self.write_status(stored, status)
+
+    @staticmethod
+    def _containers(stored: Stored, state: Obj, *, ready: bool) -> list[Obj]:
+        return [
+            {
+                "name": container.get("name", "main"),
+                "image": container.get("image", ""),
+                "ready": ready,
+                "started": ready,
+                "restartCount": 0,
+                "state": state,
+            }
+            for container in stored.obj["spec"].get("containers") or ()
+        ]
+
+    async def _go_on(self, stored: Stored) -> None:
+        end = self._ends.get(stored.uid)
+        now = self.clock.time()
+        if end is None:
+            wished = duration(stored.obj)
+            forever = stored.obj["spec"].get("restartPolicy", "Always") == "Always"
+            if wished is None and forever:
+                return
+            lasts = some_duration(self.random) if wished is None else wished
+            self._ends[stored.uid] = end = now + lasts
+        if now < end:
+            self.enqueue_after((stored.namespace, stored.name), end - now)
+        else:
+            await self._end(stored, "Failed" if fails(stored.obj) else "Succeeded")
+
+    async def _end(self, stored: Stored, phase: str) -> None:
+        now = self.api.rules.now()
+        failed = phase == "Failed"
+        started = (stored.obj.get("status") or {}).get("startTime", now)
+        terminated: dict[str, Any] = {
+            "exitCode": 1 if failed else 0,
+            "reason": "Error" if failed else "Completed",
+            "startedAt": started,
+            "finishedAt": now,
+        }
+        conditions = with_condition(stored.obj, "Ready", "False", "PodCompleted", "", now=now)
+        status = {
+            "phase": phase,
+            "conditions": conditions,
+            "containerStatuses": self._containers(stored, {"terminated": terminated}, ready=False),
+        }
+        await self.write_status(stored, status)
+
+    async def _terminate(self, stored: Stored) -> None:
+        """End a pod that is being deleted, after its moment of grace; finalizers still hold it."""
+        metadata = stored.obj["metadata"]
+        if not metadata.get("deletionGracePeriodSeconds"):
+            return
+        key = (stored.namespace, stored.name)
+        now = self.clock.time()
+        deadline = self._ends.get(stored.uid + "/end")
+        if deadline is None:
+            grace = min(float(metadata["deletionGracePeriodSeconds"]), TERMINATION_SECONDS)
+            deadline = self._ends[stored.uid + "/end"] = now + grace
+        if now < deadline:
+            self.enqueue_after(key, deadline - now)
+            return
+        self._ends.pop(stored.uid + "/end", None)
+        held = {**metadata, "deletionGracePeriodSeconds": 0}
+        obj = {**stored.obj, "metadata": held}
+        if metadata.get("finalizers"):
+            self.api.store.put(PODS, obj)
+        else:
+            self.api.store.remove(stored, obj)

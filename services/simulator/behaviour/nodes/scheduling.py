@@ -1,0 +1,193 @@
+"""Where a pod may go, as kube-scheduler sees it: node, taints, affinity between pods, volumes. Pure.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
+Room is counted in pods only: quota is somebody else's business here.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from services.simulator.cluster.kinds.registry import Obj
+from services.simulator.cluster.selectors import label_object_selector
+
+__all__ = ["ENDED", "HOSTNAME", "claims_of", "feasible", "preferred", "repels", "why_not"]
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+ENDED: Final = ("Succeeded", "Failed")
+
+NodeOfClaim = Callable[[str, str], str | None]
+"""Namespace and name of a claim to the one node where its volume can be had; None: anywhere."""
+
+
+def claims_of(pod: Obj) -> list[str]:
+    """The names of the claims that a pod mounts."""
+    volumes = pod["spec"].get("volumes") or ()
+    found = (volume.get("persistentVolumeClaim") or {} for volume in volumes)
+    return [str(claim["claimName"]) for claim in found if claim.get("claimName")]
+
+
+def repels(pod: Obj) -> bool:
+    """Whether other pods may not come to where it is."""
+    return bool(_terms(pod, "podAntiAffinity"))
+
+
+def feasible(
+    pod: Obj, nodes: Sequence[Obj], placed: Sequence[Obj], node_of_claim: NodeOfClaim
+) -> list[Obj]:
+    """The nodes that the pod may go to. `placed` are the pods that have a node and have not ended."""
+    by_name = {node["metadata"]["name"]: node for node in nodes}
+    around = [(other, by_name[other["spec"]["nodeName"]]) for other in placed
+              if other["spec"].get("nodeName") in by_name]  # fmt: skip
+    namespace = pod["metadata"].get("namespace", "")
+    bound = {node_of_claim(namespace, claim) for claim in claims_of(pod)} - {None}
+    return [
+        node
+        for node in nodes
+        if _takes(node, pod["spec"])
+        and bound <= {node["metadata"]["name"]}
+        and _near_what_it_wants(pod, node, around)
+        and _far_from_what_it_shuns(pod, node, around)
+    ]
+
+
+def preferred(pod: Obj, nodes: Sequence[Obj], placed: Sequence[Obj]) -> list[Obj]:
+    """Those of `nodes` that fit the pod's preferences best, in the same order."""
+    affinity = pod["spec"].get("affinity") or {}
+    wishes = (affinity.get("podAntiAffinity") or {}).get(PREFERRED) or ()
+    if not wishes:
+        return list(nodes)
+    by_name = {node["metadata"]["name"]: node for node in nodes}
+    around = [(other, by_name[other["spec"]["nodeName"]]) for other in placed
+              if other["spec"].get("nodeName") in by_name]  # fmt: skip
+    costs = {
+        name: sum(
+            int(wish.get("weight", 1))
+            for wish in wishes
+            if any(_same_place(wish["podAffinityTerm"], pod, other, node, where)
+                   for other, where in around)
+        )
+        for name, node in by_name.items()
+    }  # fmt: skip
+    least = min(costs.values(), default=0)
+    return [node for node in nodes if costs[node["metadata"]["name"]] == least]
+
+
+def why_not(nodes: int) -> str:
+    """The scheduler's message for a pod that fits nowhere."""
+    return (
+        f"0/{nodes} nodes are available: none matches the pod's node selector, tolerations, "
+        "affinity and volumes."
+    )
+
+
+# --- the node by itself ------------------------------------------------------------------------
+
+
+def _takes(node: Obj, pod_spec: Obj) -> bool:
+    spec = node.get("spec") or {}
+    if spec.get("unschedulable"):
+        return False
+    labels = node["metadata"].get("labels") or {}
+    wanted = pod_spec.get("nodeSelector") or {}
+    if any(labels.get(key) != value for key, value in wanted.items()):
+        return False
+    if not _node_affinity(node, pod_spec):
+        return False
+    tolerations = pod_spec.get("tolerations") or []
+    taints = [t for t in spec.get("taints") or () if t.get("effect") != "PreferNoSchedule"]
+    return all(_tolerated(taint, tolerations) for taint in taints)
+
+
+def _node_affinity(node: Obj, pod_spec: Obj) -> bool:
+    affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms")
+    if not terms:
+        return True
+    return any(
+        label_object_selector({"matchExpressions": term.get("matchExpressions") or ()})(node)
+        for term in terms
+    )
+
+
+def _tolerated(taint: Obj, tolerations: Iterable[Obj]) -> bool:
+    for toleration in tolerations:
+        if toleration.get("effect") not in {None, "", taint.get("effect")}:
+            continue
+        if toleration.get("operator") == "Exists":
+            if toleration.get("key") in {None, "", taint["key"]}:
+                return True
+        elif toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get(
+            "value", ""
+        ):
+            return True
+    return False
+
+
+# --- pods among each other ---------------------------------------------------------------------
+
+_Placed = Sequence[tuple[Obj, Obj]]
+"""Pods, each with its node."""
+
+
+def _terms(pod: Obj, which: str) -> list[Any]:
+    affinity = (pod["spec"].get("affinity") or {}).get(which) or {}
+    return list(affinity.get(REQUIRED) or ())
+
+
+def _near_what_it_wants(pod: Obj, node: Obj, around: _Placed) -> bool:
+    for term in _terms(pod, "podAffinity"):
+        if any(_same_place(term, pod, other, node, where) for other, where in around):
+            continue
+        # The first of a group that wants to be together may go anywhere.
+        nobody = not any(_meant(term, pod, other) for other, _ in around)
+        if not (nobody and _meant(term, pod, pod)):
+            return False
+    return True
+
+
+def _far_from_what_it_shuns(pod: Obj, node: Obj, around: _Placed) -> bool:
+    """Nor does it come where somebody is who shuns it: the rule holds both ways."""
+    mine = _terms(pod, "podAntiAffinity")
+    if any(_same_place(term, pod, other, node, where) for term in mine for other, where in around):
+        return False
+    return not any(
+        _same_place(term, other, pod, where, node)
+        for other, where in around
+        for term in _terms(other, "podAntiAffinity")
+    )
+
+
+def _same_place(term: Obj, owner: Obj, other: Obj, node: Obj, where: Obj) -> bool:
+    """Whether `owner`'s term means `other`, and both nodes are one place in its topology."""
+    if not _meant(term, owner, other):
+        return False
+    key = str(term.get("topologyKey", HOSTNAME))
+    left, right = (_label(one, key) for one in (node, where))
+    return left is not None and left == right
+
+
+def _label(node: Obj, key: str) -> str | None:
+    label: str | None = (node["metadata"].get("labels") or {}).get(key)
+    return label
+
+
+def _meant(term: Obj, owner: Obj, other: Obj) -> bool:
+    namespace = other["metadata"].get("namespace", "")
+    if {namespace, "*"}.isdisjoint(_namespaces(term, owner)):
+        return False
+    selector = term.get("labelSelector")
+    # Unlike elsewhere, a term without a selector means nobody.
+    return selector is not None and label_object_selector(selector)(other)
+
+
+def _namespaces(term: Obj, owner: Obj) -> Iterator[str]:
+    """The namespaces that a term is about: its owner's where it says none; ``*`` is all."""
+    yield from term.get("namespaces") or ()
+    selector = term.get("namespaceSelector")
+    if selector is None:
+        if not term.get("namespaces"):
+            yield owner["metadata"].get("namespace", "")
+    elif not selector:
+        yield "*"

@@ -1,0 +1,162 @@
+"""Claims and their volumes: bound to a node or to none, attached to one node at a time, protected while used.
+
+The storage class says what a volume is: `local` lives on the node of its first pod, `local-immediate`
+on a node that is drawn before anybody asked, and every other can be attached anywhere, but, being
+`ReadWriteOnce`, to one node at a time.
+"""
+
+from random import Random
+from typing import Final
+
+from typing_extensions import override
+
+from services.simulator.behaviour.clock import Clock
+from services.simulator.behaviour.controller import Controller, Key
+from services.simulator.behaviour.nodes.scheduling import claims_of
+from services.simulator.cluster.api import Api
+from services.simulator.cluster.kinds.catalogue import CLAIMS, NODES, PODS
+from services.simulator.cluster.kinds.registry import Obj
+from services.simulator.cluster.storage.stored import Event, Stored
+
+__all__ = ["LOCAL", "LOCAL_IMMEDIATE", "PROTECTION", "SELECTED_NODE", "ClaimController", "Volumes"]
+
+LOCAL: Final = "local"
+LOCAL_IMMEDIATE: Final = "local-immediate"
+PROTECTION: Final = "kubernetes.io/pvc-protection"
+"""Finalizer that holds a claim for as long as a pod names it, even one that has ended."""
+
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+ONE_NODE_AT_A_TIME: Final = "ReadWriteOnce"
+
+
+def _bound(claim: Obj, node: str) -> Obj:
+    """The claim with a volume, at `node` if that matters."""
+    metadata = claim["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), SELECTED_NODE: node}
+    spec = claim.get("spec") or {}
+    return {
+        **claim,
+        "metadata": {**metadata, "annotations": annotations},
+        "spec": {**spec, "volumeName": f"pvc-{metadata['uid']}"},
+        "status": {
+            "phase": "Bound",
+            "accessModes": spec.get("accessModes") or [],
+            "capacity": (spec.get("resources") or {}).get("requests") or {},
+        },
+    }
+
+
+def _is_bound(claim: Obj) -> bool:
+    return (claim.get("status") or {}).get("phase") == "Bound"
+
+
+class Volumes:
+    """What the scheduler and the kubelets ask about the claims of pods."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def missing(self, pod: Stored) -> str | None:
+        """Why the pod must wait for its claims; None if they are there."""
+        for name in claims_of(pod.obj):
+            claim = self._api.store.get(CLAIMS, pod.namespace, name)
+            if claim is None:
+                return f'persistentvolumeclaim "{name}" not found'
+            if "deletionTimestamp" in claim.obj["metadata"]:
+                return f'persistentvolumeclaim "{name}" is being deleted'
+        return None
+
+    def node_of(self, namespace: str, name: str) -> str | None:
+        """The one node where the claim's volume is; None if it can be had anywhere."""
+        claim = self._api.store.get(CLAIMS, namespace, name)
+        if claim is None or not _is_bound(claim.obj):
+            return None
+        if claim.obj["spec"].get("storageClassName") not in {LOCAL, LOCAL_IMMEDIATE}:
+            return None
+        node: str = claim.obj["metadata"]["annotations"][SELECTED_NODE]
+        return node
+
+    def select_node(self, pod: Stored, node: str) -> None:
+        """Bind the claims that waited for their first consumer."""
+        for name in claims_of(pod.obj):
+            claim = self._api.store.get(CLAIMS, pod.namespace, name)
+            if claim is not None and not _is_bound(claim.obj):
+                self._api.store.put(CLAIMS, _bound(claim.obj, node))
+
+    def elsewhere(self, pod: Stored) -> bool:
+        """Whether a volume of the pod is in use on another node and can be attached to only one."""
+        mine = {name for name in claims_of(pod.obj) if self._one_node(pod.namespace, name)}
+        return bool(mine) and any(
+            not mine.isdisjoint(claims_of(other.obj))
+            for other in self._api.store.objects(PODS, pod.namespace)
+            if (other.obj.get("status") or {}).get("phase") == "Running"
+            and other.obj["spec"].get("nodeName") != pod.obj["spec"].get("nodeName")
+        )
+
+    def _one_node(self, namespace: str, name: str) -> bool:
+        claim = self._api.store.get(CLAIMS, namespace, name)
+        return claim is not None and ONE_NODE_AT_A_TIME in (
+            claim.obj["spec"].get("accessModes") or ()
+        )
+
+
+class ClaimController(Controller):
+    """Binds what is to be bound at once, and lets go of what nobody uses any more."""
+
+    def __init__(self, api: Api, clock: Clock, random: Random) -> None:
+        super().__init__(api, clock, random, CLAIMS)
+        self._going: dict[Key, None] = {}
+        """Claims that are being deleted and still used."""
+
+    @override
+    def start(self) -> None:
+        self.follow(PODS, self._pod_changed)
+        super().start()
+
+    def _pod_changed(self, event: Event) -> Key | None:
+        if event.type == "DELETED":
+            for key in self._going:
+                self.enqueue(key)
+        return None
+
+    @override
+    def forget(self, uid: str) -> None:
+        del uid  # Remembered by name.
+
+    @override
+    async def reconcile(self, stored: Stored) -> None:
+        metadata = stored.obj["metadata"]
+        if "deletionTimestamp" in metadata:
+            self._let_go(stored)
+        elif PROTECTION not in (metadata.get("finalizers") or ()):
+            held = {**metadata, "finalizers": [*(metadata.get("finalizers") or ()), PROTECTION]}
+            self.api.store.put(CLAIMS, {**stored.obj, "metadata": held})
+        elif not stored.obj.get("status"):
+            self.api.store.put(CLAIMS, {**stored.obj, "status": {"phase": "Pending"}})
+        elif not _is_bound(stored.obj) and (
+            stored.obj["spec"].get("storageClassName") == LOCAL_IMMEDIATE
+        ):
+            node = self.random.choice([node.name for node in self.api.store.objects(NODES)])
+            self.api.store.put(CLAIMS, _bound(stored.obj, node))
+
+    def _let_go(self, stored: Stored) -> None:
+        metadata = stored.obj["metadata"]
+        finalizers = list(metadata.get("finalizers") or ())
+        key = (stored.namespace, stored.name)
+        if PROTECTION not in finalizers:
+            self._going.pop(key, None)
+            return
+        used = any(
+            stored.name in claims_of(pod.obj) and pod.obj["spec"].get("nodeName")
+            for pod in self.api.store.objects(PODS, stored.namespace)
+        )
+        if used:
+            self._going[key] = None
+            return
+        self._going.pop(key, None)
+        finalizers.remove(PROTECTION)
+        obj = {**stored.obj, "metadata": {**metadata, "finalizers": finalizers}}
+        if finalizers:
+            self.api.store.put(CLAIMS, obj)
+        else:
+            self.api.store.remove(stored, obj)

@@ -1,0 +1,138 @@
+"""Which TaskRuns a PipelineRun needs, and in what order: pure, from the object alone."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from services.simulator.cluster.kinds.registry import Obj
+
+__all__ = ["PlannedTask", "child_name", "depth", "plan"]
+
+PLATFORM: Final = "PLATFORM"
+PLATFORMS: Final = "build-platforms"
+NAME_MAX: Final = 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTask:
+    """One TaskRun that is to be."""
+
+    name: str
+    """Of the TaskRun."""
+
+    task: str
+    """Of the pipeline's task; tasks of a matrix share it."""
+
+    platform: str | None
+    """The machine that it builds on; ``None`` for a task that needs only a pod."""
+
+    params: tuple[Obj, ...]
+    after: tuple[str, ...]
+    """The pipeline's tasks that must have succeeded before."""
+
+    workspaces: tuple[Obj, ...] = ()
+    """Which of the run's workspaces it uses, as the pipeline's task says it."""
+
+    finally_: bool = False
+    spec: Obj | None = None
+    ref: Obj | None = None
+
+
+def child_name(parent: str, suffix: str) -> str:
+    """Join to a name that fits a label: a long one is cut and gets a digest."""
+    name = parent + suffix
+    if len(name) <= NAME_MAX:
+        return name
+    digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
+    return name[: NAME_MAX - len(digest)] + digest
+
+
+def plan(run: Obj, pipeline: Obj | None = None) -> list[PlannedTask]:
+    """Return all TaskRuns of a run, those of ``finally`` last.
+
+    `pipeline` is the spec of the Pipeline that the run refers to, where the cluster has it. A
+    pipeline that cannot be seen (a bundle, a repository) is one task, or one for each of the
+    platforms in the run's ``build-platforms``.
+    """
+    name, spec = run["metadata"]["name"], run["spec"]
+    seen = spec.get("pipelineSpec") or pipeline or {}
+    tasks: list[PlannedTask] = []
+    values = {str(param.get("name")): param.get("value") for param in spec.get("params") or ()}
+    for task in seen.get("tasks") or ():
+        tasks += _expanded(name, task, values, finally_=False)
+    platforms = values.get(PLATFORMS)
+    if isinstance(platforms, list) and not any(task.platform for task in tasks):
+        for index, platform in enumerate(platforms):
+            tasks.append(
+                PlannedTask(
+                    name=child_name(name, f"-build-images-{index}"),
+                    task="build-images",
+                    platform=str(platform),
+                    params=({"name": PLATFORM, "value": str(platform)},),
+                    after=(),
+                )
+            )
+    if not tasks:
+        only = PlannedTask(
+            name=child_name(name, "-run"), task="run", platform=None, params=(), after=()
+        )
+        tasks.append(only)
+    for task in seen.get("finally") or ():
+        tasks += _expanded(name, task, values, finally_=True)
+    return tasks
+
+
+def _expanded(run: str, task: Obj, values: dict[str, Any], *, finally_: bool) -> list[PlannedTask]:
+    """One pipeline task as its TaskRuns: one, or one for each platform of its matrix."""
+    task_name = str(task.get("name", "task"))
+    params = [param for param in task.get("params") or () if isinstance(param, dict)]
+    platforms: list[str | None] = [None]
+    for param in params:
+        if param.get("name") == PLATFORM and isinstance(param.get("value"), str):
+            platforms = [_substituted(param["value"], values)]
+    matrix = task.get("matrix")
+    for param in (matrix.get("params") or ()) if isinstance(matrix, dict) else ():
+        if param.get("name") == PLATFORM:
+            listed = param.get("value")
+            if isinstance(listed, str):
+                listed = values.get(listed.removeprefix("$(params.").removesuffix("[*])"))
+            platforms = list(map(str, listed)) if isinstance(listed, list) else [None]
+    others = tuple(param for param in params if param.get("name") != PLATFORM)
+    several = len(platforms) > 1
+    return [
+        PlannedTask(
+            name=child_name(run, f"-{task_name}-{index}" if several else f"-{task_name}"),
+            task=task_name,
+            platform=platform,
+            params=(*others, *(({"name": PLATFORM, "value": platform},) if platform else ())),
+            after=tuple(task.get("runAfter") or ()),
+            workspaces=tuple(task.get("workspaces") or ()),
+            finally_=finally_,
+            spec=task.get("taskSpec"),
+            ref=task.get("taskRef"),
+        )
+        for index, platform in enumerate(platforms)
+    ]
+
+
+def _substituted(text: str, values: dict[str, Any]) -> str:
+    for name, value in values.items():
+        if isinstance(value, str):
+            text = text.replace(f"$(params.{name})", value)
+    return text
+
+
+def depth(tasks: Sequence[PlannedTask]) -> int:
+    """Return how many TaskRuns follow one another on the longest way through."""
+    level: dict[str, int] = {}
+    # Each round settles at least the tasks whose predecessors are settled; a cycle ends it.
+    ordinary = [task for task in tasks if not task.finally_]
+    names = {task.task for task in ordinary}
+    for _ in range(len(ordinary)):
+        for task in ordinary:
+            before = [name for name in task.after if name in names]
+            if task.task not in level and all(name in level for name in before):
+                level[task.task] = 1 + max((level[name] for name in before), default=0)
+    last = 1 if any(task.finally_ for task in tasks) else 0
+    return max(level.values(), default=1) + last

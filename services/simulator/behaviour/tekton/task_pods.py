@@ -1,0 +1,70 @@
+"""The pod of a TaskRun: where it may go and what it mounts. Pure."""
+
+from typing import Any, Final
+
+from services.simulator.behaviour.simulated_behaviour import PODS, annotations, wishes_of
+from services.simulator.behaviour.tekton.coscheduling import ANNOTATION, COMPONENT, INSTANCE
+from services.simulator.cluster.kinds.registry import Obj
+from services.simulator.cluster.storage.stored import Stored
+
+__all__ = ["claims", "pod_name", "pod_of", "wants_pod"]
+
+LABEL_TASK_RUN: Final = "tekton.dev/taskRun"
+HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+def pod_name(taskrun: str) -> str:
+    """Return the name of a TaskRun's pod."""
+    return f"{taskrun}-pod"
+
+
+def claims(taskrun: Obj) -> list[str]:
+    """The claims that its workspaces are bound to, each once."""
+    bound = (w.get("persistentVolumeClaim") for w in taskrun["spec"].get("workspaces") or ())
+    return list(dict.fromkeys(str(claim["claimName"]) for claim in bound if claim))
+
+
+def wants_pod(taskrun: Obj) -> bool:
+    """Whether it matters on which node it runs."""
+    told = annotations(taskrun)
+    return bool(told.get(ANNOTATION) or claims(taskrun) or told.get(PODS) == "true")
+
+
+def pod_of(taskrun: Stored, owner: Obj) -> Obj:
+    """Return the pod to create."""
+    obj = taskrun.obj
+    template: dict[str, Any] = dict(obj["spec"].get("podTemplate") or {})
+    template.pop("serviceAccountName", None)
+    volumes = [
+        {"name": f"ws-{number}", "persistentVolumeClaim": {"claimName": claim}}
+        for number, claim in enumerate(claims(obj))
+    ]
+    spec: dict[str, Any] = {
+        **template,
+        "restartPolicy": "Never",
+        "containers": [{"name": "step-run", "image": "simulated"}],
+        "volumes": [*(template.get("volumes") or ()), *volumes],
+    }
+    if assistant := annotations(obj).get(ANNOTATION):
+        spec["affinity"] = _following(template.get("affinity") or {}, assistant)
+    return {
+        "metadata": {
+            "name": pod_name(taskrun.name),
+            "namespace": taskrun.namespace,
+            "labels": {**(obj["metadata"].get("labels") or {}), LABEL_TASK_RUN: taskrun.name},
+            "annotations": wishes_of(obj),
+            "ownerReferences": [owner],
+        },
+        "spec": spec,
+    }
+
+
+def _following(affinity: Obj, assistant: str) -> Obj:
+    """Appended to what the pod template asks: it must hold as well."""
+    rule = "requiredDuringSchedulingIgnoredDuringExecution"
+    pods = affinity.get("podAffinity") or {}
+    term = {
+        "labelSelector": {"matchLabels": {INSTANCE: assistant, COMPONENT: "affinity-assistant"}},
+        "topologyKey": HOSTNAME,
+    }
+    return {**affinity, "podAffinity": {**pods, rule: [*(pods.get(rule) or ()), term]}}

@@ -1,0 +1,455 @@
+"""The kinds that are there from the start, with their names as the projects publish them."""
+
+from typing import Final
+
+from services.simulator.cluster.kinds.registry import AGE, Column, Kind
+
+__all__ = [
+    "BUILT_IN",
+    "CLAIMS",
+    "CLUSTER_ROLES",
+    "CLUSTER_ROLE_BINDINGS",
+    "CONFIG_MAPS",
+    "JOBS",
+    "JOB_SETS",
+    "NAMESPACES",
+    "NODES",
+    "PIPELINERUNS",
+    "PODS",
+    "ROLES",
+    "ROLE_BINDINGS",
+    "SECRETS",
+    "STATEFUL_SETS",
+    "TASKRUNS",
+]
+
+
+def _condition(type_: str, field: str = "status") -> str:
+    return f'.status.conditions[?(@.type=="{type_}")].{field}'
+
+
+NAMESPACES: Final = Kind(
+    group="",
+    versions=("v1",),
+    kind="Namespace",
+    plural="namespaces",
+    namespaced=False,
+    short_names=("ns",),
+    columns=(Column(name="Status", path=".status.phase"), AGE),
+    selectable=("status.phase",),
+    generation=False,
+)
+PODS: Final = Kind(
+    group="",
+    versions=("v1",),
+    kind="Pod",
+    plural="pods",
+    short_names=("po",),
+    categories=("all",),
+    columns=(
+        Column(name="Status", path=".status.phase"),
+        Column(name="Node", path=".spec.nodeName", priority=1),
+        AGE,
+    ),
+    selectable=("spec.nodeName", "status.phase", "spec.schedulerName", "spec.restartPolicy"),
+)
+SECRETS: Final = Kind(
+    group="",
+    versions=("v1",),
+    kind="Secret",
+    plural="secrets",
+    has_status=False,
+    columns=(Column(name="Type", path=".type"), AGE),
+    selectable=("type",),
+    generation=False,
+)
+NODES: Final = Kind(
+    group="",
+    versions=("v1",),
+    kind="Node",
+    plural="nodes",
+    namespaced=False,
+    short_names=("no",),
+    columns=(
+        Column(name="Ready", path=_condition("Ready")),
+        AGE,
+        Column(name="Version", path=".status.nodeInfo.kubeletVersion"),
+    ),
+    selectable=("spec.unschedulable",),
+    generation=False,
+)
+CONFIG_MAPS: Final = Kind(
+    group="",
+    versions=("v1",),
+    kind="ConfigMap",
+    plural="configmaps",
+    has_status=False,
+    short_names=("cm",),
+    generation=False,
+)
+CLAIMS: Final = Kind(
+    group="",
+    versions=("v1",),
+    kind="PersistentVolumeClaim",
+    plural="persistentvolumeclaims",
+    short_names=("pvc",),
+    generation=False,
+)
+STATEFUL_SETS: Final = Kind(
+    group="apps",
+    versions=("v1",),
+    kind="StatefulSet",
+    plural="statefulsets",
+    short_names=("sts",),
+    categories=("all",),
+)
+EVENT_FIELDS: Final = (
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
+    "regarding.name",
+    "regarding.kind",
+    "reason",
+    "reportingComponent",
+    "source",
+    "type",
+)
+CORE: Final = (
+    NAMESPACES,
+    PODS,
+    SECRETS,
+    NODES,
+    Kind(
+        group="",
+        versions=("v1",),
+        kind="Event",
+        plural="events",
+        has_status=False,
+        short_names=("ev",),
+        columns=(
+            Column(name="Last Seen", path=".lastTimestamp", type="date"),
+            Column(name="Type", path=".type"),
+            Column(name="Reason", path=".reason"),
+            Column(name="Object", path=".involvedObject.name"),
+            Column(name="Message", path=".message"),
+        ),
+        selectable=EVENT_FIELDS,
+        generation=False,
+    ),
+    CONFIG_MAPS,
+    Kind(
+        group="",
+        versions=("v1",),
+        kind="Service",
+        plural="services",
+        short_names=("svc",),
+        categories=("all",),
+        columns=(Column(name="Type", path=".spec.type"), AGE),
+        generation=False,
+    ),
+    Kind(
+        group="",
+        versions=("v1",),
+        kind="LimitRange",
+        plural="limitranges",
+        has_status=False,
+        short_names=("limits",),
+        generation=False,
+    ),
+    Kind(
+        group="",
+        versions=("v1",),
+        kind="ServiceAccount",
+        plural="serviceaccounts",
+        has_status=False,
+        short_names=("sa",),
+        generation=False,
+    ),
+    CLAIMS,
+)
+
+JOBS: Final = Kind(
+    group="batch",
+    versions=("v1",),
+    kind="Job",
+    plural="jobs",
+    categories=("all",),
+    columns=(
+        Column(name="Suspended", path=".spec.suspend"),
+        Column(name="Active", path=".status.active", type="integer"),
+        Column(name="Succeeded", path=".status.succeeded", type="integer"),
+        Column(name="Completions", path=".spec.completions", type="integer"),
+        AGE,
+    ),
+    selectable=("status.successful",),
+)
+
+_RUN_COLUMNS: Final = (
+    Column(name="Succeeded", path=_condition("Succeeded")),
+    Column(name="Reason", path=_condition("Succeeded", "reason")),
+    Column(name="StartTime", path=".status.startTime", type="date"),
+    Column(name="CompletionTime", path=".status.completionTime", type="date"),
+)
+_TEKTON: Final = ("tekton", "tekton-pipelines")
+PIPELINERUNS: Final = Kind(
+    group="tekton.dev",
+    versions=("v1",),
+    kind="PipelineRun",
+    plural="pipelineruns",
+    short_names=("pr", "prs"),
+    categories=_TEKTON,
+    columns=_RUN_COLUMNS,
+    custom=True,
+)
+TASKRUNS: Final = Kind(
+    group="tekton.dev",
+    versions=("v1",),
+    kind="TaskRun",
+    plural="taskruns",
+    short_names=("tr", "trs"),
+    categories=_TEKTON,
+    columns=_RUN_COLUMNS,
+    custom=True,
+)
+TEKTON: Final = (
+    PIPELINERUNS,
+    TASKRUNS,
+    Kind(
+        group="tekton.dev",
+        versions=("v1",),
+        kind="Pipeline",
+        plural="pipelines",
+        categories=_TEKTON,
+        has_status=False,
+        custom=True,
+    ),
+    Kind(
+        group="tekton.dev",
+        versions=("v1",),
+        kind="Task",
+        plural="tasks",
+        categories=_TEKTON,
+        has_status=False,
+        custom=True,
+    ),
+)
+
+
+def _cluster(
+    group: str,
+    kind: str,
+    plural: str,
+    *short_names: str,
+    has_status: bool = False,
+    columns: tuple[Column, ...] = (AGE,),
+) -> Kind:
+    return Kind(
+        group=group,
+        versions=("v1",),
+        kind=kind,
+        plural=plural,
+        namespaced=False,
+        has_status=has_status,
+        short_names=short_names,
+        columns=columns,
+    )
+
+
+RBAC: Final = "rbac.authorization.k8s.io"
+CLUSTER_ROLES: Final = _cluster(RBAC, "ClusterRole", "clusterroles")
+CLUSTER_ROLE_BINDINGS: Final = _cluster(RBAC, "ClusterRoleBinding", "clusterrolebindings")
+ROLES: Final = Kind(
+    group=RBAC, versions=("v1",), kind="Role", plural="roles", has_status=False, generation=False
+)
+ROLE_BINDINGS: Final = Kind(
+    group=RBAC,
+    versions=("v1",),
+    kind="RoleBinding",
+    plural="rolebindings",
+    has_status=False,
+    generation=False,
+)
+
+REST: Final = (
+    STATEFUL_SETS,
+    CLUSTER_ROLES,
+    CLUSTER_ROLE_BINDINGS,
+    ROLES,
+    ROLE_BINDINGS,
+    Kind(
+        group="coordination.k8s.io",
+        versions=("v1",),
+        kind="Lease",
+        plural="leases",
+        has_status=False,
+        columns=(Column(name="Holder", path=".spec.holderIdentity"), AGE),
+        generation=False,
+    ),
+    Kind(
+        group="events.k8s.io",
+        versions=("v1",),
+        kind="Event",
+        plural="events",
+        has_status=False,
+        short_names=("ev",),
+        columns=(
+            Column(name="Type", path=".type"),
+            Column(name="Reason", path=".reason"),
+            Column(name="Object", path=".regarding.name"),
+            Column(name="Message", path=".note"),
+        ),
+        selectable=EVENT_FIELDS,
+        generation=False,
+    ),
+    _cluster(
+        "scheduling.k8s.io",
+        "PriorityClass",
+        "priorityclasses",
+        "pc",
+        columns=(Column(name="Value", path=".value", type="integer"), AGE),
+    ),
+    _cluster("node.k8s.io", "RuntimeClass", "runtimeclasses"),
+    _cluster(
+        "admissionregistration.k8s.io",
+        "MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
+    ),
+    _cluster(
+        "admissionregistration.k8s.io",
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+    ),
+    _cluster(
+        "apiextensions.k8s.io",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        "crd",
+        "crds",
+        has_status=True,
+    ),
+)
+
+
+def _kueue(
+    kind: str,
+    plural: str,
+    *short_names: str,
+    namespaced: bool = False,
+    has_status: bool = True,
+    columns: tuple[Column, ...] = (AGE,),
+) -> Kind:
+    # Kueue's plurals are regular, its singulars are not always: see `Kind.singular`.
+    return Kind(
+        group="kueue.x-k8s.io",
+        versions=("v1beta2", "v1beta1"),
+        kind=kind,
+        plural=plural,
+        namespaced=namespaced,
+        has_status=has_status,
+        short_names=short_names,
+        categories=("kueue",),
+        columns=columns,
+        custom=True,
+    )
+
+
+_PENDING: Final = Column(name="Pending Workloads", path=".status.pendingWorkloads", type="integer")
+_ADMITTED: Final = Column(
+    name="Admitted Workloads", path=".status.admittedWorkloads", type="integer"
+)
+KUEUE: Final = (
+    _kueue(
+        "Workload",
+        "workloads",
+        "kwl",
+        "kueueworkload",
+        namespaced=True,
+        columns=(
+            Column(name="Queue", path=".spec.queueName"),
+            Column(name="Reserved in", path=".status.admission.clusterQueue"),
+            Column(name="Admitted", path=_condition("Admitted")),
+            Column(name="Finished", path=_condition("Finished")),
+            AGE,
+        ),
+    ),
+    _kueue(
+        "LocalQueue",
+        "localqueues",
+        "queue",
+        "queues",
+        "lq",
+        namespaced=True,
+        columns=(Column(name="ClusterQueue", path=".spec.clusterQueue"), _PENDING, _ADMITTED),
+    ),
+    _kueue(
+        "ClusterQueue",
+        "clusterqueues",
+        "cq",
+        columns=(
+            Column(name="Cohort", path=".spec.cohortName"),
+            Column(name="Strategy", path=".spec.queueingStrategy", priority=1),
+            _PENDING,
+            Column(
+                name="Admitted Workloads",
+                path=".status.admittedWorkloads",
+                type="integer",
+                priority=1,
+            ),
+        ),
+    ),
+    _kueue("ResourceFlavor", "resourceflavors", "rf", "flavor", "flavors", has_status=False),
+    _kueue(
+        "WorkloadPriorityClass",
+        "workloadpriorityclasses",
+        "wpc",
+        has_status=False,
+        columns=(Column(name="Value", path=".value", type="integer"),),
+    ),
+    _kueue("Cohort", "cohorts", "co"),
+    _kueue("AdmissionCheck", "admissionchecks", "ac"),
+    _kueue("MultiKueueConfig", "multikueueconfigs", "mkconf", has_status=False),
+    _kueue(
+        "MultiKueueCluster",
+        "multikueueclusters",
+        "mkc",
+        columns=(Column(name="Connected", path=_condition("Active")), AGE),
+    ),
+    _kueue("ProvisioningRequestConfig", "provisioningrequestconfigs", "prc", has_status=False),
+    _kueue("Topology", "topologies", "topo", has_status=False),
+)
+
+INTEGRATIONS: Final = Kind(
+    group="sluicegate.dev",
+    versions=("v1alpha1",),
+    kind="Integration",
+    plural="integrations",
+    namespaced=False,
+    short_names=("integ",),
+    categories=("sluicegate",),
+    columns=(
+        Column(name="Kind", path=".spec.kind.kind"),
+        Column(name="Group", path=".spec.kind.group"),
+        Column(name="Active", path=_condition("Active")),
+        AGE,
+    ),
+    custom=True,
+)
+
+JOB_SETS: Final = Kind(
+    group="jobset.x-k8s.io",
+    versions=("v1alpha2",),
+    kind="JobSet",
+    plural="jobsets",
+    columns=(
+        Column(name="TerminalState", path=_condition("Completed")),
+        Column(name="Suspended", path=".spec.suspend", type="boolean"),
+        AGE,
+    ),
+    custom=True,
+)
+
+BUILT_IN: Final = (*CORE, JOBS, JOB_SETS, *TEKTON, *REST, *KUEUE, INTEGRATIONS)

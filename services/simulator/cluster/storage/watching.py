@@ -1,0 +1,97 @@
+"""One watch: which changes a client sees, and as what."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from services.simulator.cluster.kinds.registry import Kind
+from services.simulator.cluster.selectors import Selector
+from services.simulator.cluster.storage.store import Store, Subscription
+from services.simulator.cluster.storage.stored import Event, EventType, Stored
+
+__all__ = ["BUFFER_MAX", "Watch"]
+
+BUFFER_MAX: Final = 20_000
+"""Events that wait for one slow watcher. Beyond it the watch ends; the client resumes it."""
+
+
+def _ignore() -> None:
+    """Nobody waits."""
+
+
+class Watch:
+    """The changes of one kind since a version, filtered. Poll `take`, or be called by `on_ready`."""
+
+    def __init__(
+        self,
+        store: Store,
+        kind: Kind,
+        *,
+        namespace: str | None = None,
+        selector: Selector | None = None,
+        since: int,
+        initial: Sequence[Stored] = (),
+        buffer_max: int = BUFFER_MAX,
+    ) -> None:
+        """Begin after version `since`, or with `initial` objects as if they had just been added."""
+        self._namespace = namespace
+        self._selector = selector
+        self._buffer_max = buffer_max
+        self._buffer: deque[tuple[EventType, Event]] = deque()
+        self._subscription: Subscription | None = None
+        self.on_ready: Callable[[], None] = _ignore
+        self.overflowed = False
+        """True once events were dropped: end the watch."""
+
+        self._store = store
+        self.seen = since
+        """Everything up to this version is taken or was of no interest: a bookmark's version."""
+
+        for stored in initial:
+            self._buffer.append(("ADDED", Event("ADDED", stored, None)))
+        if not initial:
+            for event in store.since(kind, since):
+                self._hear(event)
+        self._subscription = store.subscribe(kind, self._hear)
+
+    def _shown_as(self, event: Event) -> EventType | None:
+        """An object that begins to match is added, one that no longer does is deleted."""
+        if self._namespace is not None and event.stored.namespace != self._namespace:
+            return None
+        if self._selector is None:
+            return event.type
+        matched = event.before is not None and self._selector(event.before.obj)
+        if event.type == "DELETED":
+            return "DELETED" if matched else None
+        if self._selector(event.stored.obj):
+            return "MODIFIED" if matched else "ADDED"
+        return "DELETED" if matched else None
+
+    def _hear(self, event: Event) -> None:
+        shown = self._shown_as(event)
+        if shown is None:
+            return
+        if len(self._buffer) >= self._buffer_max:
+            self.overflowed = True
+            self.close()
+        else:
+            left = shown == "DELETED" and event.type != "DELETED"
+            self._buffer.append((shown, event.departure() if left else event))
+        self.on_ready()
+
+    @property
+    def pending(self) -> bool:
+        """Whether `take` would return something."""
+        return bool(self._buffer)
+
+    def take(self) -> list[tuple[EventType, Event]]:
+        """Return what has happened since the last call, oldest first."""
+        taken = list(self._buffer)
+        self._buffer.clear()
+        self.seen = max(self.seen, self._store.version)
+        return taken
+
+    def close(self) -> None:
+        """Hear no more."""
+        if self._subscription is not None:
+            self._subscription.close()

@@ -1,0 +1,460 @@
+"""TaskRuns that need machines: static hosts, a cloud, and everything that can go wrong with both."""
+
+import asyncio
+import base64
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from random import Random
+from typing import Any, Final
+
+from services.patcher import app as patcher
+from services.patcher.settings import PatcherSettings
+from services.provisioner import app as provisioner
+from services.provisioner.hosts.access import InSecret, Keys
+from services.provisioner.hosts.fake import FakeFleet, FakeHosts
+from services.provisioner.hosts.port import Place
+from services.provisioner.keys.one_time import OneTimeKeys
+from services.provisioner.providers.fake import Action, FakeCloud, FakeProvider
+from services.provisioner.providers.port import Order, ProviderBusyError, ProviderError
+from services.provisioner.settings import ProvisionerSettings
+from services.simulator.scenarios.basic import faults_of
+from services.simulator.scenarios.machines.runs import Runs
+from services.simulator.scenarios.port import Verdict
+from services.simulator.scenarios.system import CLUSTER, Town
+from shared.contracts.kube import kinds
+from shared.contracts.messages.effects import HostState, PlatformState
+from shared.kube.port import NotFoundError
+from shared.testing.world.loop import DeadlockError, StepBudgetError
+from shared.testing.world.memory_bus import MemoryBus
+from shared.testing.world.world import ProcessContext, World
+
+__all__ = ["play"]
+
+LOAD_SECONDS: Final = 120.0
+FAULT_SECONDS: Final = 180.0
+END_SECONDS: Final = 3600.0
+SETTLE_SECONDS: Final = 900.0
+"""After the last build: pools grow old, users are removed, everything is swept."""
+
+SWEEP_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 0.5
+NAMESPACE: Final = "multi-platform-controller"
+TEAMS: Final = ("team-a", "team-b")
+PLATFORMS: Final = (
+    "linux/arm64", "linux/arm64", "linux/s390x", "linux/ppc64le", "linux/ppc64le",
+    "local", "linux/riscv64", "Linux/ARM",
+)  # fmt: skip
+
+MAXIMUM: Final = {"linux/arm64": 4, "linux/s390x": 2}
+POOL_CONCURRENCY: Final = 2
+
+
+def host_config(random: Random) -> dict[str, str]:
+    """Three static hosts, a platform with a machine for each build, and a pool."""
+    data = {
+        "local-platforms": "linux/x86_64,local,localhost,",
+        "dynamic-platforms": "linux/arm64",
+        "dynamic-pool-platforms": "linux/s390x",
+        "instance-tag": "world",
+    }
+    dynamic = {"type": "fake", "check-interval": "1", "allocation-timeout": "60"}
+    for platform, maximum in MAXIMUM.items():
+        prefix = f"dynamic.{platform.replace('/', '-')}."
+        given = {**dynamic, "max-instances": str(maximum), "ssh-secret": "cloud-ssh"}
+        data |= {prefix + key: value for key, value in given.items()}
+    data["dynamic.linux-s390x.concurrency"] = str(POOL_CONCURRENCY)
+    data["dynamic.linux-s390x.max-age"] = "5"
+    for number in range(1, 4):
+        host = {
+            "address": f"10.0.0.{number}",
+            "user": "root",
+            "platform": "linux/ppc64le",
+            "secret": "power-ssh",
+            "concurrency": str(random.randint(1, 3)),
+        }
+        data |= {f"host.power-{number}.{key}": value for key, value in host.items()}
+    return data
+
+
+class _Cloud(FakeProvider):
+    """The provisioner may die before and after each call; the cloud does not notice."""
+
+    def __init__(self, cloud: FakeCloud, world: World) -> None:
+        super().__init__(cloud)
+        self._world = world
+
+    async def launch(self, order: Order) -> None:
+        await self._world.point(f"launch {order.name}")
+        await super().launch(order)
+        await self._world.point(f"launched {order.name}")
+
+    async def terminate(self, name: str) -> None:
+        await self._world.point(f"terminate {name}")
+        await super().terminate(name)
+        await self._world.point(f"terminated {name}")
+
+
+class _Fleet(FakeHosts):
+    """The same for visits to hosts."""
+
+    def __init__(self, fleet: FakeFleet, world: World) -> None:
+        super().__init__(fleet)
+        self._world = world
+
+    async def prepare(self, place: Place, *, public_key: str, expires_at: datetime) -> None:
+        await self._world.point(f"prepare {place.user} on {place.host}")
+        await super().prepare(place, public_key=public_key, expires_at=expires_at)
+        await self._world.point(f"prepared {place.user} on {place.host}")
+
+    async def clean(self, place: Place) -> None:
+        await self._world.point(f"clean {place.user} on {place.host}")
+        await super().clean(place)
+        await self._world.point(f"cleaned {place.user} on {place.host}")
+
+
+class _Canary:
+    """Remembers every private key and password, to look for it everywhere at the end."""
+
+    def __init__(self, keys: Keys, seen: list[bytes]) -> None:
+        self._keys = keys
+        self._seen = seen
+
+    async def hand_over(self, private_key: bytes) -> Mapping[str, str]:
+        secret = await self._keys.hand_over(private_key)
+        # A part of it without line ends, as it would stand in JSON, in a log, and in base64.
+        self._seen += [private_key.split(b"\n")[2][:40], base64.b64encode(private_key)[8:48]]
+        self._seen += [secret["otp"].encode()] if "otp" in secret else []
+        return secret
+
+
+class _Scene:
+    """One world with its cloud and its hosts."""
+
+    def __init__(self, town: Town, random: Random, verdict: Verdict) -> None:
+        self.town = town
+        self.world = town.world
+        self.random = random
+        self.verdict = verdict
+        self.config = host_config(random)
+        self.fleet = FakeFleet()
+        self.cloud = FakeCloud(
+            now=self.world.now,
+            seed=self.world.seed,
+            broken_rate=random.choice((0.0, 0.0, 0.1, 0.3)),
+        )
+        self.one_time = random.random() < 1 / 2
+        self.canaries: list[bytes] = []
+        self.deleted: set[str] = set()
+        self._records: dict[str, PlatformState] = {}
+        self._read_to = 0
+
+    # --- the processes ---
+
+    async def provisioner(self, context: ProcessContext) -> None:
+        bus = MemoryBus(self.town.server, instance=context.instance, random=context.random)
+        keys: Keys = InSecret()
+        if self.one_time:
+            keys = OneTimeKeys(
+                cluster=CLUSTER, bus=bus, url="https://otp/otp", authority=lambda: "PEM",
+                life_seconds=3600, now=context.now, entropy=context.random.randbytes,
+            )  # fmt: skip
+        running = provisioner.assemble(
+            settings=ProvisionerSettings(instance=context.instance, sweep_seconds=SWEEP_SECONDS),
+            bus=bus,
+            providers={"fake": _Cloud(self.cloud, self.world)},
+            hosts=_Fleet(self.fleet, self.world),
+            keys=_Canary(keys, self.canaries),
+            now=context.now,
+            random=context.random,
+            entropy=context.random.randbytes,
+        )
+        await bus.start()
+        await running.run()
+
+    async def patcher(self, context: ProcessContext) -> None:
+        bus = MemoryBus(self.town.server, instance=context.instance, random=context.random)
+        running = patcher.assemble(
+            settings=PatcherSettings(
+                cluster=CLUSTER, instance=context.instance, seal_namespace=NAMESPACE
+            ),
+            bus=bus,
+            kube=self.town.cluster_for(context),
+            now=context.now,
+            entropy=context.random.randbytes,
+        )
+        await bus.start()
+        await running.run()
+
+    # --- what happens ---
+
+    async def build(self, number: int) -> str:
+        """Submit one TaskRun; return its uid."""
+        random = self.random
+        body: dict[str, Any] = {
+            "apiVersion": kinds.TASK_RUN.api_version,
+            "kind": kinds.TASK_RUN.kind,
+            "metadata": {
+                "name": f"build-{number:03}",
+                "namespace": random.choice(TEAMS),
+                "annotations": {"simulator.sluicegate.dev/duration": f"{random.randint(5, 60)}s"},
+            },
+            "spec": {
+                "params": [{"name": "PLATFORM", "value": random.choice(PLATFORMS)}],
+                "taskSpec": {"steps": [{"name": "build", "image": "builder"}]},
+            },
+        }
+        created = await self.town.kube.create(kinds.TASK_RUN, body)
+        self.world.note(f"submit {created['metadata']['name']}")
+        return str(created["metadata"]["uid"])
+
+    async def meddle(self) -> None:
+        """What users, clouds and hosts do meanwhile."""
+        loop = asyncio.get_running_loop()
+        while loop.time() < FAULT_SECONDS:
+            await asyncio.sleep(self.random.expovariate(1 / 8))
+            act = self.random.choice(
+                (self._delete, self._fail, self._lose, self._hosts, self._edit)
+            )
+            await act()
+
+    async def _delete(self) -> None:
+        listing = await self.town.kube.list(kinds.TASK_RUN)
+        if listing.items:
+            metadata = self.random.choice(listing.items)["metadata"]
+            self.deleted.add(metadata["uid"])
+            self.world.note(f"delete {metadata['name']}")
+            await self.town.kube.delete(kinds.TASK_RUN, metadata["namespace"], metadata["name"])
+
+    async def _fail(self) -> None:
+        actions: tuple[Action, ...] = ("launch", "find", "list", "terminate")
+        action = self.random.choice(actions)
+        kind = self.random.choice((ProviderError, ProviderBusyError))
+        error = kind("fake", action, "a machine", "a bad day")
+        self.cloud.fail_next(action, error, after=self.random.random() < 1 / 2)
+
+    async def _lose(self) -> None:
+        alive = self.cloud.alive(CLUSTER)
+        if alive:
+            self.cloud.lose(self.random.choice(alive).name)
+
+    async def _hosts(self) -> None:
+        silent, refusing = self.fleet.silent, self.fleet.refusing
+        silent.clear()
+        refusing.clear()
+        names = ["power-1", "power-2", *(vm.name for vm in self.cloud.alive(CLUSTER))]
+        self.random.choice((silent, refusing, set[str]())).add(self.random.choice(names))
+
+    async def _edit(self) -> None:
+        """Break the configuration, or take a platform out of it, for a while."""
+        broken = dict(self.config)
+        match self.random.choice(("typo", "platform", "host")):
+            case "typo":
+                broken["dynamic.linux-arm64.max-instances"] = "many"
+            case "platform":
+                broken["dynamic-pool-platforms"] = ""
+            case _:
+                for key in [key for key in broken if key.startswith("host.power-3.")]:
+                    del broken[key]
+        await self.configure(broken)
+        await asyncio.sleep(self.random.uniform(0.1, 5))
+        await self.configure(self.config)
+
+    async def configure(self, data: dict[str, str]) -> None:
+        patch = [{"op": "replace", "path": "/data", "value": data}]
+        await self.town.kube.patch(kinds.CONFIG_MAP, NAMESPACE, "host-config", patch)
+
+    # --- judging ---
+
+    async def watch(self) -> None:
+        """Look all the time whether a limit is exceeded."""
+        while True:
+            platforms = (
+                self.cloud.machines[vm.name].order.platform for vm in self.cloud.alive(CLUSTER)
+            )
+            for platform, count in Counter(platforms).items():
+                if count > MAXIMUM[platform]:
+                    self.accuse(f"{count} machines of {platform}, {MAXIMUM[platform]} allowed")
+            limits = self.limits()
+            for host, seats in self._seats().items():
+                if seats > limits[host]:
+                    self.accuse(f"{seats} TaskRuns on {host}, {limits[host]} allowed")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def limits(self) -> dict[str, int]:
+        """Host to how many TaskRuns may be on it."""
+        static = {
+            f"power-{number}": int(self.config[f"host.power-{number}.concurrency"])
+            for number in range(1, 4)
+        }
+        machines = {
+            name: POOL_CONCURRENCY if machine.order.platform == "linux/s390x" else 1
+            for name, machine in self.cloud.machines.items()
+        }
+        return {**static, **machines}
+
+    def _seats(self) -> Counter[str]:
+        return Counter(seat.host for state in self.records() for seat in state.seats)
+
+    def records(self) -> list[PlatformState]:
+        """The latest record of each platform."""
+        stream = self.town.server.streams["HOSTS"]
+        for sequence in range(self._read_to + 1, stream.last + 1):
+            stored = stream.messages.get(sequence)
+            if stored is not None and stored.subject.startswith("sluice.platform."):
+                self._records[stored.subject] = PlatformState.decode(stored.data)
+            self._read_to = sequence
+        return list(self._records.values())
+
+    def told(self) -> dict[str, set[str]]:
+        """TaskRun uid to the states that it was told."""
+        told: dict[str, set[str]] = {}
+        for stored in self.town.server.streams["HOSTS"].messages.values():
+            if stored.subject.startswith("sluice.host."):
+                state = HostState.decode(stored.data)
+                told.setdefault(state.uid, set()).add(state.state)
+        return told
+
+    def accuse(self, problem: str) -> None:
+        if problem not in self.verdict.problems:
+            self.verdict.problems.append(problem)
+
+    async def unended(self) -> list[str]:
+        """TaskRuns that still wait or run."""
+        listing = await self.town.kube.list(kinds.TASK_RUN)
+        return [
+            one["metadata"]["name"]
+            for one in listing.items
+            if one["metadata"].get("deletionTimestamp") or not _is_done(one)
+        ]
+
+    async def judge_end(self, uids: list[str]) -> None:
+        """Look at what is left when all is over."""
+        recorded = [machine.name for state in self.records() for machine in state.machines]
+        seated = [seat.name for state in self.records() for seat in state.seats]
+        alive = [vm.name for vm in self.cloud.alive(CLUSTER)]
+        for what, left in (
+            ("machines that run", alive),
+            ("machines on record", recorded),
+            ("places on record", seated),
+            ("users on hosts", [u for host in self.limits() for u in self._strangers(host)]),
+            ("secrets", await self._secrets()),
+            ("finalizers", await self._finalizers()),
+        ):
+            if left:
+                self.accuse(f"left behind: {what}: {', '.join(sorted(left))}")
+        told = self.told()
+        for uid in uids:
+            if uid not in self.deleted and not told.get(uid, set()) & {"ready", "failed"}:
+                self.accuse(f"TaskRun {uid} got neither a secret nor an error")
+        for place in self._leaks():
+            self.accuse(f"a private key can be read in {place}")
+
+    def _strangers(self, host: str) -> list[str]:
+        """Users that stay on a host that is still there."""
+        machine = self.cloud.machines.get(host)
+        gone = machine is not None and machine.gone_at is not None
+        return [] if gone else [f"{user} on {host}" for user in self.fleet.on(host)]
+
+    async def _secrets(self) -> list[str]:
+        found = []
+        for team in TEAMS:
+            for secret in (await self.town.kube.list(kinds.SECRET, namespace=team)).items:
+                name = secret["metadata"]["name"]
+                if name.startswith("multi-platform-ssh-"):
+                    found.append(name)
+        return found
+
+    async def _finalizers(self) -> list[str]:
+        listing = await self.town.kube.list(kinds.TASK_RUN)
+        return [
+            one["metadata"]["name"] for one in listing.items if one["metadata"].get("finalizers")
+        ]
+
+    def _leaks(self) -> list[str]:
+        """Streams, and the log of all processes, in which one of them stands."""
+        places = {
+            name: b"\n".join(stored.data for stored in stream.messages.values())
+            for name, stream in self.town.server.streams.items()
+        }
+        places["the log"] = "\n".join(self.world.log).encode()
+        return [
+            place
+            for place, text in places.items()
+            if any(canary in text for canary in self.canaries)
+        ]
+
+
+def _is_done(task_run: Mapping[str, Any]) -> bool:
+    conditions = (task_run.get("status") or {}).get("conditions") or []
+    return any(one["type"] == "Succeeded" and one["status"] != "Unknown" for one in conditions)
+
+
+def play(seed: int) -> Verdict:
+    """Play the world of `seed`."""
+    random = Random(f"machines/{seed}")
+    verdict = Verdict(seed=seed)
+    faults = faults_of(random)
+    if faults.until_seconds:
+        faults = replace(faults, until_seconds=FAULT_SECONDS, crash=5 * faults.crash)
+    with World(seed, faults=faults) as world:
+        scene = _Scene(Town(world), random, verdict)
+        try:
+            world.run(lambda: _drive(scene))
+        except (DeadlockError, StepBudgetError) as error:
+            verdict.problems.append(str(error))
+        verdict.problems += world.failures
+        verdict.log = world.log
+        verdict.seconds, verdict.steps = world.loop.time(), world.loop.steps
+    return verdict
+
+
+async def _drive(scene: _Scene) -> None:
+    town, random = scene.town, scene.random
+    for name in (NAMESPACE, *TEAMS):
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        await town.kube.create(kinds.NAMESPACE, body)
+    labels = {"build.appstudio.redhat.com/multi-platform-config": "hosts"}
+    metadata = {"name": "host-config", "namespace": NAMESPACE, "labels": labels}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": scene.config}
+    await town.kube.create(kinds.CONFIG_MAP, config)
+    town.serve("watcher")
+    town.world.process("patcher-1", scene.patcher)
+    for replica in range(1, random.randint(1, 2) + 1):
+        town.world.process(f"provisioner-{replica}", scene.provisioner)
+    town.unleash()
+    watching = asyncio.create_task(scene.watch())
+    meddling = asyncio.create_task(scene.meddle())
+    runs = Runs(town, random, until_seconds=FAULT_SECONDS, note=scene.accuse)
+    running = asyncio.create_task(runs.play())
+    uids = await _submit(scene)
+    await meddling
+    # Before the runs have ended: a TaskRun of theirs that was deleted waits until its host is cleaned.
+    scene.fleet.silent.clear()
+    scene.fleet.refusing.clear()
+    await running
+    loop = asyncio.get_running_loop()
+    while loop.time() < END_SECONDS and await scene.unended():  # noqa: ASYNC110 - virtual time
+        await asyncio.sleep(1.0)
+    if left := await scene.unended():
+        scene.accuse(f"after {END_SECONDS:g} s these have not ended: {', '.join(left)}")
+    await asyncio.sleep(SETTLE_SECONDS)
+    await scene.judge_end(uids)
+    if watching.done():
+        watching.result()
+    watching.cancel()
+
+
+async def _submit(scene: _Scene) -> list[str]:
+    count = scene.random.choice((8, 20, 40))
+    moments = sorted(scene.random.uniform(0, LOAD_SECONDS) for _ in range(count))
+    loop, uids = asyncio.get_running_loop(), []
+    began = loop.time()
+    for number, at in enumerate(moments):
+        await asyncio.sleep(max(0.0, began + at - loop.time()))
+        try:
+            uids.append(await scene.build(number))
+        except NotFoundError as error:
+            scene.accuse(f"a TaskRun could not be submitted: {error}")
+    return uids

@@ -1,0 +1,159 @@
+"""A hub and its spokes: clusters of their own, each with a watcher and a patcher, and one bus."""
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from random import Random
+from typing import Any, Final
+
+from services.patcher import app as patcher
+from services.patcher.settings import PatcherSettings
+from services.simulator.behaviour.running import Behaviour
+from services.simulator.cluster.api import Api
+from services.simulator.local import LocalKube
+from services.simulator.scenarios.system import CLUSTER, Town, set_up
+from services.watcher import app as watcher
+from services.watcher.settings import WatcherSettings
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.messages.effects import CheckState
+from shared.testing.world.kube import WorldKube
+from shared.testing.world.memory_bus import MemoryBus
+from shared.testing.world.world import ProcessContext, World
+
+__all__ = ["CHECK", "ORIGIN_NAME", "SpokesTown", "made"]
+
+CHECK: Final = "elsewhere"
+CONFIG: Final = "spokes"
+ORIGIN_NAME: Final = "multikueue"
+
+
+class SpokesTown:
+    """The hub is a `Town`; every spoke is an API server with its pair."""
+
+    def __init__(
+        self,
+        world: World,
+        spokes: tuple[str, ...],
+        *,
+        rules: str,
+        dispatcher: Mapping[str, Any],
+        beat_seconds: float,
+        kueues: Collection[str] = (),
+    ) -> None:
+        """`kueues`: spokes with a Kueue of their own, which somebody else plays."""
+        self.world = world
+        self.spokes = spokes
+        self._kueues = kueues
+        self._beat_seconds = beat_seconds
+        self.hub = Town(
+            world,
+            rules=rules,
+            settings={
+                "dispatcher": dispatcher,
+                "patcher": {"beat_seconds": beat_seconds},
+            },
+        )
+        self.apis: dict[str, Api] = {CLUSTER: self.hub.api}
+        self.kubes: dict[str, LocalKube] = {CLUSTER: self.hub.kube}
+        for spoke in spokes:
+            random = Random(f"{spoke}/{world.seed}")
+            api = Api(now=world.now, random=random)
+            self.apis[spoke] = api
+            self.kubes[spoke] = LocalKube(api)
+            world.process(spoke, _living(Behaviour(api, random=random)), mortal=False)
+
+    def serve(self) -> None:
+        """Start everything."""
+        for service in ("watcher", "classifier", "quota", "patcher", "dispatcher"):
+            self.hub.serve(service)
+        for spoke in self.spokes:
+            self.world.process(f"watcher-{spoke}", self._watcher(spoke))
+            self.world.process(f"patcher-{spoke}", self._patcher(spoke))
+
+    def has_given_up(self, job: tuple[str, str], spoke: str) -> bool:
+        """Whether the hub said that what `job` had on `spoke` is lost."""
+        said = self.hub.server.streams["CHECKS"].messages.values()
+        checks = (
+            CheckState.decode(one.data) for one in said if one.headers["ce-type"] == CheckState.type
+        )
+        return any(
+            check.namespace == job[0]
+            and f"-{job[1]}-" in check.name
+            and check.message == f'Admitting remote lost: "{spoke}"'
+            for check in checks
+        )
+
+    def pair(self, spoke: str) -> tuple[str, str]:
+        """The processes of a spoke."""
+        return f"watcher-{spoke}", f"patcher-{spoke}"
+
+    def _watcher(self, spoke: str) -> Callable[[ProcessContext], Any]:
+        async def start(context: ProcessContext) -> None:
+            bus = MemoryBus(self.hub.server, instance=context.instance, random=context.random)
+            running = watcher.assemble(
+                settings=set_up(WatcherSettings, context, cluster=spoke),
+                bus=bus,
+                kube=self._cluster_for(spoke, context),
+                now=context.now,
+                random=context.random,
+            )
+            await bus.start()
+            await running.run()
+
+        return start
+
+    def _patcher(self, spoke: str) -> Callable[[ProcessContext], Any]:
+        quota = "kueue" if spoke in self._kueues else "hub"
+
+        async def start(context: ProcessContext) -> None:
+            bus = MemoryBus(self.hub.server, instance=context.instance, random=context.random)
+            running = patcher.assemble(
+                settings=set_up(
+                    PatcherSettings,
+                    context,
+                    cluster=spoke,
+                    beat_seconds=self._beat_seconds,
+                    spoke_quota=quota,
+                ),
+                bus=bus,
+                kube=self._cluster_for(spoke, context),
+                now=context.now,
+                entropy=context.random.randbytes,
+            )
+            async with asyncio.TaskGroup() as group:
+                group.create_task(running.guard())
+                await bus.start()
+                group.create_task(running.run())
+
+        return start
+
+    def _cluster_for(self, spoke: str, context: ProcessContext) -> WorldKube:
+        return WorldKube(LocalKube(self.apis[spoke]), context.world, cluster=spoke)
+
+    async def configure(self) -> None:
+        """The hub's objects that name the spokes."""
+        parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": CONFIG}
+        check = {"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters}
+        create = self.hub.kube.create
+        for spoke in self.spokes:
+            await create(kinds.MULTIKUEUE_CLUSTER, made(kinds.MULTIKUEUE_CLUSTER, spoke))
+        config = made(kinds.MULTIKUEUE_CONFIG, CONFIG, spec={"clusters": list(self.spokes)})
+        await create(kinds.MULTIKUEUE_CONFIG, config)
+        await create(kinds.ADMISSION_CHECK, made(kinds.ADMISSION_CHECK, CHECK, spec=check))
+
+
+def made(kind: Kind, name: str, *, namespace: str | None = None, **more: Any) -> Object:
+    """An object to create."""
+    metadata: Object = {"name": name}
+    if namespace is not None:
+        metadata["namespace"] = namespace
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **more}
+
+
+def _living(behaviour: Behaviour) -> Callable[[ProcessContext], Any]:
+    async def start(context: ProcessContext) -> None:
+        del context
+        behaviour.start()
+        await asyncio.Event().wait()
+
+    return start

@@ -1,0 +1,413 @@
+"""One hub and three spokes: what runs elsewhere, while everything that connects them comes and goes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from random import Random
+from typing import Any, Final
+
+from services.simulator.judge import checks
+from services.simulator.scenarios.basic import faults_of
+from services.simulator.scenarios.port import Verdict
+from services.simulator.scenarios.spokes.clusters import CHECK, SpokesTown, made
+from services.simulator.scenarios.spokes.judge import Overseer, left_behind
+from services.simulator.scenarios.system import CLUSTER
+from shared.contracts.kube import kinds, names
+from shared.contracts.kube.kinds import Kind, Object
+from shared.integrations import TEKTON_SLOT, integration_for
+from shared.kube.port import ConflictError, NotFoundError
+from shared.testing.world.loop import DeadlockError, StepBudgetError
+from shared.testing.world.world import Faults, World
+
+__all__ = ["play"]
+
+SPOKES: Final = ("east", "west", "north")
+NAMESPACE: Final = "team-a"
+QUEUE: Final = "main"
+RULES: Final = f"queueName: {QUEUE}\nmultiKueueOverride: true\n"
+PRIORITIES: Final = {"high": 100, "low": 1}
+SECONDS: Final = (3, 30)
+"""How long most jobs take."""
+
+LONG_SECONDS: Final = (65, 90)
+"""How long others take: they still run when a spoke that was cut is given up."""
+
+DURATION: Final = "simulator.sluicegate.dev/duration"
+PODS: Final = "simulator.sluicegate.dev/pods"
+MANAGED: Final = "kueue.x-k8s.io/multikueue"
+
+LOAD_SECONDS: Final = 25.0
+FAULT_SECONDS: Final = 80.0
+END_SECONDS: Final = 1500.0
+SETTLE_SECONDS: Final = 45.0
+"""Longer than the bus waits before it gives out again what was lost with a connection."""
+BEAT_SECONDS: Final = 3.0
+LOST_SECONDS: Final = 55.0
+STOP_SECONDS: Final = 20.0
+"""What stopping takes: a pod's grace, and an API server that says no a few times."""
+
+DOWN_SECONDS: Final = 25.0
+"""How long a patcher may be down, or away from its cluster."""
+
+
+def settings_of(random: Random) -> dict[str, Any]:
+    """How this hub is set."""
+    after_lease = random.random() < 1 / 2
+    return {
+        "dispatcher": random.choice(("best-fit", "best-fit", "all-at-once", "incremental")),
+        "incremental_step_size": 1,
+        "incremental_round_seconds": 15.0,
+        "fallback_seconds": 8.0,
+        "silent_seconds": 3 * BEAT_SECONDS,
+        "worker_lost_timeout_seconds": LOST_SECONDS,
+        "redispatch": "afterLease" if after_lease else "afterConfirmation",
+        "stop_seconds": STOP_SECONDS,
+        "patcher_down_seconds": DOWN_SECONDS,
+        "no_cluster_retry_seconds": 5.0,
+        "spokes_seconds": 2.0,
+        "orphan_seconds": 6.0,
+        "tidy_seconds": 8.0,
+        "forget_seconds": 12.0,
+    }
+
+
+def spoke_faults(random: Random, settings: dict[str, Any]) -> Faults:
+    """Crashes, partitions and delays always, of the other faults a mixture.
+
+    With leases, a patcher is not away from its cluster for too long.
+    """
+    faults = replace(
+        faults_of(random),
+        until_seconds=FAULT_SECONDS,
+        delay=0.03,
+        partition_every_seconds=20.0,
+        kill_every_seconds=random.choice((10.0, 20.0)),
+    )
+    if settings["redispatch"] == "afterLease":
+        faults = replace(
+            faults,
+            crash=faults.crash / 4,
+            down_seconds=(0.1, 4.0),
+            kill_every_seconds=40.0,
+            partition_seconds=(0.5, 6.0),
+        )
+    return faults
+
+
+def play(seed: int) -> Verdict:
+    """Play the world of `seed`."""
+    random = Random(f"spokes/{seed}")
+    verdict = Verdict(seed=seed)
+    settings = settings_of(random)
+    with World(seed, faults=spoke_faults(random, settings)) as world:
+        town = SpokesTown(
+            world, SPOKES, rules=RULES, dispatcher=settings, beat_seconds=BEAT_SECONDS
+        )
+        held: set[str] = set()
+        overseer = Overseer(
+            town.apis,
+            world.loop.time,
+            given_up=lambda job, spoke: job[1] in held or town.has_given_up(job, spoke),
+        )
+        world.note(f"dispatcher {settings['dispatcher']}, {settings['redispatch']}")
+        try:
+            world.run(lambda: _drive(town, overseer, held, random, verdict))
+        except (DeadlockError, StepBudgetError) as error:
+            verdict.problems.append(str(error))
+        verdict.problems += overseer.problems
+        verdict.problems += world.failures
+        verdict.log = world.log
+        verdict.seconds, verdict.steps = world.loop.time(), world.loop.steps
+    return verdict
+
+
+async def _drive(
+    town: SpokesTown, overseer: Overseer, held: set[str], random: Random, verdict: Verdict
+) -> None:
+    for cluster in (CLUSTER, *SPOKES):
+        for kind, obj in _queues(cluster, random):
+            await town.kubes[cluster].create(kind, obj)
+    await town.configure()
+    town.serve()
+    if random.random() < 1 / 2:
+        await asyncio.sleep(5.0)
+    town.world.unleash(
+        parties=("bus", *(CLUSTER, *SPOKES)),
+        bus_restart=lambda: town.hub.server.restart(down_seconds=town.world.between((0.1, 5.0))),
+    )
+    cutting = asyncio.create_task(_cut_spokes(town, overseer, held, random))
+    meddling = asyncio.create_task(_meddle(town, random))
+    submitted = await _submit(town, random)
+    gone = await meddling
+    await cutting
+    ended = await _until_ended(town, submitted)
+    if not ended:
+        left = [name async for name in _unended(town, submitted)]
+        verdict.problems.append(f"after {END_SECONDS:g} s these have not ended: {', '.join(left)}")
+    else:
+        await asyncio.sleep(SETTLE_SECONDS)
+        verdict.problems += await left_behind(dict(town.kubes))
+    evidence = town.hub.evidence()
+    for check in checks.ALWAYS:
+        verdict.problems += check(evidence)
+    wanted = {uid: f"{NAMESPACE}/{name}" for _, name, uid in submitted if uid not in gone}
+    verdict.problems += checks.none_lost(evidence, wanted, finished=ended)
+    if ended:
+        verdict.problems += checks.quota_given_back(evidence)
+        verdict.problems += [
+            f"{NAMESPACE}/{name} never ran, and ended"
+            for _, name, uid in submitted
+            if uid not in gone and (NAMESPACE, name) not in overseer.ran
+        ]
+
+
+# --- what there is ---------------------------------------------------------------------------------
+
+
+def _queues(cluster: str, random: Random) -> list[tuple[Kind, Object]]:
+    hub = cluster == CLUSTER
+    objects: list[tuple[Kind, Object]] = [
+        (kinds.NAMESPACE, made(kinds.NAMESPACE, NAMESPACE)),
+        (kinds.RESOURCE_FLAVOR, made(kinds.RESOURCE_FLAVOR, "any", spec={})),
+    ]
+    objects += [
+        (
+            kinds.WORKLOAD_PRIORITY_CLASS,
+            made(kinds.WORKLOAD_PRIORITY_CLASS, name) | {"value": value},
+        )
+        for name, value in PRIORITIES.items()
+    ]
+    cpu, slots = random.randint(1, 2), random.randint(1, 2)
+    if hub:
+        cpu, slots = random.randint(3, 5), random.randint(3, 5)
+    resources = [
+        {"name": "cpu", "nominalQuota": str(cpu)},
+        {"name": TEKTON_SLOT, "nominalQuota": str(slots)},
+    ]
+    covered = ["cpu", TEKTON_SLOT]
+    spec: Object = {
+        "namespaceSelector": {},
+        "preemption": {"withinClusterQueue": random.choice(("Never", "LowerPriority"))},
+        "resourceGroups": [
+            {"coveredResources": covered, "flavors": [{"name": "any", "resources": resources}]}
+        ],
+    }
+    if hub:
+        spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK}]}
+    objects.append((kinds.CLUSTER_QUEUE, made(kinds.CLUSTER_QUEUE, QUEUE, spec=spec)))
+    local = made(kinds.LOCAL_QUEUE, QUEUE, namespace=NAMESPACE, spec={"clusterQueue": QUEUE})
+    objects.append((kinds.LOCAL_QUEUE, local))
+    return objects
+
+
+def _job(index: int, random: Random) -> Object:
+    template = {
+        "metadata": {"annotations": {DURATION: _duration(random)}},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [
+                {"name": "work", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+            ],
+        },
+    }
+    spec: Object = {"parallelism": 1, "completions": 1, "template": template, "suspend": True}
+    if random.random() < 3 / 4:
+        spec["managedBy"] = MANAGED
+    if random.random() < 1 / 3:
+        # The spoke's own clean-up, perhaps before anybody heard that it ended.
+        spec["ttlSecondsAfterFinished"] = random.choice((0, 5))
+    job = made(kinds.JOB, f"job-{index}", namespace=NAMESPACE, spec=spec)
+    job["metadata"]["labels"] = {names.QUEUE: QUEUE, **_priority(random)}
+    return job
+
+
+def _run(index: int, random: Random) -> Object:
+    task = {"name": "task", "taskSpec": {"steps": [{"name": "work", "image": "none"}]}}
+    run = made(
+        kinds.PIPELINE_RUN,
+        f"run-{index}",
+        namespace=NAMESPACE,
+        spec={"pipelineSpec": {"tasks": [task]}},
+    )
+    run["metadata"]["labels"] = _priority(random)
+    run["metadata"]["annotations"] = {DURATION: _duration(random), PODS: "true"}
+    return run
+
+
+def _duration(random: Random) -> str:
+    low, high = LONG_SECONDS if random.random() < 1 / 2 else SECONDS
+    return f"{random.randint(low, high)}s"
+
+
+def _priority(random: Random) -> dict[str, str]:
+    return {names.PRIORITY_CLASS_LABEL: random.choice(tuple(PRIORITIES))}
+
+
+Submitted = list[tuple[Kind, str, str]]
+
+
+async def _submit(town: SpokesTown, random: Random) -> Submitted:
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    coming = [
+        (random.uniform(0, LOAD_SECONDS), kinds.JOB, _job(index, random))
+        for index in range(random.randint(1, 3))
+    ]
+    coming += [
+        (random.uniform(0, LOAD_SECONDS), kinds.PIPELINE_RUN, _run(index, random))
+        for index in range(random.randint(0, 2))
+    ]
+    submitted: Submitted = []
+    for at, kind, job in sorted(coming, key=lambda one: one[0]):
+        await asyncio.sleep(max(0.0, began + at - loop.time()))
+        created = await town.hub.kube.create(kind, job)
+        metadata = created["metadata"]
+        town.world.note(f"submit {kind.kind} {metadata['name']}")
+        submitted.append((kind, metadata["name"], metadata["uid"]))
+    return submitted
+
+
+# --- what happens to it ----------------------------------------------------------------------------
+
+
+async def _cut_spokes(town: SpokesTown, overseer: Overseer, held: set[str], random: Random) -> None:
+    """Cut whole spokes off the bus, and have one on a slow link.
+
+    The first to be cut runs something, and half of these cuts last for longer than the time-out; the
+    quota of what runs there may be taken back meanwhile.
+    """
+    loop = asyncio.get_running_loop()
+    slow, by_seconds = random.choice(SPOKES), random.choice((0.05, 0.3, 1.5))
+    for process in town.pair(slow):
+        town.world.slow_down(process, by_seconds)
+    every = random.choice((15.0, 40.0, 1e6))
+    await _until_at_work(overseer)
+    at, shortest = loop.time() + random.uniform(0, 3), random.choice((5.0, LOST_SECONDS))
+    holding = []
+    while at < FAULT_SECONDS:
+        await asyncio.sleep(at - loop.time())
+        spoke = random.choice([spoke for _, spoke in overseer.at_work()] or SPOKES)
+        seconds = random.uniform(shortest, 1.5 * LOST_SECONDS)
+        for process in town.pair(spoke):
+            town.world.heal(process, "bus")
+            town.world.partition(process, "bus", seconds=seconds)
+        if random.random() < 1 / 2:
+            there = [job for job, place in overseer.at_work() if place == spoke]
+            holding.append(asyncio.create_task(_hold(town, there, held, random)))
+        at, shortest = loop.time() + random.expovariate(1 / every), 5.0
+    await asyncio.gather(*holding)
+    await asyncio.sleep(max(0.0, FAULT_SECONDS - loop.time()))
+
+
+async def _until_at_work(overseer: Overseer) -> None:
+    """Until some job runs, but not for ever."""
+    for _ in range(int(FAULT_SECONDS)):
+        if overseer.at_work():
+            return
+        await asyncio.sleep(0.5)
+
+
+async def _hold(
+    town: SpokesTown, jobs: list[tuple[str, str]], held: set[str], random: Random
+) -> None:
+    """Take the quota of one of these jobs back, as an operator may, and give it again.
+
+    Adds its name to `held`: what was stopped may be done twice.
+    """
+    found = [
+        (workload["metadata"]["name"], owner["name"])
+        for workload in (await town.hub.kube.list(kinds.WORKLOAD)).items
+        for owner in workload["metadata"].get("ownerReferences") or []
+        if owner["kind"] == kinds.JOB.kind and (NAMESPACE, owner["name"]) in jobs
+    ]
+    if not found:
+        return
+    name, job = random.choice(found)
+    held.add(job)
+    for active, pause in ((False, random.uniform(1, 10)), (True, 0.0)):
+        town.world.note(f"set {name} active: {active}")
+        with suppress(NotFoundError):
+            patch = {"spec": {"active": active}}
+            await town.hub.kube.patch(kinds.WORKLOAD, NAMESPACE, name, patch)
+        await asyncio.sleep(pause)
+
+
+async def _meddle(town: SpokesTown, random: Random) -> set[str]:
+    """What users do meanwhile: delete a job or cancel a run; also on a spoke, where they should not.
+
+    Returns the uids of jobs of the hub that were deleted or cancelled.
+    """
+    loop = asyncio.get_running_loop()
+    gone: set[str] = set()
+    patience = random.choice((10.0, 25.0, 1e6))
+    while True:
+        at = loop.time() + random.expovariate(1 / patience)
+        if at >= LOAD_SECONDS * 2:
+            return gone
+        await asyncio.sleep(at - loop.time())
+        act = random.choice((_delete, _cancel, _delete_copy))
+        gone |= await act(town, random)
+
+
+async def _delete(town: SpokesTown, random: Random) -> set[str]:
+    return await _delete_one(town, CLUSTER, random)
+
+
+async def _delete_copy(town: SpokesTown, random: Random) -> set[str]:
+    await _delete_one(town, random.choice(SPOKES), random)
+    return set()
+
+
+async def _delete_one(town: SpokesTown, cluster: str, random: Random) -> set[str]:
+    kind = random.choice((kinds.PIPELINE_RUN, kinds.JOB))
+    found = (await town.kubes[cluster].list(kind)).items
+    if not found:
+        return set()
+    metadata = random.choice(found)["metadata"]
+    town.world.note(f"delete {kind.kind} {metadata['name']} on {cluster}")
+    await town.kubes[cluster].delete(kind, metadata["namespace"], metadata["name"])
+    return {metadata["uid"]}
+
+
+async def _cancel(town: SpokesTown, random: Random) -> set[str]:
+    runs = [
+        run
+        for run in (await town.hub.kube.list(kinds.PIPELINE_RUN)).items
+        if (run.get("status") or {}).get("startTime")
+        and not (run.get("status") or {}).get("completionTime")
+    ]
+    if not runs:
+        return set()
+    metadata = random.choice(runs)["metadata"]
+    town.world.note(f"cancel PipelineRun {metadata['name']}")
+    patch = {"spec": {"status": "CancelledRunFinally"}}
+    try:
+        await town.hub.kube.patch(
+            kinds.PIPELINE_RUN, metadata["namespace"], metadata["name"], patch
+        )
+    except (ConflictError, NotFoundError):
+        return set()
+    return {metadata["uid"]}
+
+
+async def _until_ended(town: SpokesTown, submitted: Submitted) -> bool:
+    loop = asyncio.get_running_loop()
+    while loop.time() < END_SECONDS:
+        world = town.world
+        if world.calm and world.whole and not [name async for name in _unended(town, submitted)]:
+            return True
+        await asyncio.sleep(1.0)
+    return False
+
+
+async def _unended(town: SpokesTown, submitted: Submitted) -> AsyncIterator[str]:
+    for kind, name, _ in submitted:
+        integration = integration_for(group=kind.group, kind=kind.kind)
+        assert integration is not None
+        try:
+            obj = await town.hub.kube.get(kind, NAMESPACE, name)
+        except NotFoundError:
+            continue  # Its user deleted it.
+        if integration.finish(obj) is None:
+            yield f"{kind.kind} {name}"

@@ -1,0 +1,259 @@
+"""A world with a bus, one cluster, and services as processes: what scenarios are made of."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Final, Protocol, TypeVar
+
+from services.classifier import app as classifier
+from services.classifier.cel import CelEngine
+from services.classifier.conversion.convert import GROUP, convert
+from services.classifier.projection.policy import Policy
+from services.classifier.rules.rules import Rules, parse_rules
+from services.classifier.validation import validate
+from services.classifier.webhook.mutation import Place, RefusedError, mutate
+from services.classifier.webhook.namespace_defaults import Vicinity
+from services.dispatcher import app as dispatcher
+from services.dispatcher.settings import DispatcherSettings
+from services.patcher import app as patcher
+from services.patcher.settings import PatcherSettings
+from services.provisioner import app as provisioner
+from services.provisioner.settings import ProvisionerSettings
+from services.quota import app as quota
+from services.quota.settings import QuotaSettings
+from services.simulator.behaviour.running import Behaviour
+from services.simulator.cluster.admission import AdmissionRequest
+from services.simulator.cluster.api import Api
+from services.simulator.cluster.errors import Cause, forbidden, invalid
+from services.simulator.cluster.kinds.registry import Obj
+from services.simulator.judge.evidence import LOGS, Evidence, gather
+from services.simulator.local import LocalKube
+from services.watcher import app as watcher
+from services.watcher.observe import observed
+from services.watcher.settings import WatcherSettings
+from shared.bus.port import Bus
+from shared.contracts.kueue.definitions import STORAGE
+from shared.settings.base import ServiceSettings
+from shared.settings.configuration import Configuration
+from shared.telemetry.tracing import new_traceparent
+from shared.testing.world.kube import WorldKube
+from shared.testing.world.memory_bus import MemoryBus, MemoryServer
+from shared.testing.world.world import Process, ProcessContext, World
+
+__all__ = ["CLUSTER", "SERVICES", "Town", "set_up"]
+
+S = TypeVar("S", bound=ServiceSettings)
+
+CLUSTER: Final = "hub"
+
+RULES: Final = "queueName: pipelines-queue\n"
+DEFAULTS: Final = Configuration()
+
+
+class Runnable(Protocol):
+    """What `assemble` of a service returns."""
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+
+
+Build = Callable[["Town", ProcessContext, Bus], Runnable]
+
+
+class Town:
+    """Everything there is in one world."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        rules: str = RULES,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        configuration: Configuration = DEFAULTS,
+    ) -> None:
+        """`settings`: by service, what an operator set otherwise than the defaults."""
+        self.world = world
+        self.configuration = configuration
+        self._settings = settings or {}
+        self.server = MemoryServer(world=world)
+        random = Random(f"cluster/{world.seed}")
+        self.api = Api(now=world.now, random=random)
+        self.api.admission.plugins.append(_Webhook(self, parse_rules(rules, CelEngine()), random))
+        self.behaviour = Behaviour(self.api, random=random)
+        self.kube = LocalKube(self.api)
+        """The cluster as its users have it: without faults."""
+
+        world.process(CLUSTER, self._live, mortal=False)
+
+    def serve(self, service: str, *, replica: int = 1) -> Process:
+        """Start a replica of `service` as a process that faults may crash."""
+        build = SERVICES[service]
+
+        async def start(context: ProcessContext) -> None:
+            bus = MemoryBus(self.server, instance=context.instance, random=context.random)
+            running = build(self, context, bus)
+            await bus.start()
+            await running.run()
+
+        return self.world.process(f"{service}-{replica}", start)
+
+    def set_for(self, service: str) -> dict[str, Any]:
+        """What an operator set for a service, by the names of its settings."""
+        return dict(self._settings.get(service, {}))
+
+    def cluster_for(self, context: ProcessContext) -> WorldKube:
+        """The cluster as a process has it."""
+        return WorldKube(LocalKube(self.api), context.world, cluster=CLUSTER)
+
+    def unleash(self) -> None:
+        """Let faults begin."""
+        world = self.world
+
+        def bus_restart() -> None:
+            self.server.restart(down_seconds=world.between((0.1, 5.0)))
+
+        world.unleash(parties=("bus", CLUSTER), bus_restart=bus_restart)
+
+    def evidence(self) -> Evidence:
+        """What the logs say."""
+        return gather(
+            stored.entry() for log in LOGS for stored in self.server.streams[log].messages.values()
+        )
+
+    async def _live(self, context: ProcessContext) -> None:
+        del context
+        self.behaviour.start()
+        await asyncio.Event().wait()
+
+
+class _Webhook:
+    """The classifier's webhook, asked by the cluster in this process."""
+
+    name = "sluicegate"
+
+    def __init__(self, town: Town, rules: Rules, random: Random) -> None:
+        self._town = town
+        self._policy = Policy.of(town.configuration)
+        self._rules = rules
+        self._random = random
+
+    async def mutate(self, request: AdmissionRequest) -> Obj | None:
+        """Hold and classify what is created."""
+        if request.operation != "CREATE" or request.obj is None or request.subresource:
+            return request.obj
+        try:
+            mutated = mutate(
+                request.obj,
+                self._rules,
+                namespace=request.namespace,
+                new_traceparent=lambda: new_traceparent(self._random, self._town.world.now()),
+                place=self._place(request.namespace),
+            )
+        except RefusedError as error:
+            raise forbidden(request.kind, request.name, str(error)) from error
+        return mutated.object
+
+    def _place(self, namespace: str) -> Place:
+        """What the webhook would know by then: here it knows at once."""
+        api = self._town.api
+        vicinity = Vicinity(cluster=CLUSTER, policy=self._policy)
+        for kind in Vicinity.watched():
+            served = api.kinds.find(kind.group, kind.version, kind.plural)
+            for stored in api.store.objects(served) if served is not None else ():
+                vicinity.take(observed(CLUSTER, kind, stored.copy(kind.version)))
+        return vicinity.place(namespace)
+
+    async def validate(self, request: AdmissionRequest) -> None:
+        """Refuse what breaks the rules of its kind."""
+        if request.obj is None or request.subresource:
+            return
+        old = None if request.old is None else _newest(request.old)
+        problems = validate(_newest(request.obj), old)
+        if problems:
+            causes = [Cause(**problem.cause) for problem in problems]
+            raise invalid(request.kind, request.name, causes)
+
+
+def _newest(obj: Obj) -> Obj:
+    """Rules are about the storage version."""
+    ours = str(obj["apiVersion"]).partition("/")[0] == GROUP
+    return convert(obj, f"{GROUP}/{STORAGE}") if ours else obj
+
+
+_READ: dict[tuple[type[ServiceSettings], str], ServiceSettings] = {}
+
+
+def set_up(kind: type[S], context: ProcessContext, **given: Any) -> S:
+    """Settings of a process. The environment is read once: a world starts hundreds of processes."""
+    key = (kind, repr(sorted(given.items())))
+    if key not in _READ:
+        _READ[key] = kind(instance="world", **given)
+    read = _READ[key]
+    assert isinstance(read, kind)
+    return read.model_copy(update={"instance": context.instance})
+
+
+def _watcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
+    return watcher.assemble(
+        settings=set_up(WatcherSettings, context, cluster=CLUSTER, **town.set_for("watcher")),
+        bus=bus,
+        kube=town.cluster_for(context),
+        now=context.now,
+        random=context.random,
+    )
+
+
+def _classifier(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
+    policy = Policy.of(town.configuration)
+    return classifier.assemble(bus=bus, now=context.now, policy=policy)
+
+
+def _quota(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
+    own = {"audit_seconds": 2, **town.set_for("quota")}
+    return quota.assemble(
+        settings=set_up(QuotaSettings, context, **own),
+        bus=bus,
+        now=context.now,
+        configuration=town.configuration,
+    )
+
+
+def _patcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
+    return patcher.assemble(
+        settings=set_up(PatcherSettings, context, cluster=CLUSTER, **town.set_for("patcher")),
+        bus=bus,
+        kube=town.cluster_for(context),
+        now=context.now,
+        configuration=town.configuration,
+        entropy=context.random.randbytes,
+    )
+
+
+def _provisioner(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
+    return provisioner.assemble(
+        settings=set_up(ProvisionerSettings, context, **town.set_for("provisioner")),
+        bus=bus,
+        providers={},
+        now=context.now,
+        random=context.random,
+    )
+
+
+def _dispatcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
+    return dispatcher.assemble(
+        settings=set_up(DispatcherSettings, context, **town.set_for("dispatcher")),
+        bus=bus,
+        now=context.now,
+        random=context.random,
+    )
+
+
+SERVICES: Final[Mapping[str, Build]] = {
+    "watcher": _watcher,
+    "classifier": _classifier,
+    "quota": _quota,
+    "dispatcher": _dispatcher,
+    "patcher": _patcher,
+    "provisioner": _provisioner,
+}
+"""How each service is built in a world."""

@@ -1,0 +1,184 @@
+"""What is to be different: manifests that are applied to a picture, objects taken away, a spoke lost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from services.classifier.projection.cluster_objects import Surroundings
+from services.classifier.projection.machine_slots import Machines
+from services.classifier.projection.policy import DEFAULT_POLICY, Policy
+from services.classifier.projection.project import project_foreign, project_job
+from services.classifier.rules.rules import Rules
+from services.classifier.webhook.mutation import RefusedError, mutate
+from services.quota.forecast import Picture
+from services.quota.forecast.snapshot import SET_UP, Id
+from services.quota.wire.inbound import TranslateError, observed_facts
+from services.whatif.manifests import Manifest
+from services.whatif.spokes import lose
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.names import workload_name
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.workloads import WorkloadState
+from shared.integrations import integration_for
+from shared.runtime.command import CommandError
+
+__all__ = ["Changes"]
+
+_DECIDING: Final = frozenset(
+    kind.kind
+    for kind in (
+        *SET_UP,
+        kinds.WORKLOAD_PRIORITY_CLASS,
+        kinds.PRIORITY_CLASS,
+        kinds.LIMIT_RANGE,
+        kinds.RUNTIME_CLASS,
+    )
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Changes:
+    """Applies changes, and remembers which workloads are new."""
+
+    rules: Rules | None = None
+    """The classifier's configuration that new jobs go through; None: they are taken as they are."""
+
+    policy: Policy = DEFAULT_POLICY
+    """As what the requests of new jobs are counted."""
+
+    added: list[Id] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What was done, in words."""
+
+    def apply(self, picture: Picture, manifests: Sequence[Manifest], *, cluster: str) -> None:
+        """Put them into the picture: first what decides about work, then work."""
+        jobs = []
+        for manifest in manifests:
+            if manifest.kind.kind in _DECIDING:
+                self._configure(picture, manifest, cluster)
+            elif manifest.kind.kind == kinds.WORKLOAD.kind or _waits(manifest.kind):
+                jobs.append(manifest)
+            else:
+                self.notes.append(f"left out {manifest.title}: it does not weigh")
+        around = _surroundings(picture, cluster)
+        for number, manifest in enumerate(jobs):
+            self._submit(picture, manifest, cluster, around, number)
+
+    def _configure(self, picture: Picture, manifest: Manifest, cluster: str) -> None:
+        observed = _observed(manifest.kind, manifest.object, cluster)
+        try:
+            observed_facts(observed)
+        except TranslateError as error:
+            raise CommandError(manifest.source, str(error)) from error
+        last = picture.observed.get(observed.subject)
+        picture.observe(observed)
+        if last is None:
+            self.notes.append(f"added {manifest.title}")
+        elif (last.object or {}).get("spec") != (observed.object or {}).get("spec"):
+            self.notes.append(f"changed {manifest.title}")
+
+    def _submit(
+        self,
+        picture: Picture,
+        manifest: Manifest,
+        cluster: str,
+        around: Surroundings,
+        number: int,
+    ) -> None:
+        obj = _as_created(manifest.object, picture.at, number)
+        if manifest.kind.kind == kinds.WORKLOAD.kind:
+            state = project_foreign(obj, cluster=cluster, around=around, policy=self.policy)
+        else:
+            state = self._job(manifest, obj, cluster, around)
+        ident = (cluster, f"{state.namespace}/{state.name}")
+        picture.workloads[ident] = state
+        picture.admissions.pop(ident, None)
+        self.added.append(ident)
+        self.notes.append(f"submitted {manifest.title}")
+
+    def _job(
+        self, manifest: Manifest, obj: Object, cluster: str, around: Surroundings
+    ) -> WorkloadState:
+        integration = integration_for(group=manifest.kind.group, kind=manifest.kind.kind)
+        assert integration is not None, "only kinds that wait come here"
+        if self.rules is not None:
+            try:
+                obj = mutate(obj, self.rules).object
+            except RefusedError as error:
+                raise CommandError(manifest.source, f"the webhook refuses it: {error}") from error
+        metadata = obj["metadata"]
+        return project_job(
+            obj,
+            integration=integration,
+            workload=None,
+            cluster=cluster,
+            name=workload_name(
+                kind=manifest.kind.kind,
+                group=manifest.kind.group,
+                name=metadata["name"],
+                uid=metadata["uid"],
+            ),
+            around=around,
+            machines=Machines(),
+            policy=self.policy,
+        )
+
+    def remove(self, picture: Picture, kind: Kind, name: str, namespace: str | None) -> None:
+        """Take an object away. Raises `CommandError` if it is not there."""
+        found = [
+            each
+            for each in picture.observed.values()
+            if (each.group, each.plural, each.name) == (kind.group, kind.plural, name)
+            and namespace in {None, each.namespace}
+        ]
+        if not found:
+            raise CommandError(f"--remove {kind.kind}/{name}", "there is no such object")
+        for each in found:
+            del picture.observed[each.subject]
+            self.notes.append(f"removed {kind.kind} {name}")
+
+    def lose_spoke(self, before: Picture, after: Picture, spoke: str) -> None:
+        """What runs on that spoke has to start again elsewhere, where there is room for less."""
+        self.notes += lose(before, after, spoke)
+
+
+def _waits(kind: Kind) -> bool:
+    return integration_for(group=kind.group, kind=kind.kind) is not None
+
+
+def _as_created(obj: Object, at: datetime, number: int) -> Object:
+    """What the API server adds to a new object, as far as it matters here."""
+    metadata = dict(obj.get("metadata") or {})
+    metadata.setdefault("name", f"{metadata.get('generateName', 'new-')}{number}")
+    metadata.setdefault("namespace", "default")
+    metadata.setdefault("uid", f"new-{metadata['namespace']}-{metadata['name']}-{number}")
+    metadata.setdefault("creationTimestamp", at.isoformat())
+    return {**obj, "metadata": metadata}
+
+
+def _surroundings(picture: Picture, cluster: str) -> Surroundings:
+    around = Surroundings()
+    for observed in picture.observed.values():
+        if observed.cluster == cluster:
+            around.take(observed)
+    return around
+
+
+def _observed(kind: Kind, obj: dict[str, Any], cluster: str) -> Observed:
+    metadata = obj["metadata"]
+    namespace = (metadata.get("namespace") or "default") if kind.namespaced else None
+    metadata = {**metadata, "namespace": namespace} if namespace else metadata
+    return Observed(
+        cluster=cluster,
+        group=kind.group,
+        version=kind.version,
+        plural=kind.plural,
+        kind=kind.kind,
+        namespace=namespace,
+        name=str(metadata["name"]),
+        uid=str(metadata.get("uid") or metadata["name"]),
+        resource_version="0",
+        object={**obj, "metadata": metadata},
+    )

@@ -1,0 +1,58 @@
+"""When a workload starts, for `sluice explain`: played from the streams, by whoever asks."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from services.quota.forecast import expected_start
+from services.quota.policy import policy_of
+from services.whatif.reading import Known, configured, read
+from shared.bus.nats.stream_reader import Look
+
+__all__ = ["expect"]
+
+RECENT: Final = timedelta(hours=3)
+"""Submissions of this time are taken to come again."""
+
+Json = dict[str, Any]
+
+
+async def expect(
+    look: Look, items: list[Json], now: datetime, *, configuration: Path | None = None
+) -> None:
+    """Add to each explanation when its workload starts, with 80 % confidence, or why nobody can say.
+
+    `configuration`: the document that quota runs with. Raises `CommandError` where it cannot be used.
+    """
+    policy = policy_of(configured(configuration))
+    known = await read(look, at=now)
+    known.picture.policy = policy
+    for item in items:
+        _expect(known, item)
+
+
+def _expect(known: Known, item: Json) -> None:
+    ident = (item["cluster"], f"{item['namespace']}/{item['name']}")
+    state = known.picture.workloads.get(ident)
+    if state is None:
+        return
+    if known.past.known(state) == 0:
+        item["expected_start_unknown_because"] = "no workload has ended in the last day"
+        return
+    expected = expected_start(
+        known.picture,
+        ident,
+        past=known.past,
+        recent=known.recent(RECENT),
+        # The same question at the same moment has the same answer.
+        random=Random(state.uid),
+    )
+    if expected is None:
+        item["expected_start_unknown_because"] = "in most of the possible futures it does not start"
+        return
+    item.pop("expected_start_unknown_because", None)
+    item["expected_start"] = expected.at.isoformat()
+    item["expected_earliest"] = expected.earliest.isoformat()
+    item["expected_latest"] = None if expected.latest is None else expected.latest.isoformat()
+    item["expected_from_runs"] = expected.known_runs

@@ -1,0 +1,217 @@
+"""Reads manifests from folders, checks what can be checked without a cluster, and applies them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind, Object
+from shared.kube.port import AlreadyExistsError, Kube, KubeError, RefusedError, UnavailableError
+from shared.runtime.command import CommandError, Exit
+
+__all__ = [
+    "MUTATING_WEBHOOK",
+    "Manifest",
+    "apply_manifest",
+    "apply_manifests",
+    "load_documents",
+    "load_manifests",
+    "to_manifest",
+]
+
+MUTATING_WEBHOOK: Final = Kind(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    plural="mutatingwebhookconfigurations",
+    kind="MutatingWebhookConfiguration",
+    namespaced=False,
+)
+
+
+def _rbac(kind: str, *, namespaced: bool = False) -> Kind:
+    return Kind(
+        group="rbac.authorization.k8s.io",
+        version="v1",
+        plural=f"{kind.lower()}s",
+        kind=kind,
+        namespaced=namespaced,
+    )
+
+
+_ORDER: Final = (
+    kinds.NAMESPACE,
+    kinds.CONFIG_MAP,
+    kinds.SECRET,
+    kinds.NODE,
+    *kinds.CONFIGURATION_KINDS[1:],
+    MUTATING_WEBHOOK,
+    _rbac("ClusterRole"),
+    _rbac("ClusterRoleBinding"),
+    _rbac("Role", namespaced=True),
+    _rbac("RoleBinding", namespaced=True),
+    kinds.WORKLOAD,
+    kinds.JOB,
+    kinds.PIPELINE_RUN,
+    kinds.TASK_RUN,
+)
+"""What is applied first: what others refer to."""
+
+_BY_NAME: Final = {(kind.group, kind.kind): kind for kind in _ORDER}
+_NOT_OBJECTS: Final = frozenset({"Kustomization"})
+SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML as Kubernetes reads it: a date is a string, because JSON has no dates."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One object of a file."""
+
+    source: str
+    """File and, where it holds several, which document."""
+
+    kind: Kind
+    """In the version that the manifest names."""
+
+    object: Object
+
+    @property
+    def title(self) -> str:
+        """For instance ``ClusterQueue cluster-pipeline-queue``."""
+        metadata = self.object["metadata"]
+        namespace = metadata.get("namespace")
+        name = metadata.get("name") or f"{metadata.get('generateName', '')}…"
+        return f"{self.kind.kind} {f'{namespace}/' if namespace else ''}{name}"
+
+
+def load_documents(path: Path) -> list[tuple[str, Any]]:
+    """All YAML documents of one file, each with where it is from. Raises `CommandError`."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(str(path), f"cannot be read: {error}") from error
+    try:
+        # The loader is the safe one less its dates.
+        documents = list(yaml.load_all(text, Loader=_Loader))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise CommandError(str(path), f"is not YAML: {' '.join(str(error).split())}") from error
+    several = len(documents) > 1
+    return [
+        (f"{path} (document {number})" if several else str(path), document)
+        for number, document in enumerate(documents, start=1)
+        if document is not None
+    ]
+
+
+def load_manifests(paths: Iterable[Path]) -> list[Manifest]:
+    """The objects in these files and folders (not in folders below), in the order of application.
+
+    Raises `CommandError` naming file, field and value of the first thing that is wrong.
+    """
+    found: list[Manifest] = []
+    for path in paths:
+        for file in _files(path):
+            for source, document in load_documents(file):
+                found += _objects(source, document)
+    return sorted(found, key=_rank)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+        if not files:
+            raise CommandError(str(path), "has no manifests (*.yaml, *.yml, *.json)")
+        return files
+    if not path.exists():
+        raise CommandError(str(path), "does not exist", hint="give a file or folder of manifests")
+    return [path]
+
+
+def _objects(source: str, document: Any) -> list[Manifest]:
+    if isinstance(document, dict) and document.get("kind") in _NOT_OBJECTS:
+        return []
+    if isinstance(document, dict) and document.get("kind") == "List":
+        items = document.get("items") or []
+        return [to_manifest(f"{source} items[{index}]", item) for index, item in enumerate(items)]
+    return [to_manifest(source, document)]
+
+
+def to_manifest(source: str, document: Any) -> Manifest:
+    """Check that `document` is an object of a kind that we apply. Raises `CommandError`."""
+    if not isinstance(document, dict):
+        raise CommandError(source, f"is no object, but {_shown(document)}")
+    api_version = _text(source, document, "apiVersion")
+    name = _text(source, document, "kind")
+    group, _, version = api_version.rpartition("/")
+    kind = _BY_NAME.get((group, name))
+    if kind is None:
+        raise CommandError(
+            source,
+            f"kind: {name} of {api_version} is not one that sluice applies",
+            hint=f"there are {', '.join(known.kind for known in _ORDER)}; use kubectl for others",
+        )
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict):
+        raise CommandError(source, f"metadata: must be an object, got {_shown(metadata)}")
+    if not metadata.get("name") and not metadata.get("generateName"):
+        raise CommandError(source, f"metadata.name: {name} needs a name or a generateName")
+    for field in ("name", "generateName", "namespace"):
+        value = metadata.get(field)
+        if value is not None and not isinstance(value, str):
+            raise CommandError(
+                source, f"metadata.{field}: must be a string, got {_shown(value)}; quote it"
+            )
+    return Manifest(source=source, kind=replace(kind, version=version), object=document)
+
+
+def _text(source: str, document: Object, field: str) -> str:
+    value = document.get(field)
+    if not isinstance(value, str) or not value:
+        raise CommandError(source, f"{field}: must be a string, got {_shown(value)}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else repr(value)[:80]
+
+
+def _rank(manifest: Manifest) -> int:
+    return _ORDER.index(_BY_NAME[manifest.kind.group, manifest.kind.kind])
+
+
+async def apply_manifests(kube: Kube, manifests: Sequence[Manifest]) -> None:
+    """Apply all, in their order. Raises `CommandError` for the first that is refused."""
+    for manifest in manifests:
+        await apply_manifest(kube, manifest)
+
+
+async def apply_manifest(kube: Kube, manifest: Manifest) -> None:
+    """Create the object, or give an existing one the manifest's fields (a merge patch)."""
+    obj = manifest.object
+    if manifest.kind.namespaced and not obj["metadata"].get("namespace"):
+        obj = {**obj, "metadata": {**obj["metadata"], "namespace": "default"}}
+    try:
+        try:
+            await kube.create(manifest.kind, obj)
+        except AlreadyExistsError:
+            metadata = obj["metadata"]
+            await kube.patch(manifest.kind, metadata.get("namespace"), metadata["name"], obj)
+    except RefusedError as error:
+        raise CommandError(manifest.source, f"{manifest.title}: refused: {error}") from error
+    except UnavailableError as error:
+        raise CommandError(
+            manifest.source, f"{manifest.title}: {error}", status=Exit.UNREACHABLE
+        ) from error
+    except KubeError as error:
+        raise CommandError(manifest.source, f"{manifest.title}: {error}") from error

@@ -1,0 +1,203 @@
+"""What is known before something is changed: from the streams, from a saved file, from manifests."""
+
+import gc
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from services.quota.forecast import Past, Picture
+from services.quota.forecast.snapshot import SET_UP, Reading, runs_of
+from services.quota.wire.inbound import TranslateError, observed_facts
+from services.whatif.changes import Changes
+from services.whatif.manifests import load_manifests
+from shared.bus.nats.stream_reader import Look
+from shared.contracts.kube import kinds
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.subjects import observed_filter
+from shared.runtime.command import CommandError
+from shared.settings.configuration import (
+    Configuration,
+    ConfigurationError,
+    read_configuration,
+)
+
+__all__ = ["OBJECTS", "Known", "configured", "from_manifests", "load", "read", "save"]
+
+CLASSES: Final = (
+    kinds.WORKLOAD_PRIORITY_CLASS,
+    kinds.PRIORITY_CLASS,
+    kinds.LIMIT_RANGE,
+    kinds.RUNTIME_CLASS,
+)
+"""What a new job's meaning depends on besides the queues."""
+
+SENDING: Final = (kinds.MULTIKUEUE_CONFIG, kinds.MULTIKUEUE_CLUSTER)
+"""Which spokes a queue leads to."""
+
+OBJECTS: Final = (*SET_UP, *CLASSES, *SENDING)
+"""The observed kinds that are read."""
+
+RUNS_OF: Final = timedelta(hours=24)
+"""How far back run times are learned, where nothing else is said."""
+
+LOG: Final = "log."
+"""Before the subject of what is read from a log."""
+
+Json = dict[str, Any]
+
+LOCAL: Final = "local"
+"""The cluster of what was read from manifests."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Known:
+    """The present and the past."""
+
+    picture: Picture
+    past: Past = field(default_factory=Past)
+    submissions: dict[tuple[str, str, str], WorkloadState] = field(default_factory=dict)
+    """(cluster, key, uid) to the last state of each life in the time that was asked for."""
+
+    seconds: dict[tuple[str, str, str], float] = field(default_factory=dict)
+    """How long each of them ran, where it ended."""
+
+    messages: list[tuple[str, Json]] = field(default_factory=list)
+    """Subject and body, in the order in which they were read, where they are kept for `save`."""
+
+    def recent(self, span: timedelta) -> list[WorkloadState]:
+        """What was submitted in the last `span`."""
+        begin = self.picture.at - span
+        return [s for s in self.submissions.values() if begin <= s.created_at < self.picture.at]
+
+
+async def read(
+    look: Look, *, at: datetime, since: datetime | None = None, keep: bool = False
+) -> Known:
+    """The present from the views, and what happened after `since` from the logs; `keep` it for `save`."""
+    begin = since if since is not None else at - RUNS_OF
+    filters = [observed_filter(kind) for kind in OBJECTS]
+    present = [
+        *await look.now("OBSERVED", *filters),
+        *await look.now("WORKLOADS"),
+        *await look.now("ADMISSIONS"),
+    ]
+    past = [
+        *await look.replay("ADMISSIONS", since=begin),
+        *await look.replay("WORKLOADS", since=begin),
+    ]
+    told = ((LOG + seen.subject, seen.body) for seen in past)
+    return _known(at, chain(((seen.subject, seen.body) for seen in present), told), keep=keep)
+
+
+def _known(at: datetime, messages: Iterable[tuple[str, Json]], *, keep: bool) -> Known:
+    """Subject and body of each: of the present, and with `LOG` before the subject of the past."""
+    reading = Reading(at)
+    known = Known(picture=reading.picture)
+    admissions: list[Admission] = []
+    states: list[WorkloadState] = []
+    with _uncollected():
+        for subject, body in messages:
+            if keep:
+                known.messages.append((subject, body))
+            try:
+                if not subject.startswith(LOG):
+                    reading.take(subject, body)
+                elif ".admission." in subject:
+                    admissions.append(Admission.model_validate(body))
+                elif ".workload." in subject:
+                    states.append(WorkloadState.model_validate(body))
+            except ValidationError as error:
+                first = error.errors(include_url=False)[0]
+                field_ = ".".join(str(part) for part in first["loc"])
+                raise CommandError(subject, f"{field_}: {first['msg']}") from error
+        _learn(known, admissions, states)
+    return known
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Let nobody look for garbage meanwhile: of a hundred thousand messages all is kept."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _learn(known: Known, admissions: list[Admission], states: list[WorkloadState]) -> None:
+    for run in runs_of(admissions, states):
+        known.past.learn(run)
+        known.seconds[_life(run.state)] = run.seconds
+    for state in states:
+        if state.phase != "gone":
+            known.submissions[_life(state)] = state
+
+
+def _life(state: WorkloadState) -> tuple[str, str, str]:
+    return state.cluster, f"{state.namespace}/{state.name}", state.uid
+
+
+def configured(path: Path | None) -> Configuration:
+    """Kueue's Configuration that decides. Raises `CommandError` where it cannot be used."""
+    try:
+        return read_configuration(path)
+    except ConfigurationError as error:
+        raise CommandError(
+            "--configuration", str(error), hint="it is the file that quota is given"
+        ) from error
+
+
+# Files -----------------------------------------------------------------------------------------
+
+
+def save(known: Known, file: Path) -> None:
+    """Write what was read, one message a line, so that it can be looked at again."""
+    with file.open("w", encoding="utf-8") as out:
+        out.write(json.dumps({"at": known.picture.at.isoformat()}) + "\n")
+        for subject, body in known.messages:
+            out.write(json.dumps({"subject": subject, "body": body}) + "\n")
+
+
+def load(file: Path, *, keep: bool = False) -> Known:
+    """Read what `save` wrote. Raises `CommandError` naming the line."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+        at = datetime.fromisoformat(json.loads(lines[0])["at"])
+    except (OSError, UnicodeDecodeError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise CommandError(
+            str(file),
+            "is not what `sluice simulate --save` writes",
+            hint="give such a file, or a folder of manifests",
+        ) from error
+    return _known(at, _pairs(file, lines[1:]), keep=keep)
+
+
+def _pairs(file: Path, lines: list[str]) -> Iterator[tuple[str, Json]]:
+    for number, line in enumerate(lines, start=2):
+        try:
+            document = json.loads(line)
+            yield str(document["subject"]), dict(document["body"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CommandError(f"{file}:{number}", f"is no message: {line[:60]!r}") from error
+
+
+def from_manifests(folder: Path, *, at: datetime, changes: Changes) -> Known:
+    """The queues and jobs of a folder, as if nothing else were there."""
+    picture = Picture(at=at)
+    changes.apply(picture, load_manifests([folder]), cluster=LOCAL)
+    for each in picture.observed.values():
+        try:
+            observed_facts(each)
+        except TranslateError as error:
+            raise CommandError(str(folder), str(error)) from error
+    return Known(picture=picture)

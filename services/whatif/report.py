@@ -1,0 +1,184 @@
+"""Two courses side by side: what each queue would see before and after a change."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from services.quota.engine.facts import Admit, Evict, Preempt, Reserve
+from services.quota.forecast import Course, Fate
+from shared.contracts.kube.ages import duration
+
+__all__ = [
+    "HEADER",
+    "Difference",
+    "Outcome",
+    "QueueOutcome",
+    "as_json",
+    "differences",
+    "outcome_of",
+    "rows",
+    "told",
+    "total",
+]
+
+SECOND: Final = 1_000_000_000
+NONE: Final = "-"
+
+
+@dataclass(slots=True, kw_only=True)
+class QueueOutcome:
+    """What the workloads of one LocalQueue see. Seconds."""
+
+    submitted: int = 0
+    admitted: int = 0
+    preemptions: int = 0
+    waits: list[float] = field(default_factory=list)
+
+    @property
+    def never(self) -> int:
+        """How many are not admitted as far as the course went."""
+        return self.submitted - self.admitted
+
+    def wait(self, share: float) -> float | None:
+        """The wait that `share` of the admitted do not exceed; None if none was admitted."""
+        if not self.waits:
+            return None
+        ordered = sorted(self.waits)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """One course, summed up."""
+
+    queues: dict[str, QueueOutcome]
+    makespan: float
+    """Seconds from the beginning to the last end."""
+
+    preemptions: int
+
+
+def outcome_of(course: Course, *, start: int) -> Outcome:
+    """Sum a course up, by ``<cluster>/<namespace>/<LocalQueue>``."""
+    queues: dict[str, QueueOutcome] = {}
+    for fate in course.fates.values():
+        queue = queues.setdefault(f"{fate.cluster}/{fate.queue}", QueueOutcome())
+        queue.submitted += 1
+        queue.preemptions += fate.preemptions
+        if fate.started_at is not None:
+            queue.admitted += 1
+            queue.waits.append((fate.started_at - fate.submitted_at) / SECOND)
+    return Outcome(
+        queues=queues,
+        makespan=(course.last_end - start) / SECOND,
+        preemptions=sum(queue.preemptions for queue in queues.values()),
+    )
+
+
+HEADER: Final = ("QUEUE", "WORKLOADS", "ADMITTED", "PREEMPTIONS", "WAIT P50", "WAIT P95", "NEVER")
+
+
+def rows(before: Outcome, after: Outcome) -> Iterator[tuple[str, ...]]:
+    """A line for each queue: every figure before and after, once where both are the same."""
+    for name in sorted(before.queues | after.queues):
+        was, is_ = (side.queues.get(name, QueueOutcome()) for side in (before, after))
+        yield (
+            name,
+            _change(str(was.submitted), str(is_.submitted)),
+            _change(str(was.admitted), str(is_.admitted)),
+            _change(str(was.preemptions), str(is_.preemptions)),
+            _change(_wait(was.wait(0.5)), _wait(is_.wait(0.5))),
+            _change(_wait(was.wait(0.95)), _wait(is_.wait(0.95))),
+            _change(str(was.never), str(is_.never)),
+        )
+
+
+def total(before: Outcome, after: Outcome) -> str:
+    """The last line."""
+    preemptions = _change(str(before.preemptions), str(after.preemptions))
+    ends = _change(duration(before.makespan), duration(after.makespan))
+    return f"simulate: preemptions {preemptions}; the last workload ends after {ends}"
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """The same for programs; waits in seconds."""
+    return {
+        "makespanSeconds": outcome.makespan,
+        "preemptions": outcome.preemptions,
+        "queues": {
+            name: {
+                "workloads": queue.submitted,
+                "admitted": queue.admitted,
+                "preemptions": queue.preemptions,
+                "waitP50Seconds": queue.wait(0.5),
+                "waitP95Seconds": queue.wait(0.95),
+                "never": queue.never,
+            }
+            for name, queue in sorted(outcome.queues.items())
+        },
+    }
+
+
+def _change(was: str, is_: str) -> str:
+    return was if was == is_ else f"{was} -> {is_}"
+
+
+def _wait(seconds: float | None) -> str:
+    return NONE if seconds is None else duration(seconds)
+
+
+# What is decided at once -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Something that happens at once after the change, and would not without it, or the reverse."""
+
+    change: str
+    """`+` it happens only with the change, `-` only without it."""
+
+    what: str
+    workload: str
+
+    def __str__(self) -> str:
+        return f"{self.change} {self.what:<8} {self.workload}"
+
+    def as_json(self) -> dict[str, str]:
+        """For programs."""
+        return asdict(self)
+
+
+def differences(before: Course, after: Course) -> list[Difference]:
+    """Compare what both decided in their first instant."""
+    was, is_ = set(_first(before)), set(_first(after))
+    both = [("-", one) for one in was - is_] + [("+", one) for one in is_ - was]
+    return [
+        Difference(change=change, what=what, workload=workload)
+        for change, (what, workload) in sorted(both, key=lambda each: (each[1][1], each[0]))
+    ]
+
+
+def _first(course: Course) -> Iterator[tuple[str, str]]:
+    for decision in course.decided_first:
+        workload = f"{decision.cluster}/{decision.key}"
+        match decision:
+            case Reserve() | Admit():
+                yield "admit", workload
+            case Preempt():
+                yield "preempt", workload
+            case Evict():
+                yield "evict", workload
+            case _:
+                pass
+
+
+def told(fates: Iterable[Fate]) -> Iterator[str]:
+    """What becomes of single workloads, in sentences."""
+    for fate in fates:
+        if fate.started_at is not None:
+            wait = (fate.started_at - fate.submitted_at) / SECOND
+            when = "at once" if wait <= 0 else f"after {duration(wait)}"
+            stops = f", preempted {fate.preemptions} times" if fate.preemptions else ""
+            yield f"{fate.key} starts {when} in ClusterQueue {fate.cluster_queue}{stops}"
+        else:
+            yield f"{fate.key} does not start: {fate.reason or 'nothing was decided about it'}"

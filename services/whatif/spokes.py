@@ -1,0 +1,192 @@
+"""What the spokes of a queue have together, and what becomes of the hub when one of them is lost.
+
+A play knows only quota: it takes for granted that an admission check says yes at once. Where a queue leads
+to spokes that is true of so much as their own queues have, so its quota is taken to be no more than that.
+"""
+
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from typing import Any, Final
+
+from services.dispatcher.hub.configuration import Configuration
+from services.quota.forecast import Picture
+from services.quota.forecast.snapshot import Id
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.quantities import QuantityError, amount, format_amount
+from shared.contracts.messages.admissions import HOLDING
+from shared.contracts.messages.observed import Observed
+from shared.runtime.command import CommandError
+
+__all__ = ["lose"]
+
+Amounts = dict[str, int]
+"""Resource to how much, as quota counts."""
+
+_NO_SPEC: Final[Object] = {}
+
+
+def lose(before: Picture, after: Picture, spoke: str) -> list[str]:
+    """Take a spoke out of `after`, and hold both to what spokes have. Returns what was done, in words.
+
+    Raises `CommandError` where nobody names such a spoke.
+    """
+    hub = _hub_of(before, spoke)
+    notes = [f"lost spoke {spoke}: {_start_again(after, hub, spoke)} workloads start again"]
+    _confine(before, hub)
+    return [*notes, *_confine(after, hub, lost=spoke)]
+
+
+def _hub_of(picture: Picture, spoke: str) -> str:
+    found = {
+        each.name: each.cluster
+        for each in picture.observed.values()
+        if each.plural == kinds.MULTIKUEUE_CLUSTER.plural
+    }
+    if spoke not in found:
+        there = f"there are {', '.join(sorted(found))}" if found else "there are none at all"
+        raise CommandError(
+            f"--lost-spoke {spoke}", "there is no such MultiKueueCluster", hint=there
+        )
+    return found[spoke]
+
+
+def _start_again(picture: Picture, hub: str, spoke: str) -> int:
+    """What ran there waits again, and nothing of the spoke itself is left; how many these are."""
+    for ident in [ident for ident in picture.workloads if ident[0] == spoke]:
+        del picture.workloads[ident]
+        picture.admissions.pop(ident, None)
+    lost = [*_sent_to(picture, hub, spoke)]
+    for ident in lost:
+        del picture.admissions[ident]
+        if (state := picture.workloads.get(ident)) is not None:
+            fresh = {"admission": None, "phase": "waiting", "pods_active": False}
+            picture.workloads[ident] = state.model_copy(update=fresh)
+    return len(lost)
+
+
+def _sent_to(picture: Picture, hub: str, spoke: str) -> Iterator[Id]:
+    for ident, admission in picture.admissions.items():
+        if ident[0] == hub and admission.spoke == spoke and admission.state in HOLDING:
+            yield ident
+
+
+# What there is room for --------------------------------------------------------------------------------
+
+
+def _confine(picture: Picture, hub: str, *, lost: str = "") -> list[str]:
+    """Let no queue of the hub give more than its spokes have, each queue for itself."""
+    configuration = Configuration(cluster=hub)
+    for each in picture.observed.values():
+        if each.cluster == hub:
+            configuration.take(each)
+    notes = []
+    for queue in [*picture.of(kinds.CLUSTER_QUEUE, hub)]:
+        spokes = [*_spokes_of(queue, configuration)]
+        if not spokes:
+            continue
+        left = [spoke for spoke in spokes if spoke != lost]
+        if silent := [spoke for spoke in left if not _is_known(picture, spoke)]:
+            notes.append(f"ClusterQueue {queue.name}: what {', '.join(silent)} has is not known")
+            continue
+        gone_first = [
+            flavor
+            for flavor in _flavors(queue)
+            if lost and configuration.demanded(str(flavor.get("name"))) == lost
+        ]
+        room = _room(picture, hub, queue.name, left)
+        notes += _cut(picture, queue, room, [str(flavor.get("name")) for flavor in gone_first])
+    return notes
+
+
+def _spokes_of(queue: Observed, configuration: Configuration) -> Iterator[str]:
+    spec = _spec(queue)
+    strategy = spec.get("admissionChecksStrategy") or {}
+    names = [str(check.get("name")) for check in strategy.get("admissionChecks") or []]
+    names += map(str, spec.get("admissionChecks") or [])
+    for name in names:
+        if configuration.is_ours(name):
+            yield from configuration.spokes(name).named
+
+
+def _is_known(picture: Picture, spoke: str) -> bool:
+    return any(each.cluster == spoke for each in picture.observed.values())
+
+
+def _room(picture: Picture, hub: str, queue: str, spokes: Sequence[str]) -> Amounts:
+    """The nominal quota of all queues in `spokes` to which LocalQueues of the same name lead."""
+    entrances = {
+        (each.namespace, each.name)
+        for each in picture.of(kinds.LOCAL_QUEUE, hub)
+        if _spec(each).get("clusterQueue") == queue
+    }
+    room: Amounts = {}
+    for spoke in spokes:
+        meant = {
+            str(_spec(each).get("clusterQueue"))
+            for each in picture.of(kinds.LOCAL_QUEUE, spoke)
+            if (each.namespace, each.name) in entrances
+        }
+        for there in picture.of(kinds.CLUSTER_QUEUE, spoke):
+            for resource, quota in _nominal(there) if there.name in meant else ():
+                room[resource] = room.get(resource, 0) + quota
+    return room
+
+
+def _nominal(queue: Observed) -> Iterator[tuple[str, int]]:
+    for flavor in _flavors(queue):
+        for resource in flavor.get("resources") or []:
+            name = str(resource.get("name"))
+            yield name, _amount(queue, name, resource)
+
+
+def _amount(queue: Observed, name: str, resource: Object) -> int:
+    try:
+        return amount(name, str(resource.get("nominalQuota", "0")))
+    except QuantityError as error:
+        raise CommandError(f"ClusterQueue {queue.name}", f"{name}: {error}") from error
+
+
+def _cut(picture: Picture, queue: Observed, room: Amounts, gone_first: list[str]) -> list[str]:
+    """Take what is too much from the flavors, those of a lost spoke first, then the last ones."""
+    had: Amounts = {}
+    for resource, quota in _nominal(queue):
+        had[resource] = had.get(resource, 0) + quota
+    excess = {name: all_ - room.get(name, 0) for name, all_ in had.items()}
+    excess = {name: much for name, much in excess.items() if much > 0}
+    if not excess:
+        return []
+    less = queue.model_copy(update={"object": deepcopy(queue.object)})
+    flavors = [*reversed([*_flavors(less)])]
+    flavors.sort(key=lambda flavor: flavor.get("name") not in gone_first)
+    left = dict(excess)
+    for flavor in flavors:
+        for resource in flavor.get("resources") or []:
+            name = str(resource.get("name"))
+            quota = _amount(queue, name, resource)
+            taken = min(quota, left.get(name, 0))
+            left[name] = left.get(name, 0) - taken
+            _set(resource, name, quota - taken)
+    picture.observe(less)
+    return [
+        f"ClusterQueue {queue.name}: {name} {format_amount(name, had[name])} -> "
+        f"{format_amount(name, had[name] - much)}, which is what its spokes have"
+        for name, much in excess.items()
+    ]
+
+
+def _set(resource: Object, name: str, quota: int) -> None:
+    """A queue cannot lend more than it has."""
+    resource["nominalQuota"] = format_amount(name, quota)
+    lending: Any = resource.get("lendingLimit")
+    if lending is not None and amount(name, str(lending)) > quota:
+        resource["lendingLimit"] = resource["nominalQuota"]
+
+
+def _flavors(queue: Observed) -> Iterator[Object]:
+    for group in _spec(queue).get("resourceGroups") or []:
+        yield from group.get("flavors") or []
+
+
+def _spec(observed: Observed) -> Object:
+    return (observed.object or {}).get("spec") or _NO_SPEC

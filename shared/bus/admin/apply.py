@@ -1,0 +1,216 @@
+"""Make JetStream what `deploy/nats/streams.yaml` says, and tell where it is not.
+
+`sluice bus apply` does the first, each service at its start the second. Applying twice changes
+nothing.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import nats
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from shared.bus.headers import log_sequence
+from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, ApiError, call
+from shared.bus.port import UnavailableError
+from shared.bus.streams import VIEW_SUFFIX, Catalogue, load, view_of
+from shared.settings.access import OPEN, Access
+
+__all__ = ["Change", "Report", "apply", "apply_at", "check"]
+
+HOW: Final = "run `sluice bus apply`"
+CONNECT_SECONDS: Final = 5
+AGAIN_SECONDS: Final = 0.2
+
+Json = dict[str, Any]
+Action = Literal["created", "updated", "unchanged", "rebuilt", "refused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What was done about one stream."""
+
+    stream: str
+    action: Action
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.stream}: {self.action}" + (f" ({self.detail})" if self.detail else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What `apply` did."""
+
+    changes: tuple[Change, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything is now as declared."""
+        return all(change.action != "refused" for change in self.changes)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.changes))
+
+
+async def apply(
+    nc: Client,
+    *,
+    rebuild: Collection[str] = (),
+    catalogue: Catalogue | None = None,
+    replicas: int | None = None,
+) -> Report:
+    """Create what is missing, update what may be updated, say what may not.
+
+    A view that is missing while its log has messages, and each view named in `rebuild`, is made
+    anew only if `rebuild` names it: the log still has the tombstones that were purged, and its
+    durable consumers begin again. `replicas` None leaves existing streams as they are.
+    """
+    wanted = (catalogue or load()).configs(replicas=replicas or 1)
+    changes = [
+        await _apply_one(nc, name, config, rebuild=name in rebuild, replicas=replicas)
+        for name, config in wanted.items()
+    ]
+    return Report(changes=tuple(changes))
+
+
+async def apply_at(
+    url: str,
+    *,
+    rebuild: Collection[str] = (),
+    replicas: int | None = None,
+    access: Access = OPEN,
+) -> Report:
+    """Connect to `url`, `apply`, disconnect. Raises `UnavailableError` where nobody answers."""
+    try:
+        nc = await nats.connect(
+            url,
+            allow_reconnect=False,
+            # Without these the library tries for two minutes, and prints a traceback each time.
+            max_reconnect_attempts=1,
+            reconnect_time_wait=AGAIN_SECONDS,
+            error_cb=_silent,
+            connect_timeout=CONNECT_SECONDS,
+            name="sluice bus apply",
+            **access.options(),
+        )
+    except (OSError, NatsError, ValueError) as error:
+        raise UnavailableError(f"cannot connect: {error!r}") from error
+    try:
+        return await apply(nc, rebuild=rebuild, replicas=replicas)
+    finally:
+        await nc.close()
+
+
+async def _silent(_error: Exception) -> None:
+    """The last error is raised, in one sentence."""
+
+
+async def check(
+    nc: Client, *, catalogue: Catalogue | None = None, views: Collection[str] | None = None
+) -> list[str]:
+    """Everything that is not as declared, as sentences; empty: all is well.
+
+    `views`: the logs whose views may be looked into; None: all of them.
+
+    Raises `UnavailableError` where JetStream does not answer.
+    """
+    problems: list[str] = []
+    for name, config in (catalogue or load()).configs().items():
+        found = await _info(nc, name)
+        if found is None:
+            problems.append(f"stream {name} is missing: {HOW}")
+            continue
+        if drift := _drift(config, found["config"], replicas=None):
+            problems.append(f"stream {name} is not as declared ({drift}): {HOW}")
+        if not name.endswith(VIEW_SUFFIX):
+            continue
+        looked = views is None or name.removesuffix(VIEW_SUFFIX) in views
+        if looked and (ahead := await _ahead(nc, name)):
+            problems.append(ahead)
+    return problems
+
+
+async def _apply_one(
+    nc: Client, name: str, config: Json, *, rebuild: bool, replicas: int | None
+) -> Change:
+    found = await _info(nc, name)
+    try:
+        if found is None:
+            if name.endswith(VIEW_SUFFIX) and not rebuild and await _log_has_messages(nc, name):
+                detail = f"the view is gone; `--rebuild {name}` makes it anew from the log"
+                return Change(stream=name, action="refused", detail=detail)
+            await call(nc, f"STREAM.CREATE.{name}", config)
+            return Change(stream=name, action="rebuilt" if rebuild else "created")
+        if rebuild:
+            if not name.endswith(VIEW_SUFFIX):
+                return Change(stream=name, action="refused", detail="only views can be rebuilt")
+            await call(nc, f"STREAM.DELETE.{name}")
+            await call(nc, f"STREAM.CREATE.{name}", config)
+            return Change(stream=name, action="rebuilt")
+        drift = _drift(config, found["config"], replicas=replicas)
+        if not drift:
+            return Change(stream=name, action="unchanged")
+        # Fields that we do not declare (placement, compression) are the operator's: keep them.
+        merged = found["config"] | config
+        if replicas is None:
+            merged["num_replicas"] = found["config"]["num_replicas"]
+        await call(nc, f"STREAM.UPDATE.{name}", merged)
+        return Change(stream=name, action="updated", detail=drift)
+    except ApiError as error:
+        return Change(stream=name, action="refused", detail=str(error))
+
+
+def _drift(wanted: Json, found: Json, *, replicas: int | None) -> str:
+    """``max_age: 0, declared 3600``, … or nothing."""
+    parts: list[str] = []
+    for field, value in wanted.items():
+        if field == "num_replicas" and replicas is None:
+            continue
+        actual = found.get(field, type(value)())  # The server leaves out what is empty or false.
+        if field == "sources":
+            actual = [{"name": source["name"]} for source in actual]
+        if actual != value:
+            parts.append(f"{field}: {actual}, declared {value}")
+    return "; ".join(parts)
+
+
+async def _info(nc: Client, name: str) -> Json | None:
+    try:
+        return await call(nc, f"STREAM.INFO.{name}")
+    except ApiError as error:
+        if error.code == STREAM_NOT_FOUND:
+            return None
+        raise
+
+
+async def _log_has_messages(nc: Client, view: str) -> bool:
+    log = await _info(nc, view.removesuffix(VIEW_SUFFIX))
+    return log is not None and log["state"]["messages"] > 0
+
+
+async def _ahead(nc: Client, view: str) -> str:
+    """A view that knows more than its log would never again take anything from it.
+
+    That is what a power cut may leave behind: the log lost its last second, the view did not.
+    """
+    log = view.removesuffix(VIEW_SUFFIX)
+    assert view_of(log) == view
+    state = await _info(nc, log)
+    if state is None:
+        return ""
+    try:
+        last = await call(nc, f"STREAM.MSG.GET.{view}", {"last_by_subj": ">"})
+    except ApiError as error:
+        if error.code == MESSAGE_NOT_FOUND:
+            return ""
+        raise
+    sequence = log_sequence(last["message"])
+    if sequence <= state["state"]["last_seq"]:
+        return ""
+    return (
+        f"view {view} has sequence {sequence} of {log}, which ends at "
+        f"{state['state']['last_seq']}: run `sluice bus apply --rebuild {view}`"
+    )

@@ -1,0 +1,162 @@
+"""Streams in files and back: what `sluice bus backup` and `sluice bus restore` do.
+
+Each stream is a folder with `backup.json` (configuration and state) and `stream.tar.s2` (as the server gives
+it, consumers included): the layout of `nats stream backup`, so that either tool reads what the other wrote.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from nats.aio.client import Client
+from nats.errors import Error as NatsError
+
+from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, call
+from shared.bus.nats.stream_reader import Look
+from shared.bus.port import UnavailableError
+from shared.bus.streams import LEASES, VIEW_SUFFIX, load
+
+__all__ = ["BackupError", "Saved", "backup", "restore"]
+
+CHUNK_BYTES: Final = 128 << 10
+SILENCE_SECONDS: Final = 10.0
+CONFIG_FILE: Final = "backup.json"
+DATA_FILE: Final = "stream.tar.s2"
+Json = dict[str, Any]
+
+
+class BackupError(Exception):
+    """A file or a stream is not what it must be for this."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """One stream that was written to files, or made from them."""
+
+    stream: str
+    messages: int
+    size: int
+    """Of its data file, in bytes."""
+
+    def __str__(self) -> str:
+        return f"{self.stream}: {self.messages} messages, {self.size} bytes"
+
+
+async def backup(look: Look, directory: Path) -> AsyncIterator[Saved]:
+    """Write each stream to a folder of its own; yield it when it is there. Nothing has to stop.
+
+    A view comes before its log: so a view never knows more than its log does, and catches up by itself.
+    Leases are left out: who leads is found anew. Raises `BackupError` and `BusError`.
+    """
+    if _is_used(directory):
+        raise BackupError(f"{directory} is there already and is not empty")
+    for name in sorted(_names(), key=lambda name: not name.endswith(VIEW_SUFFIX)):
+        try:
+            yield await _save(look.nc, name, directory / name)
+        except ApiError as error:
+            if error.code != STREAM_NOT_FOUND:
+                raise
+
+
+def _is_used(directory: Path) -> bool:
+    return directory.exists() and any(directory.iterdir())
+
+
+def _folders(directory: Path) -> list[Path]:
+    return sorted(path.parent for path in directory.glob(f"*/{CONFIG_FILE}"))
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder / DATA_FILE
+
+
+def _names() -> list[str]:
+    return [name for name in load().configs() if name != LEASES]
+
+
+async def _save(nc: Client, name: str, folder: Path) -> Saved:
+    inbox = nc.new_inbox()
+    subscription = await nc.subscribe(inbox, pending_msgs_limit=-1, pending_bytes_limit=-1)
+    try:
+        request = {"deliver_subject": inbox, "chunk_size": CHUNK_BYTES}
+        answer = await call(nc, f"STREAM.SNAPSHOT.{name}", request)
+        size = 0
+        with _made(folder).open("wb") as file:
+            while True:
+                message = await subscription.next_msg(timeout=SILENCE_SECONDS)
+                if not message.data:
+                    _refuse_error(name, message.headers or {})
+                    break
+                size += file.write(message.data)
+                # The server sends no more than a window until it hears of each.
+                if message.reply:
+                    await nc.publish(message.reply)
+    except NatsError as error:
+        raise UnavailableError(f"snapshot of {name}: {error!r}") from error
+    finally:
+        await subscription.unsubscribe()
+    kept = {"config": answer["config"], "state": answer["state"]}
+    (folder / CONFIG_FILE).write_text(json.dumps(kept, indent=2))
+    return Saved(stream=name, messages=int(answer["state"]["messages"]), size=size)
+
+
+def _refuse_error(name: str, headers: dict[str, str]) -> None:
+    """The end of the data has no headers, or a good one."""
+    status = headers.get("Status", "")
+    if status and not status.startswith("2"):
+        raise BackupError(f"snapshot of {name}: {status} {headers.get('Description', '')}".rstrip())
+
+
+async def restore(look: Look, directory: Path) -> AsyncIterator[Saved]:
+    """Make each stream from its folder; yield it when it is there. Logs come before their views.
+
+    Nothing is overwritten: raises `BackupError` where one of them is on the server already. Raises
+    `BusError` where the server refuses or falls silent.
+    """
+    folders = _folders(directory)
+    if not folders:
+        raise BackupError(f"{directory} has no backup: no folder in it has a {CONFIG_FILE}")
+    for folder in folders:
+        if await _exists(look.nc, folder.name):
+            raise BackupError(f"stream {folder.name} is there already: nothing was restored")
+    for folder in sorted(folders, key=lambda folder: folder.name.endswith(VIEW_SUFFIX)):
+        yield await _load(look.nc, folder)
+
+
+async def _exists(nc: Client, name: str) -> bool:
+    try:
+        await call(nc, f"STREAM.INFO.{name}")
+    except ApiError as error:
+        if error.code == STREAM_NOT_FOUND:
+            return False
+        raise
+    return True
+
+
+async def _load(nc: Client, folder: Path) -> Saved:
+    name = folder.name
+    kept: Json = json.loads((folder / CONFIG_FILE).read_text())
+    request = {"config": kept["config"], "state": kept["state"]}
+    answer = await call(nc, f"STREAM.RESTORE.{name}", request)
+    subject = answer["deliver_subject"]
+    size = 0
+    try:
+        with (folder / DATA_FILE).open("rb") as file:
+            while chunk := file.read(CHUNK_BYTES):
+                size += len(chunk)
+                _accepted(name, (await nc.request(subject, chunk, timeout=SILENCE_SECONDS)).data)
+        last = await nc.request(subject, b"", timeout=SILENCE_SECONDS)
+    except NatsError as error:
+        raise UnavailableError(f"restoring {name}: {error}") from error
+    _accepted(name, last.data)
+    return Saved(stream=name, messages=int(kept["state"]["messages"]), size=size)
+
+
+def _accepted(name: str, reply: bytes) -> None:
+    if reply.startswith(b"{") and (problem := json.loads(reply).get("error")):
+        raise BackupError(f"restoring {name}: {problem.get('description')}")
+    if reply.startswith(b"-ERR"):
+        raise BackupError(f"restoring {name}: {reply.decode(errors='replace')}")

@@ -1,0 +1,79 @@
+"""Follows what is observed of kinds, also of those that Integration objects bring while we run."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import aclosing
+
+import structlog
+
+from shared.bus.port import Bus, CaughtUp, Entry
+from shared.contracts.kube.kinds import INTEGRATION, Kind
+from shared.contracts.messages.base import UndecodableError
+from shared.contracts.messages.observed import Observed
+from shared.contracts.subjects import observed_filter
+
+__all__ = ["KindFollower"]
+
+log = structlog.get_logger(__name__)
+
+
+class KindFollower:
+    """One reader of OBSERVED. Integrations are read before anything that they speak of."""
+
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        cluster: str | None,
+        filters: Sequence[str],
+        kinds: Callable[[], Iterable[Kind]],
+        take_integration: Callable[[Observed], None],
+        take: Callable[[Entry | CaughtUp], None],
+    ) -> None:
+        """`cluster`: None for all.
+
+        `filters` are followed in any case, `kinds` are those that integrations speak of now. `take` gets
+        every entry, and one `CaughtUp` when all that was there has been read.
+        """
+        self._bus = bus
+        self._cluster = cluster
+        self._filters = tuple(filters)
+        self._kinds = kinds
+        self._take_integration = take_integration
+        self._take = take
+        self._followed: set[str] | None = None
+        """Filters; None until the integrations that were there have been read."""
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        integrations = self._bus.watch("OBSERVED", observed_filter(INTEGRATION, self._cluster))
+        async with asyncio.TaskGroup() as group, aclosing(integrations) as items:
+            async for item in items:
+                if not isinstance(item, CaughtUp):
+                    self._read(item)
+                elif self._followed is None:
+                    self._followed = set()
+                    filters = (*self._filters, *self._new())
+                    group.create_task(self._follow(filters, first=True))
+                if self._followed is not None and (new := self._new()):
+                    group.create_task(self._follow(new, first=False))
+
+    def _read(self, entry: Entry) -> None:
+        try:
+            self._take_integration(entry.read(Observed))
+        except UndecodableError as error:
+            log.warning("skipping what cannot be read", subject=entry.subject, error=str(error))
+
+    def _new(self) -> tuple[str, ...]:
+        """Filters of kinds that are not followed yet."""
+        assert self._followed is not None
+        wanted = dict.fromkeys(observed_filter(kind, self._cluster) for kind in self._kinds())
+        new = tuple(f for f in wanted if f not in self._followed and f not in self._filters)
+        self._followed.update(new)
+        return new
+
+    async def _follow(self, filters: Sequence[str], *, first: bool) -> None:
+        async with aclosing(self._bus.watch("OBSERVED", *filters)) as items:
+            async for item in items:
+                if first or not isinstance(item, CaughtUp):
+                    self._take(item)

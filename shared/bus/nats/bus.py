@@ -1,0 +1,461 @@
+"""The bus over a real NATS server."""
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from random import Random
+from typing import Any, Final
+from uuid import uuid4
+
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
+from nats.errors import TimeoutError as NatsTimeoutError
+
+from shared.bus import headers as wire
+from shared.bus.admin.apply import check
+from shared.bus.nats.broker import GRACEFUL_SECONDS, Connection
+from shared.bus.nats.cancellation import cancellable
+from shared.bus.nats.io_batching import round_trip
+from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
+from shared.bus.nats.large_bodies import Wholes, whole_for_reading, whole_for_work
+from shared.bus.nats.lease import NatsLease, acquire
+from shared.bus.nats.object_store import ObjectStore
+from shared.bus.nats.publisher import RETRY_SECONDS, Publisher, Receipt, stored_at
+from shared.bus.nats.reader import Reader
+from shared.bus.nats.work.durables import Durables
+from shared.bus.nats.work.worker import ACK_WAIT_SECONDS, Registration, Worker
+from shared.bus.port import (
+    AnswerError,
+    BusError,
+    CaughtUp,
+    Entry,
+    Handler,
+    Lease,
+    TooLargeError,
+    UnavailableError,
+)
+from shared.bus.spoke_gateway import Door
+from shared.bus.streams import OBJECTS, view_of
+from shared.contracts.messages.admissions import Term
+from shared.contracts.messages.base import Message
+from shared.settings.access import OPEN, Access
+
+__all__ = ["NatsBus"]
+
+log = structlog.get_logger(__name__)
+
+CHECK_AGAIN_SECONDS: Final = 2.0
+RESPONSES_MAX: Final = 64
+QUEUE: Final = "q"
+"""Of those who answer the same: the name that NATS's services have by default (ADR-32)."""
+
+ERROR_HEADER: Final = "Nats-Service-Error"
+"""The header in which NATS's own service framework tells of failure."""
+
+CODE_HEADER: Final = "Nats-Service-Error-Code"
+FAILED: Final = AnswerError("the answer failed; the log of the service says why", code=500)
+"""What failed may hold secrets: it is for the log only."""
+
+Answer = Callable[[bytes], Awaitable[bytes]]
+
+
+class NatsBus:
+    """Keeps the promises of `shared.bus.port.Bus`."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        instance: str,
+        now: Callable[[], datetime],
+        service: str | None = None,
+        access: Access = OPEN,
+        reads: Collection[str] | None = None,
+        rng: Random | None = None,
+        retry_seconds: float = RETRY_SECONDS,
+        ack_wait_seconds: float = ACK_WAIT_SECONDS,
+    ) -> None:
+        self._instance = instance
+        self._now = now
+        self._connection = Connection(url=url, name=instance, access=access)
+        self._reads = reads
+        """Logs that we may look into; None: all."""
+
+        self._publisher = Publisher(
+            self._connection, look_back=self._message_id_at, retry_seconds=retry_seconds
+        )
+        self._worker = Worker(
+            service=service or instance,
+            put_dead=self._put,
+            now=now,
+            rng=rng or Random(instance),
+            whole=partial(whole_for_work, self),
+            ack_wait_seconds=ack_wait_seconds,
+        )
+        self._durables = Durables(self._connection, self._worker, ack_wait_seconds=ack_wait_seconds)
+        self._bodies = ObjectStore(self._connection, OBJECTS, now=now)
+        self._readers: set[Reader] = set()
+        self._leases: list[NatsLease] = []
+        self._fences: dict[str, dict[str, str]] = {}
+        """Log to the headers that hold a fenced message to the term that this bus began."""
+
+        self._single_server = False
+        self._answers: dict[str, tuple[Answer, bool]] = {}
+        """Subject to who answers, and whether one of several is asked."""
+
+        self._listening: dict[str, Subscription] = {}
+        self._listening_on: Client | None = None
+        self._answering: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Semaphore(RESPONSES_MAX)
+        self._started = False
+        self._life = uuid4().hex[:12]
+        self._count = 0
+        self._deferred: dict[tuple[str, str], int] = {}
+
+    @property
+    def instance(self) -> str:
+        """Who is speaking."""
+        return self._instance
+
+    @property
+    def connected(self) -> bool:
+        """Whether the server answers."""
+        return self._started and self._connection.ready
+
+    @property
+    def registrations(self) -> tuple[Registration, ...]:
+        """What `work` was called with, for the AsyncAPI page."""
+        return self._durables.registrations
+
+    def door(self) -> Door:
+        """The door at which spokes ask; whoever calls it keeps it, by `Door.run`."""
+        return Door(self._connection)
+
+    async def start(self) -> None:
+        """Connect and check the streams, for as long as it takes; then begin the work."""
+        await self._connection.open()
+        await self._wait_for_streams()
+        info = await call(self._connection.nc, f"STREAM.INFO.{Term.stream}")
+        self._single_server = info["config"]["num_replicas"] == 1
+        await self._publisher.start()
+        self._worker.start()
+        await self._durables.start()
+        self._started = True
+        await self._listen_to_all()
+        self._connection.up.append(self._on_up)
+
+    async def stop(self) -> None:
+        """Finish the handlers that run, acknowledge, flush, disconnect."""
+        self._started = False
+        for reader in tuple(self._readers):
+            reader.close()
+        await self._durables.stop()
+        await self._worker.stop(seconds=GRACEFUL_SECONDS)
+        for task in tuple(self._answering):
+            task.cancel()
+        if self._connection.ready:
+            try:
+                async with asyncio.timeout(GRACEFUL_SECONDS):
+                    await self._publisher.flush()
+            except (BusError, TimeoutError) as error:
+                log.warning("not everything was published", error=str(error))
+        for lease in self._leases:
+            # Only now: whoever has it next finds all that we have published.
+            await lease.release()
+        await self._publisher.stop()
+        await self._connection.close()
+
+    def publish(
+        self, message: Message, *, expect_last: int | None = None, expect_subject: int | None = None
+    ) -> asyncio.Future[int]:
+        """Put `message` on its log without waiting; see the port."""
+        extra: dict[str, str] = {}
+        if isinstance(message, Term):
+            self._fences.pop(message.stream, None)
+        if expect_last is not None:
+            extra[wire.EXPECT_LAST] = str(expect_last)
+            extra |= self._fences.get(message.stream, {})
+        if expect_subject is not None:
+            extra[wire.EXPECT_SUBJECT] = str(expect_subject)
+            extra.pop(wire.EXPECT_SUBJECT_OF, None)
+        receipt = self._put(message, None, extra)
+        if isinstance(message, Term) and self._single_server:
+            receipt.add_done_callback(partial(self._fence_by, message.stream, message.subject))
+        return receipt
+
+    def _fence_by(self, stream: str, term: str, began: asyncio.Future[int]) -> None:
+        """Let a later term refuse what is still on its way under ours.
+
+        A predicted sequence alone does not: of a window that predicts 5, 6, 7 … the last are taken
+        once a successor has written up to just there. On several servers such a second fence
+        cannot be pipelined (10164): there readers must drop what carries a lower term than one
+        before it in the log.
+        """
+        sequence = stored_at(began)
+        if sequence is not None:
+            self._fences[stream] = {
+                wire.EXPECT_SUBJECT: str(sequence),
+                wire.EXPECT_SUBJECT_OF: term,
+            }
+
+    def _put(
+        self, message: Message, message_id: str | None, extra: dict[str, str] | None = None
+    ) -> Receipt:
+        self._count += 1
+        identity = (
+            message_id or message.message_id or f"{self._instance}:{self._life}:{self._count}"
+        )
+        headers = wire.build(
+            message, message_id=identity, source=self._instance, now=self._now()
+        ) | (extra or {})
+        return self._publisher.publish(
+            message.subject,
+            message.encode(),
+            headers,
+            stream=message.stream,
+            fenced=wire.EXPECT_LAST in headers,
+        )
+
+    async def flush(self) -> None:
+        """Wait for everything published; raise the first error since the last flush."""
+        await self._publisher.flush()
+
+    def watch(self, stream: str, *filters: str) -> AsyncGenerator[Entry | CaughtUp]:
+        """List and watch the view of `stream`."""
+        return self._read(stream, Reader(self._connection, stream, filters, view=True))
+
+    def replay(
+        self, stream: str, *filters: str, start: int = 1
+    ) -> AsyncGenerator[Entry | CaughtUp]:
+        """Every message of the log from `start`, `CaughtUp`, then what comes."""
+        return self._read(
+            stream, Reader(self._connection, stream, filters, view=False, start=start)
+        )
+
+    async def _read(self, stream: str, reader: Reader) -> AsyncGenerator[Entry | CaughtUp]:
+        self._readers.add(reader)
+        wholes = Wholes(self, stream, latest=reader.view, over=lambda: reader.closed)
+        try:
+            async with contextlib.aclosing(reader.read()) as items:
+                async for item in items:
+                    if isinstance(item, Entry) and (wholes.ahead or item.body_ref is not None):
+                        if (entry := await wholes.of(item)) is not None:
+                            yield entry
+                    else:
+                        yield item
+        finally:
+            self._readers.discard(reader)
+
+    async def last_sequence(self, stream: str) -> int:
+        """Return the log's last sequence, 0 if it is empty."""
+        info = await call(self._connection.nc, f"STREAM.INFO.{stream}")
+        return int(info["state"]["last_seq"])
+
+    async def fullness(self, stream: str) -> float:
+        """Return how much of the log's room is used; see the port."""
+        info = await call(self._connection.nc, f"STREAM.INFO.{stream}")
+        most = int(info["config"]["max_bytes"])
+        return int(info["state"]["bytes"]) / most if most > 0 else 0.0
+
+    async def _message_id_at(self, stream: str, sequence: int) -> str | None:
+        stored = await self._get(stream, {"seq": sequence})
+        if stored is None:
+            return None
+        headers = wire.parse(base64.b64decode(stored.get("hdrs", "")).decode())
+        return headers.get(wire.MESSAGE_ID)
+
+    async def latest(self, stream: str, subject: str) -> Entry | None:
+        """Return the last message of one subject in the log."""
+        stored = await self._get(stream, {"last_by_subj": subject})
+        if stored is None:
+            return None
+        entry = Entry(
+            subject=stored["subject"],
+            data=base64.b64decode(stored.get("data", "")),
+            headers=wire.parse(base64.b64decode(stored.get("hdrs", "")).decode()),
+            sequence=int(stored["seq"]),
+            time=datetime.fromisoformat(stored["time"]).astimezone(UTC),
+        )
+        return await whole_for_reading(self, entry)
+
+    def work(
+        self,
+        stream: str,
+        durable: str,
+        handler: Handler,
+        *,
+        filters: tuple[str, ...] = (),
+        key: Callable[[Entry], str] | None = None,
+    ) -> None:
+        """Register `handler` for the view of `stream`; see the port."""
+        assert not self._started, "register before start()"
+        self._durables.add(
+            Registration(stream=stream, durable=durable, handler=handler, filters=filters, key=key)
+        )
+
+    async def lease(self, name: str) -> Lease:
+        """Wait until the lease `name` is ours."""
+        lease = await acquire(self._connection, name, instance=self._instance)
+        self._leases.append(lease)
+        return lease
+
+    async def request(self, subject: str, data: bytes, *, timeout_seconds: float) -> bytes:
+        """Ask whoever answers `subject`."""
+        if len(data) > self._connection.nc.max_payload:
+            raise TooLargeError(f"{subject}: request of {len(data)} bytes")
+        try:
+            with cancellable():
+                reply = await self._connection.nc.request(subject, data, timeout=timeout_seconds)
+        except NoRespondersError as error:
+            raise UnavailableError(f"{subject}: nobody answers") from error
+        except (NatsTimeoutError, NatsError) as error:
+            raise UnavailableError(f"{subject}: no answer in {timeout_seconds:g} s") from error
+        if reply.headers and (problem := reply.headers.get(ERROR_HEADER)):
+            raise UnavailableError(f"{subject}: {problem}")
+        return bytes(reply.data)
+
+    async def respond(
+        self, subject: str, answer: Answer, *, alone: bool = True
+    ) -> Callable[[], Awaitable[None]]:
+        """Answer requests to `subject` until the bus stops; see the port."""
+        self._answers[subject] = (answer, alone)
+        if self._started:
+            await self._listen(subject)
+            await self._settle_subscriptions()
+
+        async def withdraw() -> None:
+            self._answers.pop(subject, None)
+            subscription = self._listening.pop(subject, None)
+            if subscription is not None and self._connection.ready:
+                # Where this fails the connection is gone, and with it the subscription.
+                with contextlib.suppress(NatsError):
+                    await subscription.unsubscribe()
+                await self._settle_subscriptions()
+
+        return withdraw
+
+    async def _settle_subscriptions(self) -> None:
+        """Until the server knows who answers: the next question must not go astray."""
+        if self._connection.ready:
+            with contextlib.suppress(NatsError):
+                await round_trip(self._connection.nc)
+
+    def _on_up(self) -> None:
+        if self._connection.nc is not self._listening_on:
+            task = asyncio.create_task(self._listen_to_all())
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+
+    async def _listen_to_all(self) -> None:
+        self._listening_on = self._connection.nc
+        for subject in tuple(self._answers):
+            await self._listen(subject)
+
+    async def _listen(self, subject: str) -> None:
+        _, alone = self._answers[subject]
+
+        async def on_request(message: Msg) -> None:
+            # Beyond the bound the subscription waits, and with it whoever asks.
+            await self._room.acquire()
+            task = asyncio.create_task(self._answer(subject, message))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+
+        self._listening[subject] = await self._connection.nc.subscribe(
+            subject, queue=QUEUE if alone else "", cb=on_request
+        )
+
+    async def _answer(self, subject: str, message: Msg) -> None:
+        try:
+            answer, _ = self._answers[subject]
+            await message.respond(await answer(message.data))
+        except AnswerError as error:
+            await self._refuse(message, error)
+        except Exception:  # whoever asked must not wait in vain
+            log.exception("no answer", subject=subject)
+            await self._refuse(message, FAILED)
+        finally:
+            self._room.release()
+
+    async def _refuse(self, message: Msg, error: AnswerError) -> None:
+        text = " ".join(str(error).split())[:500]  # A header is one line.
+        with contextlib.suppress(NatsError):
+            await self._connection.nc.publish(
+                message.reply, b"", headers={ERROR_HEADER: text, CODE_HEADER: str(error.code)}
+            )
+
+    async def put_body(self, name: str, data: bytes) -> str:
+        """Keep a body that is too large for a message; see the port."""
+        return await self._bodies.put(name, data)
+
+    async def get_body(self, ref: str) -> bytes | None:
+        """The body behind a reference; None where it is gone."""
+        return await self._bodies.get(ref)
+
+    async def drop_body(self, ref: str) -> None:
+        """Delete a body."""
+        await self._bodies.drop(ref)
+
+    async def keep_bodies(
+        self, prefix: str, refs: Collection[str], *, older_than_seconds: float
+    ) -> int:
+        """Delete what nothing refers to; see the port."""
+        before = self._now() - timedelta(seconds=older_than_seconds)
+        return await self._bodies.keep(prefix, refs, before=before)
+
+    async def purge(self, stream: str, subject: str, *, up_to: int) -> None:
+        """Drop a tombstone from the view, unless the subject has something newer.
+
+        The view's last message stays: it alone tells how far the view is. It goes with the next
+        purge after something newer came.
+        """
+        self._deferred[stream, subject] = up_to
+        for (log_name, name), sequence in list(self._deferred.items()):
+            if log_name == stream and await self._purge_one(log_name, name, sequence):
+                del self._deferred[log_name, name]
+
+    async def _purge_one(self, stream: str, subject: str, up_to: int) -> bool:
+        view = view_of(stream)
+        stored = await self._get(view, {"last_by_subj": subject})
+        if stored is None or wire.log_sequence(stored) > up_to:
+            return True
+        last = await self._get(view, {"last_by_subj": ">"})
+        if last is not None and last["seq"] == stored["seq"]:
+            return False
+        # `seq` is exclusive: what came between our look and the purge stays.
+        body = {"filter": subject, "seq": int(stored["seq"]) + 1}
+        await call(self._connection.nc, f"STREAM.PURGE.{view}", body)
+        return True
+
+    async def _get(self, stream: str, which: dict[str, Any]) -> dict[str, str] | None:
+        try:
+            answer = await call(self._connection.nc, f"STREAM.MSG.GET.{stream}", which)
+        except ApiError as error:
+            if error.code == MESSAGE_NOT_FOUND:
+                return None
+            raise
+        stored: dict[str, str] = answer["message"]
+        return stored
+
+    async def _wait_for_streams(self) -> None:
+        said: list[str] = []
+        while True:
+            try:
+                problems = await check(self._connection.nc, views=self._reads)
+            except BusError as error:
+                problems = [f"JetStream does not answer: {error}"]
+            if problems != said:
+                for problem in problems:
+                    log.warning("streams are not as declared", problem=problem)
+                said = problems
+            # Drift is for the operator to judge; without a stream there is nothing to do.
+            if not any("missing" in p or "does not answer" in p for p in problems):
+                return
+            await asyncio.sleep(CHECK_AGAIN_SECONDS)

@@ -1,0 +1,201 @@
+"""Bodies in JetStream's object store, laid out as every client of it lays them out.
+
+nats-py has such a client too; it waits for ever where a chunk was deleted meanwhile, and keeps a
+marker of each deleted object for good.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Collection
+from datetime import datetime
+from typing import Any, Final
+from uuid import uuid4
+
+import structlog
+from nats.errors import ConnectionClosedError, NoRespondersError
+from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeoutError
+
+from shared.bus.nats.broker import Connection
+from shared.bus.nats.cancellation import cancellable
+from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
+from shared.bus.nats.large_bodies import digest_of, reference, split
+from shared.bus.nats.publisher import FULL
+from shared.bus.port import BusError, StreamFullError, UnavailableError
+
+__all__ = ["ObjectStore"]
+
+log = structlog.get_logger(__name__)
+
+CHUNK_BYTES: Final = 128 << 10
+"""The custom of the object store."""
+
+PUBLISH_SECONDS: Final = 5.0
+
+Json = dict[str, Any]
+
+
+class ObjectStore:
+    """One bucket. Every call raises a `BusError`, nothing else, besides cancellation."""
+
+    def __init__(self, connection: Connection, bucket: str, *, now: Callable[[], datetime]) -> None:
+        self._connection = connection
+        self._bucket = bucket
+        self._stream = f"OBJ_{bucket}"
+        self._chunks = f"$O.{bucket}.C"
+        self._metas = f"$O.{bucket}.M"
+        self._now = now
+
+    async def put(self, name: str, data: bytes) -> str:
+        """Store `data` in place of what had that name; return its reference."""
+        ref = reference(name, data)
+        before = await self._meta(name)
+        if before is not None and before["digest"] == _digest(data):
+            return ref
+        token = uuid4().hex[:22]
+        chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
+        try:
+            for chunk in chunks:
+                await self._publish(f"{self._chunks}.{token}", chunk)
+            meta = {
+                "name": name,
+                "bucket": self._bucket,
+                "nuid": token,
+                "size": len(data),
+                "mtime": self._now().isoformat(),
+                "chunks": len(chunks),
+                "digest": _digest(data),
+                "options": {"max_chunk_size": CHUNK_BYTES},
+            }
+            body = json.dumps(meta).encode()
+            await self._publish(self._subject(name), body, {"Nats-Rollup": "sub"})
+        except BusError:
+            await self._purge_quietly(f"{self._chunks}.{token}")
+            raise
+        if before is not None:
+            await self._purge_quietly(f"{self._chunks}.{before['nuid']}")
+        return ref
+
+    async def get(self, ref: str) -> bytes | None:
+        """The body behind a reference; None where it is gone, or is another one now."""
+        name, digest = split(ref)
+        meta = await self._meta(name)
+        if meta is None:
+            return None
+        subject = f"{self._chunks}.{meta['nuid']}"
+        data, sequence = bytearray(), 0
+        for _ in range(int(meta["chunks"])):
+            chunk = await self._stored({"next_by_subj": subject, "seq": sequence + 1})
+            if chunk is None:
+                return None
+            data += base64.b64decode(chunk.get("data", ""))
+            sequence = int(chunk["seq"])
+        return bytes(data) if digest_of(bytes(data)) == digest else None
+
+    async def drop(self, ref: str) -> None:
+        """Delete the body behind a reference, unless its name has another one now."""
+        name, digest = split(ref)
+        meta = await self._meta(name)
+        if meta is not None and meta["digest"] == _digest_of_hex(digest):
+            await self._purge(self._subject(name))
+            await self._purge(f"{self._chunks}.{meta['nuid']}")
+
+    async def keep(self, prefix: str, refs: Collection[str], *, before: datetime) -> int:
+        """Delete what is named `prefix…`, is not in `refs` and was stored before that moment.
+
+        And the chunks of bodies that were never finished. Return how many were deleted.
+        """
+        kept = {split(ref)[0] for ref in refs}
+        tokens: set[str] = set()
+        deleted = 0
+        for subject in await self._subjects(f"{self._metas}.>"):
+            name = _decoded(subject.rpartition(".")[2])
+            meta = await self._meta(name)
+            if meta is None:
+                continue
+            stored = datetime.fromisoformat(meta["mtime"])
+            if name.startswith(prefix) and name not in kept and stored < before:
+                await self._purge(subject)
+                deleted += 1
+            else:
+                tokens.add(meta["nuid"])
+        for subject in await self._subjects(f"{self._chunks}.>"):
+            if subject.rpartition(".")[2] in tokens:
+                continue
+            last = await self._stored({"last_by_subj": subject})
+            if last is not None and datetime.fromisoformat(last["time"]) < before:
+                await self._purge(subject)
+        return deleted
+
+    def _subject(self, name: str) -> str:
+        return f"{self._metas}.{base64.urlsafe_b64encode(name.encode()).decode()}"
+
+    async def _meta(self, name: str) -> Json | None:
+        stored = await self._stored({"last_by_subj": self._subject(name)})
+        if stored is None:
+            return None
+        try:
+            meta: Json = json.loads(base64.b64decode(stored.get("data", "")))
+            complete = {"nuid", "chunks", "digest", "mtime"} <= meta.keys()
+        except ValueError:
+            complete = False
+        # Others may write into the bucket; what they delete leaves a marker.
+        return meta if complete and not meta.get("deleted") else None
+
+    async def _stored(self, which: Json) -> Json | None:
+        try:
+            answer = await call(self._connection.nc, f"STREAM.MSG.GET.{self._stream}", which)
+        except ApiError as error:
+            if error.code == MESSAGE_NOT_FOUND:
+                return None
+            raise
+        message: Json = answer["message"]
+        return message
+
+    async def _subjects(self, filter_: str) -> list[str]:
+        body = {"subjects_filter": filter_}
+        info = await call(self._connection.nc, f"STREAM.INFO.{self._stream}", body)
+        return sorted((info["state"].get("subjects") or {}).keys())
+
+    async def _publish(
+        self, subject: str, data: bytes, headers: dict[str, str] | None = None
+    ) -> None:
+        try:
+            with cancellable():
+                reply = await self._connection.nc.request(
+                    subject, data, timeout=PUBLISH_SECONDS, headers=headers
+                )
+        except NoRespondersError as error:
+            raise UnavailableError(f"{self._stream}: no stream takes it") from error
+        except (NatsTimeoutError, ConnectionClosedError, NatsError) as error:
+            raise UnavailableError(f"{self._stream}: {error!r}") from error
+        if (problem := json.loads(reply.data).get("error")) is not None:
+            code, text = int(problem.get("err_code", 0)), str(problem.get("description", "refused"))
+            kind = StreamFullError if code in FULL else BusError
+            raise kind(f"{self._stream}: {text} ({code})")
+
+    async def _purge(self, subject: str) -> None:
+        await call(self._connection.nc, f"STREAM.PURGE.{self._stream}", {"filter": subject})
+
+    async def _purge_quietly(self, subject: str) -> None:
+        try:
+            await self._purge(subject)
+        except BusError as error:
+            # `keep` finds them.
+            log.info("chunks left behind", subject=subject, error=str(error))
+
+
+def _digest(data: bytes) -> str:
+    return _digest_of_hex(digest_of(data))
+
+
+def _digest_of_hex(digest: str) -> str:
+    """As the object store writes it."""
+    return f"SHA-256={base64.urlsafe_b64encode(bytes.fromhex(digest)).decode()}"
+
+
+def _decoded(token: str) -> str:
+    try:
+        return base64.urlsafe_b64decode(token).decode()
+    except ValueError:
+        return ""

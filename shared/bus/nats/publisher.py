@@ -1,0 +1,436 @@
+"""A pipelined publisher: in order, again and again with the same id, errors told apart.
+
+nats-py's `publish_async` never resolves on an error acknowledgement (nats.py #985), and one round
+trip for each message is twelve times slower.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from shared.bus import headers as wire
+from shared.bus.nats.broker import Connection
+from shared.bus.port import (
+    BusError,
+    FencedError,
+    StreamFullError,
+    TooLargeError,
+    UnavailableError,
+)
+
+__all__ = ["FULL", "RETRY_SECONDS", "Publisher", "Receipt", "stored_at"]
+
+log = structlog.get_logger(__name__)
+
+WINDOW_MAX: Final = 512
+"""Unacknowledged messages. More gains nothing (`research/foundations.md` 1.1)."""
+
+WINDOW_BYTES_MAX: Final = 16 << 20
+
+RETRY_SECONDS: Final = 60.0
+"""How long a message is sent again. Shorter than the logs' duplicate window."""
+
+ACK_SECONDS: Final = 5.0
+"""Longer than a cluster needs to elect (5.6 s was seen once); then it counts as lost."""
+
+PAUSE_SECONDS: Final = 0.2
+"""Before sending again what the server could not take."""
+
+FAILED_MAX: Final = 1000
+_TICK_SECONDS: Final = 0.25
+
+# `err_code` of nats-server's errors.json.
+_WRONG_LAST: Final = frozenset({10070, 10071})
+FULL: Final = frozenset({10023, 10047, 10077})
+_TOO_LARGE: Final = frozenset({10054, 10097})
+_PASSING: Final = frozenset({10004, 10005, 10006, 10008, 10009, 10164})
+"""No leader or no peers just now, or a conflict with one that is on the way."""
+
+
+LookBack = Callable[[str, int], Awaitable[str | None]]
+"""Asks a stream for the `Nats-Msg-Id` of what it holds at a sequence; None: nothing, or without one.
+
+Raises a `BusError` where nobody answers.
+"""
+
+
+class Receipt(asyncio.Future[int]):
+    """The result of one publish; it knows whether anybody has asked for it."""
+
+    seen = False
+
+    def __await__(self) -> Generator[Any, None, int]:
+        self.seen = True
+        return super().__await__()
+
+    def result(self) -> int:
+        """Return the sequence in the log, or raise."""
+        self.seen = True
+        return super().result()
+
+    def exception(self) -> BaseException | None:
+        """Return what it ended with."""
+        self.seen = True
+        return super().exception()
+
+    def unseen(self) -> BaseException | None:
+        """Return the error that nobody has asked for yet."""
+        return None if self.seen or self.cancelled() else super().exception()
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Letter:
+    """One message on its way."""
+
+    token: int
+    subject: str
+    stream: str
+    data: bytes
+    headers: dict[str, str]
+    fenced: bool
+    give_up_at: float
+    done: Receipt
+    sent_at: float = 0.0
+    sent: int = 0
+    """How often. More than once: the server may have stored it though we were not told."""
+
+    trouble: str = field(default="not sent yet")
+
+    @property
+    def size(self) -> int:
+        return len(self.data) + 500
+
+
+class Publisher:
+    """Keeps order and loses nothing while the server is away.
+
+    Letters wait in `_queue`, are in `_window` until acknowledged, and go back to the front of
+    `_queue`, in their order, when the connection or the server fails them.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        look_back: LookBack,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        self._connection = connection
+        self._look_back = look_back
+        self._retry_seconds = retry_seconds
+        self._queue: deque[_Letter] = deque()
+        self._window: dict[int, _Letter] = {}
+        self._window_bytes = 0
+        self._token = 0
+        self._wake = asyncio.Event()
+        self._busy = asyncio.Event()
+        """Set while something is on its way; the rest of the time nothing needs to be noticed."""
+
+        self._open = False
+        self._failed: list[Receipt] = []
+        """Errors for `flush`, first to fail first, bounded by `FAILED_MAX`."""
+
+        self._setbacks: dict[int, str] = {}
+        """Letters of the window that the server could not take just now."""
+
+        self._acked: dict[str, tuple[int, int]] = {}
+        """During a setback: subject to (token, sequence) of what came through behind it."""
+
+        self._inbox = ""
+        self._nc: Client | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._resume_at: float | None = None
+
+    async def start(self) -> None:
+        """Begin to send. The connection must be there."""
+        self._connection.up.append(self._on_up)
+        self._connection.down.append(self._on_down)
+        await self._attach()
+        self._tasks = [asyncio.create_task(self._pump()), asyncio.create_task(self._tick())]
+
+    async def stop(self) -> None:
+        """Stop sending. Whatever is not acknowledged by now fails."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for letter in (*self._window.values(), *self._queue):
+            self._fail(letter, UnavailableError(f"{letter.subject}: the bus was stopped"))
+        self._window.clear()
+        self._queue.clear()
+
+    def publish(
+        self,
+        subject: str,
+        data: bytes,
+        headers: dict[str, str],
+        *,
+        stream: str,
+        fenced: bool = False,
+    ) -> Receipt:
+        """Put it behind what was published before; the result is its sequence, or a `BusError`."""
+        loop = asyncio.get_running_loop()
+        self._token += 1
+        letter = _Letter(
+            token=self._token,
+            subject=subject,
+            stream=stream,
+            data=data,
+            headers=headers,
+            fenced=fenced,
+            give_up_at=loop.time() + self._retry_seconds,
+            done=Receipt(loop=loop),
+        )
+        limit = self._nc.max_payload if self._nc is not None else wire.PAYLOAD_BYTES_DEFAULT
+        try:
+            wire.check_size(subject, data, headers, max_payload=limit)
+        except TooLargeError as error:
+            self._fail(letter, error)
+            return letter.done
+        self._queue.append(letter)
+        self._busy.set()
+        self._wake.set()
+        return letter.done
+
+    async def flush(self) -> None:
+        """Wait for all that was published before; raise the first error that nobody has seen."""
+        waiting = [x.done for x in (*self._window.values(), *self._queue) if not x.done.done()]
+        if waiting:
+            await asyncio.wait(waiting)
+        failed, self._failed = self._failed, []
+        errors = [error for done in failed if (error := done.unseen()) is not None]
+        if errors:
+            raise errors[0]
+
+    async def _attach(self) -> None:
+        nc = self._connection.nc
+        if nc is not self._nc:
+            self._inbox = nc.new_inbox() + "."
+            await nc.subscribe(
+                self._inbox + "*", cb=self._on_reply, pending_msgs_limit=-1, pending_bytes_limit=-1
+            )
+            self._nc = nc
+        self._open = True
+        self._wake.set()
+
+    def _on_up(self) -> None:
+        self._tasks.append(asyncio.create_task(self._attach()))
+        self._tasks = [task for task in self._tasks if not task.done()]
+
+    def _on_down(self) -> None:
+        """All that is unacknowledged is sent again once the connection is back."""
+        self._open = False
+        self._again("connection lost")
+
+    def _again(self, why: str) -> None:
+        letters = sorted(self._window.values(), key=lambda letter: letter.token)
+        for letter in letters:
+            letter.trouble = self._setbacks.get(letter.token, why)
+        self._queue.extendleft(reversed(letters))
+        self._window.clear()
+        self._window_bytes = 0
+        self._setbacks.clear()
+        self._acked.clear()
+        self._wake.set()
+
+    @property
+    def _may_send(self) -> bool:
+        return (
+            self._open
+            and bool(self._queue)
+            and not self._setbacks
+            and self._resume_at is None
+            and len(self._window) < WINDOW_MAX
+            and self._window_bytes < WINDOW_BYTES_MAX
+        )
+
+    async def _pump(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            while not self._may_send:
+                self._wake.clear()
+                await self._wake.wait()
+            letter = self._queue.popleft()
+            letter.sent_at = loop.time()
+            letter.sent += 1
+            self._window[letter.token] = letter
+            self._window_bytes += letter.size
+            assert self._nc is not None
+            try:
+                await self._nc.publish(
+                    letter.subject, letter.data, f"{self._inbox}{letter.token}", letter.headers
+                )
+            except NatsError as error:
+                # Closing or closed: `_on_down` brings it back, or the next try tells more.
+                self._set_back(letter, repr(error))
+
+    async def _on_reply(self, message: Msg) -> None:
+        letter = self._window.get(int(message.subject[len(self._inbox) :]))
+        if letter is None:
+            return
+        if not message.data:
+            self._set_back(letter, "no stream takes it, or JetStream is not up")
+            return
+        answer: dict[str, Any] = orjson.loads(message.data)
+        problem = answer.get("error")
+        if problem is None:
+            self._succeed(letter, answer["seq"])
+            return
+        code, description = problem.get("err_code", 0), problem.get("description", "refused")
+        if code in _WRONG_LAST and letter.sent > 1:
+            # Answers go on being taken in meanwhile.
+            self._tasks = [task for task in self._tasks if not task.done()]
+            look = self._was_it_stored(letter, code, description)
+            self._tasks.append(asyncio.create_task(look))
+        else:
+            self._refuse(letter, code, description)
+
+    async def _was_it_stored(self, letter: _Letter, code: int, description: str) -> None:
+        """A fence refuses also what the server stored before the connection broke: look what is there.
+
+        The server weighs the fence before it recognises a duplicate (measured on nats-server 2.15.1).
+        """
+        expected = letter.headers.get(wire.EXPECT_LAST)
+        if expected is None:
+            self._refuse(letter, code, description)
+            return
+        sent = letter.sent
+        try:
+            found = await self._look_back(letter.stream, int(expected) + 1)
+        except BusError as error:
+            if letter.token in self._window and letter.sent == sent:
+                self._set_back(letter, str(error))
+            return
+        if letter.token not in self._window or letter.sent != sent:
+            return  # It is on its way once more, and will be answered again.
+        if found == letter.headers[wire.MESSAGE_ID]:
+            self._succeed(letter, int(expected) + 1)
+        else:
+            self._refuse(letter, code, description)
+
+    def _succeed(self, letter: _Letter, sequence: int) -> None:
+        self._take_out(letter)
+        if self._setbacks:
+            self._acked[letter.subject] = (letter.token, sequence)
+        if not letter.done.done():
+            letter.done.set_result(sequence)
+        self._settle()
+
+    def _refuse(self, letter: _Letter, code: int, description: str) -> None:
+        if code in _PASSING:
+            self._set_back(letter, f"{description} ({code})")
+            return
+        kind = (
+            FencedError
+            if code in _WRONG_LAST
+            else StreamFullError
+            if code in FULL
+            else TooLargeError
+            if code in _TOO_LARGE
+            else BusError
+        )
+        self._take_out(letter)
+        self._fail(letter, kind(f"{letter.subject}: {description} ({code})"))
+        self._fail_fenced_behind(letter)
+        self._settle()
+
+    def _take_out(self, letter: _Letter) -> None:
+        if self._window.pop(letter.token, None) is not None:
+            self._window_bytes -= letter.size
+        self._setbacks.pop(letter.token, None)
+        if len(self._window) <= WINDOW_MAX // 2:
+            self._wake.set()
+
+    def _fail(self, letter: _Letter, error: BusError) -> None:
+        if not letter.done.done():
+            letter.done.set_exception(error)
+            # Looking keeps asyncio from complaining about results that only `flush` is told of.
+            letter.done.unseen()
+            if len(self._failed) < FAILED_MAX:
+                self._failed.append(letter.done)
+
+    def _fail_fenced_behind(self, letter: _Letter) -> None:
+        """What was to follow a fenced letter that failed must not come without it.
+
+        Those that are on the way carry predictions that the server refuses by itself.
+        """
+        if not letter.fenced:
+            return
+        kept: deque[_Letter] = deque()
+        for other in self._queue:
+            if other.fenced and other.stream == letter.stream and other.token > letter.token:
+                self._fail(other, FencedError(f"{other.subject}: one before it failed"))
+            else:
+                kept.append(other)
+        self._queue = kept
+
+    def _set_back(self, letter: _Letter, why: str) -> None:
+        """Go back to this letter, once all others on the way are answered or given up."""
+        self._setbacks[letter.token] = why
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._setbacks and len(self._setbacks) == len(self._window):
+            self._drop_superseded()
+            self._again("set back")
+            self._resume_at = asyncio.get_running_loop().time() + PAUSE_SECONDS
+
+    def _drop_superseded(self) -> None:
+        # A later state of the same subject came through: sending this one again would put the
+        # older state on top. Whoever waits learns the sequence of the later.
+        for letter in list(self._window.values()):
+            token, sequence = self._acked.get(letter.subject, (0, 0))
+            if token > letter.token and not letter.fenced:
+                self._take_out(letter)
+                log.warning("superseded before it was stored", subject=letter.subject)
+                if not letter.done.done():
+                    letter.done.set_result(sequence)
+
+    async def _tick(self) -> None:
+        """Notice acknowledgements that never came, and what has been tried for long enough."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if not self._window and not self._queue:
+                self._busy.clear()
+                await self._busy.wait()
+            await asyncio.sleep(_TICK_SECONDS)
+            now = loop.time()
+            if self._resume_at is not None and now >= self._resume_at:
+                self._resume_at = None
+                self._wake.set()
+            for letter in list(self._window.values()):
+                if now < min(letter.sent_at + ACK_SECONDS, letter.give_up_at):
+                    break
+                self._setbacks.setdefault(letter.token, "no answer")
+            self._settle()
+            while self._queue and self._queue[0].give_up_at <= now:
+                self._give_up(self._queue.popleft())
+
+    def _give_up(self, letter: _Letter) -> None:
+        denied = self._connection.refused
+        because = letter.trouble + (f"; {denied}" if denied and letter.subject in denied else "")
+        self._fail(
+            letter,
+            UnavailableError(
+                f"{letter.subject}: not acknowledged within {self._retry_seconds:g} s: {because}"
+            ),
+        )
+        self._fail_fenced_behind(letter)
+
+
+def stored_at(done: asyncio.Future[int]) -> int | None:
+    """The sequence of a publish that ended well, without counting as somebody who has seen it."""
+    if done.cancelled():
+        return None
+    seen = isinstance(done, Receipt) and done.seen
+    sequence = None if done.exception() is not None else done.result()
+    if isinstance(done, Receipt):
+        done.seen = seen
+    return sequence

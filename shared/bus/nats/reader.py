@@ -1,0 +1,392 @@
+"""List and watch: what is there, `CaughtUp`, and what comes, in one stream of entries.
+
+One ephemeral pull consumer without acknowledgements, fed by a callback (6 us a message, where
+`fetch` takes 28). After any trouble (connection, silence, a gap) it is made anew behind the last
+entry that was delivered.
+"""
+
+import asyncio
+import json
+import uuid
+from collections import deque
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import structlog
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+
+from shared.bus import headers as wire
+from shared.bus.filters import prune
+from shared.bus.nats.broker import Connection
+from shared.bus.nats.jetstream_api import (
+    CONSUMER_NOT_FOUND,
+    MESSAGE_NOT_FOUND,
+    STREAM_NOT_FOUND,
+    ApiError,
+    call,
+)
+from shared.bus.port import BusError, CaughtUp, Entry, UnavailableError
+from shared.bus.streams import view_of
+
+__all__ = ["Reader", "entry_of"]
+
+log = structlog.get_logger(__name__)
+
+BATCH: Final = 2048
+BATCH_BYTES: Final = 8 << 20
+"""Asked for at once. Bounds what a slow reader holds in memory."""
+
+EXPIRES_SECONDS: Final = 30.0
+HEARTBEAT_SECONDS: Final = 2.0
+SILENCE_SECONDS: Final = 3 * HEARTBEAT_SECONDS
+"""A pull request can be lost without a sign; no heartbeat for this long: ask anew."""
+
+INACTIVE_SECONDS: Final = 60.0
+"""When the server drops a consumer that nobody asks any more."""
+
+LAG_SECONDS: Final = 3.0
+"""How long a view may be behind its log before the rest is read from the log itself."""
+
+PAUSE_SECONDS: Final = 0.5
+_POLL_SECONDS: Final = 0.01
+_REQUEST_OVER: Final = ("Batch Completed", "Message Size Exceeds MaxBytes", "Exceeded MaxRequest")
+"""Status 409 with one of these ends a request, with any other the consumer."""
+
+_ACK_TOKENS: Final = 9
+"""``$JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.<nth>.<time>.<pending>``; newer servers
+put domain and account hash before the stream."""
+
+Json = dict[str, Any]
+
+
+class _TroubleError(Exception):
+    """The consumer must be made anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Where a message stands, from its reply subject."""
+
+    deliveries: int
+    sequence: int
+    """In the stream that was read: the view's own in a view."""
+
+    nth: int
+    """Of those that this consumer was given, from 1."""
+
+    time: datetime
+    pending: int
+    """How many match behind it."""
+
+
+def position_of(reply: str) -> Position:
+    """Read the reply subject of a delivered message."""
+    tokens = reply.split(".")
+    at = 0 if len(tokens) == _ACK_TOKENS else 2
+    return Position(
+        deliveries=int(tokens[at + 4]),
+        sequence=int(tokens[at + 5]),
+        nth=int(tokens[at + 6]),
+        time=datetime.fromtimestamp(int(tokens[at + 7]) / 1e9, tz=UTC),
+        pending=int(tokens[at + 8]),
+    )
+
+
+def entry_of(message: Msg, position: Position) -> Entry:
+    """A delivered message in the words of the port; the sequence is the log's."""
+    headers = message.headers or {}
+    return Entry(
+        subject=message.subject,
+        data=message.data,
+        headers=headers,
+        sequence=wire.source_sequence(headers) or position.sequence,
+        time=wire.taken_at(headers, position.time),
+        deliveries=position.deliveries,
+    )
+
+
+class Reader:
+    """Reads one log, or its view, for one `watch` or `replay`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        log_name: str,
+        filters: tuple[str, ...],
+        *,
+        view: bool,
+        start: int = 1,
+    ) -> None:
+        self._connection = connection
+        self._log = log_name
+        self._stream = view_of(log_name) if view else log_name
+        self._view = view
+        self._filters = prune(filters)
+        self._start = start
+        self._position = start - 1
+        """The last sequence of `_stream` that was delivered."""
+
+        self._delivered = 0
+        """The last sequence of the log that was delivered; nothing older may follow."""
+
+        self._target: int | None = None
+        """The log's last sequence when reading began."""
+
+        self._caught_up = False
+        self._born: tuple[str, str] | None = None
+        self._buffer: deque[Msg] = deque()
+        self._wake = asyncio.Event()
+        self._requested = 0
+        self._broken: str | None = None
+        self._idle = False
+        self._consumer = ""
+        self._inbox = ""
+        self._subscription: Subscription | None = None
+        self._closed = False
+
+    @property
+    def view(self) -> bool:
+        """Whether it reads the view, and not the log."""
+        return self._view
+
+    @property
+    def closed(self) -> bool:
+        """Whether the iteration has to end."""
+        return self._closed
+
+    def close(self) -> None:
+        """End the iteration: the bus stops."""
+        self._closed = True
+        self._wake.set()
+
+    async def read(self) -> AsyncGenerator[Entry | CaughtUp]:
+        """Entries for ever."""
+        self._connection.down.append(self._on_down)
+        try:
+            while not self._closed:
+                await self._connection.wait_ready()
+                try:
+                    async for item in self._read_once():
+                        yield item
+                except (_TroubleError, UnavailableError, NatsError) as trouble:
+                    log.info("reading anew", stream=self._stream, because=str(trouble))
+                    await asyncio.sleep(PAUSE_SECONDS)
+                except ApiError as error:
+                    log.error("cannot read", stream=self._stream, error=_advice(error))
+                    await asyncio.sleep(PAUSE_SECONDS * 4)
+                finally:
+                    await self._drop_consumer()
+        finally:
+            self._connection.down.remove(self._on_down)
+
+    async def _read_once(self) -> AsyncGenerator[Entry | CaughtUp]:
+        self._broken = None
+        mark = await self._survey()
+        pending = await self._make_consumer()
+        if not self._caught_up and (pending == 0 or mark <= self._position):
+            yield self._catch_up()
+        expected = 1
+        await self._ask()
+        while not self._closed:
+            if not self._buffer:
+                if await self._wait() and not self._caught_up and await self._nothing_pending():
+                    yield self._catch_up()
+                continue
+            message = self._buffer.popleft()
+            self._requested -= 1
+            position = position_of(message.reply)
+            if position.nth != expected:
+                raise _TroubleError(f"entry {expected} of consumer was lost")
+            expected += 1
+            self._position = position.sequence
+            entry = entry_of(message, position)
+            # A view that is being made anew passes through older states again.
+            if entry.sequence > self._delivered:
+                self._delivered = entry.sequence
+                yield entry
+            if not self._caught_up and (position.sequence >= mark or position.pending == 0):
+                yield self._catch_up()
+            if self._requested <= BATCH // 2:
+                await self._ask()
+
+    def _catch_up(self) -> CaughtUp:
+        assert self._target is not None
+        self._caught_up = True
+        return CaughtUp(sequence=self._target)
+
+    async def _survey(self) -> int:
+        """Return the sequence of our stream by which we have caught up.
+
+        For a view that is the place by which it has taken in all that the log had.
+        """
+        nc = self._connection.nc
+        info = await call(nc, f"STREAM.INFO.{self._log}")
+        last = int(info["state"]["last_seq"])
+        born = (info["created"], info["created"])
+        if self._view:
+            born = (info["created"], (await call(nc, f"STREAM.INFO.{self._stream}"))["created"])
+        if self._born is not None and (born != self._born or last < self._delivered):
+            self._begin_again(born, last)
+        self._born = born
+        if self._target is None:
+            self._target = last
+        if not self._view:
+            return self._target
+        return await self._view_mark(self._target)
+
+    def _begin_again(self, born: tuple[str, str], last: int) -> None:
+        assert self._born is not None
+        if born[0] != self._born[0] or last < self._delivered:
+            # Another log, or one that lost its tail in a power cut: sequences start over.
+            log.warning("the log is not the one it was; reading it from the start", log=self._log)
+            self._delivered = 0
+            self._target = None
+            self._caught_up = False
+        self._position = self._start - 1
+
+    async def _view_mark(self, target: int) -> int:
+        """Wait until the view has taken in `target`; return the view's last sequence then.
+
+        The last message of a view is never purged, so it tells how far the view is.
+        """
+        loop = asyncio.get_running_loop()
+        patience = loop.time() + LAG_SECONDS
+        while target > 0:
+            mark, taken = await self._view_end()
+            if taken >= target:
+                return mark
+            if loop.time() > patience:
+                return await self._doubt_the_view(taken, target)
+            await asyncio.sleep(_POLL_SECONDS)
+        return 0
+
+    async def _doubt_the_view(self, taken: int, target: int) -> int:
+        """Return the view's end if the view says that nothing is missing, else `_TroubleError`.
+
+        Somebody may have purged its last message by hand: then nothing tells how far it is.
+        """
+        info = await call(self._connection.nc, f"STREAM.INFO.{self._stream}")
+        source = info.get("sources", [{}])[0]
+        active = 0 <= source.get("active", -1) < LAG_SECONDS * 1e9
+        if not active or source.get("lag", 1) > 0:
+            raise _TroubleError(f"the view has taken in {taken} of {target}: waiting")
+        log.warning("the end of the view was purged", stream=self._stream, taken_in=taken)
+        return int(info["state"]["last_seq"])
+
+    async def _view_end(self) -> tuple[int, int]:
+        try:
+            answer = await call(
+                self._connection.nc, f"STREAM.MSG.GET.{self._stream}", {"last_by_subj": ">"}
+            )
+        except ApiError as error:
+            if error.code == MESSAGE_NOT_FOUND:
+                return 0, 0
+            raise
+        return int(answer["message"]["seq"]), wire.log_sequence(answer["message"])
+
+    async def _make_consumer(self) -> int:
+        """Make the consumer and its inbox; return how many entries wait for it."""
+        nc = self._connection.nc
+        self._buffer.clear()
+        self._requested = 0
+        self._idle = False
+        self._inbox = nc.new_inbox()
+        self._subscription = await nc.subscribe(
+            self._inbox, cb=self._on_message, pending_msgs_limit=-1, pending_bytes_limit=-1
+        )
+        self._consumer = f"reader-{uuid.uuid4().hex}"
+        config: Json = {
+            "name": self._consumer,
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": self._position + 1,
+            "ack_policy": "none",
+            "replay_policy": "instant",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": int(INACTIVE_SECONDS * 1e9),
+        }
+        if self._filters:
+            config["filter_subjects"] = list(self._filters)
+        body = {"stream_name": self._stream, "config": config, "action": "create"}
+        created = await call(nc, f"CONSUMER.CREATE.{self._stream}.{self._consumer}", body)
+        # To a spoke the hub's door gives one of the names that it may have.
+        self._consumer = str(created["name"])
+        return int(created["num_pending"])
+
+    async def _drop_consumer(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        consumer, self._consumer = self._consumer, ""
+        if subscription is None or not self._connection.ready:
+            return
+        try:
+            await subscription.unsubscribe()
+            if consumer:
+                await call(self._connection.nc, f"CONSUMER.DELETE.{self._stream}.{consumer}")
+        except (NatsError, BusError) as error:
+            # The server drops it by itself after `INACTIVE_SECONDS`.
+            log.debug("consumer left behind", consumer=consumer, error=str(error))
+
+    async def _ask(self) -> None:
+        wanted = BATCH - self._requested
+        self._requested += wanted
+        body = {
+            "batch": wanted,
+            "max_bytes": BATCH_BYTES,
+            "expires": int(EXPIRES_SECONDS * 1e9),
+            "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9),
+        }
+        await self._connection.nc.publish(
+            f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}",
+            json.dumps(body).encode(),
+            self._inbox,
+        )
+
+    async def _on_message(self, message: Msg) -> None:
+        headers = message.headers or {}
+        status = headers.get("Status")
+        if status is None:
+            self._buffer.append(message)
+        elif status == "100":
+            self._idle = True
+        elif status in {"404", "408"} or headers.get("Description", "").startswith(_REQUEST_OVER):
+            # A request ended; what it had still to deliver is said in the headers.
+            self._requested = max(0, self._requested - int(headers.get("Nats-Pending-Messages", 0)))
+            self._idle = True
+        else:
+            self._broken = headers.get("Description", status)
+        self._wake.set()
+
+    def _on_down(self) -> None:
+        self._broken = "connection lost"
+        self._wake.set()
+
+    async def _wait(self) -> bool:
+        """Wait for entries; True if the server says that there are none. Raises `_TroubleError`."""
+        if self._broken is not None:
+            raise _TroubleError(self._broken)
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(SILENCE_SECONDS):
+                await self._wake.wait()
+        except TimeoutError as error:
+            raise _TroubleError(f"silence for {SILENCE_SECONDS:g} s") from error
+        if self._requested <= BATCH // 2 and not self._buffer:
+            await self._ask()
+        idle, self._idle = self._idle, False
+        return idle and not self._buffer
+
+    async def _nothing_pending(self) -> bool:
+        info = await call(self._connection.nc, f"CONSUMER.INFO.{self._stream}.{self._consumer}")
+        return int(info["num_pending"]) == 0 and not self._buffer
+
+
+def _advice(error: ApiError) -> str:
+    if error.code == STREAM_NOT_FOUND:
+        return f"{error}: run `sluice bus apply`"
+    if error.code == CONSUMER_NOT_FOUND:
+        return f"{error}: the server dropped it"
+    return str(error)

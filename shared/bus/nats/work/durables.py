@@ -1,0 +1,272 @@
+"""Durable consumers through FastStream's pull subscribers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, Protocol
+
+import structlog
+from faststream.message import StreamMessage
+from faststream.nats import ConsumerConfig, JStream, PullSub
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeoutError
+from nats.js.api import AckPolicy, DeliverPolicy
+from nats.js.errors import Error as JetStreamError
+
+from shared.bus.backlog import follow_backlog
+from shared.bus.filters import prune
+from shared.bus.nats.broker import Connection
+from shared.bus.nats.jetstream_api import ApiError, call
+from shared.bus.nats.work.pull import Pull
+from shared.bus.nats.work.worker import Registration, Worker
+from shared.bus.port import BusError, UnavailableError
+from shared.bus.streams import view_of
+from shared.telemetry.metrics import RESULTS, WORK
+
+__all__ = ["Durables"]
+
+log = structlog.get_logger(__name__)
+
+BATCH: Final = 128
+"""With a gulp each `STEADY_SECONDS`, this bounds how fast a backlog is worked off. Nobody tells the server
+that these are not forgotten: a handler slower than so many in `ACK_WAIT_SECONDS` is given some twice."""
+
+FETCH_SECONDS: Final = 2.0
+"""A request that is lost with the connection is missed for this long."""
+
+ACK_PENDING_MAX: Final = 100_000
+"""Entries that were put off count as pending: a small number would let them block the rest."""
+
+PAUSE_SECONDS: Final = 1.0
+CANCEL_SECONDS: Final = 0.1
+
+
+class _Fetching(Protocol):
+    """What FastStream's loop needs of a pull subscription."""
+
+    async def fetch(self, batch: int = 1, timeout: float | None = 5) -> list[Msg]: ...  # noqa: ASYNC109
+
+    async def unsubscribe(self) -> None: ...
+
+
+class PacedSubscription:
+    """A pull subscription whose failures cost a pause, after which the consumer is made again.
+
+    FastStream's loop asks again at once: with the stream gone or JetStream still starting, that is
+    a busy loop over the network, and a consumer that went with its view never comes back.
+    """
+
+    def __init__(
+        self,
+        inner: _Fetching,
+        pull: Pull,
+        durable: str,
+        connection: Connection,
+        mend: Callable[[], Awaitable[None]],
+        room: Callable[[], int],
+    ) -> None:
+        """`room`: how many the worker can take at once."""
+        self._inner = inner
+        self._pull = pull
+        self._durable = durable
+        self._connection = connection
+        self._mend = mend
+        self._room = room
+
+    async def fetch(
+        self,
+        batch: int = 1,
+        timeout: float | None = FETCH_SECONDS,  # noqa: ASYNC109  # nats-py's signature
+    ) -> list[Msg]:
+        """Fetch, or wait a little and return nothing.
+
+        FastStream asks for the rest of a batch that is not full; what there is must not wait for it.
+        """
+        if batch < BATCH:
+            raise NatsTimeoutError
+        try:
+            await self._connection.wait_ready()
+            seconds = FETCH_SECONDS if timeout is None else timeout
+            return await self._pull.fetch(batch, seconds, most=max(1, self._room()))
+        except (NatsError, JetStreamError) as error:
+            log.warning("cannot fetch; trying again", durable=self._durable, error=repr(error))
+            await asyncio.sleep(PAUSE_SECONDS)
+            if self._connection.ready:
+                await self._mend()
+            return []
+
+    async def unsubscribe(self) -> None:
+        """Ask no more."""
+        await self._pull.close()
+        await self._inner.unsubscribe()
+
+
+class Durables:
+    """All durable consumers of one bus."""
+
+    def __init__(self, connection: Connection, worker: Worker, *, ack_wait_seconds: float) -> None:
+        self._ack_wait_seconds = ack_wait_seconds
+        self._connection = connection
+        self._worker = worker
+        self._registrations: list[Registration] = []
+        self._subscribers: list[Any] = []
+        """FastStream's, in the order of the registrations: the broker gives them in another."""
+
+        self._born: dict[str, str] = {}
+        """Durable to the birth of its log."""
+
+        self._nc: Client | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._measuring: asyncio.Task[None] | None = None
+
+    @property
+    def registrations(self) -> tuple[Registration, ...]:
+        """What was added."""
+        return tuple(self._registrations)
+
+    def add(self, registration: Registration) -> None:
+        """Register; nothing runs before `start`."""
+        taken = {(other.stream, other.durable) for other in self._registrations}
+        assert (registration.stream, registration.durable) not in taken, "durable used twice"
+        self._registrations.append(registration)
+        for result in RESULTS:
+            WORK.labels(
+                registration.durable, result
+            )  # There from the start: a rate sees the first.
+        self._subscribers.append(subscribe(self._connection, registration, self._worker))
+
+    async def start(self) -> None:
+        """Make the consumers as registered, then begin to pull."""
+        await self._check_logs()
+        await self._begin()
+        self._connection.up.append(self._on_up)
+        if self._registrations:
+            self._measuring = asyncio.create_task(
+                follow_backlog(self._connection, self._registrations)
+            )
+
+    async def _begin(self) -> None:
+        for registration in self._registrations:
+            await self._ensure(registration)
+        self._nc = self._connection.nc
+        await self._connection.broker.start()
+        for registration, subscriber in zip(self._registrations, self._subscribers, strict=True):
+            # A public attribute of FastStream's subscriber, read anew for each fetch.
+            subscriber.subscription = PacedSubscription(
+                subscriber.subscription,
+                Pull(self._connection, view_of(registration.stream), registration.durable),
+                registration.durable,
+                self._connection,
+                partial(self._ensure, registration),
+                self._worker.room,
+            )
+
+    def _on_up(self) -> None:
+        # One at a time: a connection that flaps must not begin twice.
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._catch_up())
+
+    async def _catch_up(self) -> None:
+        try:
+            await self._check_logs()
+        except BusError as error:
+            log.warning("cannot look at the logs", error=str(error))
+        if self._connection.nc is not self._nc:
+            for subscriber in self._connection.broker.subscribers:
+                inner: Any = subscriber
+                inner.subscription = None  # It belonged to the connection that is closed.
+            await self._begin()
+
+    async def _check_logs(self) -> None:
+        """Forget what was handled where a log is not the one it was.
+
+        After a power cut a log may have lost its last second, and after a disaster it begins at 1:
+        what comes now would look older than what was handled.
+        """
+        for registration in self._registrations:
+            info = await call(self._connection.nc, f"STREAM.INFO.{registration.stream}")
+            born = self._born.setdefault(registration.durable, info["created"])
+            highest = self._worker.highest(registration.durable)
+            if born != info["created"] or info["state"]["last_seq"] < highest:
+                log.warning("the log is not the one it was", stream=registration.stream)
+                self._worker.forget(registration.durable)
+                self._born[registration.durable] = info["created"]
+
+    async def stop(self) -> None:
+        """Take no more; what was taken is the worker's."""
+        for task in (self._task, self._measuring):
+            if task is not None:
+                await _ended(task)
+        for subscriber in self._connection.broker.subscribers:
+            try:
+                await subscriber.stop()
+            except NatsError as error:
+                log.debug("while stopping", error=repr(error))
+
+    async def _ensure(self, registration: Registration) -> None:
+        """Create the consumer, or bring filters and limits up to date.
+
+        nats-py and FastStream take a durable that exists as it is, silently.
+        """
+        stream = view_of(registration.stream)
+        config = {
+            "name": registration.durable,
+            "durable_name": registration.durable,
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "ack_wait": int(self._ack_wait_seconds * 1e9),
+            "max_deliver": -1,
+            "max_ack_pending": ACK_PENDING_MAX,
+            "replay_policy": "instant",
+            "filter_subjects": list(prune(registration.filters)),
+        }
+        body = {"stream_name": stream, "config": config, "action": ""}
+        while True:
+            try:
+                await call(
+                    self._connection.nc, f"CONSUMER.CREATE.{stream}.{registration.durable}", body
+                )
+            except (UnavailableError, ApiError) as error:
+                log.warning("cannot make the durable; trying again", error=str(error))
+                await asyncio.sleep(PAUSE_SECONDS)
+            else:
+                return
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Cancel it until it is: nats-py, while it flushes, swallows a cancellation."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=CANCEL_SECONDS)
+
+
+def subscribe(connection: Connection, registration: Registration, worker: Worker) -> Any:
+    """Hang `registration` on the broker: the only place that makes a subscriber."""
+
+    async def deliver(messages: list[Msg]) -> None:
+        for message in messages:
+            await worker.take(registration, message)
+
+    subscriber = connection.broker.subscriber(
+        stream=JStream(view_of(registration.stream), declare=False),
+        durable=registration.durable,
+        config=ConsumerConfig(
+            filter_subjects=list(prune(registration.filters)) or [">"],
+            ack_policy=AckPolicy.EXPLICIT,
+            deliver_policy=DeliverPolicy.ALL,
+        ),
+        # FastStream's way to a handler takes longer than most handlers: it goes there once for all.
+        pull_sub=PullSub(batch_size=BATCH, timeout=FETCH_SECONDS, batch=True),
+        inbox_prefix=f"{connection.inbox}.".encode(),
+        decoder=_raw,
+        no_reply=True,
+    )
+    subscriber(deliver)
+    return subscriber
+
+
+async def _raw(message: StreamMessage[list[Msg]]) -> list[Msg]:
+    """Hand over what came as it is: the service decodes, and knows what to do when it cannot."""
+    return message.raw_message

@@ -1,0 +1,303 @@
+"""Durable work: what happens to one delivery, from arrival to its acknowledgement.
+
+FastStream pulls and hands over; here is the policy that holds for every service. An entry is a
+state, so a newer one of its subject makes it superfluous, and two of one object are never handled
+at once.
+"""
+
+import asyncio
+import base64
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from random import Random
+from typing import Final
+
+import structlog
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.js.errors import Error as JetStreamError
+
+from shared.bus.nats.reader import entry_of, position_of
+from shared.bus.port import BusError, Entry, Handler, LaterError, NeverError, TooLargeError
+from shared.contracts.messages.base import Message, UndecodableError
+from shared.contracts.messages.effects import DeadLetter
+from shared.telemetry.metrics import WORK
+
+__all__ = ["ACK_WAIT_SECONDS", "Registration", "Worker", "backoff_seconds"]
+
+log = structlog.get_logger(__name__)
+
+ACK_WAIT_SECONDS: Final = 30.0
+"""After this the server gives an unacknowledged entry to somebody else."""
+
+ACK_SECONDS: Final = 0.05
+"""Acknowledgements wait so long for one another: nobody waits for them, and each write costs more
+than what it says. What ends meanwhile without having said them is given out again, as ever."""
+
+HEARTBEATS_PER_WAIT: Final = 3
+IN_FLIGHT_MAX: Final = 256
+"""Entries in our hands, handled or waiting for their key. Each is small; this bounds the rest."""
+
+APPLIED_MAX: Final = 100_000
+"""Subjects of which the last handled sequence is known. Beyond it the longest untouched go."""
+
+BACKOFF_FIRST_SECONDS: Final = 0.25
+BACKOFF_MAX_SECONDS: Final = 60.0
+DEAD_BODY_MAX: Final = 64 << 10
+"""A dead letter quotes this much of the body; the log has the rest."""
+
+PutDead = Callable[[Message, str], "asyncio.Future[int]"]
+Whole = Callable[[Entry], Awaitable[Entry]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """One durable consumer and what is done with its entries."""
+
+    stream: str
+    """The log; the durable reads its view."""
+
+    durable: str
+    handler: Handler
+    filters: tuple[str, ...] = ()
+    key: Callable[[Entry], str] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    message: Msg
+    registration: Registration
+    entry: Entry
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """Deliveries of one subject in our hands."""
+
+    count: int = 0
+    newest: int = 0
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Who waits for one key."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+
+
+class Worker:
+    """All deliveries of one bus: keys, heartbeats and the last sequences are shared."""
+
+    def __init__(
+        self,
+        *,
+        service: str,
+        put_dead: PutDead,
+        now: Callable[[], datetime],
+        rng: Random,
+        whole: Whole,
+        ack_wait_seconds: float = ACK_WAIT_SECONDS,
+        ack_seconds: float = ACK_SECONDS,
+    ) -> None:
+        self._beat_seconds = ack_wait_seconds / HEARTBEATS_PER_WAIT
+        self._ack_seconds = ack_seconds
+        self._service = service
+        self._put_dead = put_dead
+        self._now = now
+        self._whole = whole
+        self._rng = rng
+        self._room = asyncio.Semaphore(IN_FLIGHT_MAX)
+        self._queues: dict[str, _Queue] = {}
+        self._applied: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._waiting: dict[tuple[str, str], _Waiting] = {}
+        self._jobs: dict[_Job, asyncio.Task[None]] = {}
+        self._heart: asyncio.Task[None] | None = None
+        self._done: deque[Msg] = deque()
+        """Handled, not acknowledged yet."""
+
+        self._acking: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to tell the server that long handlers are still at it."""
+        self._heart = asyncio.create_task(self._beat())
+
+    async def stop(self, *, seconds: float) -> None:
+        """Let what runs end within `seconds`; what does not will be given to somebody else."""
+        if self._jobs:
+            await asyncio.wait(list(self._jobs.values()), timeout=seconds)
+        tasks = list(self._jobs.values())
+        tasks += [task for task in (self._heart, self._acking) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._acknowledge()
+
+    async def take(self, registration: Registration, message: Msg) -> None:
+        """Take one delivery; returns when there is room for the next, not when it is handled."""
+        entry = entry_of(message, position_of(message.reply))
+        job = _Job(message, registration, entry)
+        track = (registration.durable, entry.subject)
+        waiting = self._waiting.setdefault(track, _Waiting())
+        waiting.count += 1
+        waiting.newest = max(entry.sequence, waiting.newest)
+        self._jobs[job] = asyncio.create_task(self._run(job))
+        await self._room.acquire()
+
+    def room(self) -> int:
+        """How many deliveries can be taken before one of those in hand is done."""
+        return IN_FLIGHT_MAX - len(self._jobs)
+
+    def forget(self, durable: str) -> None:
+        """Drop what is known of a durable whose log is another one now."""
+        for track in [track for track in self._applied if track[0] == durable]:
+            del self._applied[track]
+
+    def highest(self, durable: str) -> int:
+        """The highest sequence that was handled for `durable`."""
+        return max((seq for track, seq in self._applied.items() if track[0] == durable), default=0)
+
+    async def _run(self, job: _Job) -> None:
+        try:
+            await self._handle(job)
+        except (NatsError, JetStreamError) as error:
+            # The answer did not reach the server: it gives the entry out again.
+            log.warning("unanswered", subject=job.entry.subject, error=repr(error))
+        finally:
+            del self._jobs[job]
+            self._room.release()
+            track = (job.registration.durable, job.entry.subject)
+            waiting = self._waiting[track]
+            waiting.count -= 1
+            if waiting.count == 0:
+                del self._waiting[track]
+
+    async def _handle(self, job: _Job) -> None:
+        entry, registration = job.entry, job.registration
+        try:
+            key = entry.subject if registration.key is None else registration.key(entry)
+            await self._handle_alone(job, key)
+        except LaterError as error:
+            await self._later(job, str(error), delay_seconds=error.delay_seconds)
+        except (NeverError, UndecodableError) as error:
+            await self._never(job, str(error))
+        except Exception as error:  # whatever it is, the entry must not be lost
+            log.exception("handler failed", subject=entry.subject, durable=registration.durable)
+            await self._later(job, repr(error), delay_seconds=None)
+
+    async def _handle_alone(self, job: _Job, key: str) -> None:
+        queue = self._queues.setdefault(key, _Queue())
+        queue.users += 1
+        try:
+            async with queue.lock:
+                if not self._superfluous(job):
+                    await job.registration.handler(await self._whole(job.entry))
+                    self._remember(job)
+                self._end(job)
+        finally:
+            queue.users -= 1
+            if queue.users == 0:
+                del self._queues[key]
+
+    def _end(self, job: _Job) -> None:
+        """It is done; say so soon."""
+        WORK.labels(durable=job.registration.durable, result="done").inc()
+        self._done.append(job.message)
+        if self._acking is None:
+            self._acking = asyncio.create_task(self._acknowledge_soon())
+
+    async def _acknowledge_soon(self) -> None:
+        while self._done:
+            await asyncio.sleep(self._ack_seconds)
+            await self._acknowledge()
+        self._acking = None
+
+    async def _acknowledge(self) -> None:
+        while self._done:
+            message = self._done.popleft()
+            try:
+                await message.ack()
+            except (NatsError, JetStreamError) as error:
+                # The answer did not reach the server: it gives the entry out again.
+                log.warning("unanswered", subject=message.subject, error=repr(error))
+
+    def _superfluous(self, job: _Job) -> bool:
+        track = (job.registration.durable, job.entry.subject)
+        newer_waits = self._waiting[track].newest > job.entry.sequence
+        return newer_waits or self._applied.get(track, 0) >= job.entry.sequence
+
+    def _remember(self, job: _Job) -> None:
+        track = (job.registration.durable, job.entry.subject)
+        self._applied[track] = job.entry.sequence
+        self._applied.move_to_end(track)
+        if len(self._applied) > APPLIED_MAX:
+            self._applied.popitem(last=False)
+
+    async def _later(self, job: _Job, reason: str, *, delay_seconds: float | None) -> None:
+        entry = job.entry
+        delay = (
+            backoff_seconds(entry.deliveries, self._rng) if delay_seconds is None else delay_seconds
+        )
+        log.info(
+            "later",
+            subject=entry.subject,
+            reason=reason,
+            delay_seconds=delay,
+            deliveries=entry.deliveries,
+        )
+        WORK.labels(durable=job.registration.durable, result="later").inc()
+        await job.message.nak(delay=delay)
+
+    async def _never(self, job: _Job, reason: str) -> None:
+        entry = job.entry
+        log.error("dead letter", subject=entry.subject, sequence=entry.sequence, reason=reason)
+        identity = f"dead:{job.registration.durable}:{entry.subject}:{entry.sequence}"
+        try:
+            await self._put_dead(dead_letter(self._service, entry, reason, self._now()), identity)
+        except TooLargeError:
+            # Its subject is too long to be quoted. Keeping it would block nobody, but for ever.
+            log.exception("dead letter lost", subject=entry.subject, sequence=entry.sequence)
+        except BusError as error:
+            await self._later(job, f"dead letter not stored: {error}", delay_seconds=None)
+            return
+        self._remember(job)
+        WORK.labels(durable=job.registration.durable, result="never").inc()
+        await job.message.term()
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._beat_seconds)
+            for job in list(self._jobs):
+                try:
+                    await job.message.in_progress()
+                except (NatsError, JetStreamError) as error:
+                    log.debug("no heartbeat", subject=job.entry.subject, error=repr(error))
+
+
+def backoff_seconds(deliveries: int, rng: Random) -> float:
+    """Double for each delivery up to a minute, less up to a quarter so that they spread."""
+    whole = min(BACKOFF_MAX_SECONDS, BACKOFF_FIRST_SECONDS * 2.0 ** min(deliveries - 1, 16))
+    return whole * (1.0 - rng.random() / 4)
+
+
+def dead_letter(service: str, entry: Entry, reason: str, now: datetime) -> DeadLetter:
+    """What is kept of an entry that nobody can use."""
+    body = entry.data[:DEAD_BODY_MAX]
+    cut = "" if len(body) == len(entry.data) else f" (body cut at {DEAD_BODY_MAX} bytes)"
+    try:
+        text, encoding = body.decode(), "utf-8"
+    except UnicodeDecodeError:
+        text, encoding = base64.b64encode(body).decode(), "base64"
+    return DeadLetter.model_validate(
+        {
+            "service": service,
+            "original_subject": entry.subject,
+            "original_sequence": entry.sequence,
+            "reason": reason[:2000] + cut,
+            "body": text,
+            "encoding": encoding,
+            "at": now,
+        }
+    )

@@ -1,0 +1,208 @@
+"""The door of the hub's NATS: what spokes ask of JetStream, looked at before it is asked.
+
+Permissions of NATS speak of subjects; what a request for a consumer or a message is about stands in its
+body, which nobody looks at there. Whoever may make a consumer reads what he likes with it, and whoever
+may say where an answer goes lets the server write it for him, to any subject of his account. So a spoke
+has an account of its own (`shared.bus.admin.accounts`), from which such requests lead here and nowhere else;
+answers come back into that account only.
+
+What passes: how streams are declared, without the names in them; the last message of a subject of its
+own; its durable consumers; and a few consumers to list and watch by, in places that the door gives out.
+Every replica of whoever keeps the door may answer: it remembers nothing.
+"""
+
+import asyncio
+import base64
+import json
+from typing import Any, Final
+
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from shared.bus import headers as wire
+from shared.bus.admin.accounts import DOOR, SpokeAccess, spoke_access
+from shared.bus.nats.broker import Connection
+from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
+from shared.bus.port import BusError
+from shared.bus.streams import load
+from shared.contracts import subjects
+
+__all__ = ["Door"]
+
+log = structlog.get_logger(__name__)
+
+CONSUMER_EXISTS: Final = 10148
+REFUSED: Final = 403
+"""As HTTP has it: JetStream itself has no number for what permissions forbid."""
+
+AT_ONCE: Final = 64
+INACTIVE_SECONDS_MAX: Final = 60
+WAIT_SECONDS: Final = 1.0
+
+_WORK: Final = frozenset(
+    (
+        *("name", "durable_name", "deliver_policy", "ack_policy", "ack_wait", "max_deliver"),
+        *("max_ack_pending", "replay_policy", "filter_subjects"),
+    )
+)
+_WATCH: Final = frozenset(
+    (
+        *("name", "deliver_policy", "opt_start_seq", "ack_policy", "replay_policy"),
+        *("mem_storage", "num_replicas", "inactive_threshold", "filter_subjects"),
+    )
+)
+"""Fields of a consumer's configuration that may be set. Above all no `deliver_subject`: the server would
+publish there for whoever asked."""
+
+Json = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """A request that this spoke may not make."""
+
+
+class Door:
+    """Answers the requests of spokes for as long as it runs."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._streams = load().configs()
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self._answering: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Keep the door, over reconnections, until cancelled."""
+        kept: Client | None = None
+        try:
+            while True:
+                await self._connection.wait_ready()
+                nc = self._connection.nc
+                if nc is not kept:
+                    await nc.subscribe(f"{DOOR}.*.>", queue="doors", cb=self._on_request)
+                    kept = nc
+                    log.info("the door for spokes is open")
+                await asyncio.sleep(WAIT_SECONDS)
+        finally:
+            for task in tuple(self._answering):
+                task.cancel()
+
+    async def _on_request(self, message: Msg) -> None:
+        await self._room.acquire()
+        task = asyncio.create_task(self._answer(message))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _answer(self, message: Msg) -> None:
+        _, _, token, *what = message.subject.split(".")
+        try:
+            answer = await self._ask(spoke_access(token), what, message.data)
+        except (RefusedError, ValueError) as error:
+            log.warning("a spoke was refused", spoke=token, asked=message.subject, why=str(error))
+            answer = _error(REFUSED, f"a spoke may not ask this: {error}")
+        except ApiError as error:
+            answer = _error(error.code, str(error))
+        except BusError as error:
+            log.warning("no answer for a spoke", spoke=token, error=str(error))
+            return  # It asks again.
+        finally:
+            self._room.release()
+        try:
+            await message.respond(json.dumps(answer).encode())
+        except NatsError as error:
+            log.warning("a spoke was not answered", spoke=token, error=repr(error))
+
+    async def _ask(self, spoke: SpokeAccess, what: list[str], data: bytes) -> Json:
+        body = json.loads(data) if data.strip() else {}
+        if not isinstance(body, dict):
+            raise RefusedError("the body is no object")
+        match what:
+            case ["STREAM", "INFO", stream] if stream in self._streams and not body:
+                return await call(self._connection.nc, f"STREAM.INFO.{stream}")
+            case ["STREAM", "MSG", "GET", stream]:
+                return await self._message(spoke, stream, body)
+            case ["CONSUMER", "CREATE", stream, consumer]:
+                return await self._consumer(spoke, stream, consumer, body)
+            case ["CONSUMER", "INFO" | "DELETE" as verb, stream, consumer] if not body:
+                if consumer not in spoke.places and (
+                    verb == "DELETE" or consumer not in spoke.durables.get(stream, ())
+                ):
+                    raise RefusedError(f"consumer {consumer} of {stream}")
+                return await call(self._connection.nc, f"CONSUMER.{verb}.{stream}.{consumer}")
+            case _:
+                raise RefusedError(".".join(what))
+
+    async def _message(self, spoke: SpokeAccess, stream: str, which: Json) -> Json:
+        match which:
+            case {"last_by_subj": ">"} if len(which) == 1 and stream in spoke.views_all:
+                return _bare(await self._get(stream, which))
+            case {"last_by_subj": str(subject)} if len(which) == 1:
+                if not spoke.may_read(stream, subject):
+                    raise RefusedError(f"{subject} in {stream}")
+                return await self._get(stream, which)
+            case {"seq": int()} if len(which) == 1 and stream in spoke.logs:
+                found = await self._get(stream, which)
+                if not spoke.may_read(stream, str(found["message"]["subject"])):
+                    # It looks whether a message of its own was stored there: it was not.
+                    return _error(MESSAGE_NOT_FOUND, "no message found")
+                return found
+            case _:
+                raise RefusedError(f"{sorted(which)} of {stream}")
+
+    async def _get(self, stream: str, which: Json) -> Json:
+        return await call(self._connection.nc, f"STREAM.MSG.GET.{stream}", which)
+
+    async def _consumer(self, spoke: SpokeAccess, stream: str, name: str, body: Json) -> Json:
+        config = body.get("config")
+        if not isinstance(config, dict) or body.get("stream_name") != stream:
+            raise RefusedError("a consumer without configuration")
+        work = name in spoke.durables.get(stream, ())
+        if unknown := config.keys() - (_WORK if work else _WATCH):
+            raise RefusedError(f"a consumer with {sorted(unknown)}")
+        filters = config.get("filter_subjects")
+        if not isinstance(filters, list) or not filters:
+            raise RefusedError(f"a consumer of all of {stream}")
+        for one in filters:
+            if not isinstance(one, str) or not spoke.may_watch(stream, one):
+                raise RefusedError(f"{one} in {stream}")
+        if work:
+            if config.get("name") != name or config.get("durable_name") != name:
+                raise RefusedError("a consumer of two names")
+            return await self._make(stream, name, config, action="")
+        return await self._in_a_place(spoke, stream, name, config)
+
+    async def _in_a_place(self, spoke: SpokeAccess, stream: str, asked: str, config: Json) -> Json:
+        """Make it under the first name that is free; the answer says which."""
+        idle = min(int(config.get("inactive_threshold") or 0), INACTIVE_SECONDS_MAX * 10**9)
+        config |= {"inactive_threshold": idle or INACTIVE_SECONDS_MAX * 10**9}
+        # Else two that ask for the same would be given the same one.
+        config["metadata"] = {"asked": asked}
+        for place in spoke.places:
+            try:
+                return await self._make(stream, place, config | {"name": place}, action="create")
+            except ApiError as error:
+                if error.code != CONSUMER_EXISTS:
+                    raise
+        raise RefusedError(f"more than {len(spoke.places)} consumers to watch {stream} by")
+
+    async def _make(self, stream: str, name: str, config: Json, *, action: str) -> Json:
+        body = {"stream_name": stream, "config": config, "action": action}
+        return await call(self._connection.nc, f"CONSUMER.CREATE.{stream}.{name}", body)
+
+
+def _bare(answer: Json) -> Json:
+    """Where a view ends, and not with what: that may be another's."""
+    message = answer["message"]
+    raw = base64.b64decode(message.get("hdrs", "")).decode("utf-8", "replace")
+    source = wire.parse(raw).get(wire.SOURCE, "")
+    bare = {"seq": message["seq"], "time": message["time"], "subject": subjects.ROOT, "data": ""}
+    if source:
+        kept = " ".join(source.split(" ")[:2])
+        block = f"NATS/1.0\r\n{wire.SOURCE}: {kept}\r\n\r\n"
+        bare["hdrs"] = base64.b64encode(block.encode()).decode()
+    return {"message": bare}
+
+
+def _error(code: int, description: str) -> Json:
+    return {"error": {"code": 403, "err_code": code, "description": description}}

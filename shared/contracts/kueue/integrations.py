@@ -1,0 +1,264 @@
+"""`sluicegate.dev/v1alpha1 Integration`: how a kind that can wait is read, held and let go.
+
+`docs/reference/integration.md` and the CustomResourceDefinition are made from these models.
+"""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import ConfigDict, Field, StringConstraints, WithJsonSchema
+
+from shared.contracts.kube.kinds import INTEGRATION
+from shared.contracts.kueue.fields import Conditions, DnsLabel, Metadata
+from shared.contracts.kueue.schema import ApiModel, Extra, listed
+
+__all__ = [
+    "API_VERSION",
+    "Expression",
+    "FieldPath",
+    "FinishSpec",
+    "IntegratedKind",
+    "Integration",
+    "IntegrationSpec",
+    "IntegrationStatus",
+    "PatchOperation",
+    "PodSetSpec",
+    "StopSpec",
+    "TraceSpec",
+    "WebhookSpec",
+]
+
+API_VERSION: Final = INTEGRATION.api_version
+
+EXPRESSION_CHARS_MAX: Final = 4096
+
+Expression = Annotated[str, StringConstraints(min_length=1, max_length=EXPRESSION_CHARS_MAX)]
+"""An expression of the Common Expression Language."""
+
+FieldPath = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z_][-A-Za-z0-9_]*(\.[-A-Za-z0-9_]+)*$", max_length=256),
+]
+"""Where in the object something is, the names with dots between them: `spec.template`."""
+
+_AnyValue = Annotated[
+    Any, WithJsonSchema({"x-kubernetes-preserve-unknown-fields": True}), Extra({})
+]
+
+
+class _Strict(ApiModel):
+    """A part whose misspelt fields are refused, since each absent one has a default."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class IntegratedKind(_Strict):
+    """A namespaced kind that the cluster serves."""
+
+    group: Annotated[str, StringConstraints(max_length=253)]
+    """Its API group; empty for the core group."""
+
+    version: Annotated[DnsLabel, StringConstraints(min_length=1)]
+    """The version that is watched and written."""
+
+    kind: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z0-9]*$", max_length=63)]
+    """`kind` in a manifest."""
+
+    plural: Annotated[DnsLabel, StringConstraints(min_length=1)]
+    """The resource's name in URLs and roles."""
+
+
+class PatchOperation(_Strict):
+    """One operation of a JSON patch (RFC 6902)."""
+
+    op: Literal["add", "remove", "replace", "test"]
+    """What is done. Where a `test` fails, the API server refuses the whole patch."""
+
+    path: Annotated[str, StringConstraints(pattern=r"^(/[^/]*)+$", max_length=512)]
+    """A JSON pointer: `/spec/suspend`; within a name `~1` stands for a slash."""
+
+    value: _AnyValue = None
+    """What is written or expected, as it is."""
+
+    value_from: Expression | None = None
+    """Or an expression that says it."""
+
+    when: Expression | None = None
+    """Only if this holds of the object; absent for always."""
+
+
+class PodSetSpec(_Strict):
+    """Pods that are alike, as `spec.podSets` of a Workload has them; or one such set for each item."""
+
+    for_each: FieldPath | None = None
+    """A list or a map in the object: one pod set for each of its items. Expressions of this pod set
+    then know `item`, and `key`: its name in the map, or its place in the list."""
+
+    name: Annotated[DnsLabel, StringConstraints(min_length=1)] | None = None
+    """What the pod set is called. `main` if absent."""
+
+    name_from: Expression | None = None
+    """With `forEach`: what it is called. `item.name` of a list and `key` of a map, if absent."""
+
+    template: FieldPath | None = None
+    """Where the pod template is (what has `metadata` and `spec`); with `forEach` it may begin with
+    `item.`. Here the node labels and tolerations of flavors go at release, in the same write. Absent
+    for a kind without one: then `requests` says what it asks for, and flavors choose quota but no
+    nodes."""
+
+    count: Expression | None = None
+    """How many pods run at once. 1 if absent."""
+
+    count_field: FieldPath | None = None
+    """Where fewer pods than asked for are written when only so many are admitted."""
+
+    min_count: Expression | None = None
+    """The fewest pods that it can start with (partial admission); absent or null: all of them. A text
+    of digits will do, since annotations are texts."""
+
+    reclaimable: Expression | None = None
+    """How many of the pods have finished and will not run again: their quota goes back."""
+
+    requests: dict[str, Expression] | None = None
+    """What one pod asks for, by resource: numbers, or quantities as text. Instead of a template."""
+
+    requests_from_annotations: Annotated[str, StringConstraints(max_length=253)] | None = None
+    """Each annotation that begins so asks for its value of the resource that its rest names."""
+
+
+class FinishSpec(_Strict):
+    """When it has ended, and how."""
+
+    success: Expression | None = None
+    """It has ended well. If absent: condition Complete, Completed or Succeeded is True."""
+
+    failure: Expression | None = None
+    """It has ended otherwise. If absent: condition Failed is True."""
+
+    message: Expression | None = None
+    """In words. If absent: the message, or else the reason, of the condition that says that it has
+    ended."""
+
+    at: Expression | None = None
+    """When, as text in RFC 3339. If absent: the last transition of that condition."""
+
+
+class StopSpec(_Strict):
+    """What taking a running one off the cluster means."""
+
+    how: Literal["Hold", "Patch", "Never"] = "Hold"
+    """`Hold`: it is made to wait as before its start, and its pods end. `Patch`: by the patch below.
+    `Never`: the kind cannot be stopped and started again; it is never preempted."""
+
+    patch: Annotated[list[PatchOperation], listed("atomic")] | None = None
+    """For `Patch`."""
+
+    end: Annotated[list[PatchOperation], listed("atomic")] | None = None
+    """Ends it for good, so that a copy can be made that waits in its place. Absent: that cannot be."""
+
+    forget: Annotated[list[str], listed("set")] | None = None
+    """Prefixes of labels and annotations that say what became of the one that was stopped: its copy
+    does not have them."""
+
+
+class WebhookSpec(_Strict):
+    """What is done to an object when it is created. One with a queue is always made to wait."""
+
+    classify: bool = False
+    """The rules of the classifier's configuration hold for it: its queue, `multiKueueOverride`, and the
+    expressions, which see the object as `pipelineRun`."""
+
+    default_queue: Annotated[DnsLabel, StringConstraints(min_length=1)] | None = None
+    """The LocalQueue of those that name none. Absent: what `SLUICE_JOB_DEFAULT_QUEUE` says; where that
+    is empty, they are left alone."""
+
+    remember_pause: bool = False
+    """One that comes held was paused by its user: it is admitted, and started only by the user."""
+
+    own_controller: Annotated[str, StringConstraints(min_length=1, max_length=63)] | None = None
+    """What `spec.managedBy` says of its own controller. Given: in a queue that leads to other clusters
+    that field is set at creation, so that all of the status comes home, unless it names a third one."""
+
+
+class TraceSpec(_Strict):
+    """How its traces join those of its own controller."""
+
+    annotation: Annotated[str, StringConstraints(min_length=1, max_length=253)] | None = None
+    """Annotation in which its controller looks for a span to go on from: JSON, `{"traceparent": …}`. One
+    that is there already is gone on from; else it is written at creation."""
+
+    name_label: Annotated[str, StringConstraints(min_length=1, max_length=253)] | None = None
+    """Label with the name of what it is a run of: few of them, since spans are named after it."""
+
+
+class IntegrationSpec(_Strict):
+    """All that Sluicegate has to know of a kind. Only `kind` and `podSets` have to be said.
+
+    Expressions see `object`, its `metadata`, `spec` and `status` (empty if absent), and `conditions`:
+    those of its status, by type. A field that is null is as good as absent.
+    """
+
+    kind: IntegratedKind
+    """Which objects."""
+
+    match: Expression | None = None
+    """Only those of which this holds; absent for all. Whatever this says: an object that is controlled
+    by another one that can wait is never matched, since that one waits for it."""
+
+    held: Expression | None = None
+    """It does not run because it was told to wait. If absent: `spec.suspend` is true."""
+
+    active: Expression | None = None
+    """Something of it runs or ends: its quota is in use. If absent: it is not held, has not finished,
+    and its controller has written a status."""
+
+    ready: Expression | None = None
+    """All its pods are ready or have succeeded. Absent or null: the kind cannot tell."""
+
+    finish: FinishSpec | None = None
+    """When it has ended. If absent: by the conditions Complete, Completed, Succeeded and Failed."""
+
+    pod_sets: Annotated[list[PodSetSpec], Field(min_length=1, max_length=10), listed("atomic")]
+    """What it asks for."""
+
+    hold: Annotated[list[PatchOperation], listed("atomic")] | None = None
+    """Makes one wait that has not started. If absent: sets `spec.suspend`. That it is still the object
+    of that uid is tested always."""
+
+    release: Annotated[list[PatchOperation], listed("atomic")] | None = None
+    """Starts it. If absent: tests that `spec.suspend` is true and makes it false. Between its tests and
+    the rest goes what the pod templates get. When a stopped one waits again, its templates are given
+    back what they were before, after the same tests."""
+
+    stop: StopSpec | None = None
+    """If absent: `how: Hold`."""
+
+    carry: Annotated[list[PatchOperation], listed("atomic")] | None = None
+    """What is changed in a copy for another cluster; what is to be removed need not be there. If
+    absent: `spec.managedBy` is removed."""
+
+    webhook: WebhookSpec | None = None
+    """What is done at creation beyond holding it."""
+
+    trace: TraceSpec | None = None
+    """If absent: its trace is Sluicegate's alone."""
+
+
+class IntegrationStatus(ApiModel):
+    """What came of it."""
+
+    conditions: Conditions | None = None
+    """`Active` is False while the document is refused; the message names field, line and reason."""
+
+    accepted: _AnyValue = None
+    """The last spec that was accepted: it is in force while the present one is refused."""
+
+
+class Integration(_Strict):
+    """A kind that can wait, as data."""
+
+    metadata: Metadata
+    spec: IntegrationSpec
+    """All there is to know of the kind."""
+
+    status: IntegrationStatus | None = None
+    """Written by the patcher."""

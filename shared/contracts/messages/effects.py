@@ -1,0 +1,373 @@
+"""What the services with side effects report: outcomes, checks, dispatches, hosts, dead letters."""
+
+from datetime import datetime
+from typing import Any, ClassVar, Literal
+
+from shared.contracts import subjects
+from shared.contracts.messages.base import Message, Part
+from shared.contracts.messages.workloads import OwnerReference
+
+__all__ = [
+    "CheckState",
+    "DeadLetter",
+    "Dispatch",
+    "HostAccess",
+    "HostState",
+    "Machine",
+    "OneTimeKey",
+    "Outcome",
+    "PlatformOffer",
+    "PlatformState",
+    "SealKey",
+    "Seat",
+]
+
+
+class Outcome(Message):
+    """What became of a decision that a patcher carried out."""
+
+    stream: ClassVar[str] = "OUTCOMES"
+    type: ClassVar[str] = "dev.sluicegate.outcome.v1"
+
+    cluster: str
+    namespace: str
+    name: str
+    uid: str
+    result: Literal["applied", "refused", "gone"]
+    """`refused`: the cluster will never take it (Tekton's webhook, a policy): quota lets go."""
+
+    action: str
+    """`release`, `suspend`, `reserve`, `finish`."""
+
+    term: int
+    number: int
+    """Of the decision."""
+
+    version: str = ""
+    """`resourceVersion` of the job after it; a `WorkloadState` of an older one does not know it yet."""
+
+    message: str = ""
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.outcome.<cluster>.<namespace>.<name>``."""
+        return subjects.join("outcome", self.cluster, self.namespace, self.name)
+
+
+class CheckState(Message):
+    """What the one owner of an admission check says about one workload."""
+
+    stream: ClassVar[str] = "CHECKS"
+    type: ClassVar[str] = "dev.sluicegate.check.v1"
+
+    cluster: str
+    namespace: str
+    name: str
+    """Of the workload."""
+
+    uid: str
+    check: str
+    state: Literal["Pending", "Ready", "Retry", "Rejected"]
+    message: str = ""
+    requeue_after_seconds: float | None = None
+    spoke: str | None = None
+    """MultiKueue only: the cluster that won. It goes into `status.clusterName` of the Workload."""
+
+    attempt: int = 0
+    """Which reservation of the workload this answers: an older one is not meant."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.check.<cluster>.<namespace>.<workload>.<check>``."""
+        return subjects.join("check", self.cluster, self.namespace, self.name, self.check)
+
+
+class Dispatch(Message):
+    """An order to one spoke about one workload of the hub."""
+
+    stream: ClassVar[str] = "DISPATCHES"
+    type: ClassVar[str] = "dev.sluicegate.dispatch.v1"
+
+    spoke: str
+    cluster: str
+    """The hub cluster that the workload came from."""
+
+    namespace: str
+    name: str
+    uid: str
+    state: Literal["offered", "chosen", "withdrawn"]
+    """`offered`: make the copy and let it compete. `chosen`: keep it. `withdrawn`: delete it."""
+
+    job: dict[str, Any] | None = None
+    """`offered`: the object to create on the spoke, labels set. `chosen`: None, since it is there.
+    `withdrawn`: no more than what names it (apiVersion, kind, name, namespace, labels)."""
+
+    workload: dict[str, Any] | None = None
+    """`offered` to a cluster with a Kueue of its own: the Workload that queues there. The job is made
+    once the spoke is chosen; `job` goes along with both."""
+
+    target: OwnerReference | None = None
+    """The job at the hub: the copy has its kind, namespace and name."""
+
+    number: int = 0
+    """Of this order: a later one to the same spoke for the same workload has a greater one. Withdrawing
+    it does not change it."""
+
+    attempt: int = 0
+    """`Admission.number` of the reservation that it was made for."""
+
+    started: bool = False
+    """It was chosen once: unless the spoke says otherwise, the copy may run."""
+
+    spec: dict[str, Any] | None = None
+    """`chosen`: the spec that the copy was made with."""
+
+    wish: dict[str, Any] | None = None
+    """`chosen`: fields of the spec that the job's user changed since, to stop or cancel it."""
+
+    priority_class: str | None = None
+    """The WorkloadPriorityClass that the copy has by its job's label; None: none that the hub knows."""
+
+    reranked: bool = False
+    """The copy may have been made with another class; or `workload`, with another value of it."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.dispatch.<spoke>.<namespace>.<name>``."""
+        return subjects.join("dispatch", self.spoke, self.namespace, self.name)
+
+
+class HostState(Message):
+    """A machine for one TaskRun. Never carries key material."""
+
+    stream: ClassVar[str] = "HOSTS"
+    type: ClassVar[str] = "dev.sluicegate.host.v1"
+
+    cluster: str
+    namespace: str
+    name: str
+    """Of the TaskRun."""
+
+    uid: str
+    platform: str
+    state: Literal["waiting", "launching", "ready", "failed", "released"]
+    host: str = ""
+    """Name of the host or instance."""
+
+    address: str = ""
+    provider: str = ""
+    message: str = ""
+    secret: dict[str, str] | None = None
+    """What the TaskRun's secret must hold (`host`, `user-dir`, `error` …), without keys."""
+
+    sealed: str | None = None
+    """More of that secret (`otp` …, `id_rsa`), which only the cluster's patcher can open."""
+
+    failed_hosts: list[str] = []
+    """Hosts that this TaskRun was given and that could not be prepared for it."""
+
+    asked_at: datetime | None = None
+    """When the TaskRun was created."""
+
+    ordered_at: datetime | None = None
+    """When its machine was ordered; None: it needs none of its own."""
+
+    workload: str = ""
+    """Workload of the run that the TaskRun is a part of; empty: of none."""
+
+    slots: dict[str, str] = {}
+    """Resources of that workload that a machine of this platform stands for: they are given back when
+    it is `released`."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.host.<cluster>.<namespace>.<taskrun>``."""
+        return subjects.join("host", self.cluster, self.namespace, self.name)
+
+
+class HostAccess(Part):
+    """How to get onto a host, as it was when a place on it was given away. Names a key, holds none."""
+
+    user: str
+    port: int = 22
+    secret: str
+    """Name of the secret with the private key and the hosts' public keys."""
+
+    host_keys: list[str] = []
+    """Public keys that the host may have; besides those that the secret names."""
+
+    sudo_commands: str = ""
+
+
+class Seat(Part):
+    """A TaskRun's place on a host."""
+
+    uid: str
+    """Of the TaskRun."""
+
+    namespace: str
+    name: str
+    host: str
+    """Name of the static host or of the machine."""
+
+    address: str
+    state: Literal["held", "preparing", "ready", "cleaning"] = "ready"
+    """`held`: kept for a run that has quota, until its TaskRun comes; `preparing`: its user is being
+    made; `cleaning`: being removed, the place is not free yet."""
+
+    access: HostAccess | None = None
+    """None: nobody has to go there."""
+
+    sealed: str = ""
+    """As in `HostState`: the place and its key are recorded together, or not at all."""
+
+
+class Machine(Part):
+    """A machine that was ordered from a provider, from before the order until it is proved gone."""
+
+    name: str
+    """Ours, derived from the TaskRun's uid: ordering it twice gives one machine."""
+
+    provider: str
+    tag: str = ""
+    state: Literal["launching", "running", "terminating"]
+    shared: bool = False
+    """Of a pool: it outlives the TaskRun that it was ordered for."""
+
+    holder: str
+    """Uid of the TaskRun that it was ordered for."""
+
+    task_run: str
+    """`<namespace>:<name>` of that TaskRun: the provider's tag `taskRunID`."""
+
+    address: str = ""
+    launched_at: datetime
+    deadline: datetime
+    """Without an address by then, it is given up."""
+
+
+class PlatformState(Message):
+    """Who sits where on one platform, and its machines: the record that allocation is decided on.
+
+    Written with the expected last sequence of its subject, so two provisioners cannot both give
+    the last place away. `HostState` follows from it. Never a tombstone: platforms are few.
+    """
+
+    stream: ClassVar[str] = "HOSTS"
+    type: ClassVar[str] = "dev.sluicegate.platform.v1"
+
+    cluster: str
+    platform: str
+    seats: list[Seat] = []
+    machines: list[Machine] = []
+    attempts: dict[str, int] = {}
+    """TaskRun uid to how many machines were ordered for it."""
+
+    refusals: dict[str, str] = {}
+    """TaskRun uid to why it gets no host; kept until that TaskRun has ended."""
+
+    failed_hosts: dict[str, list[str]] = {}
+    """TaskRun uid to the hosts that could not be prepared for it."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.platform.<cluster>._.<platform>``: those who follow hosts do not get it."""
+        return subjects.join("platform", self.cluster, None, self.platform)
+
+
+class PlatformOffer(Message):
+    """Which platforms the builds of a cluster may ask for: the host configuration, read."""
+
+    stream: ClassVar[str] = "HOSTS"
+    type: ClassVar[str] = "dev.sluicegate.platform-offer.v1"
+
+    cluster: str
+    configured: bool = True
+    """False: there is no host configuration, and nothing follows from a platform's absence."""
+
+    platforms: dict[str, str] = {}
+    """Platform to the resource that its slots are counted as: `linux/arm64` to `linux-arm64`."""
+
+    problems: dict[str, str] = {}
+    """Platform that is configured and cannot be had, to why."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.offer.<cluster>._._``."""
+        return subjects.join("offer", self.cluster, None, None)
+
+
+class SealKey(Message):
+    """The public key of a cluster's patcher: what is sealed to it nobody else can read."""
+
+    stream: ClassVar[str] = "HOSTS"
+    type: ClassVar[str] = "dev.sluicegate.seal-key.v1"
+
+    cluster: str
+    public_key: str
+    """X25519, 32 bytes in base64."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.seal.<cluster>._._``."""
+        return subjects.join("seal", self.cluster, None, None)
+
+
+class OneTimeKey(Message):
+    """A private key that waits to be fetched once. Who has not its password cannot read it."""
+
+    stream: ClassVar[str] = "KEYS"
+    type: ClassVar[str] = "dev.sluicegate.one-time-key.v1"
+
+    cluster: str
+    id: str
+    """Derived from the password, and does not tell it."""
+
+    state: Literal["waiting", "claimed", "delivered"]
+    """`claimed`: on its way to somebody; without a confirmation it may be fetched again."""
+
+    box: str = ""
+    """Encrypted with a key that is derived from the password; empty once delivered."""
+
+    expires_at: datetime
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.key.<cluster>._.<id>``."""
+        return subjects.join("key", self.cluster, None, self.id)
+
+
+class DeadLetter(Message):
+    """A message that a service gave up on, with the reason."""
+
+    stream: ClassVar[str] = "DEAD"
+    type: ClassVar[str] = "dev.sluicegate.dead.v1"
+
+    service: str
+    original_subject: str
+    original_sequence: int
+    reason: str
+    body: str
+    """The original body; base64 where it is no UTF-8 (then `encoding` says so)."""
+
+    encoding: Literal["utf-8", "base64"] = "utf-8"
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.dead.<service>.<original subject>``."""
+        return f"{subjects.ROOT}.dead.{subjects.encode(self.service)}.{self.original_subject}"

@@ -1,0 +1,79 @@
+"""What a watcher saw in one cluster."""
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+from shared.contracts import subjects
+from shared.contracts.messages.base import Message
+
+__all__ = ["Observed", "Synced"]
+
+
+class Observed(Message):
+    """One Kubernetes object as the API server last showed it, or that it is gone."""
+
+    stream: ClassVar[str] = "OBSERVED"
+    type: ClassVar[str] = "dev.sluicegate.observed.v1"
+
+    cluster: str
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespace: str | None = None
+    """None for cluster-scoped kinds."""
+
+    name: str
+    uid: str
+    resource_version: str
+    """Opaque, as Kubernetes gives it; equal only for equal states of one uid."""
+
+    deleted: bool = False
+    """True: a tombstone. `object` is then the last state that was seen, if any was."""
+
+    object: dict[str, Any] | None = None
+    """Without `managedFields` and `last-applied-configuration`; a Secret without its data."""
+
+    object_ref: str | None = None
+    """`<name>@<sha256>` in the object store, where the object was too large.
+
+    What is there is this whole message; `object` is then as much of it as fits.
+    """
+
+    @property
+    def subject(self) -> str:
+        """``sluice.observed.<cluster>.<namespace>.<name>.<plural>_<group>``."""
+        detail = f"{self.plural}_{self.group.replace('.', '_')}"
+        return subjects.join("observed", self.cluster, self.namespace, self.name, detail=detail)
+
+    @property
+    def body_ref(self) -> str | None:
+        """Where the whole message is."""
+        return self.object_ref
+
+    @property
+    def message_id(self) -> str | None:
+        """A relist or a second watcher publishes the same state under the same id."""
+        gone = ":gone" if self.deleted else ""
+        return f"{self.cluster}:{self.uid}:{self.resource_version}:{self.version}{gone}"
+
+
+class Synced(Message):
+    """All that the watcher listed is in the log before this message."""
+
+    stream: ClassVar[str] = "OBSERVED"
+    type: ClassVar[str] = "dev.sluicegate.synced.v1"
+
+    cluster: str
+    epoch: str
+    """A new one for each full list of all kinds; a reader is synced when it has read one."""
+
+    kinds: list[str]
+    """`<plural>_<group>` of each kind that was listed; unserved kinds are left out."""
+
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.observed.<cluster>._._.synced``."""
+        return subjects.join("observed", self.cluster, None, None, detail="synced")

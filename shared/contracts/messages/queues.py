@@ -1,0 +1,65 @@
+"""How a queue stands: what `kubectl get clusterqueues` shows."""
+
+from datetime import datetime
+from typing import ClassVar, Literal
+
+from shared.contracts import subjects
+from shared.contracts.messages.base import Message, Part
+
+__all__ = ["FlavorUsage", "QueueStatus", "ResourceUsage"]
+
+
+class ResourceUsage(Part):
+    """How much of one resource is in use."""
+
+    name: str
+    total: str
+    borrowed: str = "0"
+    """Above the queue's own nominal quota; LocalQueues have none of their own."""
+
+
+class FlavorUsage(Part):
+    """How much of one flavor is in use."""
+
+    name: str
+    resources: list[ResourceUsage]
+
+
+class QueueStatus(Message):
+    """Counts and use of one ClusterQueue or LocalQueue. Published at most once a second for each."""
+
+    stream: ClassVar[str] = "QUEUES"
+    type: ClassVar[str] = "dev.sluicegate.queue.v1"
+
+    cluster: str
+    kind: Literal["ClusterQueue", "LocalQueue"]
+    namespace: str | None = None
+    """None for a ClusterQueue."""
+
+    name: str
+    pending: int
+    reserving: int
+    """Holding quota, admitted or not."""
+
+    admitted: int
+    reservation: list[FlavorUsage] = []
+    usage: list[FlavorUsage] = []
+    """Of those that are admitted."""
+
+    consumed: dict[str, str] | None = None
+    """What a LocalQueue used lately, older use counting less, where its queue goes by that."""
+
+    consumed_at: datetime | None = None
+    """Until when it is counted."""
+
+    active: bool
+    reason: str
+    """Of the condition `Active`."""
+
+    message: str
+    at: datetime
+
+    @property
+    def subject(self) -> str:
+        """``sluice.queue.<cluster>.<namespace>.<name>``."""
+        return subjects.join("queue", self.cluster, self.namespace, self.name)
