@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 from shared.contracts import subjects
 from shared.contracts.messages.base import Message, Part
+from shared.contracts.refs import WorkloadRef
 
 __all__ = [
     "HOLDING",
@@ -106,6 +107,11 @@ class Admission(Message):
 
     inputs: dict[str, int] = {}
     """Log to the last sequence of it that had been taken in: with these facts this was decided."""
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """The workload that it is about."""
+        return WorkloadRef(self.cluster, self.namespace, self.name)
 
     @property
     def subject(self) -> str:

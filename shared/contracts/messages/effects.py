@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 from shared.contracts import subjects
 from shared.contracts.messages.base import Message, Part
 from shared.contracts.messages.workloads import OwnerReference
+from shared.contracts.refs import WorkloadRef
 
 __all__ = [
     "CheckState",
@@ -50,6 +51,11 @@ class Outcome(Message):
     at: datetime
 
     @property
+    def ref(self) -> WorkloadRef:
+        """The workload that it is about."""
+        return WorkloadRef(self.cluster, self.namespace, self.name)
+
+    @property
     def subject(self) -> str:
         """``sluice.outcome.<cluster>.<namespace>.<name>``."""
         return subjects.join("outcome", self.cluster, self.namespace, self.name)
@@ -78,6 +84,11 @@ class CheckState(Message):
     """Which reservation of the workload this answers: an older one is not meant."""
 
     at: datetime
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """The workload that it is about."""
+        return WorkloadRef(self.cluster, self.namespace, self.name)
 
     @property
     def subject(self) -> str:
@@ -135,6 +146,11 @@ class Dispatch(Message):
     """The copy may have been made with another class; or `workload`, with another value of it."""
 
     at: datetime
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """The workload that it is about."""
+        return WorkloadRef(self.cluster, self.namespace, self.name)
 
     @property
     def subject(self) -> str:

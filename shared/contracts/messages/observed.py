@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from shared.contracts import subjects
 from shared.contracts.messages.base import Message
+from shared.contracts.refs import ObjectRef
 
 __all__ = ["Observed", "Synced"]
 
@@ -39,6 +40,11 @@ class Observed(Message):
 
     What is there is this whole message; `object` is then as much of it as fits.
     """
+
+    @property
+    def ref(self) -> ObjectRef:
+        """The object that was seen."""
+        return ObjectRef(self.cluster, self.kind, self.namespace, self.name)
 
     @property
     def subject(self) -> str:

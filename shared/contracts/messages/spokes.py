@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, Literal
 from shared.contracts import subjects
 from shared.contracts.messages.base import Message, Part
 from shared.contracts.messages.workloads import OwnerReference
+from shared.contracts.refs import WorkloadRef
 
 __all__ = [
     "COPY_FINALIZER",
@@ -115,6 +116,11 @@ class CopyState(Message):
     at: datetime
 
     @property
+    def ref(self) -> WorkloadRef:
+        """The workload that it is about."""
+        return WorkloadRef(self.cluster, self.namespace, self.name)
+
+    @property
     def subject(self) -> str:
         """``sluice.copy.<spoke>.<namespace>.<name>``."""
         return subjects.join("copy", self.spoke, self.namespace, self.name)
@@ -143,6 +149,11 @@ class Homecoming(Message):
     """The whole status of the copy for the job; empty: it never ran; None: leave it as it is."""
 
     at: datetime
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """The workload that it is about."""
+        return WorkloadRef(self.cluster, self.namespace, self.name)
 
     @property
     def subject(self) -> str:

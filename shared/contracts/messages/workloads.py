@@ -7,6 +7,7 @@ from pydantic import Field
 
 from shared.contracts import subjects
 from shared.contracts.messages.base import Message, Part
+from shared.contracts.refs import WorkloadRef
 
 __all__ = ["Finish", "OwnerReference", "PodSet", "WorkloadState"]
 
@@ -170,6 +171,11 @@ class WorkloadState(Message):
 
     labels: dict[str, str] = Field(default={})
     """Of the job; shown to people, not weighed."""
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """The workload that it is about."""
+        return WorkloadRef(self.cluster, self.namespace, self.name)
 
     @property
     def subject(self) -> str:

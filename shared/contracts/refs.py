@@ -1,0 +1,34 @@
+"""References to objects: which cluster, which namespace, which name.
+
+They are named tuples, so they compare and hash like the bare tuples that they replace.
+"""
+
+from typing import NamedTuple
+
+__all__ = ["ObjectRef", "WorkloadRef"]
+
+
+class WorkloadRef(NamedTuple):
+    """A Workload object of one cluster."""
+
+    cluster: str
+    namespace: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """``<namespace>/<name>``, as `kubectl` and log lines show it."""
+        return f"{self.namespace}/{self.name}"
+
+
+class ObjectRef(NamedTuple):
+    """A Kubernetes object of one cluster."""
+
+    cluster: str
+    kind: str
+    """`kind` of its manifest, for instance ``PipelineRun``."""
+
+    namespace: str | None
+    """None for cluster-scoped kinds."""
+
+    name: str
