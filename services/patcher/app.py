@@ -14,7 +14,7 @@ from services.patcher.cluster.integrations import IntegrationKeeper
 from services.patcher.cluster.pacing import Load
 from services.patcher.cluster.queue_status import Queues
 from services.patcher.cluster.writer import Writer
-from services.patcher.coscheduling.reconciler import Anchors
+from services.patcher.coscheduling.reconciler import Placeholders
 from services.patcher.handlers import Handlers
 from services.patcher.jobs.controller import Jobs
 from services.patcher.jobs.owner_notices import Onlookers
@@ -130,7 +130,7 @@ def _carry_out(
 ) -> tuple[Loop, ...]:
     """Build what does what was decided, and give it its handlers."""
     settings, mirror, events = ground.settings, ground.mirror, ground.events
-    anchors = Anchors(
+    placeholders = Placeholders(
         kube=ground.kube,
         mirror=mirror,
         writer=ground.writer,
@@ -146,7 +146,7 @@ def _carry_out(
         mirror=mirror,
         writer=ground.writer,
         events=events,
-        anchors=anchors,
+        placeholders=placeholders,
         now=ground.now,
         tracing=tracing,
         not_seen_seconds=settings.not_seen_seconds,
@@ -185,7 +185,7 @@ def _carry_out(
         partial(reasons.run, reconciler.give_reason),
         partial(checks.run, reconciler.give_checks),
         onlookers.run,
-        anchors.run,
+        placeholders.run,
     )
 
 

@@ -41,7 +41,7 @@ class PatcherSettings(KubeSettings):
     """Image of the pods that hold a node for a coscheduled run: it starts, and does nothing."""
 
     anchor_care_seconds: Annotated[float, Field(gt=0)] = 10.0
-    """How often anchors on cordoned nodes are looked for, while there are any."""
+    """How often placeholders on cordoned nodes are looked for, while there are any."""
 
     tekton_namespace: str = "tekton-pipelines"
     """Where Tekton's ConfigMap `feature-flags` is."""

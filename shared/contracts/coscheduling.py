@@ -15,9 +15,7 @@ from shared.contracts.kube.kinds import Object
 
 __all__ = [
     "AFFINITY_ANNOTATION",
-    "ANCHORED_ANNOTATION",
-    "ANCHORED_BY_CLAIM",
-    "ANCHOR_COMPONENT",
+    "ASSISTANT_COMPONENT",
     "COMPONENT_LABEL",
     "COSCHEDULED_RUN_LABEL",
     "INSTANCE_LABEL",
@@ -25,22 +23,24 @@ __all__ = [
     "NODE_SLOTS",
     "NODE_SLOTS_ANNOTATION",
     "PER_RUN",
+    "PLACEHOLDERS_ANNOTATION",
+    "PLACEHOLDER_PER_CLAIM",
     "RUN_LABEL",
     "RUN_UID_LABEL",
     "SEVERAL_CLAIMS",
     "TEKTON_DEFAULT",
     "WORKSPACE_LABEL",
-    "Anchor",
     "Claim",
     "CoscheduleError",
     "Mode",
+    "Placeholder",
     "Server",
-    "anchor_name",
-    "anchors_of",
     "claims_of",
-    "lead_of",
-    "leads",
     "mode_of",
+    "placeholder_annotation",
+    "placeholder_annotations",
+    "placeholder_name",
+    "placeholders_of",
     "served_by",
 ]
 
@@ -58,21 +58,21 @@ AFFINITY_ANNOTATION: Final = "pipeline.tekton.dev/affinity-assistant"
 """Tekton's: on a run it is copied to its TaskRuns; the pod of a TaskRun with it must go to the node of
 the pod that is labelled with this instance and Tekton's component."""
 
-ANCHORED_ANNOTATION: Final = "sluicegate.dev/anchored"
-ANCHORED_BY_CLAIM: Final = "by-claim"
-"""On a run in mode `workspaces`, and so on its TaskRuns: each claim has an anchor, and a task follows
+PLACEHOLDERS_ANNOTATION: Final = "sluicegate.dev/anchored"
+PLACEHOLDER_PER_CLAIM: Final = "by-claim"
+"""On a run in mode `workspaces`, and so on its TaskRuns: each claim has a placeholder, and a task follows
 that of its claim. The webhook says so to Tekton when the TaskRun is created."""
 
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 INSTANCE_LABEL: Final = "app.kubernetes.io/instance"
-ANCHOR_COMPONENT: Final = "affinity-assistant"
-"""Tekton's word: an anchor of ours and an assistant of Tekton's keep away from each other, too."""
+ASSISTANT_COMPONENT: Final = "affinity-assistant"
+"""Tekton's word: a placeholder of ours and an assistant of Tekton's keep away from each other, too."""
 
 RUN_LABEL: Final = "tekton.dev/pipelineRun"
 RUN_UID_LABEL: Final = "tekton.dev/pipelineRunUID"
 WORKSPACE_LABEL: Final = "tekton.dev/workspace"
 COSCHEDULED_RUN_LABEL: Final = "sluicegate.dev/coscheduled-run"
-"""On anchors, and on claims that were made for one: the uid of their run."""
+"""On placeholders, and on claims that were made for one: the uid of their run."""
 
 SEVERAL_CLAIMS: Final = "more than one PersistentVolumeClaim is bound"
 """Tekton's sentence for a task of two claims, where claims choose the node."""
@@ -80,11 +80,11 @@ SEVERAL_CLAIMS: Final = "more than one PersistentVolumeClaim is bound"
 TEKTON_DEFAULT: Final[Mode] = "workspaces"
 """What Tekton does where its ConfigMap `feature-flags` says nothing."""
 
-ANCHOR_PREFIX: Final = "sluicegate-anchor-"
+PLACEHOLDER_PREFIX: Final = "sluicegate-anchor-"
 DIGEST_LENGTH: Final = 10
 
-Server = Literal["nobody", "tekton", "anchors"]
-"""Who brings the pods of a run together: nobody has to, Tekton does, or the patcher by anchors."""
+Server = Literal["nobody", "tekton", "placeholders"]
+"""What brings the pods of a run together: nothing has to, Tekton does, or placeholders of the patcher."""
 
 
 class CoscheduleError(ValueError):
@@ -102,7 +102,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Anchor:
+class Placeholder:
     """A placeholder pod that pods of a run follow, and the claims that it mounts."""
 
     name: str
@@ -138,39 +138,41 @@ def claims_of(run: Object) -> tuple[Claim, ...]:
     return tuple(found.values())
 
 
-def anchor_name(run_uid: str, claim: str = "") -> str:
-    """Name an anchor: of the whole run, or of one of its claims.
+def placeholder_name(run_uid: str, claim: str = "") -> str:
+    """Name a placeholder: of the whole run, or of one of its claims.
 
     A pure function, so that whoever comes after a crash finds what was made before it.
     """
-    return ANCHOR_PREFIX + _digest(f"{run_uid}/{claim}")
+    return PLACEHOLDER_PREFIX + _digest(f"{run_uid}/{claim}")
 
 
-def leads(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """The annotations among these that lead to anchors of ours: on a copy, to those of another run."""
+def placeholder_annotations(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """The annotations among these that lead to placeholders of ours: on a copy, to those of another run."""
     return tuple(
         key
-        for key in (AFFINITY_ANNOTATION, ANCHORED_ANNOTATION)
+        for key in (AFFINITY_ANNOTATION, PLACEHOLDERS_ANNOTATION)
         if key in annotations
-        and (key == ANCHORED_ANNOTATION or annotations[key].startswith(ANCHOR_PREFIX))
+        and (key == PLACEHOLDERS_ANNOTATION or annotations[key].startswith(PLACEHOLDER_PREFIX))
     )
 
 
-def anchors_of(run: Object, mode: Mode) -> tuple[Anchor, ...]:
-    """The anchors that a run needs: one for all of it, or one for each of its claims."""
+def placeholders_of(run: Object, mode: Mode) -> tuple[Placeholder, ...]:
+    """The placeholders that a run needs: one for all of it, or one for each of its claims."""
     uid, claims = run["metadata"]["uid"], claims_of(run)
     if mode in PER_RUN:
-        return (Anchor(name=anchor_name(uid), claims=tuple(c.name for c in claims)),)
+        return (Placeholder(name=placeholder_name(uid), claims=tuple(c.name for c in claims)),)
     if mode == "workspaces":
-        return tuple(Anchor(name=anchor_name(uid, c.name), claims=(c.name,)) for c in claims)
+        return tuple(
+            Placeholder(name=placeholder_name(uid, c.name), claims=(c.name,)) for c in claims
+        )
     return ()
 
 
-def lead_of(run: Object, mode: Mode) -> tuple[str, str]:
-    """Key and value of the annotation by which the tasks of a run find their anchors."""
+def placeholder_annotation(run: Object, mode: Mode) -> tuple[str, str]:
+    """Key and value of the annotation by which the tasks of a run find their placeholders."""
     if mode in PER_RUN:
-        return AFFINITY_ANNOTATION, anchor_name(run["metadata"]["uid"])
-    return ANCHORED_ANNOTATION, ANCHORED_BY_CLAIM
+        return AFFINITY_ANNOTATION, placeholder_name(run["metadata"]["uid"])
+    return PLACEHOLDERS_ANNOTATION, PLACEHOLDER_PER_CLAIM
 
 
 def served_by(mode: Mode, *, tekton: str, claims: Iterable[Claim]) -> Server:
@@ -181,10 +183,10 @@ def served_by(mode: Mode, *, tekton: str, claims: Iterable[Claim]) -> Server:
     if mode == tekton:
         return "nobody" if mode == "disabled" else "tekton"
     if tekton == "disabled":
-        return "anchors"
+        return "placeholders"
     if tekton == "workspaces" and not tuple(claims):
         # Without a claim it does nothing, and leaves alone what others say.
-        return "nobody" if mode == "disabled" else "anchors"
+        return "nobody" if mode == "disabled" else "placeholders"
     raise CoscheduleError(
         f"annotation {names.COSCHEDULE}: {mode!r} contradicts Tekton's own setting coschedule: "
         f"{tekton!r} (ConfigMap feature-flags)"

@@ -36,17 +36,19 @@ def test_a_neighbour_of_an_isolated_run_is_found(monkeypatch: pytest.MonkeyPatch
     assert found("alone", 2)
 
 
-def test_an_anchor_that_stays_on_a_cordoned_node_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def careless(self: reconciler.Anchors) -> None:
+def test_a_placeholder_that_stays_on_a_cordoned_node_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def careless(self: reconciler.Placeholders) -> None:
         del self
 
-    monkeypatch.setattr(reconciler.Anchors, "care", careless)
+    monkeypatch.setattr(reconciler.Placeholders, "care", careless)
     assert found("have not ended", 14)
 
 
 def test_what_is_left_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def untidy(self: reconciler.Anchors, *args: object) -> None:
+    async def untidy(self: reconciler.Placeholders, *args: object) -> None:
         del self, args
 
-    monkeypatch.setattr(reconciler.Anchors, "clean_up", untidy)
+    monkeypatch.setattr(reconciler.Placeholders, "clean_up", untidy)
     assert found("left behind", 2)

@@ -10,15 +10,15 @@ from typing import Any
 from shared.contracts import coscheduling
 from shared.contracts.coscheduling import (
     AFFINITY_ANNOTATION,
-    ANCHORED_ANNOTATION,
-    ANCHORED_BY_CLAIM,
+    PLACEHOLDER_PER_CLAIM,
+    PLACEHOLDERS_ANNOTATION,
     CoscheduleError,
-    anchor_name,
+    placeholder_name,
 )
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
 
-__all__ = ["check_and_count", "lead_to_anchor"]
+__all__ = ["check_and_count", "follow_placeholder"]
 
 
 def check_and_count(annotations: dict[str, str], spec: Mapping[str, Any], *, is_run: bool) -> None:
@@ -26,8 +26,8 @@ def check_and_count(annotations: dict[str, str], spec: Mapping[str, Any], *, is_
 
     `annotations` are changed; done twice is done once. Raises `CoscheduleError`.
     """
-    for key in coscheduling.leads(annotations):
-        del annotations[key]  # A copy of another run must not follow that one's anchors.
+    for key in coscheduling.placeholder_annotations(annotations):
+        del annotations[key]  # A copy of another run must not follow that one's placeholders.
     asked = annotations.get(names.COSCHEDULE)
     if asked is None:
         return
@@ -46,8 +46,8 @@ def check_and_count(annotations: dict[str, str], spec: Mapping[str, Any], *, is_
             )
 
 
-def lead_to_anchor(task_run: Object) -> tuple[Object, ...]:
-    """JSON patch that leads a TaskRun to the anchor of its claim; empty for all but mode `workspaces`.
+def follow_placeholder(task_run: Object) -> tuple[Object, ...]:
+    """JSON patch that leads a TaskRun to the placeholder of its claim; empty for all but mode `workspaces`.
 
     In that mode each task follows the claim that it uses, so its run cannot say it for all of them.
     Raises `CoscheduleError`.
@@ -57,7 +57,7 @@ def lead_to_anchor(task_run: Object) -> tuple[Object, ...]:
         return ()
     metadata = task_run.get("metadata") or {}
     annotations = metadata.get("annotations") or {}
-    if annotations.get(ANCHORED_ANNOTATION) != ANCHORED_BY_CLAIM:
+    if annotations.get(PLACEHOLDERS_ANNOTATION) != PLACEHOLDER_PER_CLAIM:
         return ()
     owners = (
         owner
@@ -74,7 +74,7 @@ def lead_to_anchor(task_run: Object) -> tuple[Object, ...]:
             f"{', '.join(claims)}"
         )
     path = "/metadata/annotations/" + AFFINITY_ANNOTATION.replace("/", "~1")
-    return ({"op": "add", "path": path, "value": anchor_name(str(run["uid"]), claims[0])},)
+    return ({"op": "add", "path": path, "value": placeholder_name(str(run["uid"]), claims[0])},)
 
 
 def _claims(task_run: Object) -> Iterator[str]:

@@ -23,7 +23,7 @@ from services.classifier.metrics import EVALUATIONS, MUTATIONS, counted
 from services.classifier.rules.rules import Rules
 from services.classifier.tekton.defaulting import InvalidPipelineRunError, as_it_is, decode
 from services.classifier.tekton.validation import validate
-from services.classifier.webhook.coscheduling import check_and_count, lead_to_anchor
+from services.classifier.webhook.coscheduling import check_and_count, follow_placeholder
 from shared.contracts.coscheduling import AFFINITY_ANNOTATION, CoscheduleError
 from shared.contracts.kube import names
 from shared.contracts.kube.kinds import PIPELINE_RUN, Object
@@ -176,9 +176,9 @@ def mutate(
 
 
 def _led(given: Object) -> Mutated:
-    """A TaskRun of a coscheduled run may have to follow an anchor; no other kind is touched."""
+    """A TaskRun of a coscheduled run may have to follow a placeholder; no other kind is touched."""
     try:
-        patch = lead_to_anchor(given)
+        patch = follow_placeholder(given)
     except CoscheduleError as error:
         raise RefusedError(BAD_REQUEST, str(error)) from error
     if not patch:

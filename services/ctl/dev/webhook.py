@@ -4,7 +4,7 @@ import base64
 from typing import Final
 
 from services.whatif.manifests import MUTATING_WEBHOOK, Manifest
-from shared.contracts.coscheduling import ANCHORED_ANNOTATION, ANCHORED_BY_CLAIM
+from shared.contracts.coscheduling import PLACEHOLDER_PER_CLAIM, PLACEHOLDERS_ANNOTATION
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
 from shared.integrations import INTEGRATIONS
@@ -27,11 +27,11 @@ VALIDATING_WEBHOOK: Final = Kind(
 COSCHEDULED_BY_CLAIM: Final = {
     "name": "coscheduled-by-claim",
     "expression": (
-        f"'annotations' in object.metadata && '{ANCHORED_ANNOTATION}' in object.metadata.annotations "
-        f"&& object.metadata.annotations['{ANCHORED_ANNOTATION}'] == '{ANCHORED_BY_CLAIM}'"
+        f"'annotations' in object.metadata && '{PLACEHOLDERS_ANNOTATION}' in object.metadata.annotations "
+        f"&& object.metadata.annotations['{PLACEHOLDERS_ANNOTATION}'] == '{PLACEHOLDER_PER_CLAIM}'"
     ),
 }
-"""Of all TaskRuns, only those that follow the anchor of their claim are shown to us."""
+"""Of all TaskRuns, only those that follow the placeholder of their claim are shown to us."""
 
 VALIDATED: Final = (
     kinds.RESOURCE_FLAVOR,

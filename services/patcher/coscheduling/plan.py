@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from shared.contracts import coscheduling
 from shared.contracts.coscheduling import (
-    ANCHOR_COMPONENT,
+    ASSISTANT_COMPONENT,
     COMPONENT_LABEL,
     COSCHEDULED_RUN_LABEL,
     INSTANCE_LABEL,
@@ -20,9 +20,9 @@ from shared.contracts.coscheduling import (
     RUN_LABEL,
     RUN_UID_LABEL,
     WORKSPACE_LABEL,
-    Anchor,
     Claim,
     Mode,
+    Placeholder,
 )
 from shared.contracts.kube.kinds import Object
 
@@ -30,23 +30,23 @@ __all__ = [
     "KEEP",
     "MARK",
     "PENDING",
-    "CreateAnchor",
     "CreateClaim",
+    "CreatePlaceholder",
     "LeadTasks",
     "MarkWorkload",
-    "MoveAnchor",
+    "MovePlaceholder",
     "Ready",
     "Seen",
     "Step",
     "Wait",
-    "anchor_set",
     "claim_object",
     "is_marked",
     "next_step",
+    "placeholder_stateful_set",
 ]
 
 MARK: Final = "sluicegate.dev/coscheduled"
-"""Annotation of a Workload: anchors are there, or are about to be, in this mode. It is written before
+"""Annotation of a Workload: placeholders are there, or are about to be, in this mode. It is written before
 the first of them and taken off after the last, so none can be forgotten."""
 
 KEEP: Final = "sluicegate.dev/keep"
@@ -76,7 +76,7 @@ _TEMPLATE_FIELDS: Final = (
     "runtimeClassName",
     "schedulerName",
 )
-"""What an anchor takes over from the pod template of its run: where it may go, its tasks may."""
+"""What a placeholder takes over from the pod template of its run: where it may go, its tasks may."""
 
 
 # --- the table -------------------------------------------------------------------------------------
@@ -94,14 +94,14 @@ class Seen:
 
     sets: dict[str, Object | None] = field(default_factory=dict)
     pods: dict[str, Object | None] = field(default_factory=dict)
-    """By the name of their anchor."""
+    """By the name of their placeholder."""
 
     nodes: dict[str, Object | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkWorkload:
-    """Write on the Workload that anchors come."""
+    """Write on the Workload that placeholders come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +112,10 @@ class CreateClaim:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CreateAnchor:
-    """Create the StatefulSet of an anchor."""
+class CreatePlaceholder:
+    """Create the StatefulSet of a placeholder."""
 
-    anchor: Anchor
+    placeholder: Placeholder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,16 +128,16 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoveAnchor:
-    """Delete the anchor's pod: it comes back on a node that still takes pods."""
+class MovePlaceholder:
+    """Delete the placeholder's pod: it comes back on a node that still takes pods."""
 
-    anchor: Anchor
+    placeholder: Placeholder
     pod: Object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadTasks:
-    """Say on the run which anchors there are: its TaskRuns have it from there."""
+    """Say on the run which placeholders there are: its TaskRuns have it from there."""
 
     key: str
     value: str
@@ -148,7 +148,7 @@ class Ready:
     """All is there: the run may start."""
 
 
-Step = MarkWorkload | CreateClaim | CreateAnchor | Wait | MoveAnchor | LeadTasks | Ready
+Step = MarkWorkload | CreateClaim | CreatePlaceholder | Wait | MovePlaceholder | LeadTasks | Ready
 
 
 def next_step(seen: Seen) -> Step:
@@ -163,35 +163,37 @@ def next_step(seen: Seen) -> Step:
             return CreateClaim(claim=claim)
         if "deletionTimestamp" in there["metadata"]:
             return Wait(why=f"claim {claim.name} of an earlier attempt is still being deleted")
-    anchors = coscheduling.anchors_of(seen.run, seen.mode)
-    for anchor in anchors:
-        found = seen.sets.get(anchor.name)
+    placeholders = coscheduling.placeholders_of(seen.run, seen.mode)
+    for placeholder in placeholders:
+        found = seen.sets.get(placeholder.name)
         if found is None:
-            return CreateAnchor(anchor=anchor)
+            return CreatePlaceholder(placeholder=placeholder)
         if "deletionTimestamp" in found["metadata"]:
-            return Wait(why=f"anchor {anchor.name} of an earlier attempt is still being deleted")
-    for anchor in anchors:
-        if (step := _placed(seen, anchor)) is not None:
+            return Wait(
+                why=f"placeholder {placeholder.name} of an earlier attempt is still being deleted"
+            )
+    for placeholder in placeholders:
+        if (step := _placed(seen, placeholder)) is not None:
             return step
-    key, value = coscheduling.lead_of(seen.run, seen.mode)
+    key, value = coscheduling.placeholder_annotation(seen.run, seen.mode)
     if (seen.run["metadata"].get("annotations") or {}).get(key) != value:
         return LeadTasks(key=key, value=value)
     return Ready()
 
 
-def _placed(seen: Seen, anchor: Anchor) -> Step | None:
-    """None once the anchor has a node that takes pods."""
-    found, pod = seen.sets[anchor.name], seen.pods.get(anchor.name)
+def _placed(seen: Seen, placeholder: Placeholder) -> Step | None:
+    """None once the placeholder has a node that takes pods."""
+    found, pod = seen.sets[placeholder.name], seen.pods.get(placeholder.name)
     assert found is not None
     if pod is None or "deletionTimestamp" in pod["metadata"] or not _owned(pod, found):
-        return Wait(why=f"anchor {anchor.name} has no pod yet")
+        return Wait(why=f"placeholder {placeholder.name} has no pod yet")
     node = seen.nodes.get(pod["spec"].get("nodeName", ""))
     if not pod["spec"].get("nodeName"):
         said = _unschedulable(pod)
-        why = f"anchor {anchor.name} has no node yet" + (f": {said}" if said else "")
+        why = f"placeholder {placeholder.name} has no node yet" + (f": {said}" if said else "")
         return Wait(why=why, unschedulable=bool(said))
     if node is None or (node.get("spec") or {}).get("unschedulable"):
-        return MoveAnchor(anchor=anchor, pod=pod)
+        return MovePlaceholder(placeholder=placeholder, pod=pod)
     return None
 
 
@@ -207,7 +209,7 @@ def _unschedulable(pod: Object) -> str:
 
 
 def is_marked(workload: Object) -> bool:
-    """Whether anchors were begun for the workload."""
+    """Whether placeholders were begun for the workload."""
     return MARK in (workload["metadata"].get("annotations") or {})
 
 
@@ -219,8 +221,8 @@ def claim_object(run: Object, mode: Mode, claim: Claim) -> Object:
     assert claim.template is not None
     template = deepcopy(dict(claim.template))
     given = template.get("metadata") or {}
-    anchors = coscheduling.anchors_of(run, mode)
-    anchor = next(a for a in anchors if claim.name in a.claims)
+    placeholders = coscheduling.placeholders_of(run, mode)
+    placeholder = next(a for a in placeholders if claim.name in a.claims)
     told = run["metadata"].get("annotations") or {}
     keeps = mode not in PER_RUN and told.get(AUTO_CLEANUP) != "true"
     return {
@@ -231,7 +233,7 @@ def claim_object(run: Object, mode: Mode, claim: Claim) -> Object:
             "namespace": run["metadata"]["namespace"],
             "labels": {
                 **(given.get("labels") or {}),
-                **_labels(run, anchor),
+                **_labels(run, placeholder),
                 RUN_LABEL: run["metadata"]["name"],
                 WORKSPACE_LABEL: claim.workspace,
             },
@@ -245,16 +247,21 @@ def claim_object(run: Object, mode: Mode, claim: Claim) -> Object:
     }
 
 
-def anchor_set(
-    run: Object, mode: Mode, anchor: Anchor, *, image: str, node_selector: Mapping[str, str]
+def placeholder_stateful_set(
+    run: Object,
+    mode: Mode,
+    placeholder: Placeholder,
+    *,
+    image: str,
+    node_selector: Mapping[str, str],
 ) -> Object:
-    """The StatefulSet that keeps one anchor alive. `node_selector` is what the flavors of the run ask."""
-    labels = _labels(run, anchor)
+    """The StatefulSet that keeps one placeholder alive. `node_selector` comes from the run's flavors."""
+    labels = _labels(run, placeholder)
     return {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
         "metadata": {
-            "name": anchor.name,
+            "name": placeholder.name,
             "namespace": run["metadata"]["namespace"],
             "labels": labels,
             "ownerReferences": [_owner(run)],
@@ -265,14 +272,19 @@ def anchor_set(
             "selector": {"matchLabels": labels},
             "template": {
                 "metadata": {"labels": labels},
-                "spec": _pod_spec(run, mode, anchor, image=image, node_selector=node_selector),
+                "spec": _pod_spec(run, mode, placeholder, image=image, node_selector=node_selector),
             },
         },
     }
 
 
 def _pod_spec(
-    run: Object, mode: Mode, anchor: Anchor, *, image: str, node_selector: Mapping[str, str]
+    run: Object,
+    mode: Mode,
+    placeholder: Placeholder,
+    *,
+    image: str,
+    node_selector: Mapping[str, str],
 ) -> Object:
     task_template = (run.get("spec") or {}).get("taskRunTemplate") or {}
     given = task_template.get("podTemplate") or {}
@@ -288,7 +300,7 @@ def _pod_spec(
         "securityContext": given.get("securityContext") or SECURITY_CONTEXT,
         "containers": [
             {
-                "name": ANCHOR_COMPONENT,
+                "name": ASSISTANT_COMPONENT,
                 "image": image,
                 # As much as limited: a guaranteed pod is the last to be thrown off its node.
                 "resources": {"requests": RESOURCES, "limits": RESOURCES},
@@ -303,22 +315,22 @@ def _pod_spec(
         # Mounted by nobody: naming them makes the scheduler mind where the volumes can be had.
         "volumes": [
             {"name": f"workspace-{number}", "persistentVolumeClaim": {"claimName": claim}}
-            for number, claim in enumerate(anchor.claims)
+            for number, claim in enumerate(placeholder.claims)
         ],
     }
 
 
 def _affinity(run: Object, mode: Mode, given: Mapping[str, Any]) -> Object:
-    """The run's own wishes, and: away from other anchors, if need be in other namespaces too."""
+    """The run's own wishes, and: away from other placeholders, if need be in other namespaces too."""
     others: Object = {
-        "labelSelector": {"matchLabels": {COMPONENT_LABEL: ANCHOR_COMPONENT}},
+        "labelSelector": {"matchLabels": {COMPONENT_LABEL: ASSISTANT_COMPONENT}},
         "namespaceSelector": {},
         "topologyKey": HOSTNAME,
     }
     affinity = deepcopy(dict(given))
     away = affinity.setdefault("podAntiAffinity", {})
     if mode == "isolate-pipelinerun":
-        # Runs without an anchor are told by their pods: nobody else's task shares the node.
+        # Runs without a placeholder are told by their pods: nobody else's task shares the node.
         uid = run["metadata"]["uid"]
         tasks: Object = {
             "labelSelector": {
@@ -337,11 +349,11 @@ def _affinity(run: Object, mode: Mode, given: Mapping[str, Any]) -> Object:
     return affinity
 
 
-def _labels(run: Object, anchor: Anchor) -> dict[str, str]:
-    """Not the labels of the run, unlike Tekton: among them is the queue's, and an anchor queues nowhere."""
+def _labels(run: Object, placeholder: Placeholder) -> dict[str, str]:
+    """Labels of a placeholder. Unlike Tekton's they lack the run's own: its queue label must stay off."""
     return {
-        COMPONENT_LABEL: ANCHOR_COMPONENT,
-        INSTANCE_LABEL: anchor.name,
+        COMPONENT_LABEL: ASSISTANT_COMPONENT,
+        INSTANCE_LABEL: placeholder.name,
         COSCHEDULED_RUN_LABEL: run["metadata"]["uid"],
     }
 

@@ -1,6 +1,6 @@
 """Brings the pods of a run together before it starts, and clears up when it has ended.
 
-The only room that acts on coscheduling. What to do is `anchor.next_step`; each write may be the last
+The only room that acts on coscheduling. What to do is `placeholder.next_step`; each write may be the last
 before a crash, and every repetition finds what was done.
 """
 
@@ -17,11 +17,11 @@ from services.patcher.cluster.events import Events
 from services.patcher.cluster.writer import Writer
 from services.patcher.coscheduling import plan as table
 from services.patcher.coscheduling.plan import (
-    CreateAnchor,
     CreateClaim,
+    CreatePlaceholder,
     LeadTasks,
     MarkWorkload,
-    MoveAnchor,
+    MovePlaceholder,
     Ready,
     Seen,
     Wait,
@@ -33,16 +33,16 @@ from shared.contracts.coscheduling import (
     COSCHEDULED_RUN_LABEL,
     NODE_SLOTS,
     RUN_LABEL,
-    Anchor,
     CoscheduleError,
     Mode,
+    Placeholder,
 )
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import PIPELINE_RUN, WORKLOAD, Kind, Object
 from shared.contracts.messages.admissions import Admission
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, NotFoundError, RefusedError
 
-__all__ = ["Anchors"]
+__all__ = ["Placeholders"]
 
 log = structlog.get_logger(__name__)
 
@@ -59,8 +59,8 @@ ENDING_SECONDS: Final = 1.0
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
-class Anchors:
-    """The anchors of one cluster's runs."""
+class Placeholders:
+    """The placeholders of one cluster's runs."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Anchors:
         """
         annotations = run["metadata"].get("annotations") or {}
         marked = (workload["metadata"].get("annotations") or {}).get(table.MARK)
-        stale = coscheduling.leads(annotations) if marked is None else ()
+        stale = coscheduling.placeholder_annotations(annotations) if marked is None else ()
         if not is_run(run) or not (names.COSCHEDULE in annotations or marked or stale):
             return
         if (run.get("spec") or {}).get("status") != table.PENDING:
@@ -105,7 +105,9 @@ class Anchors:
             # Its user thought better of it: what was begun in another mode goes first.
             workload = await self.withdraw(run, workload)
         for key in stale:
-            run = await self._lead(run, key, None)  # Copied from another run, with its anchors.
+            run = await self._lead(
+                run, key, None
+            )  # Copied from another run, with its placeholders.
         if mode is None:
             return
         seen = await self._look(run, mode, workload)
@@ -118,11 +120,13 @@ class Anchors:
                     seen.claims[step.claim.name] = await self._create(
                         kinds.PERSISTENT_VOLUME_CLAIM, made
                     )
-                case CreateAnchor():
-                    seen.sets[step.anchor.name] = await self._anchor(seen, step.anchor, selector)
-                case MoveAnchor():
+                case CreatePlaceholder():
+                    seen.sets[step.placeholder.name] = await self._placeholder(
+                        seen, step.placeholder, selector
+                    )
+                case MovePlaceholder():
                     await self._move(step.pod)
-                    seen.pods[step.anchor.name] = None
+                    seen.pods[step.placeholder.name] = None
                 case LeadTasks():
                     seen.run = await self._lead(seen.run, step.key, step.value)
                 case Wait():
@@ -133,7 +137,7 @@ class Anchors:
                     raise LaterError(step.why, delay_seconds=self._patience(seen))
 
     async def _mode(self, run: Object, admission: Admission) -> Mode | None:
-        """The mode in which anchors are needed; None where nobody has to do anything."""
+        """The mode in which placeholders are needed; None where nobody has to do anything."""
         try:
             mode = coscheduling.mode_of(run)
             if mode is None:
@@ -152,7 +156,7 @@ class Anchors:
                 "which is set when a run is created",
                 reason="Coscheduling",
             )
-        needed = server == "anchors" and bool(coscheduling.anchors_of(run, mode))
+        needed = server == "placeholders" and bool(coscheduling.placeholders_of(run, mode))
         return mode if needed else None
 
     async def _tekton(self) -> str:
@@ -171,10 +175,12 @@ class Anchors:
                 seen.claims[claim.name] = await self._get(
                     kinds.PERSISTENT_VOLUME_CLAIM, namespace, claim.name
                 )
-        for anchor in coscheduling.anchors_of(run, mode):
-            seen.sets[anchor.name] = await self._get(kinds.STATEFUL_SET, namespace, anchor.name)
-            pod = await self._get(kinds.POD, namespace, pod_of(anchor.name))
-            seen.pods[anchor.name] = pod
+        for placeholder in coscheduling.placeholders_of(run, mode):
+            seen.sets[placeholder.name] = await self._get(
+                kinds.STATEFUL_SET, namespace, placeholder.name
+            )
+            pod = await self._get(kinds.POD, namespace, pod_of(placeholder.name))
+            seen.pods[placeholder.name] = pod
             if pod is not None and (node := pod["spec"].get("nodeName")):
                 seen.nodes[node] = await self._get(kinds.NODE, None, node)
         return seen
@@ -188,9 +194,11 @@ class Anchors:
 
         return await self._writer.patch(WORKLOAD, workload, patch)
 
-    async def _anchor(self, seen: Seen, anchor: Anchor, selector: Mapping[str, str]) -> Object:
-        made = table.anchor_set(
-            seen.run, seen.mode, anchor, image=self._image, node_selector=selector
+    async def _placeholder(
+        self, seen: Seen, placeholder: Placeholder, selector: Mapping[str, str]
+    ) -> Object:
+        made = table.placeholder_stateful_set(
+            seen.run, seen.mode, placeholder, image=self._image, node_selector=selector
         )
         return await self._create(kinds.STATEFUL_SET, made)
 
@@ -214,8 +222,8 @@ class Anchors:
     async def withdraw(self, run: Object, workload: Object) -> Object:
         """Its quota is gone before it started: take away what was made for it.
 
-        Returns the Workload as it then is. A run that somebody started meanwhile keeps its anchors,
-        for its pods follow them. Raises `LaterError` while anchors end.
+        Returns the Workload as it then is. A run that somebody started meanwhile keeps its placeholders,
+        for its pods follow them. Raises `LaterError` while placeholders end.
         """
         if not is_marked(workload):
             return workload
@@ -225,7 +233,9 @@ class Anchors:
             return workload  # What it owned goes with it.
         if (current.get("spec") or {}).get("status") != table.PENDING:
             return workload
-        for key in coscheduling.leads(current["metadata"].get("annotations") or {}):
+        for key in coscheduling.placeholder_annotations(
+            current["metadata"].get("annotations") or {}
+        ):
             current = await self._lead(current, key, None)
         await self._clear(namespace, run["metadata"]["uid"], keep=False)
 
@@ -237,7 +247,7 @@ class Anchors:
         return await self._writer.patch(WORKLOAD, workload, unmarked)
 
     async def clean_up(self, run_name: str, run_uid: str, workload: Object) -> None:
-        """The run has ended: take away its anchors, and its claims where its mode says so.
+        """The run has ended: take away its placeholders, and its claims where its mode says so.
 
         Raises `LaterError` while pods of it still end.
         """
@@ -253,12 +263,12 @@ class Anchors:
         await self._clear(namespace, run_uid, keep=True)
 
     async def _clear(self, namespace: str, run_uid: str, *, keep: bool) -> None:
-        """Delete anchors, then claims, those to keep only where `keep` is False."""
+        """Delete placeholders, then claims, those to keep only where `keep` is False."""
         ours = f"{COSCHEDULED_RUN_LABEL}={run_uid}"
         for one in await self._listed(kinds.STATEFUL_SET, namespace, ours):
             await self._delete(kinds.STATEFUL_SET, one)
         if await self._listed(kinds.POD, namespace, ours):
-            raise LaterError("anchors still end", delay_seconds=ENDING_SECONDS)
+            raise LaterError("placeholders still end", delay_seconds=ENDING_SECONDS)
         for claim in await self._listed(kinds.PERSISTENT_VOLUME_CLAIM, namespace, ours):
             if keep and table.KEEP in (claim["metadata"].get("annotations") or {}):
                 continue
@@ -288,25 +298,25 @@ class Anchors:
     # --- while runs go on --------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Move anchors off nodes that take no more pods, until cancelled.
+        """Move placeholders off nodes that take no more pods, until cancelled.
 
         Else a task that starts later would have to go where nothing may go, and wait for ever
         (Tekton's #6586). Running tasks are left alone.
         """
         while True:
             await asyncio.sleep(self._care_seconds)
-            if next(self._anchored(), None) is None:
+            if next(self._coscheduled_workloads(), None) is None:
                 continue
             try:
                 await self.care()
             except KubeError as error:
-                log.warning("cannot look after anchors; trying again", error=str(error))
+                log.warning("cannot look after placeholders; trying again", error=str(error))
 
-    def _anchored(self) -> Iterator[Object]:
+    def _coscheduled_workloads(self) -> Iterator[Object]:
         return (obj for obj in self._mirror.objects(WORKLOAD) if is_marked(obj))
 
     async def care(self) -> None:
-        """Look once at all anchors."""
+        """Look once at all placeholders."""
         pods = await self._kube.list(kinds.POD, labels=COSCHEDULED_RUN_LABEL)
         nodes: dict[str, Object | None] = {}
         for pod in pods.items:
@@ -317,7 +327,9 @@ class Anchors:
                 nodes[node] = await self._get(kinds.NODE, None, node)
             found = nodes[node]
             if found is not None and (found.get("spec") or {}).get("unschedulable"):
-                log.info("an anchor leaves a cordoned node", node=node, pod=pod["metadata"]["name"])
+                log.info(
+                    "a placeholder leaves a cordoned node", node=node, pod=pod["metadata"]["name"]
+                )
                 await self._move(pod)
 
     # --- single calls ------------------------------------------------------------------------------
@@ -356,9 +368,9 @@ def is_run(obj: Object) -> bool:
     )
 
 
-def pod_of(anchor: str) -> str:
-    """The name that the StatefulSet of an anchor gives its only pod."""
-    return f"{anchor}-0"
+def pod_of(placeholder: str) -> str:
+    """The name that the StatefulSet of a placeholder gives its only pod."""
+    return f"{placeholder}-0"
 
 
 def _annotation_patch(run: Object, key: str, value: str | None) -> list[Object] | None:

@@ -10,7 +10,7 @@ from services.patcher.cluster.cache import Mirror
 from services.patcher.cluster.events import Events
 from services.patcher.cluster.writer import Writer, may_pass
 from services.patcher.coscheduling.plan import is_marked
-from services.patcher.coscheduling.reconciler import Anchors
+from services.patcher.coscheduling.reconciler import Placeholders
 from services.patcher.jobs.recreation import Recreation
 from services.patcher.workloads.status import EVICTED, Conditions
 from shared.bus.port import Bus, LaterError
@@ -48,7 +48,7 @@ class Jobs:
         mirror: Mirror,
         writer: Writer,
         events: Events,
-        anchors: Anchors,
+        placeholders: Placeholders,
         now: Callable[[], datetime],
         tracing: Tracing,
         not_seen_seconds: float,
@@ -59,7 +59,7 @@ class Jobs:
         self._mirror = mirror
         self._writer = writer
         self._events = events
-        self._anchors = anchors
+        self._placeholders = placeholders
         self._now = now
         self._tracing = tracing
         self._not_seen_seconds = not_seen_seconds
@@ -94,7 +94,7 @@ class Jobs:
 
         try:
             selector = {key: value for info in infos for key, value in info.node_selector.items()}
-            await self._anchors.prepare(job, workload, admission, selector)
+            await self._placeholders.prepare(job, workload, admission, selector)
             after = await self._writer.patch(integration.kind, job, patch)
         except (RefusedError, ObjectError) as error:
             if isinstance(error, RefusedError) and may_pass(error):
@@ -124,11 +124,11 @@ class Jobs:
         if not is_marked(workload):
             return workload
         job, _ = await self.find(state)
-        return workload if job is None else await self._anchors.withdraw(job, workload)
+        return workload if job is None else await self._placeholders.withdraw(job, workload)
 
     async def clean_up(self, owner: OwnerReference, workload: Object) -> None:
         """Take away what was made for a job that has ended."""
-        await self._anchors.clean_up(owner.name, owner.uid, workload)
+        await self._placeholders.clean_up(owner.name, owner.uid, workload)
 
     async def stop(self, state: WorkloadState, admission: Admission, workload: Object) -> None:
         """Take the job off the cluster; its quota is free once its pods are gone."""

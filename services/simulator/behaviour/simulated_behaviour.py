@@ -27,7 +27,7 @@ OUTCOME: Final = PREFIX + "outcome"
 
 PODS: Final = PREFIX + "pods"
 """``true`` on a PipelineRun or TaskRun: its tasks run in pods, on nodes. Without it, only tasks do that
-mount a claim or follow an anchor: for all others a queue sees the same with half the objects."""
+mount a claim or follow a placeholder: for all others a queue sees the same with half the objects."""
 
 SECONDS_MIN: Final = 20.0
 SECONDS_MAX: Final = 240.0

@@ -1,6 +1,6 @@
 """Runs in all four coscheduling modes on a few nodes that are cordoned and uncordoned, among faults.
 
-Judged at every placement of a pod: the pods of a run are where their anchor is, and no isolated run
+Judged at every placement of a pod: the pods of a run are where their placeholder is, and no isolated run
 shares its node. In the end everything has ended and nothing is left.
 """
 
@@ -209,16 +209,14 @@ async def _meddle(town: Town, random: Random) -> set[str]:
 
 
 async def _cordon_one(town: Town, random: Random) -> None:
-    """Cordon a node, best one with an anchor; never the last: then nothing could ever end."""
+    """Cordon a node, best one with a placeholder; never the last: then nothing could ever end."""
     nodes = [stored.obj for stored in town.api.store.objects(NODES)]
     free = [one for one in nodes if not (one.get("spec") or {}).get("unschedulable")]
     if len(free) == 1:
         await _cordon(town, random.choice([one for one in nodes if one not in free]), off=True)
         return
-    anchored = {
-        _node(p) for p in town.api.store.objects(PODS) if COSCHEDULED_RUN_LABEL in _labels(p)
-    }
-    best = [one for one in free if one["metadata"]["name"] in anchored]
+    placed = {_node(p) for p in town.api.store.objects(PODS) if COSCHEDULED_RUN_LABEL in _labels(p)}
+    best = [one for one in free if one["metadata"]["name"] in placed]
     await _cordon(town, random.choice(best or free), off=False)
 
 
@@ -306,7 +304,7 @@ class Placements:
         ]
 
     def _together(self, pod: Stored) -> None:
-        """The pod of a task with an anchor goes to where that is; such a task has one."""
+        """The pod of a task with a placeholder goes to where that is; such a task has one."""
         task = next(
             (o for o in pod.obj["metadata"].get("ownerReferences") or () if o["kind"] == "TaskRun"),
             None,
@@ -316,30 +314,32 @@ class Placements:
             return
         annotations = owner.obj["metadata"].get("annotations") or {}
         mode = annotations.get(names.COSCHEDULE)
-        anchor = annotations.get(AFFINITY_ANNOTATION)
+        placeholder = annotations.get(AFFINITY_ANNOTATION)
         claims = owner.obj["spec"].get("workspaces")
-        if anchor is None and (mode in coscheduling.PER_RUN or (mode == "workspaces" and claims)):
-            self.problems.append(f"{pod.name}, of a run in mode {mode}, follows no anchor")
-        if anchor is None:
+        if placeholder is None and (
+            mode in coscheduling.PER_RUN or (mode == "workspaces" and claims)
+        ):
+            self.problems.append(f"{pod.name}, of a run in mode {mode}, follows no placeholder")
+        if placeholder is None:
             return
-        anchors = [p for p in self._living() if _labels(p).get(INSTANCE_LABEL) == anchor]
-        if _node(pod) not in {_node(one) for one in anchors}:
-            self.problems.append(f"{pod.name} goes to {_node(pod)}, where its anchor is not")
+        placeholders = [p for p in self._living() if _labels(p).get(INSTANCE_LABEL) == placeholder]
+        if _node(pod) not in {_node(one) for one in placeholders}:
+            self.problems.append(f"{pod.name} goes to {_node(pod)}, where its placeholder is not")
 
     def _alone(self, pod: Stored, there: list[Stored]) -> None:
-        for anchor in there:
-            uid = _labels(anchor).get(COSCHEDULED_RUN_LABEL)
-            if uid is None or not _is_isolated(anchor.obj):
+        for placeholder in there:
+            uid = _labels(placeholder).get(COSCHEDULED_RUN_LABEL)
+            if uid is None or not _is_isolated(placeholder.obj):
                 continue
             strangers = [one.name for one in there if _run_of(one) not in {None, uid}]
             if strangers:
                 self.problems.append(
-                    f"{_node(pod)} belongs to {anchor.name} alone, and has {', '.join(strangers)}"
+                    f"{_node(pod)} belongs to {placeholder.name} alone, and has {', '.join(strangers)}"
                 )
 
 
-def _is_isolated(anchor: Obj) -> bool:
-    away = (anchor["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
+def _is_isolated(placeholder: Obj) -> bool:
+    away = (placeholder["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
     return "requiredDuringSchedulingIgnoredDuringExecution" in away
 
 
@@ -358,7 +358,7 @@ def _node(pod: Stored) -> str:
 
 
 def _left_behind(town: Town) -> list[str]:
-    """Anchors of runs that have ended, and claims that should have gone with them."""
+    """Placeholders of runs that have ended, and claims that should have gone with them."""
     store = town.api.store
     left = [
         f"{one.kind.kind} {one.name}"

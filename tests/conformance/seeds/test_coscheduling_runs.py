@@ -15,7 +15,7 @@ from shared.contracts.coscheduling import (
     AFFINITY_ANNOTATION,
     COMPONENT_LABEL,
     INSTANCE_LABEL,
-    anchor_name,
+    placeholder_name,
 )
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
@@ -400,10 +400,10 @@ async def test_a_stateful_set_makes_one_placeholder_that_all_pods_follow_and_is_
     await furnish(stage)
     made = await stage.create(run("pipelineruns", {"a": [], "b": []}))
     await until_started(stage, made, "a", "b")
-    name = anchor_name(made["metadata"]["uid"])
-    anchor = await stage.kube.get(kinds.STATEFUL_SET, "team-a", name)
-    assert anchor["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
-    assert anchor["spec"]["replicas"] == 1
+    name = placeholder_name(made["metadata"]["uid"])
+    placeholder = await stage.kube.get(kinds.STATEFUL_SET, "team-a", name)
+    assert placeholder["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
+    assert placeholder["spec"]["replicas"] == 1
     (pod,) = await placeholders(stage)
     labels = {COMPONENT_LABEL: "affinity-assistant", INSTANCE_LABEL: name}
     assert labels.items() <= pod["metadata"]["labels"].items()

@@ -8,7 +8,11 @@ from services.classifier.cel import CelEngine
 from services.classifier.rules.rules import parse_rules
 from services.classifier.webhook.mutation import Mutated, RefusedError, mutate
 from shared.contracts import coscheduling
-from shared.contracts.coscheduling import AFFINITY_ANNOTATION, ANCHORED_ANNOTATION, anchor_name
+from shared.contracts.coscheduling import (
+    AFFINITY_ANNOTATION,
+    PLACEHOLDERS_ANNOTATION,
+    placeholder_name,
+)
 from shared.contracts.kube import names
 from shared.contracts.kube.kinds import Object
 
@@ -131,8 +135,8 @@ def test_a_task_of_two_claims_is_refused_in_mode_workspaces(
         mutated(run("workspaces", tasks))
 
 
-def test_a_copy_of_a_run_does_not_follow_the_anchors_of_the_first() -> None:
-    stale = {AFFINITY_ANNOTATION: anchor_name("u-1"), ANCHORED_ANNOTATION: "by-claim"}
+def test_a_copy_of_a_run_does_not_follow_the_placeholders_of_the_first() -> None:
+    stale = {AFFINITY_ANNOTATION: placeholder_name("u-1"), PLACEHOLDERS_ANNOTATION: "by-claim"}
     kept = {AFFINITY_ANNOTATION: "affinity-assistant-1234567890"}
     assert not stale.keys() & annotations_of(mutated(run(told=stale))).keys()
     assert kept.items() <= annotations_of(mutated(run(told=kept))).items()
@@ -141,10 +145,10 @@ def test_a_copy_of_a_run_does_not_follow_the_anchors_of_the_first() -> None:
 # --- TaskRuns --------------------------------------------------------------------------------------
 
 
-def task_run(*claims: str, anchored: bool = True, owner: str = "PipelineRun") -> Object:
+def task_run(*claims: str, placed: bool = True, owner: str = "PipelineRun") -> Object:
     annotations = {names.COSCHEDULE: "workspaces"}
-    if anchored:
-        annotations[ANCHORED_ANNOTATION] = "by-claim"
+    if placed:
+        annotations[PLACEHOLDERS_ANNOTATION] = "by-claim"
     return {
         "apiVersion": "tekton.dev/v1",
         "kind": "TaskRun",
@@ -163,20 +167,20 @@ def task_run(*claims: str, anchored: bool = True, owner: str = "PipelineRun") ->
 
 
 LED = {
-    "a task follows the anchor of its claim": (task_run("c"), anchor_name("u-1", "c")),
-    "one claim bound twice is one claim": (task_run("c", "c"), anchor_name("u-1", "c")),
+    "a task follows the placeholder of its claim": (task_run("c"), placeholder_name("u-1", "c")),
+    "one claim bound twice is one claim": (task_run("c", "c"), placeholder_name("u-1", "c")),
     "a task without a claim goes anywhere": (task_run(), None),
-    "without anchors there is nothing to follow": (task_run("c", anchored=False), None),
+    "without placeholders there is nothing to follow": (task_run("c", placed=False), None),
     "a TaskRun that stands alone follows nobody": (task_run("c", owner="CustomRun"), None),
 }
 
 
 @pytest.mark.parametrize("case", LED.values(), ids=LED.keys())
 def test_where_a_task_run_is_led(case: tuple[Object, str | None]) -> None:
-    given, anchor = case
+    given, placeholder = case
     made = mutated(given)
-    assert annotations_of(made).get(AFFINITY_ANNOTATION) == anchor
-    assert [step["value"] for step in made.patch] == ([] if anchor is None else [anchor])
+    assert annotations_of(made).get(AFFINITY_ANNOTATION) == placeholder
+    assert [step["value"] for step in made.patch] == ([] if placeholder is None else [placeholder])
 
 
 def test_a_task_run_of_two_claims_is_refused_in_tektons_words() -> None:

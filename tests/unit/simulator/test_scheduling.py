@@ -359,11 +359,11 @@ def test_the_annotation_on_a_run_leads_its_tasks_to_whoever_has_the_labels() -> 
             "app.kubernetes.io/component": "affinity-assistant",
             "app.kubernetes.io/instance": "mine",
         }
-        anchor: Obj = {
-            "metadata": {"name": "anchor", "labels": labels},
+        placeholder: Obj = {
+            "metadata": {"name": "placeholder", "labels": labels},
             "spec": {"nodeSelector": {HOST: "node-2"}, "containers": [{"name": "c"}]},
         }
-        await cluster.create(PODS, anchor)
+        await cluster.create(PODS, placeholder)
         await cluster.after(2)
         assert task_pods(cluster) == {"a": "node-2"}
         taskrun = cluster.get(TASKRUNS, "p-a")

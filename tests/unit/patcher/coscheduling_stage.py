@@ -103,17 +103,17 @@ class MortalKube(LocalKube):
 
 
 class Leading:
-    """The webhook's part: tasks follow the anchor of their claim."""
+    """The webhook's part: tasks follow the placeholder of their claim."""
 
     name = "sluicegate"
 
     async def mutate(self, request: AdmissionRequest) -> Obj | None:
-        from services.classifier.webhook.coscheduling import lead_to_anchor  # noqa: PLC0415
+        from services.classifier.webhook.coscheduling import follow_placeholder  # noqa: PLC0415
 
         obj = request.obj
         if request.operation != "CREATE" or obj is None or request.subresource:
             return obj
-        for step in lead_to_anchor(obj):
+        for step in follow_placeholder(obj):
             key = step["path"].removeprefix("/metadata/annotations/").replace("~1", "/")
             obj["metadata"]["annotations"][key] = step["value"]
         return obj
@@ -122,7 +122,7 @@ class Leading:
         del request
 
 
-class AnchorStage:
+class CoschedulingStage:
     """The test plays watcher, classifier and quota."""
 
     def __init__(self, *, dies_at: int | None = None, done: bool = False) -> None:
@@ -259,11 +259,11 @@ class AnchorStage:
             and labels["tekton.dev/pipelineRun"] == run
         }
 
-    def anchors(self) -> list[Obj]:
+    def placeholders(self) -> list[Obj]:
         return [s.obj for s in self.cluster.api.store.objects(STATEFUL_SETS)]
 
-    def anchor_pods(self) -> dict[str, str]:
-        """Anchor pod to its node."""
+    def placeholder_pods(self) -> dict[str, str]:
+        """Placeholder pod to its node."""
         return {
             pod.name: pod.obj["spec"].get("nodeName", "")
             for pod in self.cluster.api.store.objects(PODS)
@@ -323,16 +323,16 @@ def tasks(*in_order: str, **claims: list[str]) -> Json:
 
 
 def on_stage(
-    story: Callable[[AnchorStage], Awaitable[None]],
+    story: Callable[[CoschedulingStage], Awaitable[None]],
     *,
     tekton: Mode | None = "disabled",
     dies_at: int | None = None,
     done: bool = False,
-) -> AnchorStage:
+) -> CoschedulingStage:
     """Play a story to its end, in no real time; return the stage as it then is."""
 
-    async def told() -> AnchorStage:
-        stage = AnchorStage(dies_at=dies_at, done=done)
+    async def told() -> CoschedulingStage:
+        stage = CoschedulingStage(dies_at=dies_at, done=done)
         if tekton is not None:
             await stage.tekton(tekton)
         await stage.start()

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 
 from services.patcher.coscheduling.plan import MARK
-from shared.contracts.coscheduling import AFFINITY_ANNOTATION, MODES, anchor_name
+from shared.contracts.coscheduling import AFFINITY_ANNOTATION, MODES, placeholder_name
 from shared.contracts.kube import names
-from tests.unit.patcher.anchor_stage import AnchorStage, on_stage, tasks
+from tests.unit.patcher.coscheduling_stage import CoschedulingStage, on_stage, tasks
 
 SHARED: dict[str, list[str]] = {"a": ["src", "cache"], "b": ["src"], "c": ["cache"]}
 BY_CLAIM: dict[str, list[str]] = {"a": ["src"], "b": ["src"], "c": ["cache"]}
 
 
-async def to_the_end(stage: AnchorStage, mode: str, **spec: Any) -> None:
+async def to_the_end(stage: CoschedulingStage, mode: str, **spec: Any) -> None:
     """One run, from its creation to what is left of it."""
     state = await stage.submit(mode, **spec)
     await stage.decide(state)
@@ -46,7 +46,7 @@ def test_the_writes_of_a_coscheduled_run_are_these_and_no_more() -> None:
 
 
 def test_a_run_without_the_annotation_costs_nothing_more() -> None:
-    async def story(stage: AnchorStage) -> None:
+    async def story(stage: CoschedulingStage) -> None:
         state = await stage.submit(None)
         await stage.decide(state)
         await stage.until(stage.succeeded, "the run succeeds")
@@ -68,15 +68,15 @@ def test_a_death_at_any_write_leads_to_the_same_end(mode: str, done: bool) -> No
     for number in range(1, len(writes) + 1):
         where: dict[str, str] = {}
 
-        async def story(stage: AnchorStage, seen: dict[str, str] = where) -> None:
+        async def story(stage: CoschedulingStage, seen: dict[str, str] = where) -> None:
             state = await stage.submit(mode, **spec)
             await stage.decide(state)
             await stage.until(stage.succeeded, "the run succeeds")
             seen.update(stage.where())
             await stage.finish(state)
             await stage.until(lambda: stage.let_go(state), "the Workload is let go")
-            assert not stage.anchors()
-            assert not stage.anchor_pods()
+            assert not stage.placeholders()
+            assert not stage.placeholder_pods()
             # In that mode claims stay until the run is deleted, as with Tekton.
             assert len(stage.claims()) == (2 if mode == "workspaces" else 0)
 
@@ -89,15 +89,15 @@ def test_a_death_at_any_write_leads_to_the_same_end(mode: str, done: bool) -> No
 
 
 @pytest.mark.parametrize("mode", ["pipelineruns", "isolate-pipelinerun"])
-def test_a_run_does_not_start_before_its_anchor_has_a_node(mode: str) -> None:
-    async def story(stage: AnchorStage) -> None:
+def test_a_run_does_not_start_before_its_placeholder_has_a_node(mode: str) -> None:
+    async def story(stage: CoschedulingStage) -> None:
         for number in (1, 2, 3):
             await stage.cordon(f"node-{number}")
         state = await stage.submit(mode)
         await stage.decide(state)
         await stage.cluster.after(60)
         assert stage.is_held()
-        assert set(stage.anchor_pods().values()) == {""}
+        assert set(stage.placeholder_pods().values()) == {""}
         await stage.cordon("node-2", off=True)
         await stage.until(stage.succeeded, "the run succeeds")
         assert set(stage.where().values()) == {"node-2"}
@@ -107,7 +107,7 @@ def test_a_run_does_not_start_before_its_anchor_has_a_node(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["pipelineruns", "isolate-pipelinerun", "workspaces"])
 def test_a_run_goes_on_though_its_node_is_cordoned(mode: str) -> None:
-    async def story(stage: AnchorStage) -> None:
+    async def story(stage: CoschedulingStage) -> None:
         state = await stage.submit(mode, **tasks("a", "b", a=["src"], b=["src"]))
         await stage.decide(state)
         await stage.until(lambda: stage.where().get("a"), "the first task runs")
@@ -118,7 +118,7 @@ def test_a_run_goes_on_though_its_node_is_cordoned(mode: str) -> None:
         assert where["a"] == node
         assert where["b"] != node
         await stage.finish(state)
-        await stage.until(lambda: not stage.anchor_pods(), "anchors are gone")
+        await stage.until(lambda: not stage.placeholder_pods(), "placeholders are gone")
 
     on_stage(story)
 
@@ -126,7 +126,7 @@ def test_a_run_goes_on_though_its_node_is_cordoned(mode: str) -> None:
 def test_without_care_for_cordoned_nodes_the_run_waits_for_ever() -> None:
     """The deadlock is real in this cluster: what resolves it is the patcher's care."""
 
-    async def story(stage: AnchorStage) -> None:
+    async def story(stage: CoschedulingStage) -> None:
         state = await stage.submit("pipelineruns")
         await stage.decide(state)
         await stage.until(lambda: stage.where().get("a"), "the first task runs")
@@ -143,7 +143,7 @@ def test_without_care_for_cordoned_nodes_the_run_waits_for_ever() -> None:
 
 
 def test_no_two_isolated_runs_are_on_one_node_at_any_moment() -> None:
-    async def story(stage: AnchorStage) -> None:
+    async def story(stage: CoschedulingStage) -> None:
         runs = [f"p{number}" for number in range(6)]
         states = [await stage.submit("isolate-pipelinerun", name) for name in runs]
         bystander = await stage.submit(None, "plain")
@@ -152,15 +152,15 @@ def test_no_two_isolated_runs_are_on_one_node_at_any_moment() -> None:
         ended: set[str] = set()
         for _ in range(1200):
             await stage.cluster.after(0.5)
-            taken = [node for node in stage.anchor_pods().values() if node]
+            taken = [node for node in stage.placeholder_pods().values() if node]
             assert len(taken) == len(set(taken))
             for state, name in zip(states, runs, strict=True):
                 if name not in ended and stage.succeeded(name):
                     ended.add(name)
                     await stage.finish(state)
-                anchor = stage.anchor_pods().get(f"{anchor_name(state.uid)}-0")
+                placeholder = stage.placeholder_pods().get(f"{placeholder_name(state.uid)}-0")
                 strangers = set(stage.where("plain").values())
-                assert not (anchor and anchor in strangers and name not in ended)
+                assert not (placeholder and placeholder in strangers and name not in ended)
             if len(ended) == len(runs):
                 return
         raise AssertionError(f"only {sorted(ended)} ended")
@@ -168,15 +168,15 @@ def test_no_two_isolated_runs_are_on_one_node_at_any_moment() -> None:
     on_stage(story)
 
 
-def test_lost_quota_takes_the_anchor_away_and_a_second_admission_brings_it_back() -> None:
-    async def story(stage: AnchorStage) -> None:
+def test_lost_quota_takes_the_placeholder_away_and_a_second_admission_brings_it_back() -> None:
+    async def story(stage: CoschedulingStage) -> None:
         for number in (1, 2, 3):
             await stage.cordon(f"node-{number}")
         state = await stage.submit("pipelineruns", **STORIES["pipelineruns"])
         await stage.decide(state)
-        await stage.until(stage.anchors, "the anchor is there")
+        await stage.until(stage.placeholders, "the placeholder is there")
         await stage.decide(state, "evicted")
-        await stage.until(lambda: not stage.anchors() and not stage.claims(), "all is gone")
+        await stage.until(lambda: not stage.placeholders() and not stage.claims(), "all is gone")
         await stage.cluster.after(5)
         workload = await stage.workload(state)
         assert workload is not None
@@ -190,29 +190,29 @@ def test_lost_quota_takes_the_anchor_away_and_a_second_admission_brings_it_back(
     on_stage(story)
 
 
-def test_a_run_that_its_user_started_keeps_its_anchor_when_its_quota_goes() -> None:
-    async def story(stage: AnchorStage) -> None:
+def test_a_run_that_its_user_started_keeps_its_placeholder_when_its_quota_goes() -> None:
+    async def story(stage: CoschedulingStage) -> None:
         state = await stage.submit("pipelineruns")
         await stage.decide(state)
         await stage.until(lambda: not stage.is_held(), "it starts")
         await stage.decide(state, "evicted")
         await stage.until(stage.succeeded, "the run succeeds")
         assert len(set(stage.where().values())) == 1
-        assert stage.anchors()
+        assert stage.placeholders()
 
     on_stage(story)
 
 
-def test_a_run_that_is_started_at_that_very_moment_keeps_its_anchor() -> None:
-    async def story(stage: AnchorStage) -> None:
+def test_a_run_that_is_started_at_that_very_moment_keeps_its_placeholder() -> None:
+    async def story(stage: CoschedulingStage) -> None:
         for number in (1, 2, 3):
             await stage.cordon(f"node-{number}")
         state = await stage.submit("pipelineruns")
         await stage.decide(state)
-        await stage.until(stage.anchors, "the anchor is there")
-        (anchor,) = stage.anchors()
+        await stage.until(stage.placeholders, "the placeholder is there")
+        (placeholder,) = stage.placeholders()
         runs = stage.cluster.api.kinds.by_resource("tekton.dev", "pipelineruns")
-        led = {"metadata": {"annotations": {AFFINITY_ANNOTATION: anchor["metadata"]["name"]}}}
+        led = {"metadata": {"annotations": {AFFINITY_ANNOTATION: placeholder["metadata"]["name"]}}}
         await stage.cluster.merge(runs, "p", led)
 
         async def by_hand() -> None:
@@ -221,7 +221,7 @@ def test_a_run_that_is_started_at_that_very_moment_keeps_its_anchor() -> None:
         stage.patchers_kube.before["patch PipelineRun"] = by_hand
         await stage.decide(state, "evicted")
         await stage.cluster.after(60)
-        assert stage.anchors() == [anchor]
+        assert stage.placeholders() == [placeholder]
         assert stage.run()["metadata"]["annotations"][AFFINITY_ANNOTATION]
         await stage.cordon("node-1", off=True)
         await stage.until(stage.succeeded, "the run succeeds")
@@ -229,15 +229,17 @@ def test_a_run_that_is_started_at_that_very_moment_keeps_its_anchor() -> None:
     on_stage(story)
 
 
-def test_a_deleted_run_takes_anchor_and_claims_along() -> None:
-    async def story(stage: AnchorStage) -> None:
+def test_a_deleted_run_takes_placeholder_and_claims_along() -> None:
+    async def story(stage: CoschedulingStage) -> None:
         state = await stage.submit("isolate-pipelinerun", **STORIES["isolate-pipelinerun"])
         await stage.decide(state)
         await stage.until(lambda: stage.where().get("a"), "the first task runs")
         api = stage.cluster.api
         api.delete_now(api.get(api.kinds.by_resource("tekton.dev", "pipelineruns"), "default", "p"))
         await stage.until(
-            lambda: not stage.anchors() and not stage.anchor_pods() and not stage.claims(),
+            lambda: (
+                not stage.placeholders() and not stage.placeholder_pods() and not stage.claims()
+            ),
             "all is gone",
         )
 
@@ -245,17 +247,21 @@ def test_a_deleted_run_takes_anchor_and_claims_along() -> None:
 
 
 def test_a_cancelled_run_gives_its_node_back_only_when_its_pods_are_gone() -> None:
-    async def story(stage: AnchorStage) -> None:
+    async def story(stage: CoschedulingStage) -> None:
         state = await stage.submit("isolate-pipelinerun", **tasks("a"))
         await stage.decide(state)
         await stage.until(lambda: stage.where().get("a"), "the first task runs")
         runs = stage.cluster.api.kinds.by_resource("tekton.dev", "pipelineruns")
         await stage.cluster.merge(runs, "p", {"spec": {"status": "Cancelled"}})
         await stage.finish(state)
-        while stage.where():  # The pod ends within a second; until then its anchor holds the node.
-            assert stage.anchors()
+        while (
+            stage.where()
+        ):  # The pod ends within a second; until then its placeholder holds the node.
+            assert stage.placeholders()
             await stage.cluster.after(0.1)
-        await stage.until(lambda: not stage.anchor_pods() and not stage.anchors(), "all is gone")
+        await stage.until(
+            lambda: not stage.placeholder_pods() and not stage.placeholders(), "all is gone"
+        )
 
     on_stage(story)
 
@@ -269,14 +275,14 @@ CHANGES = {
 
 @pytest.mark.parametrize("case", CHANGES.values(), ids=CHANGES.keys())
 def test_second_thoughts_before_the_start_are_followed(case: tuple[str | None, bool]) -> None:
-    mode, anchored = case
+    mode, with_placeholder = case
 
-    async def story(stage: AnchorStage) -> None:
+    async def story(stage: CoschedulingStage) -> None:
         for number in (1, 2, 3):
             await stage.cordon(f"node-{number}")
         state = await stage.submit("pipelineruns")
         await stage.decide(state)
-        await stage.until(stage.anchors, "the anchor is there")
+        await stage.until(stage.placeholders, "the placeholder is there")
         runs = stage.cluster.api.kinds.by_resource("tekton.dev", "pipelineruns")
         await stage.cluster.merge(
             runs, "p", {"metadata": {"annotations": {names.COSCHEDULE: mode}}}
@@ -286,11 +292,11 @@ def test_second_thoughts_before_the_start_are_followed(case: tuple[str | None, b
         for number in (1, 2, 3):
             await stage.cordon(f"node-{number}", off=True)
         await stage.until(stage.succeeded, "the run succeeds")
-        assert bool(stage.anchors()) is anchored
+        assert bool(stage.placeholders()) is with_placeholder
         annotations = stage.run()["metadata"]["annotations"]
-        assert (AFFINITY_ANNOTATION in annotations) is anchored
-        if anchored:
-            affinity = stage.anchors()[0]["spec"]["template"]["spec"]["affinity"]
+        assert (AFFINITY_ANNOTATION in annotations) is with_placeholder
+        if with_placeholder:
+            affinity = stage.placeholders()[0]["spec"]["template"]["spec"]["affinity"]
             assert "requiredDuringSchedulingIgnoredDuringExecution" in affinity["podAntiAffinity"]
 
     on_stage(story)
@@ -300,7 +306,7 @@ def test_second_thoughts_before_the_start_are_followed(case: tuple[str | None, b
 
 PLAIN = tasks("a", "b")
 WITH_CLAIMS = tasks("a", "b", a=["src"], b=["src"])
-OURS, TEKTONS, NOBODYS, REFUSED = "anchors", "tekton", "nobody", "refused"
+OURS, TEKTONS, NOBODYS, REFUSED = "placeholders", "tekton", "nobody", "refused"
 MATRIX = {
     # Tekton's setting: the mode of the run: who serves it without claims, and with.
     "disabled": {
@@ -336,7 +342,7 @@ CELLS = [
 def test_who_brings_a_run_together(cell: tuple[Any, str, bool, str]) -> None:
     tekton, mode, claims, expected = cell
 
-    async def story(stage: AnchorStage) -> None:
+    async def story(stage: CoschedulingStage) -> None:
         state = await stage.submit(mode, **(WITH_CLAIMS if claims else PLAIN))
         await stage.decide(state)
         if expected == REFUSED:
@@ -348,10 +354,13 @@ def test_who_brings_a_run_together(cell: tuple[Any, str, bool, str]) -> None:
                 f"coschedule: '{tekton}' (ConfigMap feature-flags)"
             )
             assert stage.is_held()
-            assert stage.anchors() == []
+            assert stage.placeholders() == []
             return
         await stage.until(lambda: stage.where().get("a"), "the first task runs")
-        names_ = {anchor["metadata"]["name"].rpartition("-")[0] for anchor in stage.anchors()}
+        names_ = {
+            placeholder["metadata"]["name"].rpartition("-")[0]
+            for placeholder in stage.placeholders()
+        }
         assert names_ == {OURS: {"sluicegate-anchor"}, TEKTONS: {"affinity-assistant"}}.get(
             expected, set()
         )
@@ -363,7 +372,7 @@ def test_who_brings_a_run_together(cell: tuple[Any, str, bool, str]) -> None:
 
 
 def test_an_isolated_run_without_a_node_slot_is_refused() -> None:
-    async def story(stage: AnchorStage) -> None:
+    async def story(stage: CoschedulingStage) -> None:
         state = await stage.submit("isolate-pipelinerun")
         await stage.decide(state, slots=False)
         await stage.until(stage.outcomes, "the decision is answered")
@@ -377,7 +386,7 @@ def test_an_isolated_run_without_a_node_slot_is_refused() -> None:
 
 
 def test_a_mode_that_is_none_is_refused_by_its_name_and_value() -> None:
-    async def story(stage: AnchorStage) -> None:
+    async def story(stage: CoschedulingStage) -> None:
         state = await stage.submit("together")
         await stage.decide(state)
         await stage.until(stage.outcomes, "the decision is answered")

@@ -3,8 +3,14 @@
 import pytest
 
 from services.ctl.dev.webhook import webhook_manifest
-from services.patcher.coscheduling.plan import anchor_set, claim_object
-from shared.contracts.coscheduling import COSCHEDULED_RUN_LABEL, MODES, Mode, anchors_of, claims_of
+from services.patcher.coscheduling.plan import claim_object, placeholder_stateful_set
+from shared.contracts.coscheduling import (
+    COSCHEDULED_RUN_LABEL,
+    MODES,
+    Mode,
+    claims_of,
+    placeholders_of,
+)
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.kube.port import NotFoundError
@@ -36,16 +42,18 @@ def run(namespace: str) -> Object:
 
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "disabled"])
-async def test_anchors_and_claims_are_taken_as_they_are_made(stage: Stage, mode: Mode) -> None:
+async def test_placeholders_and_claims_are_taken_as_they_are_made(stage: Stage, mode: Mode) -> None:
     made_for = run(stage.namespace)
     claim = next(one for one in claims_of(made_for) if one.template is not None)
     objects = [(kinds.PERSISTENT_VOLUME_CLAIM, claim_object(made_for, mode, claim))]
     objects += [
         (
             kinds.STATEFUL_SET,
-            anchor_set(made_for, mode, one, image="pause", node_selector={"pool": "builds"}),
+            placeholder_stateful_set(
+                made_for, mode, one, image="pause", node_selector={"pool": "builds"}
+            ),
         )
-        for one in anchors_of(made_for, mode)
+        for one in placeholders_of(made_for, mode)
     ]
     for kind, obj in objects:
         # Nobody owns them here: a collector would take them away at once.
@@ -73,7 +81,7 @@ async def test_the_condition_for_task_runs_compiles(stage: Stage) -> None:
     manifest = webhook_manifest(url="https://127.0.0.1:1/mutate", authority=b"")
     only = [one for one in manifest.object["webhooks"] if "matchConditions" in one]
     del only[0]["clientConfig"]["caBundle"]
-    name = f"anchors-{stage.namespace}"
+    name = f"placeholders-{stage.namespace}"
     body = {**manifest.object, "metadata": {"name": name}, "webhooks": only}
     stored = await stage.kube.create(manifest.kind, body)
     await stage.kube.delete(manifest.kind, None, name)
