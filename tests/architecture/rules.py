@@ -1,0 +1,337 @@
+"""The rules of the house. Each looks at all source files and yields its breaches as sentences."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
+from typing import Final
+
+from tests.architecture.names import BANNED_CLASSES, BANNED_MODULES
+from tests.architecture.sources import House, Source
+
+__all__ = ["RULES", "Rule"]
+
+Rule = Callable[[House], Iterator[str]]
+
+MODULES_MAX: Final = 12
+DOCSTRING_LINES_MIN: Final = 3
+_FACT: Final = re.compile(r"(?=.{4})(?=.*[^a-z])[A-Za-z/].*")
+"""A string that two parties must agree on. A plain lower-case word ("pods") is just a word."""
+
+CONTRACTS: Final = "shared/contracts"
+
+
+# --- imports ---
+
+
+def imports_have_no_circles(house: House) -> Iterator[str]:
+    """Siblings in a package, with all below them, import each other in one direction only."""
+    edges = dict(_edges(house.code))
+    for parent in sorted(
+        {".".join(name.split(".")[:depth]) for name in edges for depth in range(6)}
+    ):
+        graph = _between_children(parent, edges)
+        for circle in _circles(graph):
+            ways = "; ".join(
+                graph[a][b] for a in circle for b in circle if a != b and b in graph[a]
+            )
+            yield f"circle in {parent or 'the root'}: {', '.join(sorted(circle))} ({ways})"
+
+
+def _edges(files: Sequence[Source]) -> Iterator[tuple[str, set[str]]]:
+    modules = {file.module for file in files}
+    for file in files:
+        found: set[str] = set()
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.Import):
+                found.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names = (f"{node.module}.{alias.name}" for alias in node.names)
+                found.update(name if name in modules else node.module for name in names)
+        yield file.module, {name for name in found if name in modules and name != file.module}
+
+
+def _between_children(parent: str, edges: dict[str, set[str]]) -> dict[str, dict[str, str]]:
+    """Child of `parent` to the children that it imports, each with one import that shows it."""
+    graph: dict[str, dict[str, str]] = defaultdict(dict)
+    for importer, imported in sorted(edges.items()):
+        if (a := _child(parent, importer)) is None:
+            continue
+        for target in sorted(imported):
+            b = _child(parent, target)
+            if b is not None and b != a:
+                graph[a].setdefault(b, f"{importer} -> {target}")
+    return graph
+
+
+def _child(parent: str, module: str) -> str | None:
+    prefix = f"{parent}." if parent else ""
+    if not module.startswith(prefix):
+        return None
+    return prefix + module.removeprefix(prefix).split(".")[0]
+
+
+def _circles(graph: dict[str, dict[str, str]]) -> list[list[str]]:
+    """Strongly connected components of more than one node (Tarjan)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+    numbers = count()
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = next(numbers)
+        stack.append(node)
+        for target in graph.get(node, {}):
+            if target not in index:
+                visit(target)
+                low[node] = min(low[node], low[target])
+            elif target in stack:
+                low[node] = min(low[node], index[target])
+        if low[node] == index[node]:
+            place = stack.index(node)
+            component = stack[place:]
+            del stack[place:]
+            if len(component) > 1:
+                found.append(component)
+
+    for node in sorted(graph):
+        if node not in index:
+            visit(node)
+    return found
+
+
+# --- folders and names ---
+
+
+def folders_hold_at_most_twelve_modules(house: House) -> Iterator[str]:
+    """A folder is a concept: one that holds more is two concepts."""
+    folders: dict[str, int] = defaultdict(int)
+    for file in house.code:
+        if file.parts[-1] not in {"__init__.py", "__main__.py"}:
+            folders[file.folder] += 1
+    for folder, number in folders.items():
+        if number > MODULES_MAX:
+            yield f"{folder} holds {number} modules: make folders by concept"
+
+
+def packages_say_what_goes_on_inside(house: House) -> Iterator[str]:
+    """Three lines or more: what enters, what happens, what leaves."""
+    for file in house.code:
+        if not file.is_package:
+            continue
+        lines = (ast.get_docstring(file.tree) or "").splitlines()
+        if sum(bool(line.strip()) for line in lines) < DOCSTRING_LINES_MIN:
+            yield f"{file.path}: say in three lines what enters, what happens, what leaves"
+
+
+def names_are_plain(house: House) -> Iterator[str]:
+    """The metaphors that were replaced stay away."""
+    for file in house.code:
+        name = file.parts[-1].removesuffix(".py")
+        if (plain := BANNED_MODULES.get((file.service, name))) is not None:
+            yield f"{file.path}: call the module {plain}"
+        for node in _classes(file):
+            if (plain := BANNED_CLASSES.get((file.service, node.name.lstrip("_")))) is not None:
+                yield f"{file.path}:{node.lineno}: call class {node.name} {plain}"
+        for function in ast.walk(file.tree):
+            if (
+                isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+                and function.name == "take"
+            ):
+                yield f"{file.path}:{function.lineno}: say what `take` does (observe, apply, ingest, …)"
+
+
+def a_service_uses_a_class_name_once(house: House) -> Iterator[str]:
+    """Two classes of one name in one service are two things under one word."""
+    seen: dict[tuple[str, str], str] = {}
+    for file in house.code:
+        if not file.inside("services"):
+            continue
+        for node in _classes(file):
+            key = (file.service, node.name.lstrip("_"))
+            first = seen.setdefault(key, f"{file.path}:{node.lineno}")
+            if first != f"{file.path}:{node.lineno}":
+                yield f"{file.path}:{node.lineno}: class {node.name} is also in {first}"
+
+
+def _classes(file: Source) -> Iterator[ast.ClassDef]:
+    return (node for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef))
+
+
+# --- one home for each fact ---
+
+_WIRE_NAMES: Final = re.compile(
+    r"^(?:kueue\.x-k8s\.io|(?:\w+\.)?sluicegate\.dev|tekton\.dev)/[a-z]"  # labels, annotations
+    r"|^sluice\.(?:[a-z]+|\*)\."  # subjects
+)
+_VERSIONS: Final = re.compile(r"/v\d+((alpha|beta)\d+)?$")
+"""`apiVersion` of a manifest is no label."""
+
+
+def labels_and_subjects_live_in_contracts(house: House) -> Iterator[str]:
+    """A label, annotation or subject is spelled once, in `shared/contracts`."""
+    for file in house.code:
+        if file.inside(CONTRACTS, "shared/integrations/documents"):
+            continue
+        for node in file.strings():
+            text = str(node.value)
+            if _WIRE_NAMES.match(text) and not _VERSIONS.search(text) and " " not in text:
+                yield f"{file.path}:{node.lineno}: {text!r} belongs to {CONTRACTS}"
+
+
+def no_two_services_define_the_same_string(house: House) -> Iterator[str]:
+    """A constant that two services spell out breaks production when one of them is edited."""
+    homes: dict[str, dict[str, str]] = defaultdict(dict)
+    for file in house.code:
+        for node in file.tree.body:
+            if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+                continue
+            if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+                text = node.value.value
+                if _FACT.fullmatch(text):
+                    homes[text].setdefault(file.service, f"{file.path}:{node.lineno}")
+    for text, places in sorted(homes.items()):
+        if len(places) > 1:
+            yield f"{text!r} is defined in {' and in '.join(places.values())}"
+
+
+def contracts_are_built_complete(house: House) -> Iterator[str]:
+    """A message is built once; only `shared/contracts` may derive one from another."""
+    yield from _only_in(
+        house.code, r"model_copy\(\s*update", CONTRACTS, what="model_copy(update=…)"
+    )
+
+
+def the_bus_handles_bodies_that_cannot_be_read(house: House) -> Iterator[str]:
+    """`except UndecodableError` stands in `shared/bus` alone."""
+    yield from _only_in(
+        house.code, r"except[^:]*\bUndecodableError\b", "shared/bus", what="except UndecodableError"
+    )
+
+
+def the_bus_keeps_leases(house: House) -> Iterator[str]:
+    """Leadership is one function: nobody else asks for a lease."""
+    yield from _only_in(
+        house.code, r"bus\.lease\(", "shared/bus", "shared/testing", what="bus.lease(…)"
+    )
+
+
+def _only_in(files: Sequence[Source], pattern: str, *homes: str, what: str) -> Iterator[str]:
+    for file in files:
+        if file.inside(*homes):
+            continue
+        for line in file.lines(pattern):
+            yield f"{file.path}:{line}: {what} belongs to {homes[0]}"
+
+
+# --- prose and use ---
+
+_OUTSIDE: Final = re.compile(
+    r"research/(?:kueue|tekton|ecosystem|foundations|aesthetics|prototypes|skeleton)"
+    r"|(?<![\w/])(?:kueue|tekton|ecosystem|foundations|aesthetics)\.md"
+    r"|\bDESIGN(?:\.md)?\b|\bHOUSE(?:\.md)?\b|\.\./shared/(?:research|DESIGN|HOUSE)"
+)
+
+
+def the_repository_stands_by_itself(house: House) -> Iterator[str]:
+    """No sentence points at a document that a reader of this repository does not have."""
+    for file in house.all:
+        for number, line in enumerate(file.text.splitlines(), start=1):
+            if (found := _OUTSIDE.search(line)) is not None:
+                yield f"{file.path}:{number}: {found[0]} is not in this repository"
+
+
+EXPORTED: Final = {
+    "services/quota/engine/invariants.py": "called by tests after every step",
+    "shared/testing": "fakes and helpers for tests",
+}
+"""Files whose public definitions may be used by tests only, with the reason."""
+
+
+def public_definitions_are_used(house: House) -> Iterator[str]:
+    """What no other module uses is dead, or private, or a part that its own module and a test use."""
+    users: dict[str, set[str]] = defaultdict(set)
+    for file in (*house.code, *house.tests):
+        for name in _names_used(file):
+            users[name].add(file.path)
+    for file in house.code:
+        if file.is_package or file.inside(*EXPORTED) or file.parts[-1] in _ENTRIES:
+            continue
+        signatures = set(_names_in_signatures(file))
+        for node in file.tree.body:
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if node.name.startswith("_") or node.name in signatures or _is_registered(node):
+                continue
+            others = users[node.name] - {file.path}
+            if not others:
+                yield f"{file.path}:{node.lineno}: only its module uses {node.name}: hide or delete it"
+            elif file.path not in users[node.name] and all(p.startswith("tests/") for p in others):
+                yield f"{file.path}:{node.lineno}: only tests use {node.name}: delete it"
+
+
+def _names_in_signatures(file: Source) -> Iterator[str]:
+    """Names in annotations and base classes: types that other modules get without importing them."""
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            parts: list[ast.AST | None] = [node.returns, node.args]
+        elif isinstance(node, ast.AnnAssign):
+            parts = [node.annotation]
+        elif isinstance(node, ast.ClassDef):
+            parts = [*node.bases]
+        else:
+            continue
+        for part in filter(None, parts):
+            for name in ast.walk(part):
+                if isinstance(name, ast.Name):
+                    yield name.id
+                elif isinstance(name, ast.Constant) and isinstance(name.value, str):
+                    yield from re.findall(r"\w+", name.value)
+
+
+_ENTRIES: Final = frozenset({"__main__.py", "bench.py", "commands.py", "main.py"})
+
+
+def _is_registered(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a decorator hands the definition to a framework (`@app.command()`)."""
+    return any(
+        isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Attribute)
+        for decorator in node.decorator_list
+    )
+
+
+def _names_used(file: Source) -> Iterator[str]:
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.alias):
+            yield node.name.rpartition(".")[2]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            # Entry points and commands name functions as "module:function".
+            yield from re.findall(r":(\w+)$", node.value)
+
+
+def _named(rules: Iterable[Rule]) -> dict[str, Rule]:
+    return {rule.__name__: rule for rule in rules}
+
+
+RULES: Final = _named(
+    (
+        imports_have_no_circles,
+        folders_hold_at_most_twelve_modules,
+        packages_say_what_goes_on_inside,
+        names_are_plain,
+        a_service_uses_a_class_name_once,
+        labels_and_subjects_live_in_contracts,
+        no_two_services_define_the_same_string,
+        contracts_are_built_complete,
+        the_bus_handles_bodies_that_cannot_be_read,
+        the_bus_keeps_leases,
+        the_repository_stands_by_itself,
+        public_definitions_are_used,
+    )
+)
