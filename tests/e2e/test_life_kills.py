@@ -68,7 +68,7 @@ class Story:
 
     async def until_admitted(self) -> datetime:
         async def admitted() -> bool:
-            return (await self.condition("Admitted")).get("status") == "True"
+            return bool((await self.condition("Admitted")).get("status") == "True")
 
         await self.until(admitted)
         since = (await self.condition("Admitted"))["lastTransitionTime"]

@@ -131,7 +131,7 @@ async def was_not_ready_in_time(stage: Stage) -> Object:
 
 
 async def _evicted(stage: Stage, obj: Object) -> bool:
-    return (await stage.condition(obj, "Evicted")).get("status") == "True"
+    return bool((await stage.condition(obj, "Evicted")).get("status") == "True")
 
 
 async def is_put_out(stage: Stage) -> Object:

@@ -76,7 +76,7 @@ async def test_with_the_check_a_run_starts_when_its_machine_is_up(stage: Stage) 
     run = await stage.create(build("first", seconds=60))
 
     async def reserved() -> bool:
-        return (await stage.condition(run, "QuotaReserved")).get("status") == "True"
+        return bool((await stage.condition(run, "QuotaReserved")).get("status") == "True")
 
     await stage.until(reserved)
     await stage.settle(5)

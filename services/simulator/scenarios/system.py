@@ -151,7 +151,8 @@ class _Webhook:
             )
         except RefusedError as error:
             raise forbidden(request.kind, request.name, str(error)) from error
-        return mutated.object
+        placed: dict[str, Any] = mutated.object
+        return placed
 
     def _place(self, namespace: str) -> Place:
         """What the webhook would know by then: here it knows at once."""

@@ -1,7 +1,7 @@
 """The Kubernetes kinds that Sluicegate reads or writes, each named once."""
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 __all__ = [
     "ADMISSION_CHECK",
@@ -34,8 +34,8 @@ __all__ = [
     "Object",
 ]
 
-Object = dict[str, Any]
-"""A Kubernetes object as JSON: what the API server sent, never a typed model of a library."""
+Object: TypeAlias = Any
+"""A Kubernetes object as JSON, not typed yet: `shared.contracts.kube.bodies` says what to write instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from shared.contracts import subjects
+from shared.contracts.kube.bodies import Body, as_body
 from shared.contracts.messages.base import Message
 from shared.contracts.refs import ObjectRef
 
@@ -40,6 +41,11 @@ class Observed(Message):
 
     What is there is this whole message; `object` is then as much of it as fits.
     """
+
+    @property
+    def body(self) -> Body | None:
+        """`object` with its type."""
+        return None if self.object is None else as_body(self.object)
 
     @property
     def ref(self) -> ObjectRef:

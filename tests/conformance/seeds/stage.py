@@ -147,7 +147,7 @@ class Stage:
 
     async def finished(self, obj: Object) -> bool:
         """Whether the Workload behind `obj` is finished."""
-        return (await self.condition(obj, "Finished")).get("status") == "True"
+        return bool((await self.condition(obj, "Finished")).get("status") == "True")
 
     async def events(self, obj: Object, reason: str) -> list[str]:
         """The messages of events about `obj` of that reason."""

@@ -146,7 +146,7 @@ async def test_past_the_limit_it_is_deactivated_and_re_activation_counts_anew(
     await stage.until_admitted(one)
 
     async def counted() -> bool:
-        return (await requeue_state(stage, one)).get("count") == 1
+        return bool((await requeue_state(stage, one)).get("count") == 1)
 
     await stage.until(counted)
 

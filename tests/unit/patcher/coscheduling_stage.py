@@ -273,7 +273,7 @@ class CoschedulingStage:
     def claims(self) -> list[str]:
         return [claim.name for claim in self.cluster.api.store.objects(CLAIMS)]
 
-    async def workload(self, state: WorkloadState) -> Json | None:
+    async def workload(self, state: WorkloadState) -> kinds.Object | None:
         try:
             return await self.kube.get(kinds.WORKLOAD, "default", state.name)
         except NotFoundError:

@@ -126,10 +126,10 @@ class Setup:
             kinds.RESOURCE_FLAVOR, await self.kube.create(kinds.RESOURCE_FLAVOR, obj)
         )
 
-    async def job(self) -> Json:
+    async def job(self) -> kinds.Object:
         return await self.kube.get(kinds.JOB, "default", "train")
 
-    async def workload(self, state: WorkloadState) -> Json | None:
+    async def workload(self, state: WorkloadState) -> kinds.Object | None:
         try:
             return await self.kube.get(kinds.WORKLOAD, "default", state.name)
         except NotFoundError:

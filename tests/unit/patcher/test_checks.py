@@ -259,7 +259,7 @@ class CountingKube(LocalKube):
 
     writes = 0
 
-    async def patch(self, kind: kinds.Kind, *names: Any, **options: Any) -> Json:
+    async def patch(self, kind: kinds.Kind, *names: Any, **options: Any) -> kinds.Object:
         self.writes += kind == kinds.WORKLOAD
         return await super().patch(kind, *names, **options)
 

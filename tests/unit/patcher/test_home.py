@@ -42,7 +42,7 @@ def home(state: WorkloadState, **more: Any) -> Homecoming:
 async def shows(setup: Setup, state: WorkloadState, expected: Object) -> bool:
     status = (await setup.workload(state) or {}).get("status") or {}
     shown = {key: status.get(key) for key in ("clusterName", "nominatedClusterNames")}
-    return {key: value for key, value in shown.items() if value} == expected
+    return bool({key: value for key, value in shown.items() if value} == expected)
 
 
 WAYS: dict[str, list[tuple[dict[str, Any], Object]]] = {

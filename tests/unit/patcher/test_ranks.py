@@ -46,7 +46,8 @@ def low(state: Any = "offered", **more: Any) -> Dispatch:
 
 def high(state: Any = "offered", **more: Any) -> Dispatch:
     job = None if state == "chosen" else ranked("high")
-    return order(state, **({"job": job, "priority_class": "high", "reranked": True} | more))
+    options: dict[str, Any] = {"job": job, "priority_class": "high", "reranked": True}
+    return order(state, **(options | more))
 
 
 async def say(spoke: Spoke, one: Dispatch) -> None:

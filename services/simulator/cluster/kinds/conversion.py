@@ -23,6 +23,7 @@ def convert(kind: Kind, obj: Obj, version: str) -> Obj:
     if (kind.group, kind.kind) not in _OURS:
         return {**obj, "apiVersion": wanted}
     try:
-        return convert_ours(obj, wanted)
+        converted: Obj = convert_ours(obj, wanted)
     except ConversionError as error:
         raise internal_error(f"conversion webhook for {wanted} failed: {error}") from error
+    return converted

@@ -1,0 +1,89 @@
+"""The JSON bodies of Kubernetes objects, typed as far as every kind has the same fields.
+
+`Body` is what an API server sends and takes. The contents of `spec`, `status` and `data` differ from
+kind to kind and stay `dict[str, Any]`; `metadata` is the same for all.
+
+How to type a service:
+
+1. In signatures and fields write `Body` in place of `Object` (an alias of `Any`, see
+   `shared.contracts.kube.kinds`). Both go together, so one module at a time is enough.
+2. Read `observed.body` in place of `observed.object`.
+3. Annotate what a function builds: ``manifest: Body = {"apiVersion": …, "kind": …, "metadata": …}``.
+4. Where JSON comes from somewhere else (a file, a store), say once that it is a body: `as_body(obj)`.
+
+A body that nobody has validated yet, such as a webhook's, is no `Body`: read it as
+``Mapping[str, object]``, with checks.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NotRequired, TypedDict, cast
+
+__all__ = ["Body", "Metadata", "OwnerReference", "as_body"]
+
+
+class OwnerReference(TypedDict):
+    """An entry of `metadata.ownerReferences`."""
+
+    apiVersion: str
+    kind: str
+    name: str
+    uid: str
+    controller: NotRequired[bool]
+    blockOwnerDeletion: NotRequired[bool]
+
+
+class Metadata(TypedDict):
+    """`metadata` of an object. What a server adds is absent from manifests that were not sent yet."""
+
+    name: str
+    namespace: NotRequired[str]
+    """Absent for cluster-scoped kinds."""
+
+    generateName: NotRequired[str]
+    uid: NotRequired[str]
+    resourceVersion: NotRequired[str]
+    generation: NotRequired[int]
+    creationTimestamp: NotRequired[str]
+    deletionTimestamp: NotRequired[str]
+    deletionGracePeriodSeconds: NotRequired[int]
+    labels: NotRequired[dict[str, str]]
+    annotations: NotRequired[dict[str, str]]
+    finalizers: NotRequired[list[str]]
+    ownerReferences: NotRequired[list[OwnerReference]]
+    managedFields: NotRequired[list[Any]]
+
+
+class Body(TypedDict):
+    """A Kubernetes object as JSON. `spec` and the rest are absent where the kind has none."""
+
+    apiVersion: str
+    kind: str
+    metadata: Metadata
+    spec: NotRequired[dict[str, Any]]
+    status: NotRequired[dict[str, Any]]
+    data: NotRequired[dict[str, str]]
+    """Of a ConfigMap, or of a Secret in base64."""
+
+    stringData: NotRequired[dict[str, str]]
+    type: NotRequired[str]
+    """Of a Secret."""
+
+    value: NotRequired[int]
+    """Of a WorkloadPriorityClass or PriorityClass."""
+
+    globalDefault: NotRequired[bool]
+    """Of a PriorityClass."""
+
+    preemptionPolicy: NotRequired[str]
+    """Of a PriorityClass."""
+
+    overhead: NotRequired[dict[str, Any]]
+    """Of a RuntimeClass."""
+
+    scheduling: NotRequired[dict[str, Any]]
+    """Of a RuntimeClass."""
+
+
+def as_body(obj: Mapping[str, Any]) -> Body:
+    """Return `obj` itself, as a `Body`. Checks nothing: for JSON that an API server once accepted."""
+    return cast("Body", obj)
