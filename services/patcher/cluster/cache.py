@@ -11,6 +11,7 @@ from shared.bus.kind_follower import KindFollower
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts import subjects
 from shared.contracts.kube import kinds, names
+from shared.contracts.kube.conditions import FINISHED, is_true
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import UndecodableError
@@ -221,6 +222,6 @@ def _order(admission: Admission) -> tuple[int, int]:
 
 def _is_over(workload: Object) -> bool:
     """It has finished, and nothing of ours keeps it from being deleted."""
-    conditions = (workload.get("status") or {}).get("conditions") or []
-    finished = any(c.get("type") == "Finished" and c.get("status") == "True" for c in conditions)
-    return finished and names.RESOURCE_IN_USE not in (workload["metadata"].get("finalizers") or [])
+    return is_true(workload, FINISHED) and names.RESOURCE_IN_USE not in (
+        workload["metadata"].get("finalizers") or []
+    )

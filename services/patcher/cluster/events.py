@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from services.patcher.cluster.pacing import Backlog, Pace, keep_writing
-from services.patcher.workloads.status import timestamp
+from shared.contracts.kube.conditions import timestamp
 from shared.contracts.kube.kinds import EVENT, Kind, Object
 from shared.kube.port import AlreadyExistsError, Kube, NotFoundError
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import structlog
 
 from services.patcher.cluster.cache import Mirror
-from services.patcher.workloads.status import Conditions
+from shared.contracts.kube.conditions import Conditions
 from shared.contracts.kube.kinds import INTEGRATION, Kind, Object
 from shared.integrations import Integrations, Standing
 from shared.kube.port import Kube, KubeError, NotFoundError

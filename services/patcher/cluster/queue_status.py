@@ -10,9 +10,9 @@ import structlog
 
 from services.patcher.cluster.cache import Mirror
 from services.patcher.cluster.pacing import Backlog, Load, Pace, keep_writing
-from services.patcher.workloads.status import Conditions, timestamp
 from shared.bus.port import Bus, CaughtUp
 from shared.contracts import subjects
+from shared.contracts.kube.conditions import Conditions, timestamp
 from shared.contracts.kube.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, Object
 from shared.contracts.messages.base import UndecodableError
 from shared.contracts.messages.queues import FlavorUsage, QueueStatus

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from services.patcher.workloads import status
+from shared.contracts.kube.conditions import (
+    ADMITTED,
+    DEACTIVATION_TARGET,
+    EVICTED,
+    PREEMPTED,
+    QUOTA_RESERVED,
+    REQUEUED,
+    Conditions,
+)
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.admissions import Admission
 
@@ -26,39 +34,39 @@ class News:
 
 def of_status(before: Object, after: Object, admission: Admission) -> Iterator[News]:
     """What became true when `admission` was written."""
-    old = status.Conditions.of(before, at=admission.decided_at)
-    new = status.Conditions.of(after, at=admission.decided_at)
+    old = Conditions.of(before, at=admission.decided_at)
+    new = Conditions.of(after, at=admission.decided_at)
 
     def began(type_: str) -> bool:
         return new.is_true(type_) and not old.is_true(type_)
 
     queue, at = admission.cluster_queue, admission.decided_at
-    if began(status.QUOTA_RESERVED):
+    if began(QUOTA_RESERVED):
         waited = _seconds(_queued_since(before, old), at)
         yield News(
-            reason=status.QUOTA_RESERVED,
+            reason=QUOTA_RESERVED,
             message=f"Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s",
         )
-    if began(status.ADMITTED):
-        reserved = new.get(status.QUOTA_RESERVED)
+    if began(ADMITTED):
+        reserved = new.get(QUOTA_RESERVED)
         waited = _seconds(_time(reserved), at)
         yield News(
-            reason=status.ADMITTED,
+            reason=ADMITTED,
             message=f"Admitted by ClusterQueue {queue}, wait time since reservation was {waited}s",
         )
-    if began(status.ADMITTED) and admission.unplanned:
+    if began(ADMITTED) and admission.unplanned:
         text = f"It ran before it was admitted, and counts in ClusterQueue {queue} all the same"
         yield News(reason="AdmittedUnplanned", message=text, type_="Warning")
     yield from _checks(before, after)
-    evicted = new.get(status.EVICTED)
-    if evicted is not None and began(status.EVICTED):
+    evicted = new.get(EVICTED)
+    if evicted is not None and began(EVICTED):
         yield News(reason=f"EvictedDueTo{evicted['reason']}", message=evicted["message"])
-        if began(status.PREEMPTED):
-            yield News(reason=status.PREEMPTED, message=evicted["message"])
-    target = new.get(status.DEACTIVATION_TARGET)
-    if target is not None and began(status.DEACTIVATION_TARGET):
+        if began(PREEMPTED):
+            yield News(reason=PREEMPTED, message=evicted["message"])
+    target = new.get(DEACTIVATION_TARGET)
+    if target is not None and began(DEACTIVATION_TARGET):
         yield from _put_out(after, target)
-    refused, said = new.get(status.QUOTA_RESERVED), old.get(status.QUOTA_RESERVED)
+    refused, said = new.get(QUOTA_RESERVED), old.get(QUOTA_RESERVED)
     told = None if said is None else said.get("message")
     waits = refused is not None and refused["status"] == "False"
     if refused is not None and waits and refused.get("message") not in {None, "", told}:
@@ -91,8 +99,8 @@ def _put_out(obj: Object, target: Object) -> Iterator[News]:
         yield News(reason="AdmissionCheckRejected", message=text, type_="Warning")
 
 
-def _queued_since(obj: Object, conditions: status.Conditions) -> datetime | None:
-    requeued = conditions.get(status.REQUEUED)
+def _queued_since(obj: Object, conditions: Conditions) -> datetime | None:
+    requeued = conditions.get(REQUEUED)
     if requeued is not None and requeued.get("status") == "True":
         return _time(requeued)
     created = obj["metadata"].get("creationTimestamp")

@@ -24,6 +24,7 @@ from shared.contracts.coscheduling import (
     Mode,
     Placeholder,
 )
+from shared.contracts.kube.conditions import find_condition, has_status, message_of
 from shared.contracts.kube.kinds import Object
 
 __all__ = [
@@ -203,9 +204,8 @@ def _owned(pod: Object, owner: Object) -> bool:
 
 
 def _unschedulable(pod: Object) -> str:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    scheduled: Object = next((c for c in conditions if c.get("type") == "PodScheduled"), {})
-    return str(scheduled.get("message") or "") if scheduled.get("status") == "False" else ""
+    scheduled = find_condition(pod, "PodScheduled")
+    return message_of(scheduled) if has_status(pod, "PodScheduled", "False") else ""
 
 
 def is_marked(workload: Object) -> bool:

@@ -12,9 +12,9 @@ from services.patcher.cluster.writer import Writer, may_pass
 from services.patcher.coscheduling.plan import is_marked
 from services.patcher.coscheduling.reconciler import Placeholders
 from services.patcher.jobs.recreation import Recreation
-from services.patcher.workloads.status import EVICTED, Conditions
 from shared.bus.port import Bus, LaterError
 from shared.contracts.kube import kinds
+from shared.contracts.kube.conditions import EVICTED, find_condition, message_of
 from shared.contracts.kube.kinds import WORKLOAD, Object
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.effects import Outcome
@@ -150,8 +150,7 @@ class Jobs:
         if not integration.held(after) and integration.stop(after) is None and not elsewhere:
             raise LaterError(f"{integration.kind.kind} {state.name} started meanwhile")
         if after is not job:
-            evicted = Conditions.of(workload, at=admission.decided_at).get(EVICTED) or {}
-            text = str(evicted.get("message") or admission.message)
+            text = message_of(find_condition(workload, EVICTED)) or admission.message
             self._events.say(integration.kind, after, "Stopped", text)
         await self.report(state, admission, "applied", "suspend", after=after)
 

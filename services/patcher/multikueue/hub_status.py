@@ -8,8 +8,8 @@ import structlog
 
 from services.patcher.cluster.cache import Mirror
 from services.patcher.cluster.writer import Writer, may_pass, status_patch
-from services.patcher.workloads.status import Conditions
 from shared.bus.port import LaterError, NeverError
+from shared.contracts.kube.conditions import Conditions
 from shared.contracts.kube.kinds import ADMISSION_CHECK, MULTIKUEUE_CLUSTER, WORKLOAD, Kind, Object
 from shared.contracts.messages.spokes import CheckStanding, Homecoming, SpokeState
 from shared.kube.port import (

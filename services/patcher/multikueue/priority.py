@@ -6,6 +6,7 @@ import structlog
 
 from services.patcher.cluster.writer import may_pass
 from shared.bus.port import Bus, BusError, LaterError
+from shared.contracts.kube.conditions import FINISHED, is_true
 from shared.contracts.kube.kinds import WORKLOAD, Kind, Object
 from shared.contracts.kube.names import PRIORITY_CLASS_LABEL
 from shared.contracts.messages.base import UndecodableError
@@ -99,5 +100,4 @@ class Ranks:
 
 
 def _has_finished(workload: Object) -> bool:
-    conditions = (workload.get("status") or {}).get("conditions") or []
-    return any(c.get("type") == "Finished" and c.get("status") == "True" for c in conditions)
+    return is_true(workload, FINISHED)

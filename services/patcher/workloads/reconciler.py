@@ -21,6 +21,7 @@ from services.patcher.workloads import manifest, status
 from services.patcher.workloads.check_states import Checks
 from services.patcher.workloads.reasons import Reasons
 from shared.bus.port import LaterError, NeverError
+from shared.contracts.kube.conditions import FINISHED
 from shared.contracts.kube.kinds import WORKLOAD, Kind, Object
 from shared.contracts.kube.names import may_be_of
 from shared.contracts.messages.admissions import HOLDING, Admission
@@ -39,7 +40,7 @@ __all__ = ["Reconciler"]
 
 log = structlog.get_logger(__name__)
 
-_OVER: Final = frozenset({status.FINISHED, "Gone"})
+_OVER: Final = frozenset({FINISHED, "Gone"})
 """Reasons of a release after which nothing is to be done for the workload."""
 
 EARLIER_SECONDS: Final = 0.5

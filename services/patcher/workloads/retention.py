@@ -16,8 +16,17 @@ import structlog
 from services.patcher.cluster.cache import Mirror
 from services.patcher.cluster.events import Events
 from services.patcher.workloads import manifest
-from services.patcher.workloads.status import DEACTIVATED, EVICTED, FINISHED, Conditions, reserves
+from services.patcher.workloads.status import DEACTIVATED, reserves
 from shared.bus.port import Bus, CaughtUp
+from shared.contracts.kube.conditions import (
+    EVICTED,
+    FINISHED,
+    Condition,
+    find_condition,
+    is_true,
+    reason_of,
+    transition_time,
+)
 from shared.contracts.kube.kinds import WORKLOAD, Kind, Object
 from shared.contracts.messages.base import UndecodableError
 from shared.contracts.messages.observed import Observed
@@ -52,19 +61,18 @@ class Doomed:
 
 def doomed(workload: Object, policy: WorkloadRetention) -> Doomed | None:
     """What `policy` has in store for a Workload object, or for its job; None: it is kept."""
-    conditions = Conditions.of(workload, at=datetime.min)  # noqa: DTZ901 - nothing is set
     metadata = workload["metadata"]
-    if conditions.is_true(FINISHED):
-        at = _after(conditions.get(FINISHED), policy.after_finished)
+    if is_true(workload, FINISHED):
+        at = _after(find_condition(workload, FINISHED), policy.after_finished)
         if at is None:
             return None
         kept = {key: metadata.get(key) for key in ("namespace", "name", "uid", "finalizers")}
         text = "Deleted finished workload due to elapsed retention"
         return Doomed(at=at, job=None, metadata=kept, message=text)
-    evicted = conditions.get(EVICTED) or {}
-    by_us = str(evicted.get("reason", "")).startswith(f"{DEACTIVATED}DueTo")
+    evicted = find_condition(workload, EVICTED)
+    by_us = reason_of(evicted).startswith(f"{DEACTIVATED}DueTo")
     inactive = (workload.get("spec") or {}).get("active", True) is False
-    if not (inactive and by_us and conditions.is_true(EVICTED)) or reserves(workload):
+    if not (inactive and by_us and is_true(workload, EVICTED)) or reserves(workload):
         return None
     at = _after(evicted, policy.after_deactivated_by_kueue)
     job = _job_of(metadata)
@@ -75,11 +83,9 @@ def doomed(workload: Object, policy: WorkloadRetention) -> Doomed | None:
     return Doomed(at=at, job=kind, metadata=reference, message=text)
 
 
-def _after(condition: Object | None, seconds: float | None) -> datetime | None:
-    since = (condition or {}).get("lastTransitionTime")
-    if since is None or seconds is None:
-        return None
-    return datetime.fromisoformat(since) + timedelta(seconds=seconds)
+def _after(condition: Condition | None, seconds: float | None) -> datetime | None:
+    since = transition_time(condition)
+    return None if since is None or seconds is None else since + timedelta(seconds=seconds)
 
 
 def _job_of(metadata: Object) -> tuple[tuple[str, str], Object] | None:

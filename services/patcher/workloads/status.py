@@ -3,38 +3,40 @@
 `research/kueue.md` 1.8 lists them.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final, assert_never
 
 from services.patcher.workloads import check_states
+from shared.contracts.kube.conditions import (
+    ADMITTED,
+    DEACTIVATION_TARGET,
+    EVICTED,
+    FINISHED,
+    PODS_READY,
+    PREEMPTED,
+    QUOTA_RESERVED,
+    REQUEUED,
+    Conditions,
+    find_condition,
+    is_true,
+    message_of,
+    reason_of,
+    timestamp,
+)
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.effects import CheckState
 from shared.contracts.messages.workloads import Finish, WorkloadState
 
 __all__ = [
-    "Conditions",
     "finished_status",
     "is_being_put_out",
     "reserves",
     "status_for",
-    "timestamp",
 ]
 
-ADMITTED: Final = "Admitted"
 DEACTIVATED: Final = "Deactivated"
-DEACTIVATION_TARGET: Final = "DeactivationTarget"
-EVICTED: Final = "Evicted"
-FINISHED: Final = "Finished"
-PODS_READY: Final = "PodsReady"
-PREEMPTED: Final = "Preempted"
-QUOTA_RESERVED: Final = "QuotaReserved"
-REQUEUED: Final = "Requeued"
-
-MESSAGE_MAX: Final = 32_768
-"""What Kubernetes takes in a condition."""
 
 _HUMAN: Final = {
     "InClusterQueue": "prioritization in the ClusterQueue",
@@ -61,82 +63,14 @@ _RESTARTED: Final = {
 """Reason of an eviction to what ends the wait after it."""
 
 
-def timestamp(at: datetime) -> str:
-    """`metav1.Time`: whole seconds, UTC."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-@dataclass(slots=True)
-class Conditions:
-    """The conditions of one object, edited in place."""
-
-    at: datetime
-    generation: int
-    items: list[Object] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, obj: Object, *, at: datetime) -> "Conditions":
-        """Copy the conditions of `obj`."""
-        conditions: Iterable[Object] = (obj.get("status") or {}).get("conditions") or []
-        generation = int(obj["metadata"].get("generation", 1))
-        return cls(at=at, generation=generation, items=[dict(c) for c in conditions])
-
-    def get(self, type_: str) -> Object | None:
-        """The condition of that type."""
-        return next((c for c in self.items if c.get("type") == type_), None)
-
-    def is_true(self, type_: str) -> bool:
-        """Whether it is there and true."""
-        condition = self.get(type_)
-        return condition is not None and condition.get("status") == "True"
-
-    def set(
-        self, type_: str, status: bool, reason: str, message: str, *, at: datetime | None = None
-    ) -> None:
-        """Set it; the time of transition moves only when the status does, to `at` or to now."""
-        value = "True" if status else "False"
-        new = {
-            "type": type_,
-            "status": value,
-            "reason": reason,
-            "message": message[:MESSAGE_MAX],
-            "observedGeneration": self.generation,
-            "lastTransitionTime": timestamp(at or self.at),
-        }
-        old = self.get(type_)
-        if old is None:
-            self.items.append(new)
-            return
-        if old.get("status") == value:
-            new["lastTransitionTime"] = old.get("lastTransitionTime") or new["lastTransitionTime"]
-        old.update(new)
-
-    def remove(self, type_: str) -> None:
-        """Take it away."""
-        self.items = [c for c in self.items if c.get("type") != type_]
-
-    def clear(self, type_: str, reason: str) -> None:
-        """Turn a true condition false, keeping what it said; one that is not there stays away."""
-        old = self.get(type_)
-        if old is not None and old.get("status") == "True":
-            self.set(type_, False, reason, f"Previously: {old.get('message', '')}")
-
-
 def reserves(obj: Object) -> bool:
     """Whether a Workload object says that it has quota."""
-    status = obj.get("status") or {}
-    conditions = status.get("conditions") or []
-    return "admission" in status or any(
-        c.get("type") == QUOTA_RESERVED and c.get("status") == "True" for c in conditions
-    )
+    return "admission" in (obj.get("status") or {}) or is_true(obj, QUOTA_RESERVED)
 
 
 def is_being_put_out(obj: Object) -> bool:
     """Whether `spec.active` is about to become False, because quota decided it."""
-    conditions = (obj.get("status") or {}).get("conditions") or []
-    return any(
-        c.get("type") == DEACTIVATION_TARGET and c.get("status") == "True" for c in conditions
-    )
+    return is_true(obj, DEACTIVATION_TARGET)
 
 
 def status_for(
@@ -249,13 +183,12 @@ def _put_out(obj: Object, conditions: Conditions, admission: Admission) -> None:
         return
     if not admission.deactivate:
         return
-    before = Conditions.of(obj, at=admission.decided_at).get(EVICTED) or {}
-    told = before.get("status") == "True" and str(before.get("reason", "")).startswith(DEACTIVATED)
+    told = is_true(obj, EVICTED) and reason_of(find_condition(obj, EVICTED)).startswith(DEACTIVATED)
     if told:
         return
-    evicted = conditions.get(EVICTED) or {}
-    cause = str(evicted.get("reason", "")).removeprefix(f"{DEACTIVATED}DueTo")
-    text = str(evicted.get("message", "")).removeprefix("The workload is deactivated due to ")
+    evicted = conditions.get(EVICTED)
+    cause = reason_of(evicted).removeprefix(f"{DEACTIVATED}DueTo")
+    text = message_of(evicted).removeprefix("The workload is deactivated due to ")
     conditions.set(DEACTIVATION_TARGET, True, cause or DEACTIVATED, text)
 
 

@@ -29,6 +29,8 @@ __all__ = [
     "find_condition",
     "has_status",
     "is_true",
+    "message_of",
+    "reason_of",
     "timestamp",
     "transition_time",
 ]
@@ -68,30 +70,45 @@ class Condition(TypedDict):
 
 def conditions_of(obj: Mapping[str, Any] | None) -> list[Condition]:
     """The conditions of an object, in their order; none where it has no status."""
+    return [cast("Condition", each) for each in _listed(obj) if isinstance(each, dict)]
+
+
+def _listed(obj: Mapping[str, Any] | None) -> list[Any]:
     status = obj.get("status") if obj else None
-    conditions = status.get("conditions") if isinstance(status, Mapping) else None
-    if not isinstance(conditions, list):
-        return []
-    return [cast("Condition", each) for each in conditions if isinstance(each, dict)]
+    conditions = status.get("conditions") if isinstance(status, dict) else None
+    return conditions if isinstance(conditions, list) else []
 
 
 def find_condition(obj: Mapping[str, Any] | None, type_: str) -> Condition | None:
     """The first condition of that type; None where there is none."""
-    return next((c for c in conditions_of(obj) if c.get("type") == type_), None)
+    for each in _listed(obj):
+        if isinstance(each, dict) and each.get("type") == type_:
+            return cast("Condition", each)
+    return None
 
 
 def is_true(obj: Mapping[str, Any] | None, *types: str) -> bool:
     """Whether a condition of one of these types is `True`."""
-    return any(
-        condition.get("status") == "True" and condition.get("type") in types
-        for condition in conditions_of(obj)
-    )
+    for each in _listed(obj):
+        if isinstance(each, dict) and each.get("status") == "True" and each.get("type") in types:
+            return True
+    return False
 
 
 def has_status(obj: Mapping[str, Any] | None, type_: str, *statuses: str) -> bool:
     """Whether the condition of that type is there, with one of these statuses."""
     condition = find_condition(obj, type_)
     return condition is not None and condition.get("status") in statuses
+
+
+def reason_of(condition: Condition | None) -> str:
+    """Its reason; empty where there is none."""
+    return str(condition.get("reason") or "") if condition is not None else ""
+
+
+def message_of(condition: Condition | None) -> str:
+    """Its message; empty where there is none."""
+    return str(condition.get("message") or "") if condition is not None else ""
 
 
 def transition_time(condition: Condition | None) -> datetime | None:
