@@ -8,7 +8,7 @@ SEEDS  ?= 200
 SCENARIO ?= basic
 
 .DEFAULT_GOAL := help
-.PHONY: help setup record-metrics fmt lint types imports test test-cluster contracts conformance classification simulate demo dev ci bench-engine bench-webhook bench-bus bench-whatif bench-cluster bench-spokes clean
+.PHONY: help setup record-metrics fmt lint types imports test test-cluster contracts conformance classification simulate demo dev ci bench-engine bench-webhook bench-bus bench-whatif bench-startup bench-cluster bench-spokes clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[36m%-16s\033[0m %s\n", $$1, $$2}'
@@ -74,10 +74,13 @@ bench-bus: setup ## Measure the bus: publishes and reads a second
 bench-whatif: setup ## Measure what if: a day of 50,000 workloads against less quota
 	$(RUN)/python -m services.whatif.bench
 
+bench-startup: setup ## Measure the start of quick commands: CPU ms of help, completion and get
+	$(RUN)/python -m services.ctl.bench_startup
+
 contracts: setup ## Regenerate docs/reference, dashboards and what deploy/nats holds for `nats`; fails if that changed anything
-	$(RUN)/python -m services.ctl.reference.write
+	$(RUN)/python -m services.reference.write
 	$(RUN)/python -m services.ctl.setup.nats_files
-	$(RUN)/python -m services.ctl.reference.dashboards
+	$(RUN)/python -m services.reference.dashboards
 	git diff --exit-code -- docs/reference deploy/nats/streams deploy/nats/contexts deploy/grafana/dashboards
 
 record-metrics: setup ## Record anew what the services tell Prometheus, for the tests of dashboards and rules

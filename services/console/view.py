@@ -15,9 +15,9 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 import structlog
-from prometheus_client import Counter
 
 from services.console.idle_tracker import Demand
+from services.console.metrics import REBUILDS
 from services.quota.forecast import Past, Picture, Run
 from services.quota.queries.replica import INPUTS, Follower, Ident
 from services.whatif.reading import OBJECTS
@@ -57,8 +57,6 @@ doubles each time that reading anew was of no use, as where nobody leads and cou
 
 ENDED_MAX: Final = 50_000
 """Lives whose length was learned already; older ones are deleted in the cluster."""
-
-REBUILDS = Counter("sluicegate_console_rebuilds", "How often the view was read anew.", ["because"])
 
 
 class _ApartError(Exception):

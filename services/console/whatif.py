@@ -9,10 +9,9 @@ from services.classifier.projection.policy import Policy
 from services.console.access.rights import Touched
 from services.console.documents import CourseFigures, SimulateAnswer, SimulateRequest
 from services.console.refusals import Refusal
-from services.ctl.inspect.whatif import removable
 from services.quota.forecast import Course, Past, Picture
 from services.quota.wire.inbound import nanoseconds
-from services.whatif.changes import Changes
+from services.whatif.changes import Changes, removable
 from services.whatif.manifests import Manifest, to_manifest
 from services.whatif.report import as_json, outcome_of, told
 from shared.contracts.kube.kinds import Kind

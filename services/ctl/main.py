@@ -7,11 +7,15 @@ from typing import Annotated, Final
 
 import typer
 
-from services.ctl.admin.integration import app as integration_app
-from services.ctl.cli.commands import TextOrJson, WorkloadName, named, one_of
-from services.ctl.cli.commands import app as commands
-from services.ctl.inspect.hosts import app as hosts_app
-from services.ctl.inspect.spokes import app as spokes_app
+from services.ctl.cli.bus import app as bus_app
+from services.ctl.cli.completers import app as completion_app
+from services.ctl.cli.hosts import app as hosts_app
+from services.ctl.cli.integration import app as integration_app
+from services.ctl.cli.options import DevDirectory, NatsUrl, TextOrJson, WorkloadName, named, one_of
+from services.ctl.cli.queries import app as queries_app
+from services.ctl.cli.spokes import app as spokes_app
+from services.ctl.cli.steering import app as steering_app
+from services.ctl.cli.whatif import app as whatif_app
 from services.ctl.run import Program
 from shared.runtime.command import CommandError, Exit
 
@@ -30,24 +34,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-bus_app = typer.Typer(help="The streams of the bus.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(bus_app, name="bus")
 app.add_typer(hosts_app, name="hosts")
 app.add_typer(integration_app, name="integration")
 app.add_typer(spokes_app, name="spokes")
-app.add_typer(commands)
-
-NatsUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--nats-url",
-        envvar=["SLUICE_NATS_URL", "NATS_URL"],
-        help="Where NATS is. Default: the `sluice dev` of this folder, else nats://127.0.0.1:4222.",
-    ),
-]
-Directory = Annotated[
-    Path, typer.Option("--directory", help="Where logs, certificates and broker data are kept.")
-]
+app.add_typer(queries_app)
+app.add_typer(steering_app)
+app.add_typer(whatif_app)
+app.add_typer(completion_app)
 
 
 @app.command(
@@ -96,13 +90,13 @@ def dev(
             help="A NATS server; without it, one is started.",
         ),
     ] = None,
-    directory: Directory = Path(".sluice"),
+    directory: DevDirectory = Path(".sluice"),
 ) -> None:
     """Run the whole system on this machine until Ctrl-C; a service that dies is started again."""
     import asyncio  # noqa: PLC0415
 
     from services.ctl.dev.app import EXAMPLE, DevOptions, serve  # noqa: PLC0415
-    from services.ctl.dev.spokes import EXAMPLE as SPOKES_EXAMPLE  # noqa: PLC0415
+    from services.ctl.setup.spokes import SPOKES_EXAMPLE  # noqa: PLC0415
 
     options = DevOptions(
         directory=directory,
@@ -140,7 +134,7 @@ def demo(
         bool, typer.Option("--secure", help="TLS, and a user of its own for each service on NATS.")
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave it running at the end.")] = False,
-    directory: Directory = Path(".sluice"),
+    directory: DevDirectory = Path(".sluice"),
 ) -> None:
     """Watch the whole system work on a generated load, then check from its log that it did it right.
 
@@ -169,7 +163,7 @@ def history_command(
     workload: WorkloadName,
     output: TextOrJson = "text",
     nats_url: NatsUrl = None,
-    directory: Directory = Path(".sluice"),
+    directory: DevDirectory = Path(".sluice"),
 ) -> None:
     """Tell what happened to a workload: every message about it, in order, and its trace id."""
     import asyncio  # noqa: PLC0415
@@ -184,110 +178,6 @@ def history_command(
             directory=directory,
         )
     )
-
-
-@bus_app.command("apply")
-def bus_apply(
-    rebuild: Annotated[
-        list[str] | None, typer.Option(help="View to make anew from its log. May be repeated.")
-    ] = None,
-    replicas: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=5, help="Servers that keep each stream; default: as it is, 1 at first."
-        ),
-    ] = None,
-    nats_url: NatsUrl = None,
-    directory: Directory = Path(".sluice"),
-) -> None:
-    """Make the streams what deploy/nats/streams.yaml says. Applying twice changes nothing."""
-    import asyncio  # noqa: PLC0415
-
-    from services.ctl.connect.bus import apply_bus  # noqa: PLC0415
-
-    report = asyncio.run(
-        apply_bus(nats_url, directory, rebuild=tuple(rebuild or ()), replicas=replicas)
-    )
-    print(report)
-    if not report.ok:
-        raise typer.Exit(Exit.FAILED)
-
-
-@bus_app.command("backup")
-def bus_backup(
-    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="New, or empty.")],
-    nats_url: NatsUrl = None,
-    directory: Directory = Path(".sluice"),
-) -> None:
-    """Write all streams to a folder, each as `nats stream backup` does. Nothing has to stop."""
-    import asyncio  # noqa: PLC0415
-
-    from services.ctl.admin.backup import backup_to  # noqa: PLC0415
-
-    asyncio.run(backup_to(target, url=nats_url, directory=directory))
-
-
-@bus_app.command("restore")
-def bus_restore(
-    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="What a backup wrote.")],
-    nats_url: NatsUrl = None,
-    directory: Directory = Path(".sluice"),
-) -> None:
-    """Make all streams from a backup, on a server that has none of them."""
-    import asyncio  # noqa: PLC0415
-
-    from services.ctl.admin.backup import restore_from  # noqa: PLC0415
-
-    asyncio.run(restore_from(source, url=nats_url, directory=directory))
-
-
-@bus_app.command("permissions")
-def bus_permissions(
-    keys: Annotated[
-        Path, typer.Option(help="Folder with the users' seeds; those that are missing are made.")
-    ] = Path("nats-keys"),
-    spoke: Annotated[list[str] | None, typer.Option(help="A spoke. May be repeated.")] = None,
-    cluster: Annotated[str, typer.Option(help="Name of the hub: its SLUICE_CLUSTER.")] = "hub",
-    kubernetes: Annotated[
-        bool, typer.Option("--kubernetes", help="Print a ConfigMap and the users' Secrets instead.")
-    ] = False,
-    nats_url: Annotated[
-        str,
-        typer.Option(
-            envvar=["SLUICE_NATS_URL", "NATS_URL"],
-            help="Where people find the server: each user's context for the nats command says it.",
-        ),
-    ] = "nats://127.0.0.1:4222",
-) -> None:
-    """Print nats-server's configuration of who may do what: deploy/nats/permissions.yaml, and keys."""
-    from services.ctl.setup.permissions import manifests, rendered  # noqa: PLC0415
-    from shared.settings.environment import nats_access  # noqa: PLC0415
-
-    configuration, users = rendered(
-        keys, spoke or [], cluster=cluster, url=nats_url, tls=nats_access()
-    )
-    print(manifests(configuration, keys, users) if kubernetes else configuration, end="")
-
-
-@bus_app.command("leaf")
-def bus_leaf(
-    url: Annotated[str, typer.Argument(help="Of the hub's port for leaf nodes: tls://HOST:7422.")],
-    key: Annotated[
-        Path | None, typer.Option(help="The spoke's seed: nats-keys/spoke-NAME.nk.")
-    ] = None,
-    ca: Annotated[Path | None, typer.Option(help="Of the hub's certificate.")] = None,
-    certificate: Annotated[Path | None, typer.Option(help="To show to the hub.")] = None,
-    private_key: Annotated[Path | None, typer.Option(help="Of that certificate.")] = None,
-) -> None:
-    """Print the configuration of a spoke's own NATS server, which dials the hub's. It holds the seed."""
-    from shared.bus.admin.accounts import leaf_configuration  # noqa: PLC0415
-    from shared.settings.access import Access  # noqa: PLC0415
-
-    access = Access(nkey=key, ca=ca, certificate=certificate, private_key=private_key)
-    try:
-        print(leaf_configuration(url, access), end="")
-    except ValueError as error:
-        raise CommandError("--key", str(error)) from error
 
 
 @app.command()

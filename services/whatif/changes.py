@@ -24,7 +24,7 @@ from shared.contracts.messages.workloads import WorkloadState
 from shared.integrations import integration_for
 from shared.runtime.command import CommandError
 
-__all__ = ["Changes"]
+__all__ = ["Changes", "removable"]
 
 _DECIDING: Final = frozenset(
     kind.kind
@@ -36,6 +36,11 @@ _DECIDING: Final = frozenset(
         kinds.RUNTIME_CLASS,
     )
 )
+
+REMOVABLE: Final = {
+    kind.kind.lower(): kind
+    for kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE, kinds.COHORT, kinds.RESOURCE_FLAVOR)
+}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -182,3 +187,15 @@ def _observed(kind: Kind, obj: dict[str, Any], cluster: str) -> Observed:
         resource_version="0",
         object={**obj, "metadata": metadata},
     )
+
+
+def removable(name: str) -> tuple[Kind, str, str | None]:
+    """Kind, name and namespace of what is to be taken away. Raises `CommandError`."""
+    kind, *rest = name.split("/")
+    if kind.lower() not in REMOVABLE or len(rest) not in {1, 2} or not all(rest):
+        raise CommandError(
+            f"--remove {name}",
+            "is no KIND/NAME or KIND/NAMESPACE/NAME",
+            hint=f"KIND is one of {', '.join(REMOVABLE)}",
+        )
+    return REMOVABLE[kind.lower()], rest[-1], rest[0] if len(rest) > 1 else None

@@ -1,6 +1,6 @@
-"""Reads manifests from folders, checks what can be checked without a cluster, and applies them."""
+"""Reads manifests from files and folders, and checks what can be checked without a cluster."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -9,26 +9,14 @@ import yaml
 
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
-from shared.kube.port import AlreadyExistsError, Kube, KubeError, RefusedError, UnavailableError
-from shared.runtime.command import CommandError, Exit
+from shared.runtime.command import CommandError
 
 __all__ = [
-    "MUTATING_WEBHOOK",
     "Manifest",
-    "apply_manifest",
-    "apply_manifests",
     "load_documents",
     "load_manifests",
     "to_manifest",
 ]
-
-MUTATING_WEBHOOK: Final = Kind(
-    group="admissionregistration.k8s.io",
-    version="v1",
-    plural="mutatingwebhookconfigurations",
-    kind="MutatingWebhookConfiguration",
-    namespaced=False,
-)
 
 
 def _rbac(kind: str, *, namespaced: bool = False) -> Kind:
@@ -47,7 +35,7 @@ _ORDER: Final = (
     kinds.SECRET,
     kinds.NODE,
     *kinds.CONFIGURATION_KINDS[1:],
-    MUTATING_WEBHOOK,
+    kinds.MUTATING_WEBHOOK,
     _rbac("ClusterRole"),
     _rbac("ClusterRoleBinding"),
     _rbac("Role", namespaced=True),
@@ -188,30 +176,3 @@ def _shown(value: Any) -> str:
 
 def _rank(manifest: Manifest) -> int:
     return _ORDER.index(_BY_NAME[manifest.kind.group, manifest.kind.kind])
-
-
-async def apply_manifests(kube: Kube, manifests: Sequence[Manifest]) -> None:
-    """Apply all, in their order. Raises `CommandError` for the first that is refused."""
-    for manifest in manifests:
-        await apply_manifest(kube, manifest)
-
-
-async def apply_manifest(kube: Kube, manifest: Manifest) -> None:
-    """Create the object, or give an existing one the manifest's fields (a merge patch)."""
-    obj = manifest.object
-    if manifest.kind.namespaced and not obj["metadata"].get("namespace"):
-        obj = {**obj, "metadata": {**obj["metadata"], "namespace": "default"}}
-    try:
-        try:
-            await kube.create(manifest.kind, obj)
-        except AlreadyExistsError:
-            metadata = obj["metadata"]
-            await kube.patch(manifest.kind, metadata.get("namespace"), metadata["name"], obj)
-    except RefusedError as error:
-        raise CommandError(manifest.source, f"{manifest.title}: refused: {error}") from error
-    except UnavailableError as error:
-        raise CommandError(
-            manifest.source, f"{manifest.title}: {error}", status=Exit.UNREACHABLE
-        ) from error
-    except KubeError as error:
-        raise CommandError(manifest.source, f"{manifest.title}: {error}") from error

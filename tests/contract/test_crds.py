@@ -13,10 +13,11 @@ import yaml
 
 from services.classifier.conversion.convert import convert
 from services.classifier.validation import validate
-from services.ctl.dev.webhook import VALIDATED
+from services.ctl.setup.apply import apply_manifest
 from services.ctl.setup.crds import FOLDER, files
+from services.ctl.setup.webhook import VALIDATED
 from services.simulator.app import Simulator
-from services.whatif.manifests import apply_manifest, load_documents, to_manifest
+from services.whatif.manifests import load_documents, to_manifest
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kueue.definitions import DEFINITIONS, STORAGE, V1BETA1, Definition, crd
 from shared.kube.client import HttpKube

@@ -17,10 +17,8 @@ from services.ctl.demo.load import make_load
 from services.ctl.demo.progress import Board, follow
 from services.ctl.demo.story import tell
 from services.ctl.dev.app import EXAMPLE, DevOptions, Running, running
-from services.ctl.dev.webhook import VALIDATING_WEBHOOK
-from services.whatif.manifests import MUTATING_WEBHOOK
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK, Object
 from shared.kube.client import HttpKube
 from tests.contract.kubernetes.clusters import Cluster, some_cluster, some_nats
 from tests.contract.kubernetes.definitions import CUSTOM_RESOURCE_DEFINITION, definition

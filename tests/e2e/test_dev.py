@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from services.ctl.run import SERVICES
-from services.whatif.manifests import MUTATING_WEBHOOK
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.kinds import MUTATING_WEBHOOK, Object
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
 from shared.kube.port import UnavailableError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from services.ctl.inspect.spokes import declared
+from services.ctl.cli.spokes import declared
 from services.ctl.main import app
 from services.simulator.app import Simulator
 from services.simulator.local import LocalKube

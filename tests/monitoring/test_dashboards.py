@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from services.ctl.reference.dashboards import FOLDER, Dashboard, dashboards, expressions, rendered
-from services.ctl.reference.metrics import declared
+from services.reference.dashboards import FOLDER, Dashboard, dashboards, expressions, rendered
+from services.reference.metrics import declared
 from tests.monitoring.asked import ROOT, filled_in
 from tests.monitoring.promql import evaluate, metrics_in
 from tests.monitoring.recording import Recording, read

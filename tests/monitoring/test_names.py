@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 from prometheus_client import CollectorRegistry
 
-from services.ctl.reference.metrics import VALUES, declared
 from services.quota.metrics import Meter
+from services.reference.metrics import VALUES, declared
 from tests.monitoring.record import arrivals
 from tests.monitoring.recording import NAME, read
 from tests.unit.quota.kueue_metrics import KUEUE

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from services.ctl.reference.dashboards import dashboards, expressions
+from services.reference.dashboards import dashboards, expressions
 from tests.monitoring.asked import every_rule, filled_in
 from tests.monitoring.promql import UnsupportedError, Vector, evaluate
 from tests.monitoring.promtool import PROMTOOL, answers

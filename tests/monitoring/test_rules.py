@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from services.ctl.reference.metrics import declared
+from services.reference.metrics import declared
 from tests.monitoring.asked import ROOT, RULES, every_rule
 from tests.monitoring.promql import Vector, evaluate, metrics_in
 from tests.monitoring.promtool import PROMTOOL, run

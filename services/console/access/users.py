@@ -13,27 +13,12 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import structlog
 
 from services.console.refusals import Refusal
-from shared.contracts.kube.kinds import Kind
+from shared.contracts.kube.kinds import SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Kind
 from shared.kube.port import Kube, KubeError
 
 __all__ = ["Access", "Attributes", "Everybody", "KubeAccess", "User"]
 
 log = structlog.get_logger(__name__)
-
-TOKEN_REVIEW: Final = Kind(
-    group="authentication.k8s.io",
-    version="v1",
-    plural="tokenreviews",
-    kind="TokenReview",
-    namespaced=False,
-)
-ACCESS_REVIEW: Final = Kind(
-    group="authorization.k8s.io",
-    version="v1",
-    plural="subjectaccessreviews",
-    kind="SubjectAccessReview",
-    namespaced=False,
-)
 
 YES_SECONDS: Final = 30.0
 """How long a permission is remembered: so long it outlives its end."""
@@ -203,7 +188,7 @@ class KubeAccess:
             "extra": {key: list(values) for key, values in user.extra},
             "resourceAttributes": {key: value for key, value in wanted.items() if value},
         }
-        status = await self._ask(ACCESS_REVIEW, spec)
+        status = await self._ask(SUBJECT_ACCESS_REVIEW, spec)
         allowed = bool(status.get("allowed")) and not status.get("denied")
         return allowed, self._yes_seconds if allowed else self._no_seconds
 

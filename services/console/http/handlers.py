@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import structlog
-from prometheus_client import Counter, Gauge
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -26,6 +25,7 @@ from services.console.documents import (
 )
 from services.console.http.event_stream import events
 from services.console.http.openapi import openapi
+from services.console.metrics import REQUESTS, STREAMS
 from services.console.query_service import Desk
 from services.console.refusals import Refusal, not_found, wrong
 
@@ -57,9 +57,6 @@ SAFE: Final = {
     "Cache-Control": "no-store",
 }
 LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
-
-REQUESTS = Counter("sluicegate_console_requests", "Questions answered.", ["route", "code"])
-STREAMS = Gauge("sluicegate_console_streams", "Pages that follow what happens.")
 
 Answer = Callable[[Request], Awaitable[Response]]
 

@@ -4,21 +4,33 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-import typer
-
+from services.classifier.projection.pod_templates import FieldError, mapping, mappings
+from services.classifier.projection.requests import RequestsError, pod_sets_asked
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.messages.workloads import Finish
+from shared.integrations import (
+    INTEGRATIONS,
+    SHIPPED,
+    Integration,
+    IntegrationError,
+    ObjectError,
+    PodSetInfo,
+    queue_of,
+)
+from shared.integrations.document import parse
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["Finding", "app", "check_lines", "finding_of", "list_lines"]
-
-app = typer.Typer(
-    help="How kinds that can wait are read: Integration documents.",
-    epilog="Exit status of `check`: 0 the document is in order and reads the object, 1 it is in order but "
-    "does not mean the object or fails on it, 2 a file is wrong.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+__all__ = [
+    "Finding",
+    "check_lines",
+    "described",
+    "finding_of",
+    "list_lines",
+    "load_integrations",
+    "with_metadata",
+]
 
 SHOWN_LABEL: Final = {"example.com/flavor": "shown"}
 SHOWN_TOLERATION: Final = {"key": "example.com/flavor", "operator": "Exists"}
@@ -52,46 +64,8 @@ class Finding:
         return not self.recognised and not self.problems
 
 
-@app.command()
-def check(
-    file: Annotated[Path, typer.Argument(help="An Integration document.")],
-    obj: Annotated[
-        Path | None, typer.Option("--object", help="An object of the kind, as a manifest.")
-    ] = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
-) -> None:
-    """Type-check a document, and show what it makes of an object: pod sets, state, patches."""
-    from services.whatif.manifests import load_documents  # noqa: PLC0415
-
-    if output not in {"text", "json"}:
-        raise CommandError(f"--output {output}", "must be text or json")
-    integrations = _loaded(file)
-    for integration in integrations if output == "text" else ():
-        print(f"{file}: Integration {integration.name} is in order: {_described(integration.kind)}")
-    if obj is None:
-        return
-    documents = load_documents(obj)
-    if len(documents) != 1 or not isinstance(documents[0][1], dict):
-        raise CommandError(str(obj), f"must hold one object, has {len(documents)} documents")
-    found = finding_of(integrations, _with_metadata(obj, documents[0][1]))
-    if output == "json":
-        print(json.dumps({name: getattr(found, name) for name in Finding.__slots__}, indent=2))
-    else:
-        print("\n".join(check_lines(str(obj), found)))
-    if not found.ok:
-        raise typer.Exit(Exit.FAILED)
-
-
-@app.command("list")
-def list_() -> None:
-    """List the kinds that can wait without any Integration object."""
-    print("\n".join(list_lines()))
-
-
-def _loaded(file: Path) -> list[Any]:
-    from shared.integrations import Integration, IntegrationError  # noqa: PLC0415
-    from shared.integrations.document import parse  # noqa: PLC0415
-
+def load_integrations(file: Path) -> list[Integration]:
+    """The Integration documents of a file, at least one. Raises `CommandError`."""
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -105,10 +79,8 @@ def _loaded(file: Path) -> list[Any]:
     return found
 
 
-def _with_metadata(file: Path, obj: dict[str, Any]) -> dict[str, Any]:
+def with_metadata(file: Path, obj: dict[str, Any]) -> dict[str, Any]:
     """The object, whose metadata are such as any API server gives it. Raises `CommandError`."""
-    from services.classifier.projection.pod_templates import FieldError, mapping, mappings  # noqa: PLC0415
-
     try:
         metadata = mapping(obj.get("metadata"), "metadata")
         mapping(metadata.get("labels"), "metadata.labels")
@@ -119,10 +91,8 @@ def _with_metadata(file: Path, obj: dict[str, Any]) -> dict[str, Any]:
     return {**obj, "metadata": metadata}
 
 
-def finding_of(integrations: list[Any], obj: dict[str, Any]) -> Finding:
+def finding_of(integrations: list[Integration], obj: dict[str, Any]) -> Finding:
     """What the document that means the object's kind makes of it."""
-    from shared.integrations import SHIPPED, queue_of  # noqa: PLC0415
-
     group = str(obj.get("apiVersion") or "").rpartition("/")[0]
     of_kind = [
         one for one in integrations if (one.kind.group, one.kind.kind) == (group, obj.get("kind"))
@@ -132,7 +102,7 @@ def finding_of(integrations: list[Any], obj: dict[str, Any]) -> Finding:
     if not of_kind:
         raise CommandError(
             f"{obj.get('kind')} {shown}",
-            f"is no {_described(integrations[0].kind)}, of which the document speaks",
+            f"is no {described(integrations[0].kind)}, of which the document speaks",
             status=Exit.FAILED,
         )
     integration = of_kind[0]
@@ -162,7 +132,7 @@ def finding_of(integrations: list[Any], obj: dict[str, Any]) -> Finding:
     )
 
 
-def _finished(finish: Any) -> str:
+def _finished(finish: Finish | None) -> str:
     if finish is None:
         return "no"
     said = "succeeded" if finish.success else "failed"
@@ -170,12 +140,9 @@ def _finished(finish: Any) -> str:
 
 
 def _read(
-    integration: Any, obj: dict[str, Any], problems: list[str]
+    integration: Integration, obj: dict[str, Any], problems: list[str]
 ) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]] | None]]:
     """Pod sets with what a pod asks for, and the patches; problems are added to."""
-    from services.classifier.projection.requests import RequestsError, pod_sets_asked  # noqa: PLC0415
-    from shared.integrations import ObjectError, PodSetInfo  # noqa: PLC0415
-
     try:
         raw = integration.pod_sets(obj)
     except ObjectError:
@@ -247,16 +214,15 @@ def _line(name: str, text: str) -> str:
 
 def list_lines() -> Iterator[str]:
     """A line for each kind that ships."""
-    from shared.integrations import INTEGRATIONS  # noqa: PLC0415
-
     yield f"{'NAME':<28} {'KIND':<34} STOPPED AND STARTED AGAIN"
     for integration in INTEGRATIONS:
         stop = integration.document.spec.stop
         can = "no" if stop is not None and stop.how == "Never" else "yes"
-        yield f"{integration.name:<28} {_described(integration.kind):<34} {can}"
+        yield f"{integration.name:<28} {described(integration.kind):<34} {can}"
 
 
-def _described(kind: Any) -> str:
+def described(kind: Kind) -> str:
+    """For instance ``Job of batch/v1``."""
     return f"{kind.kind} of {kind.api_version}"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from services.classifier.cel import CelEngine
 from services.classifier.rules.rules import CONFIGURATION_FILE, Rules, RulesError, parse_rules
 from services.classifier.webhook.mutation import RefusedError, mutate
-from services.ctl.cli.yaml_text import yaml_text
+from services.ctl.get.yaml_text import yaml_text
 from services.whatif.manifests import load_documents
 from shared.contracts.kube.kinds import PIPELINE_RUN, Object
 from shared.runtime.command import CommandError, Exit

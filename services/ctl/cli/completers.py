@@ -1,17 +1,21 @@
 """What is offered at Tab for an argument or option. Imports nothing that costs time before it is asked."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 __all__ = [
+    "app",
     "complete_name",
     "complete_namespace",
+    "complete_resource",
     "complete_spoke",
     "complete_workload",
     "one_of_these",
 ]
+
+app = typer.Typer(rich_markup_mode=None)
 
 
 def one_of_these(*words: str) -> Callable[[str], list[str]]:
@@ -65,3 +69,18 @@ def _known(word: str, namespace: str | None, given: dict[str, Any]) -> list[tupl
 
 def _beginning(words: Iterable[str], incomplete: str) -> list[str]:
     return [word for word in dict.fromkeys(words) if word.startswith(incomplete)]
+
+
+@app.command()
+def completion(
+    shell: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=one_of_these("bash", "zsh", "fish"), help="bash, zsh or fish."
+        ),
+    ],
+) -> None:
+    """Print a completion script, for example for `source <(sluice completion bash)`."""
+    from services.ctl.cli.completion import script  # noqa: PLC0415
+
+    print(script(shell))

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from services.ctl.connect.reader import access_for, nats_url_of
-from services.ctl.dev.app import unreachable
+from services.ctl.connect.reader import access_for, nats_url_of, unreachable
 from shared.bus.admin.apply import Report, apply_at
 from shared.bus.admin.permissions import reads_of
 from shared.bus.nats.bus import NatsBus

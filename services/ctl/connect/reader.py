@@ -12,7 +12,15 @@ from shared.runtime.command import CommandError, Exit
 from shared.settings.access import OPEN, Access, access_of
 from shared.settings.environment import nats_access
 
-__all__ = ["access_for", "current", "kubeconfig_of", "lookout", "nats_url_of"]
+__all__ = [
+    "STATE_FILE",
+    "access_for",
+    "current",
+    "kubeconfig_of",
+    "lookout",
+    "nats_url_of",
+    "unreachable",
+]
 
 DEFAULT_URL: Final = "nats://127.0.0.1:4222"
 STATE_FILE: Final = "state.json"
@@ -75,9 +83,14 @@ async def lookout(given: str | None, directory: Path) -> AsyncIterator[Look]:
             status=Exit.UNREACHABLE,
         ) from error
     except LookError as error:
-        raise CommandError(
-            f"NATS at {url}",
-            str(error),
-            hint="is it running? `sluice dev` starts one; `--nats-url` or NATS_URL points elsewhere",
-            status=Exit.UNREACHABLE,
-        ) from error
+        raise unreachable(url, error) from error
+
+
+def unreachable(url: str, error: Exception) -> CommandError:
+    """Nobody answers at a NATS URL."""
+    return CommandError(
+        f"NATS at {url}",
+        str(error) or type(error).__name__,
+        hint="is it running? `sluice dev` starts one; `--nats-url` or NATS_URL points elsewhere",
+        status=Exit.UNREACHABLE,
+    )

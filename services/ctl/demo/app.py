@@ -20,7 +20,7 @@ from services.ctl.demo.spokes import run_spokes
 from services.ctl.demo.story import tell
 from services.ctl.demo.summary import print_summary
 from services.ctl.dev.app import EXAMPLE, DevOptions, Running, running, until_signalled, whereabouts
-from services.ctl.dev.spokes import EXAMPLE as SPOKES_EXAMPLE
+from services.ctl.setup.spokes import SPOKES_EXAMPLE
 from shared.kube.port import KubeError
 from shared.runtime.command import CommandError, Exit
 

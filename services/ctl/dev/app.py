@@ -15,14 +15,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from services.ctl.dev.definitions import apply_definitions, convert_by, convert_no_more
-from services.ctl.dev.registration import register, withdraw
+from services.ctl.connect.reader import STATE_FILE, unreachable
 from services.ctl.dev.secure import Secured, secure
-from services.ctl.dev.spokes import Spoke, hub_manifests, spoke_names, start_spokes
+from services.ctl.dev.spokes import Spoke, start_spokes
 from services.ctl.dev.supervisor import ChildSpec, Ready, Supervisor, http_status
-from services.ctl.dev.webhook import validating_manifest, webhook_manifest
 from services.ctl.run import SERVICES, Program
-from services.whatif.manifests import apply_manifests, load_manifests
+from services.ctl.setup.apply import apply_manifests
+from services.ctl.setup.definitions import apply_definitions, convert_by, convert_no_more
+from services.ctl.setup.registration import register, withdraw
+from services.ctl.setup.spokes import hub_manifests, spoke_names
+from services.ctl.setup.webhook import validating_manifest, webhook_manifest
+from services.whatif.manifests import load_manifests
 from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import SERVER_ENVIRONMENT, EmbeddedServerError, server_command
 from shared.bus.port import BusError
@@ -36,13 +39,11 @@ from shared.settings.base import ServiceSettings
 
 __all__ = [
     "EXAMPLE",
-    "STATE_FILE",
     "DevOptions",
     "Running",
     "apply_streams",
     "running",
     "serve",
-    "unreachable",
     "until_signalled",
     "whereabouts",
 ]
@@ -50,7 +51,6 @@ __all__ = [
 EXAMPLE: Final = Path(__file__).parents[3] / "deploy" / "examples" / "konflux"
 """The manifests and rules that are used where none are named."""
 
-STATE_FILE: Final = "state.json"
 CONSOLE_FILE: Final = "console.url"
 """Where the console is, for commands: `curl "$(cat .sluice/console.url)api/v1/queues"`."""
 
@@ -337,16 +337,6 @@ async def apply_streams(url: str, access: Access = OPEN) -> None:
     if not report.ok:
         refused = "; ".join(str(c) for c in report.changes if c.action == "refused")
         raise CommandError(url, refused, status=Exit.FAILED)
-
-
-def unreachable(url: str, error: Exception) -> CommandError:
-    """Nobody answers at a NATS URL."""
-    return CommandError(
-        f"NATS at {url}",
-        str(error) or type(error).__name__,
-        hint="is it running? `sluice dev` starts one; `--nats-url` or NATS_URL points elsewhere",
-        status=Exit.UNREACHABLE,
-    )
 
 
 def free_port() -> int:

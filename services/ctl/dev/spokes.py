@@ -8,19 +8,13 @@ from typing import Final
 
 from services.ctl.dev.supervisor import ChildSpec, Ready, Supervisor
 from services.ctl.run import Program
-from services.whatif.manifests import Manifest, apply_manifests, load_manifests, to_manifest
-from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Object
+from services.ctl.setup.apply import apply_manifests
+from services.ctl.setup.spokes import SPOKES_EXAMPLE, spoke_names
+from services.whatif.manifests import load_manifests
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
 
-__all__ = ["EXAMPLE", "SPOKES_MAX", "Spoke", "hub_manifests", "spoke_names", "start_spokes"]
-
-EXAMPLE: Final = Path(__file__).parents[3] / "deploy" / "examples" / "spokes"
-"""A hub and what each spoke has."""
-
-SPOKES_MAX: Final = 20
-"""What a MultiKueueConfig may name."""
+__all__ = ["Spoke", "start_spokes"]
 
 BEAT_SECONDS: Final = 2.0
 """On one machine nothing is far away: what happens to a spoke is to be seen soon."""
@@ -40,40 +34,6 @@ class Spoke:
     def kube(self) -> HttpKube:
         """A client of the cluster. Close it."""
         return HttpKube(from_kubeconfig(str(self.kubeconfig)))
-
-
-def spoke_names(count: int) -> tuple[str, ...]:
-    """Return their names, `spoke-1` and so on."""
-    return tuple(f"spoke-{number}" for number in range(1, count + 1))
-
-
-def hub_manifests(count: int) -> list[Manifest]:
-    """The example's hub, with as many spokes as there are."""
-    plurals = {kinds.MULTIKUEUE_CLUSTER, kinds.MULTIKUEUE_CONFIG}
-    manifests = [m for m in load_manifests((EXAMPLE / "hub.yaml",)) if m.kind not in plurals]
-    names = spoke_names(count)
-    objects: list[Object] = [
-        {
-            "apiVersion": kinds.MULTIKUEUE_CONFIG.api_version,
-            "kind": kinds.MULTIKUEUE_CONFIG.kind,
-            "metadata": {"name": "spokes"},
-            "spec": {"clusters": list(names)},
-        }
-    ]
-    objects += [
-        {
-            "apiVersion": kinds.MULTIKUEUE_CLUSTER.api_version,
-            "kind": kinds.MULTIKUEUE_CLUSTER.kind,
-            "metadata": {"name": name},
-        }
-        for name in names
-    ]
-    return [*manifests, *(to_manifest(name_of(obj), obj) for obj in objects)]
-
-
-def name_of(obj: Object) -> str:
-    """Where an object that is in no file is from."""
-    return f"{obj['kind']} {obj['metadata']['name']}"
 
 
 async def start_spokes(
@@ -117,7 +77,7 @@ async def start_spokes(
     for spoke in spokes:
         kube = spoke.kube()
         try:
-            await apply_manifests(kube, load_manifests((EXAMPLE / "spoke.yaml",)))
+            await apply_manifests(kube, load_manifests((SPOKES_EXAMPLE / "spoke.yaml",)))
         finally:
             await kube.close()
         names += [

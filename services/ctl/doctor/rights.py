@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import yaml
 
-from services.console.access.users import ACCESS_REVIEW
 from services.ctl.doctor.findings import Finding
+from shared.contracts.kube.kinds import SUBJECT_ACCESS_REVIEW
 from shared.kube.port import Kube, RefusedError
 
 __all__ = ["rights"]
@@ -56,7 +56,7 @@ def _asked(path: Path, namespace: str) -> Iterator[Json]:
 
 async def _may(kube: Kube, user: str, attributes: Json) -> bool:
     spec = {"user": user, "groups": _groups(user), "resourceAttributes": attributes}
-    review = await kube.create(ACCESS_REVIEW, {"metadata": {}, "spec": spec})
+    review = await kube.create(SUBJECT_ACCESS_REVIEW, {"metadata": {}, "spec": spec})
     return bool((review.get("status") or {}).get("allowed"))
 
 

@@ -165,7 +165,7 @@ def _listed(query: Query, rows: list[Row]) -> Json:
 
 
 def _yaml(obj: Json) -> str:
-    from services.ctl.cli.yaml_text import yaml_text  # noqa: PLC0415
+    from services.ctl.get.yaml_text import yaml_text  # noqa: PLC0415
 
     return yaml_text(obj, sort_keys=True).rstrip("\n")
 

@@ -3,19 +3,30 @@
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-import typer
-
-from shared.contracts.subjects import observed_filter
-from shared.runtime.command import CommandError, Exit
-
-__all__ = ["Platform", "app", "platform_lines", "platforms_of", "quota_of"]
-
-app = typer.Typer(
-    help="Where builds get their machines, and who waits for one.", rich_markup_mode=None
+from services.ctl.connect.bus import connected
+from services.ctl.connect.reader import access_for, nats_url_of
+from services.ctl.get.table import Table
+from services.provisioner.config.host_config import (
+    DynamicPlatform,
+    PoolPlatform,
+    StaticPlatform,
+    parse_host_config,
 )
+from services.provisioner.providers.keys import RULES
+from services.provisioner.providers.registry import GROUP
+from shared.bus.port import CaughtUp
+from shared.contracts.kube.ages import duration
+from shared.contracts.kube.kinds import CONFIG_MAP
+from shared.contracts.kube.names import slot_resource
+from shared.contracts.messages.effects import HostState, PlatformState
+from shared.contracts.messages.observed import Observed
+from shared.contracts.subjects import observed_filter
+
+__all__ = ["Platform", "platform_lines", "platforms_of", "quota_of", "show_hosts"]
 
 LOCAL_SLOTS: Final = 1000
 """Builds in the pod itself need no machine: as many as anybody will start."""
@@ -26,16 +37,6 @@ GROUP_MAX: Final = 16
 OPERATOR_NAMESPACE: Final = "multi-platform-controller"
 PROVIDERS: Final = frozenset({"aws", "ibmz", "ibmp", "fake"})
 """Types of machines that we have ourselves."""
-
-NatsUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--nats-url",
-        envvar=["SLUICE_NATS_URL", "NATS_URL"],
-        help="Where NATS is. Default: the `sluice dev` of this folder, else nats://127.0.0.1:4222.",
-    ),
-]
-Directory = Annotated[Path, typer.Option("--directory", help="Of the `sluice dev` that is meant.")]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,54 +59,12 @@ class Platform:
     """What the TaskRuns were told that have no host, the oldest first."""
 
 
-@app.callback(invoke_without_command=True)
-def hosts(
-    context: typer.Context, nats_url: NatsUrl = None, directory: Directory = Path(".sluice")
-) -> None:
-    """Show each platform: its places, who is on them, who waits and why."""
-    import asyncio  # noqa: PLC0415
-
-    if context.invoked_subcommand is None:
-        print("\n".join(asyncio.run(_show(nats_url, directory))))
-
-
-@app.command()
-def quota(
-    file: Annotated[Path, typer.Argument(help="The host-config: a ConfigMap, as YAML or JSON.")],
-    flavor: Annotated[
-        str, typer.Option(help="Name of the flavors; a number is added where one is too few.")
-    ] = "platform-group",
-) -> None:
-    """Print the resource groups of a ClusterQueue that admits as many builds as there are places."""
-    import yaml  # noqa: PLC0415
-
-    from services.whatif.manifests import load_manifests  # noqa: PLC0415
-
-    maps = [m.object for m in load_manifests([file]) if m.object.get("kind") == "ConfigMap"]
-    if len(maps) != 1:
-        raise CommandError(str(file), f"has {len(maps)} ConfigMaps, one is meant")
-    groups, errors = quota_of(maps[0].get("data") or {}, flavor=flavor)
-    print(yaml.safe_dump({"resourceGroups": groups}, sort_keys=False), end="")
-    for what, error in sorted(errors.items()):
-        typer.echo(f"sluice: {what}: {error}", err=True)
-    if errors:
-        raise typer.Exit(Exit.FAILED)
-
-
 def quota_of(data: dict[str, str], *, flavor: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Resource groups for the platforms of a host configuration, and what is wrong with it.
 
     A platform is the resource `linux-arm64`; `aws-ip` counts the machines of AWS, as the shipped rules
     ask for them.
     """
-    from services.provisioner.config.host_config import (  # noqa: PLC0415
-        DynamicPlatform,
-        PoolPlatform,
-        parse_host_config,
-    )
-    from services.provisioner.providers.keys import RULES  # noqa: PLC0415
-    from shared.contracts.kube.names import slot_resource  # noqa: PLC0415
-
     config = parse_host_config(data, available=_types(), keys=RULES)
     slots: dict[str, int] = {}
     addresses = 0
@@ -145,19 +104,10 @@ def batched_pairs(slots: dict[str, int], size: int) -> list[list[tuple[str, int]
 
 def _types() -> frozenset[str]:
     """Types of machines that a configuration may name: ours, and those of other packages."""
-    from importlib.metadata import entry_points  # noqa: PLC0415
-
-    from services.provisioner.providers.registry import GROUP  # noqa: PLC0415
-
-    return PROVIDERS | entry_points(group=GROUP).names
+    return PROVIDERS | metadata.entry_points(group=GROUP).names
 
 
 def _places(platform: Any) -> int:
-    from services.provisioner.config.host_config import (  # noqa: PLC0415
-        DynamicPlatform,
-        PoolPlatform,
-        StaticPlatform,
-    )
 
     match platform:
         case StaticPlatform(hosts=hosts):
@@ -182,9 +132,6 @@ def platforms_of(
     records: list[Any], told: list[Any], configs: dict[str, dict[str, str]]
 ) -> list[Platform]:
     """From `PlatformState`s, `HostState`s and host configurations by cluster to what is shown."""
-    from services.provisioner.config.host_config import parse_host_config  # noqa: PLC0415
-    from services.provisioner.providers.keys import RULES  # noqa: PLC0415
-
     found: dict[tuple[str, str], Platform] = {}
 
     def of(cluster: str, name: str) -> Platform:
@@ -210,9 +157,6 @@ def platforms_of(
 
 def platform_lines(platforms: list[Platform], now: datetime) -> list[str]:
     """The table, and below it who waits, where and why."""
-    from services.ctl.get.table import Table  # noqa: PLC0415
-    from shared.contracts.kube.ages import duration  # noqa: PLC0415
-
     columns = ("PLATFORM", "KIND", "PLACES", "RUNNING", "MACHINES", "STARTING", "WAITING", "OLDEST")
     rows = [
         (
@@ -239,14 +183,8 @@ def platform_lines(platforms: list[Platform], now: datetime) -> list[str]:
     return lines
 
 
-async def _show(url: str | None, directory: Path) -> list[str]:
-    from services.ctl.connect.bus import connected  # noqa: PLC0415
-    from services.ctl.connect.reader import access_for, nats_url_of  # noqa: PLC0415
-    from shared.bus.port import CaughtUp  # noqa: PLC0415
-    from shared.contracts.kube.kinds import CONFIG_MAP  # noqa: PLC0415
-    from shared.contracts.messages.effects import HostState, PlatformState  # noqa: PLC0415
-    from shared.contracts.messages.observed import Observed  # noqa: PLC0415
-
+async def show_hosts(url: str | None, directory: Path) -> None:
+    """Print the platforms of every cluster that has a host-config or machines."""
     records: list[PlatformState] = []
     told: list[HostState] = []
     configs: dict[str, dict[str, str]] = {}
@@ -266,4 +204,4 @@ async def _show(url: str | None, directory: Path) -> list[str]:
                 seen = entry.read(Observed)
                 if (seen.namespace, seen.name) == (OPERATOR_NAMESPACE, "host-config"):
                     configs[seen.cluster] = ((seen.object or {}).get("data")) or {}
-    return platform_lines(platforms_of(records, told, configs), datetime.now(UTC))
+    print("\n".join(platform_lines(platforms_of(records, told, configs), datetime.now(UTC))))

@@ -18,7 +18,7 @@ from services.quota.forecast.history import UNKNOWN_SECONDS
 from services.quota.forecast.snapshot import SECOND
 from services.quota.policy import policy_of
 from services.quota.wire.inbound import nanoseconds
-from services.whatif.changes import Changes
+from services.whatif.changes import Changes, removable
 from services.whatif.manifests import Manifest, load_manifests
 from services.whatif.reading import (
     LOCAL,
@@ -38,20 +38,13 @@ from services.whatif.report import (
     told,
     total,
 )
-from shared.contracts.kube import kinds
 from shared.contracts.kube.ages import duration
-from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.workloads import WorkloadState
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["WhatIf", "plan", "removable", "simulate", "span_of"]
+__all__ = ["WhatIf", "plan", "simulate", "span_of"]
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-REMOVABLE: Final = {
-    kind.kind.lower(): kind
-    for kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE, kinds.COHORT, kinds.RESOURCE_FLAVOR)
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,18 +205,6 @@ def span_of(text: str) -> timedelta:
     if unit not in UNITS or not number.isdecimal() or int(number) == 0:
         raise CommandError(f"--log {text}", "is no duration", hint="for example 30m, 24h or 7d")
     return timedelta(seconds=int(number) * UNITS[unit])
-
-
-def removable(name: str) -> tuple[Kind, str, str | None]:
-    """Kind, name and namespace of what is to be taken away. Raises `CommandError`."""
-    kind, *rest = name.split("/")
-    if kind.lower() not in REMOVABLE or len(rest) not in {1, 2} or not all(rest):
-        raise CommandError(
-            f"--remove {name}",
-            "is no KIND/NAME or KIND/NAMESPACE/NAME",
-            hint=f"KIND is one of {', '.join(REMOVABLE)}",
-        )
-    return REMOVABLE[kind.lower()], rest[-1], rest[0] if len(rest) > 1 else None
 
 
 def _complain(before: Picture, after: Picture) -> None:

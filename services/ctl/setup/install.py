@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from services.ctl.dev.definitions import apply_definitions
-from services.ctl.dev.spokes import hub_manifests
-from services.ctl.dev.webhook import webhook_manifest
-from services.whatif.manifests import apply_manifest, apply_manifests, load_manifests
+from services.ctl.setup.apply import apply_manifest, apply_manifests
+from services.ctl.setup.definitions import apply_definitions
+from services.ctl.setup.spokes import hub_manifests
+from services.ctl.setup.webhook import webhook_manifest
+from services.whatif.manifests import load_manifests
 from shared.kube.client import HttpKube
 from shared.kube.port import UnavailableError
 from shared.runtime.command import CommandError, Exit

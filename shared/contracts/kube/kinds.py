@@ -9,6 +9,7 @@ __all__ = [
     "COHORT",
     "CONFIGURATION_KINDS",
     "CONFIG_MAP",
+    "CUSTOM_RESOURCE_DEFINITION",
     "EVENT",
     "INTEGRATION",
     "JOB",
@@ -16,6 +17,7 @@ __all__ = [
     "LOCAL_QUEUE",
     "MULTIKUEUE_CLUSTER",
     "MULTIKUEUE_CONFIG",
+    "MUTATING_WEBHOOK",
     "NAMESPACE",
     "NODE",
     "PERSISTENT_VOLUME_CLAIM",
@@ -26,8 +28,11 @@ __all__ = [
     "RUNTIME_CLASS",
     "SECRET",
     "STATEFUL_SET",
+    "SUBJECT_ACCESS_REVIEW",
     "TASK_RUN",
+    "TOKEN_REVIEW",
     "TOPOLOGY",
+    "VALIDATING_WEBHOOK",
     "WORKLOAD",
     "WORKLOAD_PRIORITY_CLASS",
     "Kind",
@@ -116,6 +121,42 @@ RUNTIME_CLASS: Final = Kind(
     version="v1",
     plural="runtimeclasses",
     kind="RuntimeClass",
+    namespaced=False,
+)
+
+MUTATING_WEBHOOK: Final = Kind(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    plural="mutatingwebhookconfigurations",
+    kind="MutatingWebhookConfiguration",
+    namespaced=False,
+)
+VALIDATING_WEBHOOK: Final = Kind(
+    group="admissionregistration.k8s.io",
+    version="v1",
+    plural="validatingwebhookconfigurations",
+    kind="ValidatingWebhookConfiguration",
+    namespaced=False,
+)
+CUSTOM_RESOURCE_DEFINITION: Final = Kind(
+    group="apiextensions.k8s.io",
+    version="v1",
+    plural="customresourcedefinitions",
+    kind="CustomResourceDefinition",
+    namespaced=False,
+)
+TOKEN_REVIEW: Final = Kind(
+    group="authentication.k8s.io",
+    version="v1",
+    plural="tokenreviews",
+    kind="TokenReview",
+    namespaced=False,
+)
+SUBJECT_ACCESS_REVIEW: Final = Kind(
+    group="authorization.k8s.io",
+    version="v1",
+    plural="subjectaccessreviews",
+    kind="SubjectAccessReview",
     namespaced=False,
 )
 

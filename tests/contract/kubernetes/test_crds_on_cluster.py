@@ -17,8 +17,9 @@ from services.classifier.cel import CelEngine
 from services.classifier.conversion.convert import KEPT, convert
 from services.classifier.rules.rules import RulesHolder
 from services.classifier.webhook.app import CONVERT_PATH, VALIDATE_PATH, webhook_app
-from services.ctl.dev.webhook import validating_manifest
-from services.whatif.manifests import apply_manifest, load_manifests
+from services.ctl.setup.apply import apply_manifest
+from services.ctl.setup.webhook import validating_manifest
+from services.whatif.manifests import load_manifests
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kueue.definitions import DEFINITIONS, STORAGE, V1BETA1, crd

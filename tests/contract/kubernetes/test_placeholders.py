@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.ctl.dev.webhook import webhook_manifest
+from services.ctl.setup.webhook import webhook_manifest
 from services.patcher.coscheduling.plan import claim_object, placeholder_stateful_set
 from shared.contracts.coscheduling import (
     COSCHEDULED_RUN_LABEL,

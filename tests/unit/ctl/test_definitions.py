@@ -5,8 +5,7 @@ from random import Random
 
 import pytest
 
-from services.ctl.dev.definitions import (
-    CUSTOM_RESOURCE_DEFINITION,
+from services.ctl.setup.definitions import (
     MANAGED_BY,
     apply_definitions,
     convert_by,
@@ -14,7 +13,7 @@ from services.ctl.dev.definitions import (
 )
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.kinds import CUSTOM_RESOURCE_DEFINITION, Object
 from shared.contracts.kueue.definitions import ALL_DEFINITIONS, DEFINITIONS, crd
 from shared.kube.port import Kube
 

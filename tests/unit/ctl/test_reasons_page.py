@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from services.ctl.reference.reasons import REASONS
 from services.quota.engine.scheduling import messages
 from services.quota.lifecycle.timers import _CAUSES
+from services.reference.reasons import REASONS
 
 QUOTA = Path(__file__).parents[3] / "services" / "quota"
 CARRIERS = {"Verdict", "_Judgement", "evict", "_evict", "_stop_holders"}

@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from services.ctl.dev.registration import register, withdraw
-from services.ctl.dev.webhook import NAME, VALIDATING_WEBHOOK, validating_manifest, webhook_manifest
+from services.ctl.setup.registration import register, withdraw
+from services.ctl.setup.webhook import NAME, validating_manifest, webhook_manifest
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
-from services.whatif.manifests import MUTATING_WEBHOOK
+from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from shared.kube.port import Kube
 from shared.runtime.command import CommandError
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import jsonpatch
 
-from services.ctl.dev.webhook import webhook_manifest
+from services.ctl.setup.webhook import webhook_manifest
 from services.patcher.cluster.integrations import CONFIGURATION, WEBHOOK, missing_rules, status_of
 from shared.contracts.kube.kinds import JOB, Kind, Object
 from shared.integrations import JOB as IN_FORCE

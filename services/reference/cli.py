@@ -6,7 +6,7 @@ from typing import Any, Final
 from typer.main import get_command
 
 from services.ctl.main import app
-from services.ctl.reference.lifecycle import sentences
+from services.reference.lifecycle import sentences
 from shared.runtime.command import Exit
 
 __all__ = ["cli_page"]

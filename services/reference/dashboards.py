@@ -11,7 +11,7 @@ import yaml
 
 __all__ = ["FOLDER", "Dashboard", "Panel", "dashboards", "expressions", "rendered"]
 
-FOLDER: Final = Path(__file__).parents[3] / "deploy" / "grafana" / "dashboards"
+FOLDER: Final = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"
 TABLES: Final = FOLDER.with_suffix(".yaml")
 PROMETHEUS: Final = {"type": "prometheus", "uid": "prometheus"}
 """As `deploy/grafana/provisioning` names it."""

@@ -9,8 +9,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 import services.classifier.metrics
 import services.classifier.webhook.app
-import services.console.http.handlers
-import services.console.view
+import services.console.metrics
 import services.dispatcher.outbound.orders
 import services.dispatcher.outbound.spoke_status
 import services.patcher.metrics
@@ -32,7 +31,7 @@ MODULES: Final[Mapping[str, tuple[ModuleType, ...]]] = {
     "dispatcher": (services.dispatcher.outbound.spoke_status, services.dispatcher.outbound.orders),
     "provisioner": (),
     "patcher": (services.patcher.metrics,),
-    "console": (services.console.http.handlers, services.console.view),
+    "console": (services.console.metrics,),
     "tracer": (services.tracer.handlers,),
 }
 """Who tells what: the modules whose variables are metrics."""

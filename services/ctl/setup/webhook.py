@@ -3,26 +3,18 @@
 import base64
 from typing import Final
 
-from services.whatif.manifests import MUTATING_WEBHOOK, Manifest
+from services.whatif.manifests import Manifest
 from shared.contracts.coscheduling import PLACEHOLDER_PER_CLAIM, PLACEHOLDERS_ANNOTATION
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK, Object
 from shared.integrations import INTEGRATIONS
 
-__all__ = ["NAME", "VALIDATED", "VALIDATING_WEBHOOK", "validating_manifest", "webhook_manifest"]
+__all__ = ["NAME", "VALIDATED", "validating_manifest", "webhook_manifest"]
 
 NAME: Final = "sluicegate-classifier"
 """Tekton's own webhook sorts after it, so its defaults see what we set."""
 
 TIMEOUT_SECONDS: Final = 5
-
-VALIDATING_WEBHOOK: Final = Kind(
-    group="admissionregistration.k8s.io",
-    version="v1",
-    plural="validatingwebhookconfigurations",
-    kind="ValidatingWebhookConfiguration",
-    namespaced=False,
-)
 
 COSCHEDULED_BY_CLAIM: Final = {
     "name": "coscheduled-by-claim",

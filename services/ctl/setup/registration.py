@@ -5,9 +5,10 @@ It fails closed: left behind, it would let nobody create a job, and the next `sl
 
 from collections.abc import Sequence
 
-from services.ctl.dev.definitions import MANAGED_BY
-from services.ctl.dev.webhook import NAME, VALIDATING_WEBHOOK
-from services.whatif.manifests import MUTATING_WEBHOOK, Manifest
+from services.ctl.setup.definitions import MANAGED_BY
+from services.ctl.setup.webhook import NAME
+from services.whatif.manifests import Manifest
+from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, NotFoundError
 from shared.runtime.command import CommandError
 

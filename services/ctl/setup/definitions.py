@@ -8,26 +8,17 @@ import base64
 from collections.abc import Callable
 from typing import Final
 
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.kinds import CUSTOM_RESOURCE_DEFINITION, Object
 from shared.contracts.kueue.definitions import ALL_DEFINITIONS, DEFINITIONS, Definition, crd
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, UnavailableError
 from shared.runtime.command import CommandError, Exit
 
 __all__ = [
-    "CUSTOM_RESOURCE_DEFINITION",
     "MANAGED_BY",
     "apply_definitions",
     "convert_by",
     "convert_no_more",
 ]
-
-CUSTOM_RESOURCE_DEFINITION: Final = Kind(
-    group="apiextensions.k8s.io",
-    version="v1",
-    plural="customresourcedefinitions",
-    kind="CustomResourceDefinition",
-    namespaced=False,
-)
 
 MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "sluice-dev"}
 """Label of the definitions that are ours to change."""

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from services.ctl.cli.commands import Directory, Kubeconfig, NatsUrl
 from services.ctl.cli.completers import complete_spoke
+from services.ctl.cli.options import Directory, Kubeconfig, NatsUrl
 from shared.contracts.kube.names import LOST
 from shared.runtime.command import CommandError, Exit
 

@@ -1,0 +1,100 @@
+"""Options and arguments that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.ctl.cli.completers import complete_namespace, complete_workload, one_of_these
+from shared.runtime.command import CommandError
+
+__all__ = [
+    "AllNamespaces",
+    "Cluster",
+    "Configured",
+    "DevDirectory",
+    "Directory",
+    "Kubeconfig",
+    "Namespace",
+    "NatsUrl",
+    "TextOrJson",
+    "WorkloadName",
+    "named",
+    "one_of",
+]
+
+NatsUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--nats-url",
+        envvar=["SLUICE_NATS_URL", "NATS_URL"],
+        help="Where NATS is. Default: the `sluice dev` of this folder, else nats://127.0.0.1:4222.",
+    ),
+]
+Directory = Annotated[Path, typer.Option("--directory", help="Of the `sluice dev` that is meant.")]
+DevDirectory = Annotated[
+    Path, typer.Option("--directory", help="Where logs, certificates and broker data are kept.")
+]
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        "-n",
+        envvar="SLUICE_NAMESPACE",
+        autocompletion=complete_namespace,
+        help="Of what is asked for.",
+    ),
+]
+TextOrJson = Annotated[
+    str,
+    typer.Option(
+        "--output", "-o", autocompletion=one_of_these("text", "json"), help="text or json."
+    ),
+]
+AllNamespaces = Annotated[
+    bool, typer.Option("--all-namespaces", "-A", help="Of all namespaces, with a column for it.")
+]
+Cluster = Annotated[
+    str | None, typer.Option("--cluster", help="Only of this cluster. Default: of all.")
+]
+
+WorkloadName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAMESPACE/NAME",
+        autocompletion=complete_workload,
+        help="Of the job or of its Workload.",
+    ),
+]
+
+Configured = Annotated[
+    Path | None,
+    typer.Option(
+        "--configuration",
+        envvar="SLUICE_CONFIGURATION",
+        help="Kueue's Configuration that quota runs with: fair sharing, and how requests count.",
+    ),
+]
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--kubeconfig",
+        envvar="KUBECONFIG",
+        help="The cluster to write to. Default: that of the `sluice dev` of this folder.",
+    ),
+]
+
+
+def named(workload: str) -> tuple[str, str]:
+    """Namespace and name. Raises `CommandError` where it is no such pair."""
+    namespace, slash, name = workload.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise CommandError(workload, "is no NAMESPACE/NAME", hint="for example team-tenant/build-1")
+    return namespace, name
+
+
+def one_of(output: str, *known: str) -> str:
+    """The value of `--output`. Raises `CommandError` where the command has no such form."""
+    if output not in known:
+        raise CommandError(f"--output {output}", f"must be {' or '.join(known)}")
+    return output

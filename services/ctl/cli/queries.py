@@ -1,0 +1,212 @@
+"""The commands that show something: `get`, `explain`, `who-preempted`, `top`, `doctor`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from services.ctl.cli.completers import (
+    complete_name,
+    complete_namespace,
+    complete_resource,
+    complete_workload,
+    one_of_these,
+)
+from services.ctl.cli.options import (
+    AllNamespaces,
+    Cluster,
+    Configured,
+    Directory,
+    Namespace,
+    NatsUrl,
+    TextOrJson,
+    WorkloadName,
+    named,
+    one_of,
+)
+
+__all__ = ["app"]
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
+def get(
+    resource: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=complete_resource,
+            help="workloads (wl), clusterqueues (cq), localqueues (lq), cohorts (co), flavors (rf), "
+            "hosts or spokes (mkc).",
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            autocompletion=complete_name, help="Only this one; of workloads also the job's."
+        ),
+    ] = None,
+    namespace: Namespace = "default",
+    all_namespaces: AllNamespaces = False,
+    selector: Annotated[
+        str | None, typer.Option("--selector", "-l", help="Label selector, for example team=a.")
+    ] = None,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            autocompletion=one_of_these("table", "wide", "json", "yaml", "name"),
+            help="table, wide, json, yaml or name.",
+        ),
+    ] = "table",
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Then print each row that changes, until Ctrl-C.")
+    ] = False,
+    no_headers: Annotated[bool, typer.Option("--no-headers", help="Rows only.")] = False,
+    cluster: Cluster = None,
+    nats_url: NatsUrl = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Show workloads, queues, cohorts, flavors, hosts or spokes, as the streams say they are."""
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.get.command import Query  # noqa: PLC0415
+    from services.ctl.get.command import get as show  # noqa: PLC0415
+
+    query = Query.of(
+        resource,
+        output=output,
+        name=name,
+        namespace=None if all_namespaces else namespace,
+        cluster=cluster,
+        labels=selector,
+        header=not no_headers,
+    )
+    asyncio.run(show(query, watch=watch, url=nats_url, directory=directory))
+
+
+@app.command()
+def explain(
+    workload: WorkloadName,
+    output: TextOrJson = "text",
+    forecast: Annotated[
+        bool, typer.Option(help="Say when it starts, by playing what may come from what was.")
+    ] = True,
+    configuration: Configured = None,
+    cluster: Cluster = None,
+    nats_url: NatsUrl = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Say why a workload waits: what it lacks, who holds that, who is ahead, what would help."""
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.inspect.explain import explain as ask  # noqa: PLC0415
+
+    namespace, name = named(workload)
+    output = one_of(output, "text", "json")
+    asyncio.run(
+        ask(
+            namespace,
+            name,
+            cluster=cluster,
+            output=output,
+            forecast=forecast,
+            configuration=configuration,
+            url=nats_url,
+            directory=directory,
+        )
+    )
+
+
+@app.command("who-preempted")
+def who_preempted(
+    workload: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAMESPACE/NAME]",
+            autocompletion=complete_workload,
+            help="Of the job or Workload. Default: all.",
+        ),
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            autocompletion=complete_namespace,
+            help="Only victims of this namespace.",
+        ),
+    ] = None,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", autocompletion=one_of_these("table", "json"), help="table or json."
+        ),
+    ] = "table",
+    nats_url: NatsUrl = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """List who was evicted for whom, as far as the log of decisions goes back."""
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.inspect.preempted import who_preempted as show  # noqa: PLC0415
+
+    asyncio.run(
+        show(
+            named(workload) if workload else None,
+            namespace=namespace,
+            output=one_of(output, "table", "json"),
+            url=nats_url,
+            directory=directory,
+        )
+    )
+
+
+@app.command()
+def top(
+    once: Annotated[
+        bool, typer.Option("--once", help="Print one line per queue, and end.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(min=0.2, help="Between two looks.")] = 1.0,
+    nats_url: NatsUrl = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Watch the queues: who waits, what is in use. Without a terminal: one line per queue."""
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.inspect.top import top as show  # noqa: PLC0415
+
+    asyncio.run(show(once=once, seconds=seconds, url=nats_url, directory=directory))
+
+
+@app.command()
+def doctor(
+    output: TextOrJson = "text",
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="Also look whether the services' accounts may do in it what they must."),
+    ] = None,
+    service_namespace: Annotated[
+        str, typer.Option(help="Where the services run, for their accounts.")
+    ] = "sluicegate",
+    nats_url: NatsUrl = None,
+    directory: Directory = Path(".sluice"),
+) -> None:
+    """Look for what is wrong, and say what to do about it. Exit status 1 if something is."""
+    import asyncio  # noqa: PLC0415
+
+    from services.ctl.doctor.command import doctor as examine  # noqa: PLC0415
+
+    output = one_of(output, "text", "json")
+    raise typer.Exit(
+        asyncio.run(
+            examine(
+                output=output,
+                kubeconfig=kubeconfig,
+                service_namespace=service_namespace,
+                url=nats_url,
+                directory=directory,
+            )
+        )
+    )
