@@ -38,7 +38,7 @@ def _holding(admission: Admission) -> _Holding:
 def _held(engine: QuotaEngine) -> Iterable[_Holding]:
     for shard in engine.shards():
         for workload in shard.holders():
-            yield (shard.name, workload.key, workload.held_by)
+            yield (shard.name, workload.key, workload.holding_queue)
 
 
 def _said(holding: _Holding) -> str:

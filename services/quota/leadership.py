@@ -13,8 +13,8 @@ from prometheus_client import Counter, Gauge
 
 from services.quota.decider import Decider
 from services.quota.metrics import Meter
-from services.quota.metrics.events import LABELS
-from services.quota.metrics.figures import cohorts_of, queue_of
+from services.quota.metrics.decisions import LABELS
+from services.quota.metrics.gauges import cohorts_of, queue_of
 from services.quota.queries.explainer import Answers
 from shared.bus.port import Bus, BusError, CaughtUp, Entry, FencedError
 from shared.contracts.messages.admissions import HOLDING, Admission, Term

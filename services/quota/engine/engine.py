@@ -3,6 +3,7 @@
 from heapq import heappop
 from typing import Final, assert_never
 
+from services.quota.engine.fact_handlers import Intake
 from services.quota.engine.facts import (
     AdmissionCheckChanged,
     AdmissionCheckGone,
@@ -30,16 +31,15 @@ from services.quota.engine.facts import (
     WorkloadChanged,
     WorkloadGone,
 )
-from services.quota.engine.holding import end_claim
-from services.quota.engine.intake import Intake
-from services.quota.engine.model.local_usage import charge, sample, usage_by_queue
+from services.quota.engine.model.local_queue_usage import charge, sample, usage_by_queue
 from services.quota.engine.model.queues import enqueue, wake_tree
-from services.quota.engine.model.state import Place, Shard, Verdict, Workload
+from services.quota.engine.model.shapes import WaitReason
+from services.quota.engine.model.state import Phase, Shard, Tree, Workload
 from services.quota.engine.model.topology import rebuild
-from services.quota.engine.model.tree import Tree
+from services.quota.engine.policy import Policy
+from services.quota.engine.reservations import end_claim
 from services.quota.engine.scheduling.assignment_search import Weigher
 from services.quota.engine.scheduling.cycle import Round
-from services.quota.engine.scheduling.entry import Policy
 from services.quota.engine.views.explanation import Explanation, explain
 from services.quota.engine.views.queues import (
     Pending,
@@ -133,10 +133,10 @@ class QuotaEngine:
             self._prepare(shard, now)
             for w in [w for w in shard.claims.values() if w.claim and not w.claim.victims]:
                 end_claim(shard, w)
-            for key in list(shard.dirty):
+            for key in list(shard.dirty_trees):
                 tree = shard.trees.get(key)
                 if tree is None or not self._round(shard, tree, now, as_reference=True):
-                    del shard.dirty[key]
+                    del shard.dirty_trees[key]
             self._speak(shard)
         return self._flush()
 
@@ -150,14 +150,14 @@ class QuotaEngine:
         for name in sorted(self._shards):
             shard = self._shards[name]
             self._prepare(shard, now)
-            if not shard.dirty and not shard.touched:
+            if not shard.dirty_trees and not shard.changed_reasons:
                 continue
-            for key in list(shard.dirty) if admit else ():
+            for key in list(shard.dirty_trees) if admit else ():
                 tree = shard.trees.get(key)
                 while tree is not None and self._round(shard, tree, now):
                     pass
             if admit:
-                shard.dirty.clear()
+                shard.dirty_trees.clear()
             self._speak(shard)
         return self._flush()
 
@@ -169,7 +169,7 @@ class QuotaEngine:
     @property
     def busy(self) -> bool:
         """Another round could decide something without any new fact."""
-        return any(shard.dirty or shard.stale for shard in self._shards.values())
+        return any(shard.dirty_trees or shard.stale for shard in self._shards.values())
 
     def shards(self) -> list[Shard]:
         """All state, for invariants and views. Not to be changed."""
@@ -200,8 +200,10 @@ class QuotaEngine:
     def local_queue(self, cluster: str, key: Key) -> QueueView | None:
         """How a LocalQueue stands; None if there is none."""
         shard = self._present(cluster)
-        lq = shard.local_queues.get(key) if shard is not None else None
-        return None if shard is None or lq is None else local_queue_view(shard, lq)
+        local_queue = shard.local_queues.get(key) if shard is not None else None
+        return (
+            None if shard is None or local_queue is None else local_queue_view(shard, local_queue)
+        )
 
     def snapshot(self, cluster: str) -> tuple[list[QueueView], list[QueueView]]:
         """How all ClusterQueues and all LocalQueues of a cluster stand."""
@@ -242,10 +244,10 @@ class QuotaEngine:
         while shard.timers and shard.timers[0][0] <= now:
             _, key, _ = heappop(shard.timers)
             w = shard.workloads.get(key)
-            if w is None or w.place is not Place.PARKED or w.queue is None:
+            if w is None or w.phase is not Phase.PARKED or w.queue is None:
                 continue
             if w.requeue_at is None or w.requeue_at <= now:
-                shard.dirty[w.queue.node.tree.key] = None
+                shard.dirty_trees[w.queue.node.tree.key] = None
                 enqueue(w.queue, w)
 
     def _sample(self, shard: Shard, now: int) -> None:
@@ -275,23 +277,27 @@ class QuotaEngine:
                 if isinstance(decision, Reserve):
                     charge(shard, self._policy, shard.workloads[decision.key])
         if this.changed:
-            tree.quiet = 0
+            tree.quiet_cycles = 0
             return True
-        tree.quiet += 1
-        if this.retry and tree.quiet < QUIET_ROUNDS_MAX:
+        tree.quiet_cycles += 1
+        if this.retry and tree.quiet_cycles < QUIET_ROUNDS_MAX:
             return True
-        tree.quiet = 0  # Only a new fact brings another round, and it deserves as many.
+        tree.quiet_cycles = 0  # Only a new fact brings another round, and it deserves as many.
         return False
 
     def _speak(self, shard: Shard) -> None:
         """Publish the reasons that changed."""
-        for w in shard.touched.values():
-            verdict = w.verdict
-            if w.place is Place.HOLDING or verdict is None or w.said == verdict.news:
+        for w in shard.changed_reasons.values():
+            verdict = w.wait_reason
+            if (
+                w.phase is Phase.HOLDING
+                or verdict is None
+                or w.published_reason == verdict.publication_key
+            ):
                 continue
-            shard.untold.pop(w.key, None)
+            shard.unpublished.pop(w.key, None)
             self._pending.append(_told(shard, w, verdict))
-        shard.touched.clear()
+        shard.changed_reasons.clear()
 
     def late(self, most: int) -> list[Wait]:
         """Why some wait who were never told: others like them were looked at, or nobody is.
@@ -300,11 +306,15 @@ class QuotaEngine:
         """
         told: list[Wait] = []
         for shard in self._shards.values():
-            for key in list(shard.untold):
+            for key in list(shard.unpublished):
                 if len(told) == most:
                     return told
-                w = shard.untold.pop(key)
-                known = shard.workloads.get(key) is w and w.place is Place.QUEUED and not w.said
+                w = shard.unpublished.pop(key)
+                known = (
+                    shard.workloads.get(key) is w
+                    and w.phase is Phase.QUEUED
+                    and not w.published_reason
+                )
                 verdict = _late_verdict(w) if known else None
                 if verdict is not None:
                     told.append(_told(shard, w, verdict))
@@ -313,7 +323,7 @@ class QuotaEngine:
     @property
     def has_untold(self) -> bool:
         """Whether `late` may have somebody to tell."""
-        return any(shard.untold for shard in self._shards.values())
+        return any(shard.unpublished for shard in self._shards.values())
 
     def _flush(self) -> list[Decision]:
         decisions = list(self._pending)
@@ -321,21 +331,25 @@ class QuotaEngine:
         return decisions
 
 
-def _late_verdict(w: Workload) -> Verdict | None:
+def _late_verdict(w: Workload) -> WaitReason | None:
     """Why it waits though nobody looked at it: its queue admits nobody, or others like it found no room."""
     if w.queue is not None and w.queue.inactive is not None:
-        return Verdict("Suspended", f"ClusterQueue {w.queue.name} is inactive")
-    return w.cls.verdict if w.cls is not None and w.cls.parked else None
+        return WaitReason("Suspended", f"ClusterQueue {w.queue.name} is inactive")
+    return (
+        w.waiting_class.wait_reason
+        if w.waiting_class is not None and w.waiting_class.parked
+        else None
+    )
 
 
-def _told(shard: Shard, w: Workload, verdict: Verdict) -> Wait:
-    w.said = verdict.news
+def _told(shard: Shard, w: Workload, verdict: WaitReason) -> Wait:
+    w.published_reason = verdict.publication_key
     return Wait(
         cluster=shard.name,
         key=w.key,
         uid=w.uid,
         reason=verdict.reason,
-        message=verdict.text(),
+        message=verdict.full_message(),
         cluster_queue=w.queue.name if w.queue else "",
         requeue_at=w.requeue_at,
     )

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from services.quota.engine import QuotaEngine
-from services.quota.engine.model.tree import FlavorResource
+from services.quota.engine.model.shapes import FlavorResource
 from services.quota.engine.views.queues import QueueView, Used
 from services.quota.wire.outbound import instant
 from shared.contracts.kube.quantities import format_amount

@@ -22,7 +22,7 @@ from services.quota.engine.facts import (
 )
 from services.quota.metrics import Figures, Meter
 from services.quota.metrics.catalogue import NOT_OURS, OURS
-from services.quota.metrics.events import cause_of
+from services.quota.metrics.decisions import cause_of
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from tests.unit.quota.kueue_metrics import KUEUE

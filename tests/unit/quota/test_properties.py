@@ -34,8 +34,8 @@ from services.quota.engine.facts import (
     WorkloadGone,
 )
 from services.quota.engine.invariants import check
-from services.quota.engine.model.state import Place, Shard, Workload
-from services.quota.engine.model.tree import Node, Tree, add, available, remove
+from services.quota.engine.model.state import Node, Phase, Shard, Workload
+from services.quota.engine.model.tree import add_usage, available, build_tree, remove_usage
 from services.quota.engine.preemption.candidates import give_back, take_away
 from tests.unit.quota.builders import (
     CLUSTER,
@@ -197,7 +197,7 @@ class Books(RuleBasedStateMachine):
     def pods_finish(self, name: str) -> None:
         fact = self.known.get(name)
         w = self.shard.workloads.get(f"ns/{name}")
-        if fact is None or w is None or w.place is not Place.HOLDING:
+        if fact is None or w is None or w.phase is not Phase.HOLDING:
             return
         self.generation += 1
         (ps,) = fact.pod_sets
@@ -284,7 +284,7 @@ class Books(RuleBasedStateMachine):
         assert w.queue is not None
         for victim in w.claim.victims.values():
             take_away(victim)
-        ok = all(v <= max(0, available(w.queue.node, i)) for i, v in w.claim.grant.pairs)
+        ok = all(v <= max(0, available(w.queue.node, i)) for i, v in w.claim.grant.indexed_usage)
         for victim in w.claim.victims.values():
             give_back(victim)
         assert ok, f"{w.key} lost what it claims"
@@ -330,7 +330,7 @@ def picture(engine: QuotaEngine) -> object:
     """All that decisions depend on, as plain values."""
     return [
         (
-            {key: (w.place, w.usage, w.evicted, w.admitted, w.priority) for key, w in s.workloads.items()},
+            {key: (w.phase, w.usage, w.evicted, w.admitted, w.priority) for key, w in s.workloads.items()},
             {t.key: [list(n.usage) for n in t.nodes] for t in s.trees.values()},
             sorted(s.claims),
         )
@@ -341,7 +341,7 @@ def picture(engine: QuotaEngine) -> object:
 def holdings(engine: QuotaEngine) -> object:
     return [
         (
-            {key: w.usage for key, w in s.workloads.items() if w.place is Place.HOLDING},
+            {key: w.usage for key, w in s.workloads.items() if w.phase is Phase.HOLDING},
             {
                 (t.key, n.name): {fr: n.usage[i] for fr, i in t.index.items() if n.usage[i]}
                 for t in s.trees.values()
@@ -361,7 +361,7 @@ def rebuilt(told: list[Fact], shard: Shard) -> Iterator[Fact]:
         ):
             yield fact
     for w in shard.workloads.values():
-        if w.place is Place.HOLDING:
+        if w.phase is Phase.HOLDING:
             yield _held(w)
     for w in shard.workloads.values():
         if w.fact is not None:
@@ -374,13 +374,13 @@ def _held(w: Workload) -> Held:
         namespace=w.namespace,
         name=w.key.removeprefix("ns/"),
         uid=w.uid,
-        cluster_queue=w.held_by,
+        cluster_queue=w.holding_queue,
         pod_sets=w.assigned,
         state="evicted" if w.evicted else "admitted" if w.admitted else "reserved",
         at=w.reserved_at,
         priority=w.priority,
         preempted_by=w.preempted_by,
-        reason=w.evict_reason,
+        reason=w.eviction_reason,
         unplanned=w.unplanned,
     )
 
@@ -398,15 +398,15 @@ def test_a_trial_and_its_undo_change_nothing() -> None:
         "leaf", queue=None, quotas={("f", "r"): Quota(nominal=5, lending_limit=2)}, weight=1
     )
     root.cohorts.append(leaf)
-    tree = Tree(root)
+    tree = build_tree(root)
     for start in range(9):
         for more in range(9):
-            add(leaf, ((0, start),))
+            add_usage(leaf, ((0, start),))
             before = [list(n.usage) for n in tree.nodes]
-            add(leaf, ((0, more),))
-            remove(leaf, ((0, more),))
+            add_usage(leaf, ((0, more),))
+            remove_usage(leaf, ((0, more),))
             assert [list(n.usage) for n in tree.nodes] == before
-            remove(leaf, ((0, start),))
+            remove_usage(leaf, ((0, start),))
             assert [n.usage for n in tree.nodes] == [[0], [0]]
 
 

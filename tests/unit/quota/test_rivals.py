@@ -13,7 +13,7 @@ from services.quota.engine.facts import (
     Preemption,
     Reserve,
 )
-from services.quota.engine.scheduling.fair_sharing import NEGATIVE, Share, compare
+from services.quota.engine.model.shares import NEGATIVE, Share, compare
 from services.quota.engine.types import SharingStrategy
 from tests.unit.quota.builders import (
     CLUSTER,

@@ -27,8 +27,9 @@ from services.quota.engine.facts import (
     Taint,
     Toleration,
 )
-from services.quota.engine.model.tree import Node, available, height_that_fits, quantities_fit
-from services.quota.engine.scheduling.plans import matches, requirement_holds
+from services.quota.engine.model.matching import matches, requirement_holds
+from services.quota.engine.model.state import Node
+from services.quota.engine.model.tree import available, fits_in_quota, lowest_height_that_fits
 from tests.unit.quota.builders import (
     CLUSTER,
     LOWER,
@@ -93,7 +94,7 @@ def family(**left: Any) -> Bench:
 )
 def test_what_a_queue_can_still_take(left: Any, free: int, potential: int) -> None:
     q = node(family(**left), "q")
-    assert (available(q, 0), q.potential[0]) == (free, potential)
+    assert (available(q, 0), q.potential_available[0]) == (free, potential)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_what_a_queue_can_still_take(left: Any, free: int, potential: int) -> No
     ],
 )
 def test_where_a_workload_would_borrow(left: Any, amount: int, expected: tuple[int, bool]) -> None:
-    assert height_that_fits(node(family(**left), "q"), 0, amount) == expected
+    assert lowest_height_that_fits(node(family(**left), "q"), 0, amount) == expected
 
 
 def test_heights_count_cohorts_below_and_queues_as_one() -> None:
@@ -119,7 +120,7 @@ def test_heights_count_cohorts_below_and_queues_as_one() -> None:
     assert [node(bench, n).height for n in ("q", "mid", "top")] == [0, 1, 2]
     alone = Bench(queue("q"))
     alone.decide()
-    assert height_that_fits(node(alone, "q"), 0, 99) == (0, False)
+    assert lowest_height_that_fits(node(alone, "q"), 0, 99) == (0, False)
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def test_what_is_asked_of_the_parent(
     lend: int | None, used: int, asked: int, expected: tuple[bool, int]
 ) -> None:
     q = node(family(lend=lend, facts=[held("w1", used)]), "q")
-    fits, ((_, rest),) = quantities_fit(q, ((0, asked),))
+    fits, ((_, rest),) = fits_in_quota(q, ((0, asked),))
     assert (fits, rest) == expected
 
 
@@ -150,7 +151,7 @@ def test_what_a_cohort_keeps_is_not_asked_of_those_above_it() -> None:
     )
     bench.decide()
     q = node(bench, "q")
-    assert [height_that_fits(q, 0, amount) for amount in (6, 7, 8)] == [
+    assert [lowest_height_that_fits(q, 0, amount) for amount in (6, 7, 8)] == [
         (1, True),
         (2, True),
         (3, False),

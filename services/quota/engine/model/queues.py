@@ -3,9 +3,15 @@
 from heapq import heapify, heappop, heappush
 
 from services.quota.engine.facts import Key
-from services.quota.engine.model.state import ClusterQueue, Place, Shard, WaitingClass, Workload
-from services.quota.engine.model.tree import Tree
-from services.quota.engine.scheduling.plans import requirement_holds
+from services.quota.engine.model.matching import requirement_holds
+from services.quota.engine.model.state import (
+    ClusterQueue,
+    Phase,
+    Shard,
+    Tree,
+    WaitingClass,
+    Workload,
+)
 
 __all__ = [
     "enqueue",
@@ -25,28 +31,37 @@ __all__ = [
 def enqueue(cq: ClusterQueue, w: Workload) -> None:
     """Let `w` wait in `cq`, with those that ask the same."""
     assert w.shape is not None, w.key
-    lq = w.lq if cq.fact.usage_based else ""
-    key = (w.shape.number, lq)
-    cls = cq.classes.get(key)
-    if cls is None:
-        cls = cq.classes[key] = WaitingClass(w.shape, lq)
+    local_queue = w.local_queue if cq.fact.usage_based else ""
+    key = (w.shape.number, local_queue)
+    waiting_class = cq.classes.get(key)
+    if waiting_class is None:
+        waiting_class = cq.classes[key] = WaitingClass(w.shape, local_queue)
     w.queue = cq
     cq.waiting[w.key] = w
     cq.parked.pop(w.key, None)
     cq.claimers.pop(w.key, None)
-    cls.push(w)
-    if not cls.parked and cls.head() is w:
-        _activate(cq, cls)
+    waiting_class.push(w)
+    if not waiting_class.parked and waiting_class.head() is w:
+        _activate(cq, waiting_class)
 
 
-def _activate(cq: ClusterQueue, cls: WaitingClass) -> None:
+def _activate(cq: ClusterQueue, waiting_class: WaitingClass) -> None:
     """Enter the class into the queue's heap under its present head."""
-    first = cls.head()
+    first = waiting_class.head()
     if first is None:
         return
-    cq.stamps += 1
-    cls.stamp = cq.stamps
-    heappush(cq.heads, (-cls.shape.priority, first.queued_at, first.uid, cls.stamp, cls))
+    cq.last_heap_version += 1
+    waiting_class.heap_version = cq.last_heap_version
+    heappush(
+        cq.heads,
+        (
+            -waiting_class.shape.priority,
+            first.queued_at,
+            first.uid,
+            waiting_class.heap_version,
+            waiting_class,
+        ),
+    )
 
 
 def leave(w: Workload) -> None:
@@ -57,17 +72,17 @@ def leave(w: Workload) -> None:
     cq.waiting.pop(w.key, None)
     cq.parked.pop(w.key, None)
     cq.claimers.pop(w.key, None)
-    if cq.sticky is w:
-        cq.sticky = None
-    if w.cls is not None and w.place is Place.QUEUED:
-        w.cls.count -= 1
-        if w.cls.count == 0 and not w.cls.parked:
-            cq.classes.pop((w.cls.shape.number, w.cls.lq), None)
-            w.cls.stamp = 0
-    w.cls = None
+    if cq.sticky_workload is w:
+        cq.sticky_workload = None
+    if w.waiting_class is not None and w.phase is Phase.QUEUED:
+        w.waiting_class.count -= 1
+        if w.waiting_class.count == 0 and not w.waiting_class.parked:
+            cq.classes.pop((w.waiting_class.shape.number, w.waiting_class.local_queue), None)
+            w.waiting_class.heap_version = 0
+    w.waiting_class = None
     w.queue = None
-    w.ticket += 1
-    w.place = Place.OUT
+    w.heap_version += 1
+    w.phase = Phase.NOT_QUEUED
 
 
 def head(cq: ClusterQueue, usage: "dict[Key, float] | None" = None) -> Workload | None:
@@ -91,27 +106,27 @@ def _head(cq: ClusterQueue, usage: "dict[Key, float] | None") -> Workload | None
     """
     if cq.fact.usage_based and usage is not None:
         return _least_used(cq, usage)
-    sticky = cq.sticky
+    sticky = cq.sticky_workload
     if (
         sticky is not None
-        and sticky.place is Place.QUEUED
-        and sticky.cls is not None
-        and not sticky.cls.parked
+        and sticky.phase is Phase.QUEUED
+        and sticky.waiting_class is not None
+        and not sticky.waiting_class.parked
     ):
         return sticky
     heads = cq.heads
     while heads:
-        _, queued_at, uid, stamp, cls = heads[0]
-        if stamp != cls.stamp or cls.parked:
+        _, queued_at, uid, stamp, waiting_class = heads[0]
+        if stamp != waiting_class.heap_version or waiting_class.parked:
             heappop(heads)
             continue
-        first = cls.head()
+        first = waiting_class.head()
         if first is None:
             heappop(heads)
             continue
         if first.queued_at != queued_at or first.uid != uid:
             heappop(heads)
-            _activate(cq, cls)
+            _activate(cq, waiting_class)
             continue
         return first
     return None
@@ -120,58 +135,64 @@ def _head(cq: ClusterQueue, usage: "dict[Key, float] | None") -> Workload | None
 def _least_used(cq: ClusterQueue, usage: dict[Key, float]) -> Workload | None:
     best: Workload | None = None
     best_key: tuple[object, ...] = ()
-    for cls in cq.classes.values():
-        if cls.parked:
+    for waiting_class in cq.classes.values():
+        if waiting_class.parked:
             continue
-        candidates = [cls.head()]
-        if cq.sticky is not None and cq.sticky.cls is cls:
-            candidates.append(cq.sticky)
+        candidates = [waiting_class.head()]
+        if cq.sticky_workload is not None and cq.sticky_workload.waiting_class is waiting_class:
+            candidates.append(cq.sticky_workload)
         for w in candidates:
-            if w is None or w.place is not Place.QUEUED:
+            if w is None or w.phase is not Phase.QUEUED:
                 continue
-            key = (usage.get(w.lq, 0.0), w is not cq.sticky, -w.priority, w.queued_at, w.uid)
+            key = (
+                usage.get(w.local_queue, 0.0),
+                w is not cq.sticky_workload,
+                -w.priority,
+                w.queued_at,
+                w.uid,
+            )
             if best is None or key < best_key:
                 best, best_key = w, key
     return best
 
 
-def park_class(cls: WaitingClass) -> None:
+def park_class(waiting_class: WaitingClass) -> None:
     """Set all alike aside: none of them can be admitted until something changes."""
-    cls.parked = True
-    cls.stamp = 0
+    waiting_class.parked = True
+    waiting_class.heap_version = 0
 
 
 def set_claiming(cq: ClusterQueue, w: Workload) -> None:
     """It waits for its victims now, not for its turn."""
-    assert w.cls is not None, w.key
-    w.cls.count -= 1
-    w.ticket += 1
-    w.place = Place.CLAIMING
-    w.cls = None
+    assert w.waiting_class is not None, w.key
+    w.waiting_class.count -= 1
+    w.heap_version += 1
+    w.phase = Phase.CLAIMING
+    w.waiting_class = None
     cq.claimers[w.key] = w
 
 
 def park(cq: ClusterQueue, w: Workload) -> None:
     """Set one workload aside."""
-    assert w.cls is not None, w.key
-    w.cls.count -= 1
-    w.ticket += 1
-    w.place = Place.PARKED
-    w.cls = None
+    assert w.waiting_class is not None, w.key
+    w.waiting_class.count -= 1
+    w.heap_version += 1
+    w.phase = Phase.PARKED
+    w.waiting_class = None
     cq.parked[w.key] = w
 
 
 def wake(shard: Shard, cq: ClusterQueue, now: int) -> bool:
     """Bring back everybody who may come back: capacity may have become free."""
     moved = False
-    for key, cls in list(cq.classes.items()):
-        if cls.parked:
-            cls.parked = False
-            if cls.head() is None:
+    for key, waiting_class in list(cq.classes.items()):
+        if waiting_class.parked:
+            waiting_class.parked = False
+            if waiting_class.head() is None:
                 del cq.classes[key]
-                cls.stamp = 0
+                waiting_class.heap_version = 0
                 continue
-            _activate(cq, cls)
+            _activate(cq, waiting_class)
             moved = True
     for w in list(cq.parked.values()):
         if w.requeue_at is not None and w.requeue_at > now:
@@ -185,9 +206,9 @@ def wake(shard: Shard, cq: ClusterQueue, now: int) -> bool:
 
 def wake_tree(shard: Shard, tree: Tree, now: int) -> None:
     """Wake every queue of a tree, if something called for it."""
-    if not tree.wake:
+    if not tree.needs_wake:
         return
-    tree.wake = False
+    tree.needs_wake = False
     for node in tree.queues:
         assert node.queue is not None, node.name
         wake(shard, node.queue, now)
@@ -209,8 +230,8 @@ def listed(cq: ClusterQueue, usage: "dict[Key, float] | None" = None) -> list[Wo
     return sorted(
         cq.waiting.values(),
         key=lambda w: (
-            shares.get(w.lq, 0.0),
-            w is not cq.sticky,
+            shares.get(w.local_queue, 0.0),
+            w is not cq.sticky_workload,
             -w.priority,
             w.queued_at,
             w.uid,
@@ -220,10 +241,10 @@ def listed(cq: ClusterQueue, usage: "dict[Key, float] | None" = None) -> list[Wo
 
 def reorder(cq: ClusterQueue) -> None:
     """Sort in anew after the rules of order changed."""
-    queued = [w for w in cq.waiting.values() if w.place is Place.QUEUED]
+    queued = [w for w in cq.waiting.values() if w.phase is Phase.QUEUED]
     cq.classes.clear()
     cq.heads.clear()
     heapify(cq.heads)
     for w in queued:
-        w.cls = None
+        w.waiting_class = None
         enqueue(cq, w)

@@ -1,9 +1,12 @@
-"""What the engine knows of one cluster: queues, workloads, and where each of them stands."""
+"""The state of one cluster: queues, workloads, and the quota trees that count their usage.
 
-from collections.abc import Hashable, Iterable
+These classes hold data and keep their own fields consistent. The sibling modules compute on them.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final
 
 from services.quota.engine.facts import (
     WEIGHT_ONE,
@@ -15,40 +18,141 @@ from services.quota.engine.facts import (
     FlavorChanged,
     Key,
     LocalQueueChanged,
-    PodSet,
+    Quota,
     WorkloadChanged,
 )
-from services.quota.engine.model.amounts import resource_order
-from services.quota.engine.model.tree import FlavorResource, Node, Pairs, Tree
-
-if TYPE_CHECKING:
-    from services.quota.engine.scheduling.flavors import Assignment
+from services.quota.engine.model.shapes import (
+    FlavorResource,
+    FlavorScan,
+    Grant,
+    IndexedUsage,
+    Shape,
+    WaitReason,
+    identity_of,
+)
 
 __all__ = [
     "Claim",
     "ClusterQueue",
-    "Place",
-    "Shape",
+    "LocalQueue",
+    "Node",
+    "Phase",
     "Shard",
-    "Verdict",
+    "Tree",
     "WaitingClass",
     "Workload",
 ]
 
-PODS: Final = "pods"
+
+# Quota trees ---------------------------------------------------------------------------------
 
 
-class Place(IntEnum):
+@dataclass(slots=True, eq=False, repr=False)
+class Node:
+    """A ClusterQueue or a cohort in its tree: what it owns, may borrow and lend, and uses.
+
+    Every list is indexed by the tree's number of a (flavor, resource). `usage` changes with each
+    admission; everything else is fixed until the tree is rebuilt.
+    """
+
+    name: str
+    queue: "ClusterQueue | None"
+    """None for a cohort."""
+
+    quotas: Mapping[FlavorResource, Quota]
+    weight: float
+    """Fair sharing weight; 1.0 is the default."""
+
+    parent: "Node | None" = None
+    tree: "Tree" = field(init=False)
+    ancestors: "tuple[Node, ...]" = ()
+    """Parent first."""
+
+    cohorts: "list[Node]" = field(default_factory=list)
+    queues: "list[Node]" = field(default_factory=list)
+    height: int = 0
+    """Levels below this node; a queue has 0."""
+
+    nominal: list[int] = field(default_factory=list)
+    borrowing_limit: list[int | None] = field(default_factory=list)
+    local_quota: list[int] = field(default_factory=list)
+    """The part of `subtree_quota` that a lending limit keeps from the rest of the tree."""
+
+    subtree_quota: list[int] = field(default_factory=list)
+    """Own nominal quota, and what the children lend."""
+
+    potential_available: list[int] = field(default_factory=list)
+    """The most that the node could use in an empty tree."""
+
+    borrow_cap: list[int | None] = field(default_factory=list)
+    """The most that may be lent to and borrowed from the parent together; None: no limit."""
+
+    usage: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Tree:
+    """All nodes below one root, with one numbering of (flavor, resource)."""
+
+    key: str
+    root: Node
+    flavor_resources: list[FlavorResource]
+    index: dict[FlavorResource, int]
+    nodes: list[Node] = field(default_factory=list)
+    """Parents before children."""
+
+    queues: list[Node] = field(default_factory=list)
+    borrowers: list[dict[Node, None]] = field(default_factory=list)
+    """Per flavor and resource the queues that use more than their nominal quota."""
+
+    quiet_cycles: int = 0
+    """Cycles in a row in which nothing changed while flavor scans went on."""
+
+    cycle_number: int = 0
+    """Cycles so far; a flavor scan knows its age by it."""
+
+    needs_wake: bool = True
+    """Capacity may have become free: the next cycle evaluates every waiting workload again."""
+
+    holdings_hash: int = 0
+    """Equal when the same workloads hold the same quota. Only ever compared."""
+
+    tried_preemptions: set[tuple[str, tuple[str, ...], int, tuple[object, ...]]] = field(
+        default_factory=set
+    )
+    """(preemptor, victims, holdings, flavor scans) since the last outside change (ADR 10)."""
+
+    _lendable: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def lendable_to(self, node: Node) -> dict[str, int]:
+        """Per resource what the children of `node` could share: its potential in all flavors."""
+        if (known := self._lendable.get(node.name)) is None:
+            known = {}
+            for i, (_, resource) in enumerate(self.flavor_resources):
+                known[resource] = known.get(resource, 0) + node.potential_available[i]
+            self._lendable[node.name] = known
+        return known
+
+    def index_usage(self, usage: Mapping[FlavorResource, int]) -> IndexedUsage:
+        """`usage` by this tree's numbers."""
+        index = self.index
+        return tuple((index[fr], amount) for fr, amount in usage.items())
+
+
+# Workloads -----------------------------------------------------------------------------------
+
+
+class Phase(IntEnum):
     """Where a workload stands."""
 
-    OUT = 0
-    """In no queue: deactivated, gated, its LocalQueue is missing or stopped."""
+    NOT_QUEUED = 0
+    """In no ClusterQueue: deactivated, gated, or its LocalQueue is missing or stopped."""
 
     QUEUED = 1
-    """In its class's heap; evaluated when the class is active and it comes to the head."""
+    """In the heap of its class; evaluated when the class is active and the workload is its head."""
 
     PARKED = 2
-    """Out of the heap by itself (backing off, wrong namespace), until something wakes it."""
+    """Set aside by itself (backing off, namespace does not match), until something wakes it."""
 
     CLAIMING = 3
     """It preempted others and waits for them to drain."""
@@ -57,319 +161,182 @@ class Place(IntEnum):
     """It has quota."""
 
 
-class Verdict:
-    """Why a workload was not admitted. Its text is made when somebody asks."""
-
-    __slots__ = ("assignment", "message", "reason")
-
-    def __init__(self, reason: str, message: str, assignment: "Assignment | None" = None) -> None:
-        self.reason = reason
-        self.message = message
-        """Empty: what stands in the way of `assignment`."""
-        self.assignment = assignment
-
-    @property
-    def news(self) -> str:
-        """What makes it worth telling anew: other numbers of the same reason are not."""
-        return self.reason if self.assignment is not None else f"{self.reason}: {self.message}"
-
-    def text(self) -> str:
-        """The message, in full."""
-        if self.assignment is None:
-            return self.message
-        return self.message or self.assignment.message()
-
-
-class Shape:
-    """What equal workloads have in common: they ask the same under the same constraints."""
-
-    __slots__ = ("identity", "number", "partial", "pod_sets", "priority", "totals")
-
-    def __init__(self, number: int, identity: Hashable, fact: WorkloadChanged) -> None:
-        self.number = number
-        self.identity = identity
-        self.priority = fact.priority
-        self.pod_sets = fact.pod_sets
-        self.partial = any(
-            ps.min_count is not None and ps.min_count < ps.count for ps in fact.pod_sets
-        )
-        self.totals = tuple(
-            (
-                max(0, ps.count - max(0, ps.reclaimable)),
-                tuple((r, max(0, ps.requests[r])) for r in sorted(ps.requests, key=resource_order)),
-            )
-            for ps in fact.pod_sets
-        )
-        """Per pod set: pods that still need quota, and what one of them asks, in scan order."""
-
-
-def identity_of(fact: WorkloadChanged) -> Hashable:
-    """Equal for workloads that every queue treats alike.
-
-    Who may not be admitted as it stands is told so, though others like it wait for quota.
-    """
-    pod_sets = tuple(_pod_set_identity(ps) for ps in fact.pod_sets)
-    return (fact.priority, fact.inadmissible is not None, pod_sets)
-
-
-def _pod_set_identity(ps: PodSet) -> Hashable:
-    return (
-        ps.name,
-        ps.count,
-        ps.min_count,
-        ps.reclaimable,
-        tuple(sorted(ps.requests.items()) if len(ps.requests) > 1 else ps.requests.items()),
-        tuple(sorted(ps.node_selector.items())) if ps.node_selector else (),
-        ps.affinity,
-        ps.tolerations,
-        ps.template,
-    )
-
-
-class Grant:
-    """What a workload gets, in every form in which it is needed. Shared by equal ones."""
-
-    __slots__ = ("assigned", "pairs", "usage")
-
-    def __init__(
-        self, assigned: tuple[Assigned, ...], usage: dict[FlavorResource, int], pairs: Pairs
-    ) -> None:
-        self.assigned = assigned
-        self.usage = usage
-        """Never changed, because it is shared."""
-        self.pairs = pairs
-
-
+@dataclass(slots=True, eq=False, repr=False)
 class Claim:
-    """A preemptor waits for its victims: what it will use is spoken for until they are gone.
+    """A preemptor's claim on what its victims free. Nobody of lower rank takes it meanwhile.
 
-    When the last one is gone, it takes its place before anybody whom it outranks.
+    When the last victim is gone, the claim is fulfilled before any entry that it outranks.
     """
 
-    __slots__ = ("borrowing", "grant", "outdated", "victims")
+    grant: Grant
+    borrowing_height: int
+    """How high in the tree the grant borrows; 0: it is its queue's own."""
 
-    def __init__(self, *, grant: Grant, borrowing: int, victims: "dict[Key, Workload]") -> None:
-        self.grant = grant
-        self.borrowing = borrowing
-        """The height at which it will borrow; 0: what it claims is its queue's own."""
-        self.victims = victims
-        self.outdated = False
-        """The set-up changed since: it must be weighed anew when its victims are gone."""
+    victims: "dict[Key, Workload]"
+    outdated: bool = False
+    """Queues changed since: the workload is evaluated anew when its victims are gone."""
 
 
-class Scan:
-    """How far the flavors were tried, per pod set and resource (`kueue.md` 2.4)."""
-
-    __slots__ = ("cycle", "generation", "shape", "tried")
-
-    def __init__(
-        self, tried: list[dict[str, int]], generation: int, cycle: int, shape: Shape
-    ) -> None:
-        self.tried = tried
-        self.generation = generation
-        self.cycle = cycle
-        self.shape = shape
-
-    @property
-    def pending(self) -> bool:
-        """There are flavors left to try."""
-        return any(i != -1 for resources in self.tried for i in resources.values())
-
-
+@dataclass(slots=True, eq=False, repr=False)
 class Workload:
-    """One workload in one cluster, waiting or holding."""
+    """One workload of one cluster, waiting or holding quota."""
 
-    __slots__ = (
-        "admitted",
-        "assigned",
-        "boost",
-        "checks",
-        "claim",
-        "cls",
-        "evict_reason",
-        "evicted",
-        "evicted_at",
-        "fact",
-        "held_by",
-        "holder",
-        "key",
-        "lq",
-        "mark",
-        "namespace",
-        "order",
-        "pairs",
-        "place",
-        "preempted_by",
-        "priority",
-        "queue",
-        "queued_at",
-        "requeue_at",
-        "reserved_at",
-        "running",
-        "said",
-        "scan",
-        "shape",
-        "ticket",
-        "uid",
-        "unplanned",
-        "usage",
-        "vain",
-        "verdict",
-        "waited_in",
-    )
+    namespace: str
+    key: Key
+    uid: str
+    fact: WorkloadChanged | None = None
+    """None: only its admission is known (after a restart)."""
 
-    def __init__(self, namespace: str, key: Key, uid: str) -> None:
-        self.namespace = namespace
-        self.key = key
-        self.uid = uid
-        self.fact: WorkloadChanged | None = None
-        self.shape: Shape | None = None
-        self.priority = 0
-        self.queued_at = 0
-        """Its place among equals: creation, or when a check or a time-out evicted it."""
-        self.requeue_at: int | None = None
-        self.place = Place.OUT
-        self.queue: ClusterQueue | None = None
-        """Where it waits."""
-        self.waited_in = ""
-        """The ClusterQueue where it waited last."""
-        self.lq: Key = ""
-        self.cls: WaitingClass | None = None
-        self.ticket = 0
-        """Invalidates older heap entries."""
-        self.scan: Scan | None = None
-        self.verdict: Verdict | None = None
-        self.said: str = ""
-        """The last reason that was published."""
-        self.claim: Claim | None = None
-        self.vain: dict[Key, int] = {}
-        """Whom it preempted how often, so far without getting in itself."""
-        self.mark = 0
-        """Stands for what it holds in the tree's mark."""
-        # While holding:
-        self.holder: Node | None = None
-        self.held_by = ""
-        """ClusterQueue whose quota it uses."""
-        self.assigned: tuple[Assigned, ...] = ()
-        self.usage: dict[FlavorResource, int] = {}
-        self.pairs: Pairs = ()
-        self.reserved_at = 0
-        self.admitted = False
-        self.evicted = False
-        self.evicted_at = 0
-        self.evict_reason = ""
-        self.preempted_by: Key | None = None
-        self.unplanned = False
-        self.running = False
-        self.checks: dict[str, CheckState] = {}
-        self.order: tuple[object, ...] = ()
-        """Sort key as a candidate for preemption, without the parts that change."""
-        self.boost = 0
+    shape: Shape | None = None
+    priority: int = 0
+    queued_at: int = 0
+    """Its position among equals: creation, or the eviction by a check or a time-out. Nanoseconds."""
+
+    requeue_at: int | None = None
+    """Not evaluated before this instant (back-off)."""
+
+    phase: Phase = Phase.NOT_QUEUED
+
+    # While it waits:
+    queue: "ClusterQueue | None" = None
+    last_queue: str = ""
+    """Name of the ClusterQueue in which it waited last."""
+
+    local_queue: Key = ""
+    waiting_class: "WaitingClass | None" = None
+    heap_version: int = 0
+    """Heap entries with an older version are void."""
+
+    scan: FlavorScan | None = None
+    wait_reason: WaitReason | None = None
+    published_reason: str = ""
+    """`publication_key` of the reason that was published last."""
+
+    claim: Claim | None = None
+    fruitless_preemptions: dict[Key, int] = field(default_factory=dict)
+    """Victim to how often it was preempted for this workload without an admission (ADR 10)."""
+
+    # While it holds quota:
+    holding_node: Node | None = None
+    """Where its usage is counted; None: in no tree."""
+
+    holding_queue: str = ""
+    """Name of the ClusterQueue whose quota it holds; empty: none."""
+
+    holding_hash: int = 0
+    """Its part of `Tree.holdings_hash`."""
+
+    assigned: tuple[Assigned, ...] = ()
+    usage: dict[FlavorResource, int] = field(default_factory=dict)
+    indexed_usage: IndexedUsage = ()
+    reserved_at: int = 0
+    admitted: bool = False
+    evicted: bool = False
+    eviction_reason: str = ""
+    preempted_by: Key | None = None
+    unplanned: bool = False
+    running: bool = False
+    checks: dict[str, CheckState] = field(default_factory=dict)
 
     @property
-    def stays(self) -> bool:
-        """It runs, and cannot be stopped: whoever wants its place waits for its end."""
+    def cannot_be_stopped(self) -> bool:
+        """It runs and its kind has no way to stop: it is never a candidate for preemption."""
         fact = self.fact
         return fact is not None and not fact.preemptible and self.admitted and not self.evicted
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class WaitingClass:
-    """The waiting workloads of one shape in one queue: they share verdicts and are woken together.
+    """The waiting workloads of one shape in one queue. They share wait reasons and wake together.
 
-    Bulk moves, which the reference does one by one, are the change of one flag.
+    Kueue moves such workloads one by one; here one flag moves all of them.
     """
 
-    __slots__ = ("count", "heap", "lq", "parked", "shape", "stamp", "verdict")
+    shape: Shape
+    local_queue: Key
+    """Only where usage of LocalQueues orders the queue, else empty."""
 
-    def __init__(self, shape: Shape, lq: Key) -> None:
-        self.shape = shape
-        self.lq = lq
-        """Only where usage of LocalQueues orders the queue, else empty."""
-        self.heap: list[tuple[int, str, int, Workload]] = []
-        self.parked = False
-        self.stamp = 0
-        self.count = 0
-        self.verdict: Verdict | None = None
+    heap: list[tuple[int, str, int, Workload]] = field(default_factory=list)
+    parked: bool = False
+    heap_version: int = 0
+    """Version of its entry in `ClusterQueue.heads`; 0: it has none."""
+
+    count: int = 0
+    wait_reason: WaitReason | None = None
 
     def push(self, w: Workload) -> None:
         """Queue `w` by its time."""
-        w.ticket += 1
-        w.place = Place.QUEUED
-        w.cls = self
+        w.heap_version += 1
+        w.phase = Phase.QUEUED
+        w.waiting_class = self
         self.count += 1
-        heappush(self.heap, (w.queued_at, w.uid, w.ticket, w))
+        heappush(self.heap, (w.queued_at, w.uid, w.heap_version, w))
 
     def head(self) -> Workload | None:
-        """The oldest that is still here."""
+        """The oldest member; drops void entries on the way."""
         heap = self.heap
         while heap:
-            _, _, ticket, w = heap[0]
-            if w.ticket == ticket and w.place is Place.QUEUED and w.cls is self:
+            _, _, version, w = heap[0]
+            if w.heap_version == version and w.phase is Phase.QUEUED and w.waiting_class is self:
                 return w
             heappop(heap)
         return None
 
     def members(self) -> list[Workload]:
-        """Everybody who waits here, oldest first."""
+        """All members, oldest first."""
         alive = [
             (at, uid, w)
-            for at, uid, ticket, w in self.heap
-            if w.ticket == ticket and w.place is Place.QUEUED and w.cls is self
+            for at, uid, version, w in self.heap
+            if w.heap_version == version and w.phase is Phase.QUEUED and w.waiting_class is self
         ]
         return [w for _, _, w in sorted(alive, key=lambda entry: entry[:2])]
 
 
+# Queues --------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class ClusterQueue:
     """A ClusterQueue: its configuration, who waits in it, who holds its quota."""
 
-    __slots__ = (
-        "claimers",
-        "classes",
-        "contested",
-        "fact",
-        "generation",
-        "group_of",
-        "heads",
-        "holders",
-        "inactive",
-        "locals",
-        "name",
-        "node",
-        "parked",
-        "plans",
-        "stamps",
-        "sticky",
-        "waiting",
-    )
+    fact: ClusterQueueChanged
+    name: str = field(init=False)
+    node: Node = field(init=False)
+    generation: int = 0
+    """Grows when quota in this queue may have become free; flavor scans start over."""
 
-    def __init__(self, fact: ClusterQueueChanged) -> None:
-        self.name = fact.name
-        self.fact = fact
-        self.node: Node
-        self.generation = 0
-        """Grows when quota in this queue may have become free; flavor scans start over."""
-        self.inactive: tuple[str, str] | None = None
-        self.holders: dict[Key, Workload] = {}
-        self.classes: dict[tuple[int, Key], WaitingClass] = {}
-        self.heads: list[tuple[int, int, str, int, WaitingClass]] = []
-        """Active classes by the order of their heads; entries with an old stamp are void."""
-        self.stamps = 0
-        """Counts activations of classes; 0 is the stamp of none."""
-        self.parked: dict[Key, Workload] = {}
-        self.waiting: dict[Key, Workload] = {}
-        """Everybody who waits for quota here, in any place."""
-        self.claimers: dict[Key, Workload] = {}
-        """Those of `waiting` that wait for their victims to drain."""
-        self.sticky: Workload | None = None
-        """Came last to preempt others: it goes first, so that nobody overtakes it."""
-        self.plans: dict[object, object] = {}
-        self.locals: dict[Key, None] = {}
-        self.group_of: dict[str, int] = {}
-        self.contested: dict[object, object] = {}
-        self.configure(fact)
+    inactive: tuple[str, str] | None = None
+    """(reason, message) of the condition Active=False; None: it is active."""
+
+    holders: dict[Key, Workload] = field(default_factory=dict)
+    classes: dict[tuple[int, Key], WaitingClass] = field(default_factory=dict)
+    heads: list[tuple[int, int, str, int, WaitingClass]] = field(default_factory=list)
+    """Active classes by the order of their heads; entries of an older version are void."""
+
+    last_heap_version: int = 0
+    parked: dict[Key, Workload] = field(default_factory=dict)
+    waiting: dict[Key, Workload] = field(default_factory=dict)
+    """Every workload that waits for quota here, in any phase."""
+
+    claimers: dict[Key, Workload] = field(default_factory=dict)
+    """Those of `waiting` that wait for their victims to drain."""
+
+    sticky_workload: Workload | None = None
+    """The last preemptor: it stays at the head, so that nobody overtakes it (Kueue's term)."""
+
+    plans: dict[object, object] = field(default_factory=dict)
+    """Flavor plans by shape and counts, see `scheduling.plans`."""
+
+    group_of: dict[str, int] = field(default_factory=dict)
+    """Resource to the index of its resource group."""
+
+    def __post_init__(self) -> None:
+        """Take the name and the configuration from the fact."""
+        self.name = self.fact.name
+        self.configure(self.fact)
 
     def configure(self, fact: ClusterQueueChanged) -> None:
-        """Take over a new configuration."""
+        """Replace the configuration."""
         self.fact = fact
         self.group_of = {r: n for n, group in enumerate(fact.groups) for r in group.covered}
         self.plans.clear()
@@ -380,21 +347,24 @@ class ClusterQueue:
         return self.fact.strategy == "StrictFIFO"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class LocalQueue:
     """A LocalQueue and the workloads that name it."""
 
-    __slots__ = ("consumed", "fact", "key", "members", "penalty", "restored", "sampled_at")
+    key: Key
+    fact: LocalQueueChanged | None = None
+    """None: workloads name it, but it does not exist."""
 
-    def __init__(self, key: Key) -> None:
-        self.key = key
-        self.fact: LocalQueueChanged | None = None
-        self.members: dict[Key, Workload] = {}
-        """Also while the LocalQueue does not exist."""
-        self.consumed: dict[str, float] = {}
-        self.penalty: dict[str, float] = {}
-        self.sampled_at: int | None = None
-        self.restored = False
-        """What it consumed is from a record, and what was admitted since has to be charged anew."""
+    members: dict[Key, Workload] = field(default_factory=dict)
+    consumed: dict[str, float] = field(default_factory=dict)
+    """Resource to decayed past usage, in whole units (admission fair sharing)."""
+
+    penalties: dict[str, float] = field(default_factory=dict)
+    """Resource to the usage of admissions since the last sample."""
+
+    sampled_at: int | None = None
+    penalties_missing: bool = False
+    """`consumed` was restored from a status, which does not record the penalties."""
 
     @property
     def weight(self) -> float:
@@ -402,76 +372,65 @@ class LocalQueue:
         return (self.fact.weight if self.fact else WEIGHT_ONE) / WEIGHT_ONE
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Shard:
-    """Everything about one cluster."""
+    """Everything about one cluster. Clusters share nothing."""
 
-    __slots__ = (
-        "awaited",
-        "checks",
-        "claims",
-        "cohorts",
-        "dirty",
-        "finished",
-        "flavors",
-        "local_queues",
-        "name",
-        "namespaces",
-        "orphans",
-        "queues",
-        "shapes",
-        "stale",
-        "timers",
-        "to_wake",
-        "touched",
-        "trees",
-        "unready",
-        "untold",
-        "workloads",
-    )
+    name: str
+    """Of the cluster."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.flavors: dict[str, FlavorChanged] = {}
-        self.cohorts: dict[str, CohortChanged] = {}
-        self.queues: dict[str, ClusterQueue] = {}
-        self.local_queues: dict[Key, LocalQueue] = {}
-        self.namespaces: dict[str, dict[str, str]] = {}
-        self.checks: dict[str, AdmissionCheckChanged] = {}
-        self.workloads: dict[Key, Workload] = {}
-        self.finished: dict[str, None] = {}
-        """Uids that ended, oldest first: late facts about them are ignored."""
-        self.orphans: dict[str, dict[Key, Workload]] = {}
-        """Holders whose ClusterQueue does not exist (any more), by its name."""
-        self.shapes: dict[Hashable, Shape] = {}
-        self.trees: dict[str, Tree] = {}
-        self.stale = True
-        """The set-up changed: trees must be built anew."""
-        self.dirty: dict[str, None] = {}
-        """Roots that a fact touched."""
-        self.to_wake: dict[str, None] = {}
-        """ClusterQueues whose trees are to be woken once they are built."""
-        self.claims: dict[Key, Workload] = {}
-        """Preemptors that wait for victims."""
-        self.awaited: dict[Key, None] = {}
-        """Preemptors of evictions that were taken over at a restart."""
-        self.timers: list[tuple[int, Key, int]] = []
-        self.untold: dict[Key, Workload] = {}
-        """Who waits and was never told why: one of several alike is looked at for all of them."""
+    flavors: dict[str, FlavorChanged] = field(default_factory=dict)
+    cohorts: dict[str, CohortChanged] = field(default_factory=dict)
+    queues: dict[str, ClusterQueue] = field(default_factory=dict)
+    local_queues: dict[Key, LocalQueue] = field(default_factory=dict)
+    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Name to labels."""
 
-        self.touched: dict[Key, Workload] = {}
-        """Workloads whose reason may have to be published."""
-        self.unready: dict[Key, None] = {}
-        """Holders whose pods are not ready, while nobody else may be admitted for that reason."""
+    checks: dict[str, AdmissionCheckChanged] = field(default_factory=dict)
+    workloads: dict[Key, Workload] = field(default_factory=dict)
+    finished_uids: dict[str, None] = field(default_factory=dict)
+    """Oldest first: late facts about these workloads are ignored."""
+
+    orphaned_holders: dict[str, dict[Key, Workload]] = field(default_factory=dict)
+    """Holders of quota whose ClusterQueue does not exist, by its name."""
+
+    shapes: dict[Hashable, Shape] = field(default_factory=dict)
+    trees: dict[str, Tree] = field(default_factory=dict)
+    stale: bool = True
+    """Queues or cohorts changed: the trees must be rebuilt."""
+
+    dirty_trees: dict[str, None] = field(default_factory=dict)
+    """Keys of the trees that need another scheduling cycle."""
+
+    queues_to_wake: dict[str, None] = field(default_factory=dict)
+    """ClusterQueues whose trees are woken once they are rebuilt."""
+
+    claims: dict[Key, Workload] = field(default_factory=dict)
+    """Preemptors that wait for their victims."""
+
+    restored_preemptors: dict[Key, None] = field(default_factory=dict)
+    """Preemptors of evictions that were restored after a restart."""
+
+    timers: list[tuple[int, Key, int]] = field(default_factory=list)
+    """Heap of back-offs: (nanoseconds, workload, 0)."""
+
+    unpublished: dict[Key, Workload] = field(default_factory=dict)
+    """Waiting workloads without any published reason: a member of a class is evaluated for all of it."""
+
+    changed_reasons: dict[Key, Workload] = field(default_factory=dict)
+    """Workloads whose reason may have to be published."""
+
+    unready_holders: dict[Key, None] = field(default_factory=dict)
+    """Holders whose pods are not ready and block every other admission (`blockAdmission`)."""
 
     def shape_of(self, fact: WorkloadChanged) -> Shape:
         """The one shape of all workloads like this."""
         identity = identity_of(fact)
         shape = self.shapes.get(identity)
         if shape is None:
-            shape = Shape(len(self.shapes), identity, fact)
-            self.shapes[identity] = shape
+            shape = self.shapes[identity] = Shape(len(self.shapes), fact)
         return shape
 
     def holders(self) -> Iterable[Workload]:
-        """Everybody who holds quota, also in queues that are gone."""
-        return (w for w in self.workloads.values() if w.place is Place.HOLDING)
+        """Every workload that holds quota, also in ClusterQueues that do not exist."""
+        return (w for w in self.workloads.values() if w.phase is Phase.HOLDING)

@@ -5,8 +5,9 @@ from typing import Final
 
 from services.quota.engine.facts import WEIGHT_ONE, Quota, ResourceGroup
 from services.quota.engine.model.amounts import unlimited_from
-from services.quota.engine.model.state import ClusterQueue, Grant, Place, Shard, Workload
-from services.quota.engine.model.tree import FlavorResource, Node, Tree, add, remove
+from services.quota.engine.model.shapes import FlavorResource, Grant
+from services.quota.engine.model.state import ClusterQueue, Node, Phase, Shard, Tree, Workload
+from services.quota.engine.model.tree import add_usage, build_tree, remove_usage
 from services.quota.engine.types import CheckRule
 
 __all__ = ["attach", "detach", "judge", "rebuild", "tree_of"]
@@ -50,9 +51,9 @@ def rebuild(shard: Shard) -> None:
     held = _held_by_root(roots)
     shard.trees = {}
     for root in roots:
-        tree = Tree(root, held[root])
+        tree = build_tree(root, held[root])
         if (old := before.get(tree.key)) is not None:
-            tree.cycle, tree.wake = old.cycle, old.wake
+            tree.cycle_number, tree.needs_wake = old.cycle_number, old.needs_wake
         shard.trees[tree.key] = tree
     for cq in shard.queues.values():
         cq.plans.clear()
@@ -68,16 +69,16 @@ def rebuild(shard: Shard) -> None:
 
 def _wake(shard: Shard) -> None:
     woken: dict[str, Tree] = {}
-    for name in shard.to_wake:
+    for name in shard.queues_to_wake:
         if (cq := shard.queues.get(name)) is not None:
             woken[tree_of(cq).key] = tree_of(cq)
-    shard.to_wake.clear()
+    shard.queues_to_wake.clear()
     for key, tree in woken.items():
         for node in tree.queues:
             assert node.queue is not None, node.name
             node.queue.generation += 1
-        tree.wake = True
-        shard.dirty[key] = None
+        tree.needs_wake = True
+        shard.dirty_trees[key] = None
 
 
 def _renumber_claim(w: Workload) -> None:
@@ -87,24 +88,24 @@ def _renumber_claim(w: Workload) -> None:
     tree, old = cq.node.tree, claim.grant
     known = {fr: amount for fr, amount in old.usage.items() if fr in tree.index}
     claim.outdated = True
-    claim.grant = Grant(old.assigned, old.usage, tree.pairs(known))
+    claim.grant = Grant(old.assigned, old.usage, tree.index_usage(known))
 
 
 def attach(cq: ClusterQueue, w: Workload) -> None:
     """Count what a holder of `cq` uses in its present tree."""
-    w.holder = cq.node
+    w.holding_node = cq.node
     tree = cq.node.tree
-    w.pairs = tree.pairs(w.usage)
-    w.mark = hash((w.key, w.pairs))
-    tree.mark ^= w.mark
-    add(cq.node, w.pairs)
+    w.indexed_usage = tree.index_usage(w.usage)
+    w.holding_hash = hash((w.key, w.indexed_usage))
+    tree.holdings_hash ^= w.holding_hash
+    add_usage(cq.node, w.indexed_usage)
 
 
 def detach(w: Workload) -> None:
     """The opposite of `attach`."""
-    assert w.holder is not None, w.key
-    w.holder.tree.mark ^= w.mark
-    remove(w.holder, w.pairs)
+    assert w.holding_node is not None, w.key
+    w.holding_node.tree.holdings_hash ^= w.holding_hash
+    remove_usage(w.holding_node, w.indexed_usage)
 
 
 def _cohort_nodes(shard: Shard) -> tuple[dict[str, Node], frozenset[str]]:
@@ -168,7 +169,7 @@ def _held_by_root(roots: list[Node]) -> dict[Node, list[FlavorResource]]:
             stack += [*node.cohorts, *node.queues]
             if node.queue is not None:
                 for w in node.queue.holders.values():
-                    assert w.place is Place.HOLDING, w.key
+                    assert w.phase is Phase.HOLDING, w.key
                     found.update(dict.fromkeys(w.usage))
         held[root] = list(found)
     return held

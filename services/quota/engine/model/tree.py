@@ -1,221 +1,117 @@
-"""The quota tree of one root: a cohort and all below it, or a ClusterQueue without a cohort.
+"""Arithmetic of quota trees: a cohort and all below it, or one ClusterQueue without a cohort.
 
-Usage bubbles up: a node passes to its parent only what it uses beyond its own `local` quota (the
-part that a lending limit keeps from the others). Every node's numbers are lists, indexed by the
-tree's number of a (flavor, resource). All but `usage` are fixed until the set-up changes.
-Adding and removing are exact inverses, so a trial is undone by doing the opposite
-(`kueue.md` 2.3).
+Usage bubbles up: a node passes to its parent only what it uses beyond its `local_quota`. `add_usage`
+and `remove_usage` are exact inverses, so the opposite call undoes a trial.
+
+Source: kubernetes-sigs/kueue pkg/cache/scheduler/resource_node.go.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Iterable
 
-from services.quota.engine.facts import Quota
 from services.quota.engine.model.amounts import UNLIMITED
-
-if TYPE_CHECKING:
-    from services.quota.engine.model.state import ClusterQueue
+from services.quota.engine.model.shapes import FlavorResource, IndexedUsage
+from services.quota.engine.model.state import Node, Tree
 
 __all__ = [
-    "FlavorResource",
-    "Node",
-    "Pairs",
-    "Tree",
-    "add",
+    "add_usage",
     "available",
-    "height_that_fits",
-    "quantities_fit",
-    "remove",
-    "within_nominal",
+    "build_tree",
+    "fits_in_quota",
+    "is_within_nominal",
+    "lowest_height_that_fits",
+    "remove_usage",
 ]
 
-FlavorResource: TypeAlias = tuple[str, str]
-Pairs: TypeAlias = tuple[tuple[int, int], ...]
-"""(index of the flavor and resource, amount)."""
 
-HEIGHT_OF_QUEUE: Final = 0
+def build_tree(root: Node, extra: Iterable[FlavorResource] = ()) -> Tree:
+    """The tree below `root`, without any usage.
 
-
-class Node:
-    """A ClusterQueue or a cohort: what it owns, what it may borrow and lend, what it uses."""
-
-    __slots__ = (
-        "borrow_cap",
-        "cohorts",
-        "height",
-        "limit",
-        "local",
-        "name",
-        "nominal",
-        "parent",
-        "path",
-        "potential",
-        "queue",
-        "queues",
-        "quotas",
-        "subtree",
-        "tree",
-        "usage",
-        "weight",
+    `extra`: flavors and resources that workloads hold although no node owns them any more.
+    """
+    nodes: list[Node] = []
+    _collect(root, (), nodes)
+    owned = {fr for node in nodes for fr in node.quotas}
+    flavor_resources = sorted(owned.union(extra))
+    tree = Tree(
+        key=("queue:" if root.queue is not None else "cohort:") + root.name,
+        root=root,
+        flavor_resources=flavor_resources,
+        index={fr: i for i, fr in enumerate(flavor_resources)},
+        nodes=nodes,
+        queues=[node for node in nodes if node.queue is not None],
+        borrowers=[{} for _ in flavor_resources],
     )
-
-    def __init__(
-        self,
-        name: str,
-        *,
-        queue: "ClusterQueue | None",
-        quotas: Mapping[FlavorResource, Quota],
-        weight: float,
-    ) -> None:
-        self.name = name
-        self.queue = queue
-        self.quotas = quotas
-        self.weight = weight
-        self.parent: Node | None = None
-        self.tree: Tree
-        self.path: tuple[Node, ...] = ()
-        """Ancestors, parent first."""
-        self.cohorts: list[Node] = []
-        self.queues: list[Node] = []
-        self.height = HEIGHT_OF_QUEUE
-        self.nominal: list[int] = []
-        self.limit: list[int | None] = []
-        """borrowingLimit."""
-        self.local: list[int] = []
-        self.subtree: list[int] = []
-        self.potential: list[int] = []
-        self.borrow_cap: list[int | None] = []
-        """What may be stored in and borrowed from the parent together."""
-        self.usage: list[int] = []
+    for node in reversed(nodes):
+        node.tree = tree
+        _set_quota(node, flavor_resources)
+    for node in nodes:
+        _set_potential(node)
+    return tree
 
 
-class Tree:
-    """All nodes below one root, with one numbering of (flavor, resource)."""
-
-    __slots__ = (
-        "above",
-        "cycle",
-        "frs",
-        "index",
-        "key",
-        "lendable",
-        "mark",
-        "nodes",
-        "queues",
-        "quiet",
-        "root",
-        "seen",
-        "wake",
-    )
-
-    def __init__(self, root: Node, extra: Iterable[FlavorResource] = ()) -> None:
-        """Number everything that some node owns; `extra`: held without being owned any more."""
-        self.root = root
-        self.key = ("queue:" if root.queue is not None else "cohort:") + root.name
-        self.quiet = 0
-        """Rounds in a row in which nothing changed but flavor scans went on."""
-        self.nodes: list[Node] = []
-        """Parents before children."""
-        self.queues: list[Node] = []
-        self.cycle = 0
-        """Rounds run so far; a flavor scan knows its age by it."""
-        self.wake = True
-        """Capacity may have become free: everybody is looked at again in the next round."""
-        self.mark = 0
-        """Stands for who holds what: equal marks, equal holdings. Only ever compared."""
-        self.seen: set[tuple[str, tuple[str, ...], int, tuple[object, ...]]] = set()
-        """Preemptions since anything outside changed: who, whom, and in which state (ADR 10)."""
-        self.lendable: dict[str, dict[str, int]] = {}
-        self._collect(root, ())
-        frs: dict[FlavorResource, None] = {}
-        for node in self.nodes:
-            frs.update(dict.fromkeys(node.quotas))
-        frs.update(dict.fromkeys(extra))
-        self.frs: list[FlavorResource] = sorted(frs)
-        self.index: dict[FlavorResource, int] = {fr: i for i, fr in enumerate(self.frs)}
-        self.above: list[dict[Node, None]] = [{} for _ in self.frs]
-        """Per flavor and resource the queues that use more than they own."""
-        for node in reversed(self.nodes):
-            self._own(node)
-        for node in self.nodes:
-            self._reach(node)
-
-    def _collect(self, node: Node, path: tuple[Node, ...]) -> None:
-        node.tree = self
-        node.path = path
-        node.parent = path[0] if path else None
-        self.nodes.append(node)
-        if node.queue is not None:
-            self.queues.append(node)
-        below = (node, *path)
-        for child in (*node.cohorts, *node.queues):
-            self._collect(child, below)
-
-    def _own(self, node: Node) -> None:
-        """From the leaves up: what a subtree owns, and what of it stays local."""
-        quotas = [node.quotas.get(fr) for fr in self.frs]
-        children = (*node.cohorts, *node.queues)
-        node.height = max((c.height + 1 for c in node.cohorts), default=min(len(node.queues), 1))
-        if node.queues:
-            node.height = max(node.height, 1)
-        node.nominal = [q.nominal if q else 0 for q in quotas]
-        node.limit = [q.borrowing_limit if q else None for q in quotas]
-        node.subtree = [
-            min(nominal + sum(c.subtree[i] - c.local[i] for c in children), UNLIMITED)
-            for i, nominal in enumerate(node.nominal)
-        ]
-        node.local = [
-            max(0, node.subtree[i] - q.lending_limit) if q and q.lending_limit is not None else 0
-            for i, q in enumerate(quotas)
-        ]
-        node.borrow_cap = [
-            None if limit is None else node.subtree[i] - node.local[i] + limit
-            for i, limit in enumerate(node.limit)
-        ]
-        node.usage = [0] * len(self.frs)
-
-    def _reach(self, node: Node) -> None:
-        """From the root down: the most that a node could ever use."""
-        parent = node.parent
-        if parent is None:
-            node.potential = list(node.subtree)
-            return
-        node.potential = [
-            reach if limit is None else min(own + limit, reach)
-            for own, limit, reach in zip(
-                node.subtree,
-                node.limit,
-                (loc + up for loc, up in zip(node.local, parent.potential, strict=True)),
-                strict=True,
-            )
-        ]
-
-    def lendable_to(self, node: Node) -> dict[str, int]:
-        """Per resource what the children of `node` could share: its potential in all flavors."""
-        if (known := self.lendable.get(node.name)) is None:
-            known = {}
-            for i, (_, resource) in enumerate(self.frs):
-                known[resource] = known.get(resource, 0) + node.potential[i]
-            self.lendable[node.name] = known
-        return known
-
-    def pairs(self, usage: Mapping[FlavorResource, int]) -> Pairs:
-        """Usage by this tree's numbers."""
-        index = self.index
-        return tuple((index[fr], amount) for fr, amount in usage.items())
+def _collect(node: Node, ancestors: tuple[Node, ...], nodes: list[Node]) -> None:
+    node.ancestors = ancestors
+    node.parent = ancestors[0] if ancestors else None
+    nodes.append(node)
+    for child in (*node.cohorts, *node.queues):
+        _collect(child, (node, *ancestors), nodes)
 
 
-def add(node: Node, pairs: Pairs) -> None:
+def _set_quota(node: Node, flavor_resources: list[FlavorResource]) -> None:
+    """From the leaves up: what a subtree owns, and what of it stays local."""
+    quotas = [node.quotas.get(fr) for fr in flavor_resources]
+    children = (*node.cohorts, *node.queues)
+    node.height = max((c.height + 1 for c in node.cohorts), default=min(len(node.queues), 1))
+    if node.queues:
+        node.height = max(node.height, 1)
+    node.nominal = [q.nominal if q else 0 for q in quotas]
+    node.borrowing_limit = [q.borrowing_limit if q else None for q in quotas]
+    node.subtree_quota = [
+        min(nominal + sum(c.subtree_quota[i] - c.local_quota[i] for c in children), UNLIMITED)
+        for i, nominal in enumerate(node.nominal)
+    ]
+    node.local_quota = [
+        max(0, node.subtree_quota[i] - q.lending_limit) if q and q.lending_limit is not None else 0
+        for i, q in enumerate(quotas)
+    ]
+    node.borrow_cap = [
+        None if limit is None else node.subtree_quota[i] - node.local_quota[i] + limit
+        for i, limit in enumerate(node.borrowing_limit)
+    ]
+    node.usage = [0] * len(flavor_resources)
+
+
+def _set_potential(node: Node) -> None:
+    """From the root down: the most that a node could ever use."""
+    parent = node.parent
+    if parent is None:
+        node.potential_available = list(node.subtree_quota)
+        return
+    node.potential_available = [
+        reach if limit is None else min(own + limit, reach)
+        for own, limit, reach in zip(
+            node.subtree_quota,
+            node.borrowing_limit,
+            (
+                local + above
+                for local, above in zip(node.local_quota, parent.potential_available, strict=True)
+            ),
+            strict=True,
+        )
+    ]
+
+
+def add_usage(node: Node, requested: IndexedUsage) -> None:
     """Use this much more at `node`, and above it what it cannot keep local."""
-    above = node.tree.above
-    for i, amount in pairs:
+    borrowers = node.tree.borrowers
+    for i, amount in requested:
         if node.nominal[i] - amount < node.usage[i] <= node.nominal[i]:
-            above[i][node] = None
+            borrowers[i][node] = None
         at: Node | None = node
         more = amount
         while at is not None:
             usage = at.usage
-            spare = at.local[i] - usage[i]
+            spare = at.local_quota[i] - usage[i]
             usage[i] += more
             if spare > 0:
                 more -= spare
@@ -224,17 +120,17 @@ def add(node: Node, pairs: Pairs) -> None:
             at = at.parent
 
 
-def remove(node: Node, pairs: Pairs) -> None:
-    """Use this much less: the opposite of `add`."""
-    above = node.tree.above
-    for i, amount in pairs:
+def remove_usage(node: Node, requested: IndexedUsage) -> None:
+    """Use this much less: the opposite of `add_usage`."""
+    borrowers = node.tree.borrowers
+    for i, amount in requested:
         if node.nominal[i] < node.usage[i] <= node.nominal[i] + amount:
-            del above[i][node]
+            del borrowers[i][node]
         at: Node | None = node
         less = amount
         while at is not None:
             usage = at.usage
-            stored = usage[i] - at.local[i]
+            stored = usage[i] - at.local_quota[i]
             usage[i] -= less
             if stored <= 0:
                 break
@@ -243,13 +139,13 @@ def remove(node: Node, pairs: Pairs) -> None:
 
 
 def available(node: Node, i: int) -> int:
-    """What `node` could still take, now; negative after a cut of quota below use."""
+    """What `node` could still use now; negative after a cut of quota below its usage."""
     kept = 0
     least = UNLIMITED << 2
     at = node
     while (parent := at.parent) is not None:
         used = at.usage[i]
-        local = at.local[i]
+        local = at.local_quota[i]
         if used < local:
             kept += local - used
             in_parent = 0
@@ -259,40 +155,40 @@ def available(node: Node, i: int) -> int:
         if cap is not None and kept + cap - in_parent < least:
             least = kept + cap - in_parent
         at = parent
-    top = kept + at.subtree[i] - at.usage[i]
+    top = kept + at.subtree_quota[i] - at.usage[i]
     return min(top, least)
 
 
-def height_that_fits(node: Node, i: int, amount: int) -> tuple[int, bool]:
-    """How high one must go to find a subtree that owns `amount` unused: 0 is the queue itself.
+def lowest_height_that_fits(node: Node, i: int, amount: int) -> tuple[int, bool]:
+    """Height of the lowest subtree that owns `amount` unused: 0 is the queue itself.
 
-    Also whether that subtree is smaller than the whole tree, so that others in the tree may hold
-    what is rightly its own.
+    The second value says whether that subtree is smaller than the whole tree, so that reclaiming
+    from the rest of the tree may help.
     """
-    if not node.path:
+    if not node.ancestors:
         return 0, False
     if node.usage[i] + amount <= node.nominal[i]:
         return 0, True
-    rest = amount - max(0, node.local[i] - node.usage[i])
-    for above in node.path:
-        if above.usage[i] + rest <= above.subtree[i]:
+    rest = amount - max(0, node.local_quota[i] - node.usage[i])
+    for above in node.ancestors:
+        if above.usage[i] + rest <= above.subtree_quota[i]:
             return above.height, above.parent is not None
-        rest -= max(0, above.local[i] - above.usage[i])
-    return node.path[-1].height, False
+        rest -= max(0, above.local_quota[i] - above.usage[i])
+    return node.ancestors[-1].height, False
 
 
-def quantities_fit(node: Node, pairs: Pairs) -> tuple[bool, Pairs]:
+def fits_in_quota(node: Node, requested: IndexedUsage) -> tuple[bool, IndexedUsage]:
     """Whether `node` owns this unused, and what is left to ask of its parent."""
     fits = True
     rest = []
-    for i, amount in pairs:
+    for i, amount in requested:
         used = node.usage[i]
-        if node.subtree[i] < used + amount:
+        if node.subtree_quota[i] < used + amount:
             fits = False
-        rest.append((i, max(0, amount - max(0, node.local[i] - used))))
+        rest.append((i, max(0, amount - max(0, node.local_quota[i] - used))))
     return fits, tuple(rest)
 
 
-def within_nominal(node: Node, contested: Iterable[int]) -> bool:
+def is_within_nominal(node: Node, contested: Iterable[int]) -> bool:
     """Whether `node` uses no more than it owns of any of `contested`."""
-    return all(node.subtree[i] >= node.usage[i] for i in contested)
+    return all(node.subtree_quota[i] >= node.usage[i] for i in contested)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from services.quota.engine.facts import PreemptionPolicy
-from services.quota.engine.model.state import ClusterQueue, Workload
-from services.quota.engine.model.tree import Node, Pairs, add, available, remove
+from services.quota.engine.model.shapes import IndexedUsage
+from services.quota.engine.model.state import ClusterQueue, Node, Workload
+from services.quota.engine.model.tree import add_usage, available, remove_usage
 
 __all__ = [
     "Attempt",
@@ -30,7 +31,7 @@ class Attempt:
 
     workload: Workload
     cq: ClusterQueue
-    asks: Pairs
+    asks: IndexedUsage
     """All that it will use."""
 
     contested: tuple[int, ...]
@@ -47,7 +48,7 @@ class Attempt:
 
 def satisfies(preemptor: Workload, candidate: Workload, policy: PreemptionPolicy) -> bool:
     """Whether the policy lets `preemptor` take the place of `candidate`."""
-    if candidate.stays:
+    if candidate.cannot_be_stopped:
         return False
     if policy == "Any":
         return True
@@ -64,18 +65,18 @@ def satisfies(preemptor: Workload, candidate: Workload, policy: PreemptionPolicy
 
 def uses(candidate: Workload, contested: Iterable[int]) -> bool:
     """Whether it holds anything of what is contested."""
-    return any(i in contested for i, _ in candidate.pairs)
+    return any(i in contested for i, _ in candidate.indexed_usage)
 
 
 def sort_key(attempt: Attempt, w: Workload) -> tuple[object, ...]:
     """Evicted ones first, other queues before one's own, low priority, late reservation."""
     share = 0.0
-    if attempt.fair_usage is not None and w.holder is attempt.node:
+    if attempt.fair_usage is not None and w.holding_node is attempt.node:
         # Only comparable inside one queue; who used more goes first.
-        share = -attempt.fair_usage.get(w.lq, 0.0)
+        share = -attempt.fair_usage.get(w.local_queue, 0.0)
     return (
         not w.evicted,
-        w.holder is attempt.node,
+        w.holding_node is attempt.node,
         share,
         w.priority,
         -w.reserved_at,
@@ -96,14 +97,14 @@ def fits(attempt: Attempt, *, borrowing: bool) -> bool:
 
 def take_away(w: Workload) -> None:
     """Try without it."""
-    assert w.holder is not None, w.key
-    remove(w.holder, w.pairs)
+    assert w.holding_node is not None, w.key
+    remove_usage(w.holding_node, w.indexed_usage)
 
 
 def give_back(w: Workload) -> None:
     """Undo `take_away`."""
-    assert w.holder is not None, w.key
-    add(w.holder, w.pairs)
+    assert w.holding_node is not None, w.key
+    add_usage(w.holding_node, w.indexed_usage)
 
 
 def restore(targets: Iterable[Target]) -> None:

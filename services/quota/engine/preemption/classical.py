@@ -2,8 +2,8 @@
 
 from typing import Final, TypeAlias
 
-from services.quota.engine.model.state import Workload
-from services.quota.engine.model.tree import Node, quantities_fit, within_nominal
+from services.quota.engine.model.state import Node, Workload
+from services.quota.engine.model.tree import fits_in_quota, is_within_nominal
 from services.quota.engine.preemption.candidates import (
     Attempt,
     Target,
@@ -128,9 +128,9 @@ def _in_cohort(attempt: Attempt) -> tuple[list[_Candidate], list[_Candidate]]:
     hierarchy: list[_Candidate] = []
     priority: list[_Candidate] = []
     node = attempt.node
-    if not node.path or attempt.cq.fact.preemption.reclaim == "Never":
+    if not node.ancestors or attempt.cq.fact.preemption.reclaim == "Never":
         return hierarchy, priority
-    above = node.tree.above
+    above = node.tree.borrowers
     queues: dict[Node, None] = {}
     for i in attempt.contested:
         queues.update(above[i])
@@ -149,11 +149,11 @@ def _in_cohort(attempt: Attempt) -> tuple[list[_Candidate], list[_Candidate]]:
 
 def _advantages(attempt: Attempt) -> dict[Node, bool]:
     """Per ancestor whether the preemptor has the older right to what is used below it."""
-    advantage, rest = quantities_fit(attempt.node, attempt.asks)
+    advantage, rest = fits_in_quota(attempt.node, attempt.asks)
     advantages = {}
-    for ancestor in attempt.node.path:
+    for ancestor in attempt.node.ancestors:
         advantages[ancestor] = advantage
-        fit, rest = quantities_fit(ancestor, rest)
+        fit, rest = fits_in_quota(ancestor, rest)
         advantage = advantage or fit
     return advantages
 
@@ -162,27 +162,27 @@ def _exposed_to(
     queue: Node, ancestors: dict[Node, bool], contested: tuple[int, ...]
 ) -> Node | None:
     """The lowest common ancestor, if no cohort below it keeps within what it owns."""
-    for cohort in queue.path:
+    for cohort in queue.ancestors:
         if cohort in ancestors:
             return cohort
-        if within_nominal(cohort, contested):
+        if is_within_nominal(cohort, contested):
             return None
     return None
 
 
 def _valid(attempt: Attempt, w: Workload, lca: Node | None, way: int, *, borrowing: bool) -> bool:
     """Whether it is still right to take `w`, after those that were taken before it."""
-    node = w.holder
+    node = w.holding_node
     assert node is not None, w.key
     if node is attempt.node:
         return True
     if borrowing and way == _NOT_BORROWING:
         return False
-    if within_nominal(node, attempt.contested):
+    if is_within_nominal(node, attempt.contested):
         return False
-    for above in node.path:
+    for above in node.ancestors:
         if above is lca:
             break
-        if within_nominal(above, attempt.contested):
+        if is_within_nominal(above, attempt.contested):
             return False
     return True

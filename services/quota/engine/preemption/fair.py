@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from services.quota.engine.model.state import Workload
-from services.quota.engine.model.tree import Node, add, remove
+from services.quota.engine.model.shares import NEGATIVE, Share, compare, share_of
+from services.quota.engine.model.state import Node, Workload
+from services.quota.engine.model.tree import add_usage, remove_usage
 from services.quota.engine.preemption.candidates import (
     Attempt,
     Target,
@@ -15,7 +16,6 @@ from services.quota.engine.preemption.candidates import (
     take_away,
     uses,
 )
-from services.quota.engine.scheduling.fair_sharing import NEGATIVE, Share, compare, share_of
 from services.quota.engine.types import SharingStrategy
 
 __all__ = ["fair_targets"]
@@ -28,11 +28,11 @@ def fair_targets(attempt: Attempt, strategies: tuple[SharingStrategy, ...]) -> l
         return []
     candidates.sort(key=lambda w: sort_key(attempt, w))
     # Shares are compared as if the preemptor were in already.
-    add(attempt.node, attempt.asks)
+    add_usage(attempt.node, attempt.asks)
     done, targets, retry = _first(attempt, candidates, strategies[0])
     if not done and len(strategies) > 1:
         done = _second(attempt, retry, targets)
-    remove(attempt.node, attempt.asks)
+    remove_usage(attempt.node, attempt.asks)
     if not done:
         restore(targets)
         return []
@@ -51,10 +51,10 @@ def _candidates(attempt: Attempt) -> list[Workload]:
             for w in attempt.cq.holders.values()
             if satisfies(attempt.workload, w, rules.within) and uses(w, contested)
         ]
-    if node.path and rules.reclaim != "Never":
+    if node.ancestors and rules.reclaim != "Never":
         others: dict[Node, None] = {}
         for i in contested:
-            others.update(node.tree.above[i])
+            others.update(node.tree.borrowers[i])
         others.pop(node, None)
         for other in others:
             assert other.queue is not None, other.name
@@ -69,9 +69,9 @@ def _candidates(attempt: Attempt) -> list[Workload]:
 
 
 def _fits(attempt: Attempt) -> bool:
-    remove(attempt.node, attempt.asks)
+    remove_usage(attempt.node, attempt.asks)
     result = fits(attempt, borrowing=True)
-    add(attempt.node, attempt.asks)
+    add_usage(attempt.node, attempt.asks)
     return result
 
 
@@ -85,18 +85,18 @@ class _Order:
         self.attempt = attempt
         self.left: dict[Node, list[Workload]] = {}
         for w in reversed(candidates):
-            assert w.holder is not None, w.key
-            self.left.setdefault(w.holder, []).append(w)
+            assert w.holding_node is not None, w.key
+            self.left.setdefault(w.holding_node, []).append(w)
         self.pruned: set[Node] = set()
-        self.ancestors = frozenset(attempt.node.path)
+        self.ancestors = frozenset(attempt.node.ancestors)
 
     def queues(self) -> Iterator[Node]:
         node = self.attempt.node
-        if not node.path:
+        if not node.ancestors:
             while node not in self.pruned and self.left.get(node):
                 yield node
             return
-        root = node.path[-1]
+        root = node.ancestors[-1]
         while root not in self.pruned:
             if (target := self._next(root)) is not None:
                 yield target
@@ -109,7 +109,7 @@ class _Order:
 
     def shares(self, queue: Node) -> tuple[Share, Share]:
         """Of the two nodes just below the lowest common ancestor: preemptor's and `queue`'s."""
-        lca = next(n for n in queue.path if n in self.ancestors)
+        lca = next(n for n in queue.ancestors if n in self.ancestors)
         return share_of(_below(self.attempt.node, lca)), share_of(_below(queue, lca))
 
     def _next(self, cohort: Node) -> Node | None:
@@ -153,7 +153,7 @@ class _Order:
 
 def _below(node: Node, lca: Node) -> Node:
     at = node
-    for above in node.path:
+    for above in node.ancestors:
         if above is lca:
             return at
         at = above
@@ -195,7 +195,7 @@ def _first(
                 if _fits(attempt):
                     return True, targets, []
                 break
-            add(queue, w.pairs)
+            add_usage(queue, w.indexed_usage)
             retry.append(w)
     return False, targets, retry
 

@@ -6,13 +6,14 @@ Nothing here changes anything: trials on the tree are undone before they return.
 from dataclasses import dataclass
 
 from services.quota.engine.facts import Key
-from services.quota.engine.model.state import PODS, ClusterQueue, Scan, Shape, Shard, Workload
-from services.quota.engine.model.tree import Pairs, Tree, height_that_fits
+from services.quota.engine.model.shapes import PODS, FlavorScan, IndexedUsage, Shape
+from services.quota.engine.model.state import ClusterQueue, Shard, Tree, Workload
+from services.quota.engine.model.tree import lowest_height_that_fits
+from services.quota.engine.policy import Policy
 from services.quota.engine.preemption.candidates import Attempt, Target, give_back, take_away
 from services.quota.engine.preemption.classical import classical_targets
 from services.quota.engine.preemption.fair import fair_targets
 from services.quota.engine.scheduling import flavors as fl
-from services.quota.engine.scheduling.entry import Policy
 from services.quota.engine.scheduling.flavors import FIT, PREEMPT, Assignment
 from services.quota.engine.scheduling.plans import Plan, plan_for
 
@@ -30,7 +31,7 @@ class Weigher:
     """Usage by LocalQueue, where admission fair sharing is on."""
 
     def assign(
-        self, cq: ClusterQueue, w: Workload, scan: Scan | None, pinned: fl.Pinned | None
+        self, cq: ClusterQueue, w: Workload, scan: FlavorScan | None, pinned: fl.Pinned | None
     ) -> tuple[Assignment, list[Target]]:
         """Flavors and victims: for all pods, else for as many as will fit."""
         shape = shape_of(w)
@@ -49,7 +50,12 @@ class Weigher:
         return full, []
 
     def _weigh(
-        self, cq: ClusterQueue, w: Workload, plan: Plan, scan: Scan | None, pinned: fl.Pinned | None
+        self,
+        cq: ClusterQueue,
+        w: Workload,
+        plan: Plan,
+        scan: FlavorScan | None,
+        pinned: fl.Pinned | None,
     ) -> Assignment:
         rules = cq.fact.preemption
         return fl.assign(
@@ -63,7 +69,7 @@ class Weigher:
         )
 
     def _partial(
-        self, cq: ClusterQueue, w: Workload, scan: Scan | None, pinned: fl.Pinned | None
+        self, cq: ClusterQueue, w: Workload, scan: FlavorScan | None, pinned: fl.Pinned | None
     ) -> tuple[Assignment, list[Target]] | None:
         """The largest counts that fit, by bisection between all pods and the minimum."""
         shape = shape_of(w)
@@ -91,7 +97,7 @@ class Weigher:
         return best if best_at == low else None
 
     def _search(
-        self, cq: ClusterQueue, w: Workload, asks: Pairs, contested: tuple[int, ...]
+        self, cq: ClusterQueue, w: Workload, asks: IndexedUsage, contested: tuple[int, ...]
     ) -> list[Target]:
         usage = self.fair_usage if cq.fact.usage_based else None
         attempt = Attempt(workload=w, cq=cq, asks=asks, contested=contested, fair_usage=usage)
@@ -101,7 +107,7 @@ class Weigher:
 
     def _targets(self, cq: ClusterQueue, w: Workload, assignment: Assignment) -> list[Target]:
         # The reference leaves the count of pods out here, though it is contested all the same.
-        frs = self.tree.frs
+        frs = self.tree.flavor_resources
         asks = tuple((i, v) for i, v in assignment.usage.items() if v and frs[i][1] != PODS)
         return self._search(cq, w, asks, assignment.contested())
 
@@ -109,13 +115,13 @@ class Weigher:
         """Whether preemption could make room for this alone, and how it would borrow then."""
         targets = self._search(cq, w, ((index, amount),), (index,))
         if not targets:
-            return 1, height_that_fits(cq.node, index, amount)[0]
+            return 1, lowest_height_that_fits(cq.node, index, amount)[0]
         for victim, _ in targets:
             take_away(victim)
-        borrow = height_that_fits(cq.node, index, amount)[0]
+        borrow = lowest_height_that_fits(cq.node, index, amount)[0]
         for victim, _ in targets:
             give_back(victim)
-        own = any(victim.holder is cq.node for victim, _ in targets)
+        own = any(victim.holding_node is cq.node for victim, _ in targets)
         return (2 if own else 3), borrow
 
 

@@ -18,28 +18,22 @@ from services.quota.engine.model.queues import (
     park_class,
     set_claiming,
 )
+from services.quota.engine.model.shapes import FlavorScan, Grant, IndexedUsage, WaitReason
 from services.quota.engine.model.state import (
     Claim,
     ClusterQueue,
-    Grant,
-    Place,
-    Scan,
+    Node,
+    Phase,
     Shard,
-    Verdict,
+    Tree,
     Workload,
 )
-from services.quota.engine.model.tree import (
-    Node,
-    Pairs,
-    Tree,
-    add,
-    available,
-    remove,
-)
+from services.quota.engine.model.tree import add_usage, available, remove_usage
+from services.quota.engine.policy import Policy
 from services.quota.engine.preemption.candidates import give_back, take_away
 from services.quota.engine.scheduling import flavors as fl
 from services.quota.engine.scheduling.assignment_search import Weigher, shape_of
-from services.quota.engine.scheduling.entry import Back, Entry, Policy, classical_order, outranks
+from services.quota.engine.scheduling.entry import Back, Entry, classical_order, outranks
 from services.quota.engine.scheduling.fair_sharing import tournament
 from services.quota.engine.scheduling.flavors import DEFERRED, FIT, NO_FIT, PREEMPT, Assignment
 from services.quota.engine.scheduling.messages import (
@@ -77,7 +71,7 @@ class Round:
     scans: tuple[object, ...] | None = None
     """What `_scans` found; computed once, for a round may preempt for each of many heads."""
 
-    taken: list[tuple[Node, Pairs]] = field(default_factory=list)
+    taken: list[tuple[Node, IndexedUsage]] = field(default_factory=list)
     """Usage that is to be given back at the end of the round."""
 
     victims: dict[Key, Workload] = field(default_factory=dict)
@@ -95,7 +89,7 @@ class Round:
 
     def run(self) -> None:
         """Take one head of every queue, and decide about each."""
-        self.tree.cycle += 1
+        self.tree.cycle_number += 1
         entries = self.entries = self._nominate()
         claims = sorted(self._claimers(), key=lambda w: (-w.priority, w.queued_at, w.uid))
         if self.policy.fair_sharing and self.tree.root.queue is None:
@@ -120,7 +114,7 @@ class Round:
             enqueue(cq, w)
             self.changed = True
         for node, pairs in self.taken:
-            remove(node, pairs)
+            remove_usage(node, pairs)
         self.taken.clear()
         for entry in entries:
             if not entry.admitted:
@@ -152,13 +146,13 @@ class Round:
         assert claim is not None, w.key
         assert cq is not None, w.key
         usable = cq.inactive is None and not claim.outdated
-        if usable and not self.shard.unready and _fits(cq.node, claim.grant.pairs):
+        if usable and not self.shard.unready_holders and _fits(cq.node, claim.grant.indexed_usage):
             self._reserve(w, cq, claim.grant)
         elif not claim.victims:
             self.overtaken.append(w)
         else:
-            add(cq.node, claim.grant.pairs)
-            self.taken.append((cq.node, claim.grant.pairs))
+            add_usage(cq.node, claim.grant.indexed_usage)
+            self.taken.append((cq.node, claim.grant.indexed_usage))
             self.victims |= claim.victims
 
     # Nomination ------------------------------------------------------------------------------
@@ -180,14 +174,16 @@ class Round:
         assert w.fact is not None, w.key
         if not namespace_matches(self.shard, cq, w.namespace):
             text = "workload namespace doesn't match ClusterQueue selector"
-            self._set_aside(cq, w, Verdict("Misconfigured", text), always=True)
+            self._set_aside(cq, w, WaitReason("Misconfigured", text), always=True)
             return False
         if w.fact.inadmissible is not None:
-            self._set_aside(cq, w, Verdict("Misconfigured", w.fact.inadmissible), always=False)
+            self._set_aside(cq, w, WaitReason("Misconfigured", w.fact.inadmissible), always=False)
             return False
         return True
 
-    def _set_aside(self, cq: ClusterQueue, w: Workload, verdict: Verdict, *, always: bool) -> None:
+    def _set_aside(
+        self, cq: ClusterQueue, w: Workload, verdict: WaitReason, *, always: bool
+    ) -> None:
         """Out of the way until something wakes it; a strict queue keeps it as its head."""
         self._say(w, verdict)
         if always or not cq.strict:
@@ -198,7 +194,7 @@ class Round:
         scan = w.scan
         if scan is not None and (
             scan.shape is not w.shape
-            or (self.tree.cycle - scan.cycle > 1 and cq.generation > scan.generation)
+            or (self.tree.cycle_number - scan.cycle_number > 1 and cq.generation > scan.generation)
         ):
             scan = w.scan = None
         assignment, targets = self.weigher.assign(cq, w, scan, None)
@@ -210,15 +206,17 @@ class Round:
             assignment=assignment,
             targets=targets,
             pairs=assignment.pairs,
-            resumed=scan is not None and scan.pending,
+            resumed=scan is not None and scan.has_untried_flavors,
         )
 
-    def _scan(self, assignment: Assignment, cq: ClusterQueue, w: Workload) -> Scan | None:
+    def _scan(self, assignment: Assignment, cq: ClusterQueue, w: Workload) -> FlavorScan | None:
         """Where the next search goes on; None: at the first flavor."""
         for tried in assignment.tried:
             for at in tried.values():
                 if at != -1:
-                    return Scan(assignment.tried, cq.generation, self.tree.cycle, shape_of(w))
+                    return FlavorScan(
+                        assignment.tried, cq.generation, self.tree.cycle_number, shape_of(w)
+                    )
         return None
 
     # Processing ------------------------------------------------------------------------------
@@ -255,7 +253,7 @@ class Round:
         elif mode == PREEMPT:
             self._moves(e)
             self._preempt(e)
-        elif self.shard.unready:
+        elif self.shard.unready_holders:
             e.back = Back.BLOCKED
             e.reason, e.message = "WaitingForPodsReady", UNREADY
         else:
@@ -315,22 +313,22 @@ class Round:
         if self.as_reference or not self.victims:
             return True
         for node, pairs in self.taken:
-            remove(node, pairs)
+            remove_usage(node, pairs)
         result = _fits(e.node, e.pairs)
         for node, pairs in self.taken:
-            add(node, pairs)
+            add_usage(node, pairs)
         return result
 
     def _goes_round(self, e: Entry) -> bool:
         """Whether this preemption was tried before and led back to where it began (ADR 10)."""
         w = e.workload
         victims = tuple(sorted(v.key for v, _ in e.targets))
-        this = (w.key, victims, self.tree.mark, self._scans())
-        if this in self.tree.seen:
+        this = (w.key, victims, self.tree.holdings_hash, self._scans())
+        if this in self.tree.tried_preemptions:
             return True
-        if any(w.vain.get(v.key, 0) >= VAIN_MAX for v, _ in e.targets):
+        if any(w.fruitless_preemptions.get(v.key, 0) >= VAIN_MAX for v, _ in e.targets):
             return True
-        self.tree.seen.add(this)
+        self.tree.tried_preemptions.add(this)
         return False
 
     def _scans(self) -> tuple[object, ...]:
@@ -342,8 +340,8 @@ class Round:
             )
         return self.scans
 
-    def _take(self, e: Entry, pairs: Pairs) -> None:
-        add(e.node, pairs)
+    def _take(self, e: Entry, pairs: IndexedUsage) -> None:
+        add_usage(e.node, pairs)
         self.taken.append((e.node, pairs))
 
     def _preempt(self, e: Entry) -> None:
@@ -358,30 +356,29 @@ class Round:
         w.scan = None
         w.claim = Claim(
             grant=e.assignment.grant(),
-            borrowing=e.assignment.borrowing,
+            borrowing_height=e.assignment.borrowing,
             victims={victim.key: victim for victim, _ in e.targets},
         )
         self.changed = True
         for victim, _ in e.targets:
-            w.vain[victim.key] = w.vain.get(victim.key, 0) + 1
+            w.fruitless_preemptions[victim.key] = w.fruitless_preemptions.get(victim.key, 0) + 1
         for victim, reason in e.targets:
             if victim.evicted:
                 continue
-            assert victim.holder is not None, victim.key
+            assert victim.holding_node is not None, victim.key
             victim.evicted = True
-            victim.evicted_at = self.now
-            victim.evict_reason = "Preempted"
+            victim.eviction_reason = "Preempted"
             victim.preempted_by = w.key
             self.decisions.append(
                 Preempt(
                     cluster=self.shard.name,
                     key=victim.key,
                     uid=victim.uid,
-                    cluster_queue=victim.held_by,
+                    cluster_queue=victim.holding_queue,
                     reason=reason,
                     preemptor=w.key,
                     preemptor_uid=w.uid,
-                    message=preempted(w, e.node, reason, victim.holder),
+                    message=preempted(w, e.node, reason, victim.holding_node),
                 )
             )
 
@@ -392,31 +389,31 @@ class Round:
         if w.claim is not None:
             del self.shard.claims[w.key]
             w.claim = None
-        if w.vain:
-            w.vain.clear()
-        w.place = Place.HOLDING
-        w.holder = cq.node
-        w.held_by = cq.name
+        if w.fruitless_preemptions:
+            w.fruitless_preemptions.clear()
+        w.phase = Phase.HOLDING
+        w.holding_node = cq.node
+        w.holding_queue = cq.name
         w.assigned = grant.assigned
         w.usage = grant.usage
-        w.pairs = grant.pairs
-        w.mark = hash((w.key, grant.pairs))
-        self.tree.mark ^= w.mark
+        w.indexed_usage = grant.indexed_usage
+        w.holding_hash = hash((w.key, grant.indexed_usage))
+        self.tree.holdings_hash ^= w.holding_hash
         # The condition that records it has seconds only; later ones are preempted first.
         w.reserved_at = self.now - self.now % SECOND
         w.scan = None
-        w.verdict = None
-        w.said = ""
+        w.wait_reason = None
+        w.published_reason = ""
         # What an eviction cost it counts until it is admitted again.
         w.queued_at = w.fact.created_at
         if w.checks:
             w.checks.clear()
         cq.holders[w.key] = w
         if w.fact.unready:
-            self.shard.unready[w.key] = None
+            self.shard.unready_holders[w.key] = None
         # Recorded as a replacement of what was assumed, which counts as something let go.
         cq.generation += 1
-        add(cq.node, w.pairs)
+        add_usage(cq.node, w.indexed_usage)
         checks = required_checks(cq, grant.assigned)
         w.admitted = not checks
         self.changed = True
@@ -436,34 +433,34 @@ class Round:
 
     def _requeue(self, e: Entry) -> None:
         w, cq = e.workload, e.cq
-        cls = w.cls
-        if cls is None:
+        waiting_class = w.waiting_class
+        if waiting_class is None:
             return
-        self._say(w, Verdict(e.reason, e.message, e.assignment))
+        self._say(w, WaitReason(e.reason, e.message, e.assignment))
         if w.claim is not None:
             if not cq.strict:
-                cq.sticky = w
+                cq.sticky_workload = w
             set_claiming(cq, w)
             self.shard.claims[w.key] = w
             return
         if e.back is Back.PENDING and not cq.strict:
-            cq.sticky = w
-        pending = w.scan is not None and w.scan.pending
+            cq.sticky_workload = w
+        pending = w.scan is not None and w.scan.has_untried_flavors
         if e.back in {Back.RETRY, Back.PENDING, Back.BLOCKED} or pending or cq.strict:
             # It stays; the next round tries other flavors, if it has any.
             self.retry = self.retry or pending or e.resumed
             return
         self.changed = True
         if e.back in {Back.NO_FIT, Back.NO_CANDIDATES}:
-            cls.verdict = w.verdict
-            park_class(cls)
+            waiting_class.wait_reason = w.wait_reason
+            park_class(waiting_class)
         else:
             park(cq, w)
 
-    def _say(self, w: Workload, verdict: Verdict) -> None:
-        w.verdict = verdict
-        if w.said != verdict.news:
-            self.shard.touched[w.key] = w
+    def _say(self, w: Workload, verdict: WaitReason) -> None:
+        w.wait_reason = verdict
+        if w.published_reason != verdict.publication_key:
+            self.shard.changed_reasons[w.key] = w
 
 
 def required_checks(cq: ClusterQueue, assigned: tuple[Assigned, ...]) -> tuple[str, ...]:
@@ -478,12 +475,12 @@ def required_checks(cq: ClusterQueue, assigned: tuple[Assigned, ...]) -> tuple[s
 
 def _queue_of(w: Workload) -> ClusterQueue:
     """The queue whose quota it holds."""
-    assert w.holder is not None, w.key
-    assert w.holder.queue is not None, w.key
-    return w.holder.queue
+    assert w.holding_node is not None, w.key
+    assert w.holding_node.queue is not None, w.key
+    return w.holding_node.queue
 
 
-def _fits(node: Node, pairs: Pairs) -> bool:
+def _fits(node: Node, pairs: IndexedUsage) -> bool:
     for i, amount in pairs:  # noqa: SIM110 - the hottest test of all; a generator costs twice as much
         if amount > 0 and amount > available(node, i):
             return False

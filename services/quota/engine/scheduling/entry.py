@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from services.quota.engine.model.state import ClusterQueue, Workload
-from services.quota.engine.model.tree import Node, Pairs
+from services.quota.engine.model.shapes import IndexedUsage
+from services.quota.engine.model.state import ClusterQueue, Node, Workload
 from services.quota.engine.preemption.candidates import Target
 from services.quota.engine.scheduling.flavors import Assignment
-from services.quota.engine.types import SHARING_STRATEGIES, SharingStrategy
 
-__all__ = ["Back", "Entry", "Policy", "classical_order", "outranks"]
+__all__ = ["Back", "Entry", "classical_order", "outranks"]
 
 
 class Back(Enum):
@@ -30,24 +29,6 @@ class Back(Enum):
     """It fits; somebody who was admitted before is not ready yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """What is configured for the whole engine."""
-
-    fair_sharing: bool = False
-    strategies: tuple[SharingStrategy, ...] = SHARING_STRATEGIES
-    """Fair sharing's preemption strategies, in order."""
-
-    resource_weights: "dict[str, float] | None" = None
-    """Admission fair sharing: weight by resource (1 if absent); None: off."""
-
-    half_life: int = 0
-    """Nanoseconds in which a LocalQueue's past usage counts half."""
-
-    sampling_interval: int = 300_000_000_000
-    """Nanoseconds between two samples of usage."""
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class Entry:
     """A head that may be admitted in this round."""
@@ -57,7 +38,7 @@ class Entry:
     node: Node
     assignment: Assignment
     targets: list[Target]
-    pairs: Pairs
+    pairs: IndexedUsage
     resumed: bool = False
     """Its flavor scan did not begin with the first flavor."""
 
@@ -66,12 +47,12 @@ class Entry:
     reason: str = ""
     message: str = ""
 
-    def to_reserve(self) -> Pairs:
+    def to_reserve(self) -> IndexedUsage:
         """What a preemptor without victims keeps from the others in this round (`kueue.md` 2.1.2)."""
         node = self.node
         reserved = []
         for i, amount in self.pairs:
-            limit = node.limit[i]
+            limit = node.borrowing_limit[i]
             if self.assignment.borrowing == 0:
                 kept = max(0, min(amount, node.nominal[i] - node.usage[i]))
             elif limit is None:
@@ -92,4 +73,6 @@ def outranks(e: Entry, claimer: Workload) -> bool:
     """Whether `e` may take what was freed for somebody else."""
     claim = claimer.claim
     assert claim is not None, claimer.key
-    return e.workload.priority > claimer.priority and e.assignment.borrowing <= claim.borrowing
+    return (
+        e.workload.priority > claimer.priority and e.assignment.borrowing <= claim.borrowing_height
+    )

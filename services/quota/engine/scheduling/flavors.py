@@ -10,14 +10,9 @@ from typing import Final, TypeAlias
 
 from services.quota.engine.facts import Assigned, Fungibility
 from services.quota.engine.model.amounts import show
-from services.quota.engine.model.state import ClusterQueue, Grant, Scan
-from services.quota.engine.model.tree import (
-    FlavorResource,
-    Node,
-    Pairs,
-    available,
-    height_that_fits,
-)
+from services.quota.engine.model.shapes import FlavorResource, FlavorScan, Grant, IndexedUsage
+from services.quota.engine.model.state import ClusterQueue, Node
+from services.quota.engine.model.tree import available, lowest_height_that_fits
 from services.quota.engine.scheduling.plans import GroupPlan, Plan
 
 __all__ = [
@@ -98,7 +93,7 @@ class Assignment:
         self.given: Grant | None = None
 
     @property
-    def pairs(self) -> Pairs:
+    def pairs(self) -> IndexedUsage:
         """Usage as the tree takes it."""
         return tuple(self.usage.items())
 
@@ -147,13 +142,13 @@ def assign(
     cq: ClusterQueue,
     plan: Plan,
     *,
-    scan: Scan | None,
+    scan: FlavorScan | None,
     oracle: Oracle,
     may_preempt_borrowing: bool,
     pinned: Pinned | None = None,
 ) -> Assignment:
     """Find flavors for all pod sets, each seeing what those before it would use."""
-    result = Assignment(plan, cq.node.tree.frs)
+    result = Assignment(plan, cq.node.tree.flavor_resources)
     usage = result.usage
     mode = FIT
     for n, pod_set in enumerate(plan.pod_sets):
@@ -222,7 +217,7 @@ def at_once(cq: ClusterQueue, plan: Plan) -> Assignment | None:
     ready = plan.ready
     if not ready:
         tried = -1 if len(pod_set.groups[0].flavors) == 1 else 0
-        result = Assignment(plan, node.tree.frs)
+        result = Assignment(plan, node.tree.flavor_resources)
         result.mode = FIT
         chosen = {}
         for resource, index, amount in flavor.asks:
@@ -308,10 +303,10 @@ def _fits(
 ) -> tuple[int, int]:
     """How one resource could be had from one flavor: (mode, height of borrowing)."""
     value = assumed + amount
-    if value > node.potential[index]:
-        refusals.append(("exceeds", index, assumed, amount, node.potential[index]))
+    if value > node.potential_available[index]:
+        refusals.append(("exceeds", index, assumed, amount, node.potential_available[index]))
         return _NO_FIT, 0
-    borrow, may_reclaim = height_that_fits(node, index, value)
+    borrow, may_reclaim = lowest_height_that_fits(node, index, value)
     free = max(0, available(node, index))
     if value <= free:
         return _FIT, borrow
@@ -411,8 +406,8 @@ def _token(refusal: Refusal, node: Node) -> tuple[str, str]:
         case ("mismatch", str(flavor), _):
             return "NoMatchingFlavor", flavor
         case ("exceeds", int(index), *_):
-            return "ExceedsMaxQuota", node.tree.frs[index][0]
+            return "ExceedsMaxQuota", node.tree.flavor_resources[index][0]
         case ("unused", int(index), _, preemptable, _):
-            return ("" if preemptable else "WaitingForQuota"), node.tree.frs[index][0]
+            return ("" if preemptable else "WaitingForQuota"), node.tree.flavor_resources[index][0]
         case _:
             raise AssertionError(refusal)

@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from services.quota.engine.model.state import Workload
-from services.quota.engine.model.tree import Node
+from services.quota.engine.model.state import Node, Workload
 
 __all__ = ["CIRCLE", "OVERLAP", "OVERTAKEN", "OWNERS_FIRST", "UNREADY", "preempted"]
 
@@ -33,4 +32,4 @@ def preempted(by: Workload, its: Node, reason: str, victims: Node) -> str:
 
 
 def _path(node: Node) -> str:
-    return "/" + "/".join(n.name for n in (*reversed(node.path), node))
+    return "/" + "/".join(n.name for n in (*reversed(node.ancestors), node))

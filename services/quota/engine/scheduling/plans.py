@@ -7,18 +7,18 @@ computed once for each shape in each queue.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from services.quota.engine.facts import FlavorChanged, PodSet, Requirement, Taint, Toleration
+from services.quota.engine.facts import FlavorChanged, PodSet
 from services.quota.engine.model.amounts import resource_order
-from services.quota.engine.model.state import PODS, ClusterQueue, Grant, Shape
+from services.quota.engine.model.matching import matches
+from services.quota.engine.model.shapes import PODS, Grant, Shape
+from services.quota.engine.model.state import ClusterQueue
 
 __all__ = [
     "FlavorPlan",
     "GroupPlan",
     "Plan",
     "PodSetPlan",
-    "matches",
     "plan_for",
-    "requirement_holds",
 ]
 
 
@@ -145,79 +145,3 @@ def _plan_pod_set(
         asks=bool(amounts),
         amounts=amounts,
     )
-
-
-def matches(ps: PodSet, name: str, flavors: Mapping[str, FlavorChanged]) -> str | None:
-    """Why pods of this set can never run on that flavor's nodes; None: they can."""
-    flavor = flavors.get(name)
-    if flavor is None:
-        return f"flavor {name} not found"
-    for taint in flavor.node_taints:
-        if taint.effect in {"NoSchedule", "NoExecute"} and not any(
-            _tolerates(t, taint) for t in (*ps.tolerations, *flavor.tolerations)
-        ):
-            shown = f"{taint.key}={taint.value}" if taint.value else taint.key
-            return f"untolerated taint {shown}:{taint.effect} in flavor {name}"
-    if not _selected(ps, flavor.node_labels):
-        return f"flavor {name} doesn't match node affinity"
-    return None
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    match toleration.operator:
-        case "Exists":
-            return True
-        case "" | "Equal":
-            return bool(toleration.key) and toleration.value == taint.value
-        case "Lt" | "Gt":
-            return bool(toleration.key) and _compare(
-                taint.value, toleration.operator, toleration.value
-            )
-        case _:
-            return False
-
-
-def _compare(label: str, operator: str, value: str) -> bool:
-    """Whether `label` is greater (less) than `value`; both must be integers."""
-    try:
-        left, right = int(label), int(value)
-    except ValueError:
-        return False
-    return left > right if operator == "Gt" else left < right
-
-
-def _selected(ps: PodSet, labels: Mapping[str, str]) -> bool:
-    """Node selector and affinity, of which only keys that the flavor has are looked at."""
-    if any(labels[k] != v for k, v in ps.node_selector.items() if k in labels):
-        return False
-    terms = []
-    for term in ps.affinity:
-        known = [r for r in term if r.key in labels]
-        if not known:
-            return True
-        terms.append(known)
-    return not terms or any(all(requirement_holds(r, labels) for r in term) for term in terms)
-
-
-def requirement_holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """One term of a selector against a set of labels."""
-    label = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return label in requirement.values
-        case "NotIn":
-            return label is None or label not in requirement.values
-        case "Exists":
-            return label is not None
-        case "DoesNotExist":
-            return label is None
-        case "Gt" | "Lt":
-            return (
-                label is not None
-                and len(requirement.values) == 1
-                and _compare(label, requirement.operator, requirement.values[0])
-            )

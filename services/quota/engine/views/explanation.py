@@ -13,12 +13,13 @@ from typing import Final
 from services.quota.engine.facts import Key
 from services.quota.engine.model.amounts import UNLIMITED, show
 from services.quota.engine.model.queues import namespace_matches
-from services.quota.engine.model.state import ClusterQueue, Place, Shard, Verdict, Workload
-from services.quota.engine.model.tree import Node, add, available, remove
+from services.quota.engine.model.shapes import WaitReason
+from services.quota.engine.model.shares import Share, share_of
+from services.quota.engine.model.state import ClusterQueue, Node, Phase, Shard, Workload
+from services.quota.engine.model.tree import add_usage, available, remove_usage
+from services.quota.engine.policy import Policy
 from services.quota.engine.scheduling import flavors as fl
 from services.quota.engine.scheduling.assignment_search import Weigher
-from services.quota.engine.scheduling.entry import Policy
-from services.quota.engine.scheduling.fair_sharing import Share, share_of
 from services.quota.engine.scheduling.flavors import FIT, NO_FIT, PREEMPT, Assignment
 from services.quota.engine.scheduling.messages import UNREADY
 
@@ -98,18 +99,21 @@ class _Judgement:
 def explain(shard: Shard, policy: Policy, w: Workload, now: int) -> Explanation:
     """Look at one workload as the next round would."""
     cq = w.queue
-    if w.place is Place.HOLDING:
+    if w.phase is Phase.HOLDING:
         return _holding(w)
     if cq is None:
-        verdict = w.verdict or Verdict("PendingEvaluation", "nothing is known of it yet")
+        verdict = w.wait_reason or WaitReason("PendingEvaluation", "nothing is known of it yet")
         return Explanation(
-            key=w.key, reason=verdict.reason, message=verdict.text(), remedy=_OUT[verdict.reason]
+            key=w.key,
+            reason=verdict.reason,
+            message=verdict.full_message(),
+            remedy=_OUT[verdict.reason],
         )
     judged = _judge(shard, policy, cq, w, now)
     ranks = {v.key: _rank(cq, v) for v in cq.waiting.values()}
     mine = ranks[w.key]
     before = [key for key, rank in ranks.items() if rank < mine]
-    same = sum(cq.waiting[key].lq == w.lq for key in before)
+    same = sum(cq.waiting[key].local_queue == w.local_queue for key in before)
     return Explanation(
         key=w.key,
         reason=judged.reason,
@@ -120,7 +124,9 @@ def explain(shard: Shard, policy: Policy, w: Workload, now: int) -> Explanation:
         position_in_local_queue=same + 1,
         ahead=tuple(nsmallest(NAMES_MAX, before, key=lambda key: ranks[key])),
         victims=tuple(sorted(w.claim.victims)) if w.claim is not None else (),
-        unready=tuple(sorted(shard.unready)) if judged.reason == "WaitingForPodsReady" else (),
+        unready=tuple(sorted(shard.unready_holders))
+        if judged.reason == "WaitingForPodsReady"
+        else (),
         shares=judged.shares,
         remedy=judged.remedy,
         requeue_at=w.requeue_at if w.requeue_at is not None and w.requeue_at > now else None,
@@ -139,9 +145,9 @@ _OUT: Final = {
 
 def _holding(w: Workload) -> Explanation:
     if w.evicted:
-        message = f"evicted ({w.evict_reason}), holds quota until its pods are gone"
+        message = f"evicted ({w.eviction_reason}), holds quota until its pods are gone"
         return Explanation(
-            key=w.key, reason=w.evict_reason, message=message, cluster_queue=w.held_by
+            key=w.key, reason=w.eviction_reason, message=message, cluster_queue=w.holding_queue
         )
     reason = "Admitted" if w.admitted else "Reserved"
     message = "The workload is admitted" if w.admitted else "Waits for its admission checks"
@@ -149,12 +155,12 @@ def _holding(w: Workload) -> Explanation:
         message = "It runs though nobody admitted it; its quota is counted all the same"
     remedy = "" if w.admitted else "the owners of its checks must say that they are ready"
     return Explanation(
-        key=w.key, reason=reason, message=message, cluster_queue=w.held_by, remedy=remedy
+        key=w.key, reason=reason, message=message, cluster_queue=w.holding_queue, remedy=remedy
     )
 
 
 def _rank(cq: ClusterQueue, w: Workload) -> tuple[object, ...]:
-    return (w is not cq.sticky, -w.priority, w.queued_at, w.uid)
+    return (w is not cq.sticky_workload, -w.priority, w.queued_at, w.uid)
 
 
 _INACTIVE: Final = {
@@ -216,7 +222,7 @@ def _waiting_its_turn(
     shard: Shard, policy: Policy, cq: ClusterQueue, w: Workload, now: int, assignment: Assignment
 ) -> _Judgement:
     """It could go, if it were not for others."""
-    if assignment.mode == FIT and shard.unready:
+    if assignment.mode == FIT and shard.unready_holders:
         remedy = "their pods must become ready, or their time for that must be over"
         return _Judgement("WaitingForPodsReady", UNREADY, remedy)
     first = min(cq.waiting.values(), key=lambda v: _rank(cq, v))
@@ -225,11 +231,11 @@ def _waiting_its_turn(
         remedy = _judge(shard, policy, cq, first, now).remedy
         return _Judgement("PendingEvaluation", text, f"the head must go first: {remedy}")
     bindings = _bindings(cq, assignment)
-    last = w.verdict
+    last = w.wait_reason
     if last is not None and last.message and last.reason == "WaitingForQuota":
         # It lost to others of its round, or would go round in a circle.
         remedy = "what the message names must change"
-        return _Judgement(last.reason, last.text(), remedy, bindings)
+        return _Judgement(last.reason, last.full_message(), remedy, bindings)
     text = "Workload is pending evaluation in the scheduling queue"
     what = "fits" if assignment.mode == FIT else "can preempt"
     return _Judgement("PendingEvaluation", text, f"it {what} as soon as it is its turn", bindings)
@@ -265,7 +271,7 @@ def _bindings(cq: ClusterQueue, assignment: Assignment) -> tuple[Binding, ...]:
     node = cq.node
     result = []
     for index, value in asked.items():
-        flavor, resource = node.tree.frs[index]
+        flavor, resource = node.tree.flavor_resources[index]
         free = max(0, available(node, index))
         own = max(0, node.nominal[index] - node.usage[index])
         result.append(
@@ -275,7 +281,7 @@ def _bindings(cq: ClusterQueue, assignment: Assignment) -> tuple[Binding, ...]:
                 asked=value,
                 free=free,
                 borrowable=max(0, free - own),
-                most=node.potential[index],
+                most=node.potential_available[index],
                 limit=_limit(node, index, value),
                 holders=_holders(cq, index),
             )
@@ -289,7 +295,7 @@ def _holders(cq: ClusterQueue, index: int) -> tuple[Key, ...]:
         for node in cq.node.tree.queues
         if node.queue is not None
         for w in node.queue.holders.values()
-        for i, amount in w.pairs
+        for i, amount in w.indexed_usage
         if i == index and amount
     )
     return tuple(key for _, key in nsmallest(NAMES_MAX, held))
@@ -297,8 +303,8 @@ def _holders(cq: ClusterQueue, index: int) -> tuple[Key, ...]:
 
 def _limit(node: Node, index: int, asked: int) -> str:
     """Whose limit `asked` meets first: now, or ever if even an empty tree had not enough."""
-    ever = asked > node.potential[index]
-    resource = node.tree.frs[index][1]
+    ever = asked > node.potential_available[index]
+    resource = node.tree.flavor_resources[index][1]
 
     def used(at: Node) -> int:
         return 0 if ever else at.usage[index]
@@ -306,27 +312,30 @@ def _limit(node: Node, index: int, asked: int) -> str:
     kept, least, at = 0, UNLIMITED << 2, node
     narrowest: Node | None = None
     while (parent := at.parent) is not None:
-        kept += max(0, at.local[index] - used(at))
+        kept += max(0, at.local_quota[index] - used(at))
         cap = at.borrow_cap[index]
-        if cap is not None and (room := kept + cap - max(0, used(at) - at.local[index])) < least:
+        if (
+            cap is not None
+            and (room := kept + cap - max(0, used(at) - at.local_quota[index])) < least
+        ):
             least, narrowest = room, at
         at = parent
-    if narrowest is not None and least < kept + at.subtree[index] - used(at):
-        amount = show(resource, narrowest.limit[index] or 0)
+    if narrowest is not None and least < kept + at.subtree_quota[index] - used(at):
+        amount = show(resource, narrowest.borrowing_limit[index] or 0)
         return f"borrowingLimit {amount} of {_title(narrowest)}"
-    amount = show(resource, at.subtree[index])
+    amount = show(resource, at.subtree_quota[index])
     what = "nominalQuota" if at is node else "quota"
     return "; ".join((f"{what} {amount} of {_title(at)}", *_kept_back(node, index)))
 
 
 def _kept_back(node: Node, index: int) -> list[str]:
     """What others in the tree do not lend, though they do not use it."""
-    mine = {node, *node.path}
-    resource = node.tree.frs[index][1]
+    mine = {node, *node.ancestors}
+    resource = node.tree.flavor_resources[index][1]
     return [
         f"lendingLimit of {_title(other)} keeps {show(resource, kept)}"
         for other in node.tree.nodes
-        if other not in mine and (kept := other.local[index] - other.usage[index]) > 0
+        if other not in mine and (kept := other.local_quota[index] - other.usage[index]) > 0
     ][:NAMES_MAX]
 
 
@@ -338,15 +347,15 @@ def _shares(cq: ClusterQueue, assignment: Assignment) -> dict[str, str]:
     """The shares that are compared: its side's with it, and those of who borrows what it needs."""
     node = cq.node
     found: dict[str, str] = {}
-    add(node, assignment.pairs)
+    add_usage(node, assignment.pairs)
     for index in assignment.contested():
-        for other in node.tree.above[index]:
+        for other in node.tree.borrowers[index]:
             if other is not node:
-                lca = next(above for above in other.path if above in node.path)
+                lca = next(above for above in other.ancestors if above in node.ancestors)
                 for one in (node, other):
-                    side = next(n for n in (one, *one.path) if n.parent is lca)
+                    side = next(n for n in (one, *one.ancestors) if n.parent is lca)
                     found[_title(side)] = _share_text(share_of(side))
-    remove(node, assignment.pairs)
+    remove_usage(node, assignment.pairs)
     return found
 
 

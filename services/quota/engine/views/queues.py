@@ -7,9 +7,9 @@ from typing import Final
 
 from services.quota.engine.facts import Key
 from services.quota.engine.model.queues import listed
-from services.quota.engine.model.state import ClusterQueue, LocalQueue, Place, Shard, Workload
-from services.quota.engine.model.tree import FlavorResource, Node
-from services.quota.engine.scheduling.fair_sharing import share_of
+from services.quota.engine.model.shapes import FlavorResource
+from services.quota.engine.model.shares import share_of
+from services.quota.engine.model.state import ClusterQueue, LocalQueue, Node, Phase, Shard, Workload
 
 __all__ = [
     "Pending",
@@ -96,30 +96,30 @@ def cluster_queue_view(cq: ClusterQueue) -> QueueView:
     )
 
 
-def local_queue_view(shard: Shard, lq: LocalQueue) -> QueueView:
+def local_queue_view(shard: Shard, local_queue: LocalQueue) -> QueueView:
     """Counts and use of a LocalQueue."""
-    holders = [w for w in lq.members.values() if w.place is Place.HOLDING]
-    cq = shard.queues.get(lq.fact.cluster_queue) if lq.fact is not None else None
+    holders = [w for w in local_queue.members.values() if w.phase is Phase.HOLDING]
+    cq = shard.queues.get(local_queue.fact.cluster_queue) if local_queue.fact is not None else None
     frs = {} if cq is None else dict.fromkeys(cq.node.quotas, 0)
     inactive: tuple[str, str] | None = None
-    if lq.fact is not None and lq.fact.stop != "None":
+    if local_queue.fact is not None and local_queue.fact.stop != "None":
         inactive = ("Stopped", "LocalQueue is stopped")
     elif cq is None:
         inactive = ("ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")
     elif cq.inactive is not None:
         inactive = ("ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
     return QueueView(
-        name=lq.key,
-        pending=len(lq.members) - len(holders),
+        name=local_queue.key,
+        pending=len(local_queue.members) - len(holders),
         reserving=len(holders),
         admitted=sum(w.admitted for w in holders),
         reservation=_used(holders, frs, borrows=False),
         usage=_used([w for w in holders if w.admitted], frs, borrows=False),
         inactive=inactive,
         consumed=None
-        if lq.sampled_at is None
-        else {r: round(amount * 1000) for r, amount in lq.consumed.items()},
-        sampled_at=lq.sampled_at,
+        if local_queue.sampled_at is None
+        else {r: round(amount * 1000) for r, amount in local_queue.consumed.items()},
+        sampled_at=local_queue.sampled_at,
     )
 
 
@@ -141,15 +141,15 @@ def pending_in(cq: ClusterQueue, *, offset: int, limit: int) -> list[Pending]:
     seen: dict[Key, int] = {}
     result = []
     for position, w in enumerate(listed(cq), start=1):
-        seen[w.lq] = seen.get(w.lq, 0) + 1
+        seen[w.local_queue] = seen.get(w.local_queue, 0) + 1
         if offset < position <= offset + limit:
             result.append(
                 Pending(
                     key=w.key,
-                    local_queue=w.lq,
+                    local_queue=w.local_queue,
                     priority=w.priority,
                     position=position,
-                    position_in_local_queue=seen[w.lq],
+                    position_in_local_queue=seen[w.local_queue],
                 )
             )
     return result

@@ -20,7 +20,12 @@ from services.quota.engine.facts import (
     WorkloadChanged,
     WorkloadGone,
 )
-from services.quota.engine.holding import (
+from services.quota.engine.model.local_queue_usage import restore
+from services.quota.engine.model.queues import enqueue, leave, park, reorder
+from services.quota.engine.model.shapes import WaitReason
+from services.quota.engine.model.state import ClusterQueue, LocalQueue, Phase, Shard, Workload
+from services.quota.engine.model.topology import tree_of
+from services.quota.engine.reservations import (
     adopt,
     drop_claim,
     evict,
@@ -31,17 +36,6 @@ from services.quota.engine.holding import (
     recount,
     weigh_checks,
 )
-from services.quota.engine.model.local_usage import restore
-from services.quota.engine.model.queues import enqueue, leave, park, reorder
-from services.quota.engine.model.state import (
-    ClusterQueue,
-    LocalQueue,
-    Place,
-    Shard,
-    Verdict,
-    Workload,
-)
-from services.quota.engine.model.topology import tree_of
 
 __all__ = ["Intake"]
 
@@ -65,7 +59,7 @@ class Intake:
     def reshape(self, *queues: str) -> None:
         """The set-up changed; these queues and all in their trees are looked at again."""
         self._shard.stale = True
-        self._shard.to_wake.update(dict.fromkeys(queues))
+        self._shard.queues_to_wake.update(dict.fromkeys(queues))
 
     def reshape_all(self) -> None:
         """Something that any queue may depend on changed."""
@@ -80,9 +74,9 @@ class Intake:
         if cq is None:
             cq = shard.queues[fact.name] = ClusterQueue(fact)
             self.reshape(fact.name)
-            cq.holders.update(shard.orphans.pop(fact.name, {}))
-            for lq in self._locals_of(fact.name):
-                self._place_all(lq)
+            cq.holders.update(shard.orphaned_holders.pop(fact.name, {}))
+            for local_queue in self._locals_of(fact.name):
+                self._place_all(local_queue)
         else:
             old = cq.fact
             # The tree that it leaves may have more room without its use.
@@ -109,66 +103,66 @@ class Intake:
             drop_claim(shard, w)
             leave(w)
             text = f"ClusterQueue {name} doesn't exist"
-            self._out(w, Verdict("Misconfigured", text))
+            self._out(w, WaitReason("Misconfigured", text))
         if cq.holders:
-            shard.orphans[name] = dict(cq.holders)
+            shard.orphaned_holders[name] = dict(cq.holders)
             for w in cq.holders.values():
-                w.holder = None
+                w.holding_node = None
                 gone_from_claims(shard, w)
         del shard.queues[name]
 
     def on_local_queue(self, fact: LocalQueueChanged) -> None:
         """A LocalQueue is new or changed."""
         key = f"{fact.namespace}/{fact.name}"
-        lq = self._local_queue(key)
-        restore(lq, fact)
+        local_queue = self._local_queue(key)
+        restore(local_queue, fact)
         # What it used changes with each sample, and nothing depends on the record of it.
         fact = replace(fact, consumed=None, consumed_at=None)
-        if lq.fact == fact:
+        if local_queue.fact == fact:
             return
-        lq.fact = fact
-        self._place_all(lq)
-        holders = {k: w for k, w in lq.members.items() if w.place is Place.HOLDING}
+        local_queue.fact = fact
+        self._place_all(local_queue)
+        holders = {k: w for k, w in local_queue.members.items() if w.phase is Phase.HOLDING}
         self._stop_holders(holders, fact.stop, "LocalQueueStopped", "The LocalQueue")
         if fact.cluster_queue in self._shard.queues:
             self.wake(self._shard.queues[fact.cluster_queue])
 
     def on_local_queue_gone(self, key: Key) -> None:
         """A LocalQueue is gone: its workloads wait outside until it is back."""
-        lq = self._shard.local_queues.get(key)
-        if lq is None or lq.fact is None:
+        local_queue = self._shard.local_queues.get(key)
+        if local_queue is None or local_queue.fact is None:
             return
-        lq.fact = None
-        self._place_all(lq)
-        if not lq.members:
+        local_queue.fact = None
+        self._place_all(local_queue)
+        if not local_queue.members:
             del self._shard.local_queues[key]
 
     def wake(self, cq: ClusterQueue) -> None:
         """Everybody in the queue's tree is to be evaluated again."""
         if self._shard.stale:
-            self._shard.to_wake[cq.name] = None
+            self._shard.queues_to_wake[cq.name] = None
             return
         tree = tree_of(cq)
-        tree.wake = True
-        tree.seen.clear()
-        self._shard.dirty[tree.key] = None
+        tree.needs_wake = True
+        tree.tried_preemptions.clear()
+        self._shard.dirty_trees[tree.key] = None
 
     def _local_queue(self, key: Key) -> LocalQueue:
-        lq = self._shard.local_queues.get(key)
-        if lq is None:
-            lq = self._shard.local_queues[key] = LocalQueue(key)
-        return lq
+        local_queue = self._shard.local_queues.get(key)
+        if local_queue is None:
+            local_queue = self._shard.local_queues[key] = LocalQueue(key)
+        return local_queue
 
     def _locals_of(self, cluster_queue: str) -> list[LocalQueue]:
         return [
-            lq
-            for lq in self._shard.local_queues.values()
-            if lq.fact is not None and lq.fact.cluster_queue == cluster_queue
+            local_queue
+            for local_queue in self._shard.local_queues.values()
+            if local_queue.fact is not None and local_queue.fact.cluster_queue == cluster_queue
         ]
 
-    def _place_all(self, lq: LocalQueue) -> None:
-        for w in lq.members.values():
-            if w.place is not Place.HOLDING:
+    def _place_all(self, local_queue: LocalQueue) -> None:
+        for w in local_queue.members.values():
+            if w.phase is not Phase.HOLDING:
                 self.place(w)
 
     def _stop_holders(
@@ -204,7 +198,7 @@ class Intake:
 
     def on_workload(self, fact: WorkloadChanged) -> None:
         """A workload is new or changed."""
-        if fact.uid in self._shard.finished:
+        if fact.uid in self._shard.finished_uids:
             return
         w = self._known(fact.namespace, fact.name, fact.uid)
         old = w.fact
@@ -212,30 +206,34 @@ class Intake:
             return
         w.fact = fact
         w.priority = fact.priority
-        w.vain.clear()
+        w.fruitless_preemptions.clear()
         if old is None or fact.queued_at is not None or old.created_at != fact.created_at:
             w.queued_at = fact.queued_at if fact.queued_at is not None else fact.created_at
         if old is None or fact.requeue_at != old.requeue_at:
             w.requeue_at = fact.requeue_at
         self._join(w, f"{fact.namespace}/{fact.queue}")
-        if w.place is not Place.HOLDING:
+        if w.phase is not Phase.HOLDING:
             self.place(w)
             if w.queue is not None and not self._shard.stale:
-                tree_of(w.queue).seen.clear()
+                tree_of(w.queue).tried_preemptions.clear()
             return
-        if old is not None and fact.priority != old.priority and w.held_by in self._shard.queues:
-            self.wake(self._shard.queues[w.held_by])
+        if (
+            old is not None
+            and fact.priority != old.priority
+            and w.holding_queue in self._shard.queues
+        ):
+            self.wake(self._shard.queues[w.holding_queue])
         recount(self._shard, w)
         note_readiness(self._shard, w)
         if not fact.active and not w.evicted:
             self._evict(w, "Deactivated", "The workload is deactivated")
 
     def _join(self, w: Workload, key: Key) -> None:
-        if w.lq == key and w.key in self._local_queue(key).members:
+        if w.local_queue == key and w.key in self._local_queue(key).members:
             return
-        if (before := self._shard.local_queues.get(w.lq)) is not None:
+        if (before := self._shard.local_queues.get(w.local_queue)) is not None:
             before.members.pop(w.key, None)
-        w.lq = key
+        w.local_queue = key
         self._local_queue(key).members[w.key] = w
 
     def place(self, w: Workload) -> None:
@@ -243,82 +241,85 @@ class Intake:
         shard, fact = self._shard, w.fact
         if fact is None:
             return
-        if w.place is Place.CLAIMING and self._keeps_claim(w):
+        if w.phase is Phase.CLAIMING and self._keeps_claim(w):
             return
         drop_claim(shard, w)
         leave(w)
-        lq = shard.local_queues.get(w.lq)
-        verdict = self._kept_out(w, lq)
+        local_queue = shard.local_queues.get(w.local_queue)
+        verdict = self._kept_out(w, local_queue)
         if verdict is not None:
             self._out(w, verdict)
             return
-        assert lq is not None and lq.fact is not None, w.key  # noqa: PT018
-        cq = shard.queues[lq.fact.cluster_queue]
+        assert local_queue is not None and local_queue.fact is not None, w.key  # noqa: PT018
+        cq = shard.queues[local_queue.fact.cluster_queue]
         w.shape = shard.shape_of(fact)
-        if w.verdict is None:
+        if w.wait_reason is None:
             text = "Workload is pending evaluation in the scheduling queue"
-            w.verdict = Verdict("PendingEvaluation", text)
+            w.wait_reason = WaitReason("PendingEvaluation", text)
         enqueue(cq, w)
-        w.waited_in = cq.name
-        if not w.said:
-            shard.untold[w.key] = w
-        if w.key in shard.awaited:
+        w.last_queue = cq.name
+        if not w.published_reason:
+            shard.unpublished[w.key] = w
+        if w.key in shard.restored_preemptors:
             # Its victims are on their way out already: nobody of its queue overtakes it.
-            del shard.awaited[w.key]
+            del shard.restored_preemptors[w.key]
             if not cq.strict:
-                cq.sticky = w
+                cq.sticky_workload = w
         if w.requeue_at is not None and w.requeue_at > self.now:
             park(cq, w)
             heappush(shard.timers, (w.requeue_at, w.key, 0))
         if shard.stale:
-            shard.to_wake.setdefault(cq.name, None)
+            shard.queues_to_wake.setdefault(cq.name, None)
         else:
-            shard.dirty[tree_of(cq).key] = None
+            shard.dirty_trees[tree_of(cq).key] = None
 
     def _keeps_claim(self, w: Workload) -> bool:
-        lq = self._shard.local_queues.get(w.lq)
+        local_queue = self._shard.local_queues.get(w.local_queue)
         assert w.fact is not None, w.key
         return (
-            self._kept_out(w, lq) is None
+            self._kept_out(w, local_queue) is None
             and w.shape is self._shard.shape_of(w.fact)
-            and w.queue is self._shard.queues.get(lq.fact.cluster_queue if lq and lq.fact else "")
+            and w.queue
+            is self._shard.queues.get(
+                local_queue.fact.cluster_queue if local_queue and local_queue.fact else ""
+            )
         )
 
-    def _kept_out(self, w: Workload, lq: LocalQueue | None) -> Verdict | None:
+    def _kept_out(self, w: Workload, local_queue: LocalQueue | None) -> WaitReason | None:
         """Why it may not even wait in a ClusterQueue."""
         fact = w.fact
         assert fact is not None, w.key
         if not fact.active:
-            return Verdict("Deactivated", "The workload is deactivated")
+            return WaitReason("Deactivated", "The workload is deactivated")
         if fact.on_hold is not None:
-            return Verdict("OnHold", fact.on_hold or "Job is on hold")
+            return WaitReason("OnHold", fact.on_hold or "Job is on hold")
         if fact.gated is not None:
-            return Verdict("AdmissionGated", f"Admission is gated by: {fact.gated}")
+            return WaitReason("AdmissionGated", f"Admission is gated by: {fact.gated}")
         if fact.unresolved is not None:
-            return Verdict("Misconfigured", fact.unresolved)
+            return WaitReason("Misconfigured", fact.unresolved)
         if not fact.pod_sets:
-            return Verdict("Misconfigured", "the workload has no pod sets")
+            return WaitReason("Misconfigured", "the workload has no pod sets")
         name = fact.queue
-        if lq is None or lq.fact is None:
-            return Verdict("Misconfigured", f"LocalQueue {name} doesn't exist")
-        if lq.fact.stop != "None":
-            return Verdict("Suspended", f"LocalQueue {name} is inactive")
-        if lq.fact.cluster_queue not in self._shard.queues:
-            text = f"ClusterQueue {lq.fact.cluster_queue} doesn't exist"
-            return Verdict("Misconfigured", text)
+        if local_queue is None or local_queue.fact is None:
+            return WaitReason("Misconfigured", f"LocalQueue {name} doesn't exist")
+        if local_queue.fact.stop != "None":
+            return WaitReason("Suspended", f"LocalQueue {name} is inactive")
+        if local_queue.fact.cluster_queue not in self._shard.queues:
+            text = f"ClusterQueue {local_queue.fact.cluster_queue} doesn't exist"
+            return WaitReason("Misconfigured", text)
         return None
 
-    def _out(self, w: Workload, verdict: Verdict) -> None:
-        w.verdict = verdict
-        if w.said != verdict.news:
-            self._shard.touched[w.key] = w
+    def _out(self, w: Workload, verdict: WaitReason) -> None:
+        w.wait_reason = verdict
+        if w.published_reason != verdict.publication_key:
+            self._shard.changed_reasons[w.key] = w
 
     def on_held(self, fact: Held) -> None:
         """Take over an admission on record; once is enough."""
-        if fact.uid in self._shard.finished:
+        if fact.uid in self._shard.finished_uids:
             return
         w = self._known(fact.namespace, fact.name, fact.uid)
-        if w.place is Place.HOLDING:
+        if w.phase is Phase.HOLDING:
             return
         if fact.queue:
             self._join(w, f"{fact.namespace}/{fact.queue}")
@@ -332,7 +333,7 @@ class Intake:
         if w is None or w.running:
             return
         w.running = True
-        if w.place is not Place.HOLDING:
+        if w.phase is not Phase.HOLDING:
             hold_unplanned(self._shard, w, fact.at, self._decisions)
 
     def on_drained(self, fact: Drained) -> None:
@@ -341,9 +342,9 @@ class Intake:
         if w is None:
             return
         w.running = False
-        if w.place is not Place.HOLDING or not (w.evicted or w.unplanned):
+        if w.phase is not Phase.HOLDING or not (w.evicted or w.unplanned):
             return
-        free(self._shard, w, w.evict_reason or "Drained", self._decisions)
+        free(self._shard, w, w.eviction_reason or "Drained", self._decisions)
         self.place(w)
 
     def on_ended(self, fact: Finished | WorkloadGone) -> None:
@@ -354,8 +355,8 @@ class Intake:
 
     def _end(self, w: Workload, reason: str) -> None:
         shard = self._shard
-        waited = w.place is not Place.HOLDING
-        queue = w.queue or shard.queues.get(w.held_by)
+        waited = w.phase is not Phase.HOLDING
+        queue = w.queue or shard.queues.get(w.holding_queue)
         drop_claim(shard, w)
         leave(w)
         free(shard, w, reason, self._decisions)
@@ -366,18 +367,18 @@ class Intake:
         if queue is not None:
             self.wake(queue)
         del shard.workloads[w.key]
-        shard.touched.pop(w.key, None)
-        if (lq := shard.local_queues.get(w.lq)) is not None:
-            lq.members.pop(w.key, None)
+        shard.changed_reasons.pop(w.key, None)
+        if (local_queue := shard.local_queues.get(w.local_queue)) is not None:
+            local_queue.members.pop(w.key, None)
         if w.uid:
-            shard.finished[w.uid] = None
-            if len(shard.finished) > FINISHED_MAX:
-                del shard.finished[next(iter(shard.finished))]
+            shard.finished_uids[w.uid] = None
+            if len(shard.finished_uids) > FINISHED_MAX:
+                del shard.finished_uids[next(iter(shard.finished_uids))]
 
     def on_check(self, fact: CheckState) -> None:
         """A check's owner has spoken."""
         w = self.find(fact.namespace, fact.name, fact.uid)
-        if w is None or w.place is not Place.HOLDING:
+        if w is None or w.phase is not Phase.HOLDING:
             return
         if w.checks.get(fact.check) == fact or (
             fact.at and fact.at < w.reserved_at // 10**9 * 10**9
@@ -389,7 +390,7 @@ class Intake:
     def on_eviction(self, fact: EvictionRequested) -> None:
         """Somebody else wants it stopped."""
         w = self.find(fact.namespace, fact.name, fact.uid)
-        if w is None or w.place is not Place.HOLDING or w.evicted:
+        if w is None or w.phase is not Phase.HOLDING or w.evicted:
             return
         if fact.to_back:
             w.queued_at = fact.at
@@ -417,7 +418,6 @@ class Intake:
             reason,
             message,
             self._decisions,
-            now=self.now,
             requeue_at=requeue_at,
             deactivate=deactivate,
         )

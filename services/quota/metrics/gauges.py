@@ -13,8 +13,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from services.quota.engine import QuotaEngine
-from services.quota.engine.model.state import ClusterQueue, LocalQueue, Place, Shard, Workload
-from services.quota.engine.model.tree import Node
+from services.quota.engine.model.state import ClusterQueue, LocalQueue, Node, Phase, Shard, Workload
 from services.quota.engine.views.queues import cluster_queue_view, weighted_share
 from services.quota.metrics.catalogue import OURS
 from shared.contracts.messages.workloads import WorkloadState
@@ -81,9 +80,9 @@ class Figures(Collector):
                 for node in tree.nodes:
                     if node.queue is None:
                         yield from _cohort(node)
-            for lq in shard.local_queues.values():
-                if lq.fact is not None:
-                    yield from _local_queue(lq, shard)
+            for local_queue in shard.local_queues.values():
+                if local_queue.fact is not None:
+                    yield from _local_queue(local_queue, shard)
         yield from _finished(source)
 
     def _build(self) -> tuple[str, ...]:
@@ -99,7 +98,7 @@ class Figures(Collector):
 def _cluster_queue(cq: ClusterQueue) -> Iterator[Figure]:
     view = cluster_queue_view(cq)
     cohort = cq.node.parent.name if cq.node.parent is not None else ""
-    root = cq.node.path[-1].name if cq.node.path else ""
+    root = cq.node.ancestors[-1].name if cq.node.ancestors else ""
     yield "kueue_cluster_queue_info", (cq.name, cohort, root), 1
     status = "active" if cq.inactive is None else "pending"
     for each in QUEUE_STATUSES:
@@ -150,24 +149,28 @@ def _pending(cq: ClusterQueue) -> Iterator[Figure]:
 
 def _reason(w: Workload) -> str:
     """The token alone: texts name workloads and numbers, and would be labels without end."""
-    shared = w.cls.verdict if w.cls is not None and w.cls.parked else None
-    verdict = shared or w.verdict
+    shared = (
+        w.waiting_class.wait_reason
+        if w.waiting_class is not None and w.waiting_class.parked
+        else None
+    )
+    verdict = shared or w.wait_reason
     return "PendingEvaluation" if verdict is None else verdict.reason
 
 
 def _status(w: Workload) -> str:
-    parked = w.place is Place.PARKED or (w.cls is not None and w.cls.parked)
+    parked = w.phase is Phase.PARKED or (w.waiting_class is not None and w.waiting_class.parked)
     return "inadmissible" if parked else "active"
 
 
 def _cohort(node: Node) -> Iterator[Figure]:
     parent = node.parent.name if node.parent is not None else ""
-    root = node.path[-1].name if node.path else node.name
+    root = node.ancestors[-1].name if node.ancestors else node.name
     yield "kueue_cohort_info", (node.name, parent, root), 1
     yield "kueue_cohort_weighted_share", (node.name,), weighted_share(node)
-    for index, (flavor, resource) in enumerate(node.tree.frs):
+    for index, (flavor, resource) in enumerate(node.tree.flavor_resources):
         labels = (node.name, flavor, resource)
-        yield "kueue_cohort_subtree_quota", labels, _units(resource, node.subtree[index])
+        yield "kueue_cohort_subtree_quota", labels, _units(resource, node.subtree_quota[index])
         reserved = sum(
             queue.queue.holders[key].usage.get((flavor, resource), 0)
             for queue in _queues(node)
@@ -191,25 +194,25 @@ def _queues(node: Node) -> Iterator[Node]:
         yield from _queues(below)
 
 
-def _local_queue(lq: LocalQueue, shard: Shard) -> Iterator[Figure]:
-    assert lq.fact is not None
-    namespace, _, lq_name = lq.key.partition("/")
+def _local_queue(local_queue: LocalQueue, shard: Shard) -> Iterator[Figure]:
+    assert local_queue.fact is not None
+    namespace, _, lq_name = local_queue.key.partition("/")
     labels = (lq_name, namespace)
-    holders = [w for w in lq.members.values() if w.place is Place.HOLDING]
-    waiting = [w for w in lq.members.values() if w.place is not Place.HOLDING]
+    holders = [w for w in local_queue.members.values() if w.phase is Phase.HOLDING]
+    waiting = [w for w in local_queue.members.values() if w.phase is not Phase.HOLDING]
     statuses = Counter({"active": 0, "inadmissible": 0})
     statuses.update(_status(w) for w in waiting)
     for status, count in statuses.items():
         yield "kueue_local_queue_pending_workloads", (*labels, status), count
     reasons = Counter(_reason(w) for w in waiting)
     for reason, count in reasons.items():
-        where = (*labels, lq.fact.cluster_queue)
+        where = (*labels, local_queue.fact.cluster_queue)
         yield "kueue_local_queue_unadmitted_workloads", (*where, reason, WHOLE), count
     yield "kueue_local_queue_reserving_active_workloads", labels, len(holders)
     admitted = [w for w in holders if w.admitted]
     yield "kueue_local_queue_admitted_active_workloads", labels, len(admitted)
-    cq = shard.queues.get(lq.fact.cluster_queue)
-    active = cq is not None and cq.inactive is None and lq.fact.stop == "None"
+    cq = shard.queues.get(local_queue.fact.cluster_queue)
+    active = cq is not None and cq.inactive is None and local_queue.fact.stop == "None"
     for each, is_so in (("True", active), ("False", not active)):
         yield "kueue_local_queue_status", (*labels, each), float(is_so)
     for kind, some in (("reservation", holders), ("usage", admitted)):
@@ -217,9 +220,9 @@ def _local_queue(lq: LocalQueue, shard: Shard) -> Iterator[Figure]:
             name = f"kueue_local_queue_resource_{kind}"
             yield name, (*labels, flavor, resource), _units(resource, amount)
     if cq is not None and cq.fact.usage_based:
-        used = sum(lq.consumed.values())
+        used = sum(local_queue.consumed.values())
         name = "kueue_local_queue_admission_fair_sharing_usage"
-        yield name, (*labels, lq.fact.cluster_queue), used
+        yield name, (*labels, local_queue.fact.cluster_queue), used
 
 
 def _sum(workloads: Iterable[Workload]) -> Counter[tuple[str, str]]:
@@ -231,10 +234,10 @@ def _sum(workloads: Iterable[Workload]) -> Counter[tuple[str, str]]:
 
 def _finished(source: Source) -> Iterator[Figure]:
     queues = {
-        (shard.name, key): lq.fact.cluster_queue
+        (shard.name, key): local_queue.fact.cluster_queue
         for shard in source.engine.shards()
-        for key, lq in shard.local_queues.items()
-        if lq.fact is not None
+        for key, local_queue in shard.local_queues.items()
+        if local_queue.fact is not None
     }
     for state in source.states():
         if state.phase != "finished":
@@ -254,7 +257,7 @@ def cohorts_of(engine: QuotaEngine, cluster: str, cluster_queue: str) -> tuple[s
     """The cohorts above a ClusterQueue, nearest first."""
     for shard in engine.shards():
         if shard.name == cluster and (cq := shard.queues.get(cluster_queue)) is not None:
-            return tuple(node.name for node in cq.node.path)
+            return tuple(node.name for node in cq.node.ancestors)
     return ()
 
 
@@ -262,5 +265,5 @@ def queue_of(engine: QuotaEngine, cluster: str, key: str) -> str:
     """The ClusterQueue in which a workload waits or whose quota it has; empty: in none."""
     for shard in engine.shards():
         if shard.name == cluster and (w := shard.workloads.get(key)) is not None:
-            return w.held_by or (w.queue.name if w.queue is not None else "")
+            return w.holding_queue or (w.queue.name if w.queue is not None else "")
     return ""

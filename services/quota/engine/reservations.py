@@ -12,12 +12,12 @@ from services.quota.engine.facts import (
     Release,
     Reserve,
 )
+from services.quota.engine.model.matching import matches
 from services.quota.engine.model.queues import enqueue, head, leave
-from services.quota.engine.model.state import PODS, ClusterQueue, Place, Shard, Workload
+from services.quota.engine.model.shapes import PODS, FlavorResource
+from services.quota.engine.model.state import ClusterQueue, Phase, Shard, Tree, Workload
 from services.quota.engine.model.topology import attach, detach, tree_of
-from services.quota.engine.model.tree import FlavorResource, Tree
 from services.quota.engine.scheduling.cycle import required_checks
-from services.quota.engine.scheduling.plans import matches
 
 __all__ = [
     "adopt",
@@ -62,38 +62,40 @@ def adopt(shard: Shard, w: Workload, fact: Held) -> None:
     """Count an admission that was decided before."""
     drop_claim(shard, w)
     leave(w)
-    w.lq = f"{w.namespace}/{fact.queue}" if fact.queue else w.lq
+    w.local_queue = f"{w.namespace}/{fact.queue}" if fact.queue else w.local_queue
     if w.fact is None:
         w.priority = fact.priority
-    w.place = Place.HOLDING
-    w.held_by = fact.cluster_queue
+    w.phase = Phase.HOLDING
+    w.holding_queue = fact.cluster_queue
     w.assigned = fact.pod_sets
     w.usage = usage_of(fact.pod_sets, w)
     w.reserved_at = fact.at
     w.admitted = fact.state == "admitted"
     w.evicted = fact.state == "evicted"
-    w.evict_reason = fact.reason
+    w.eviction_reason = fact.reason
     w.preempted_by = fact.preempted_by
     if w.evicted and w.preempted_by is not None:
-        shard.awaited[w.preempted_by] = None
+        shard.restored_preemptors[w.preempted_by] = None
     w.unplanned = fact.unplanned
     _count(shard, w)
 
 
 def note_readiness(shard: Shard, w: Workload) -> None:
     """A holder whose pods are not ready may keep everybody else from being admitted."""
-    if w.place is Place.HOLDING and w.fact is not None and w.fact.unready:
-        shard.unready[w.key] = None
-    elif w.key in shard.unready:
-        del shard.unready[w.key]
-        if shard.unready:
+    if w.phase is Phase.HOLDING and w.fact is not None and w.fact.unready:
+        shard.unready_holders[w.key] = None
+    elif w.key in shard.unready_holders:
+        del shard.unready_holders[w.key]
+        if shard.unready_holders:
             return
         if shard.stale:
-            shard.to_wake.update(dict.fromkeys(shard.queues))
+            shard.queues_to_wake.update(dict.fromkeys(shard.queues))
         else:
             # Who waited for it waits at the head of its queue, wherever that is: of all the heads
             # in the cluster the first goes first, and may block the others again.
-            shard.dirty = dict.fromkeys(sorted(shard.trees, key=lambda k: _rank(shard.trees[k])))
+            shard.dirty_trees = dict.fromkeys(
+                sorted(shard.trees, key=lambda k: _rank(shard.trees[k]))
+            )
 
 
 def _rank(tree: Tree) -> tuple[int, int, str]:
@@ -106,16 +108,16 @@ def _rank(tree: Tree) -> tuple[int, int, str]:
 
 def _count(shard: Shard, w: Workload) -> None:
     note_readiness(shard, w)
-    cq = shard.queues.get(w.held_by)
+    cq = shard.queues.get(w.holding_queue)
     if cq is None:
-        shard.orphans.setdefault(w.held_by, {})[w.key] = w
+        shard.orphaned_holders.setdefault(w.holding_queue, {})[w.key] = w
         return
     cq.holders[w.key] = w
     if shard.stale:
         return
     if all(fr in tree_of(cq).index for fr in w.usage):
         attach(cq, w)
-        shard.dirty[tree_of(cq).key] = None
+        shard.dirty_trees[tree_of(cq).key] = None
     else:
         shard.stale = True
 
@@ -125,8 +127,8 @@ def recount(shard: Shard, w: Workload) -> None:
     usage = usage_of(w.assigned, w)
     if usage == w.usage:
         return
-    cq = shard.queues.get(w.held_by)
-    if cq is not None and not shard.stale and w.holder is not None:
+    cq = shard.queues.get(w.holding_queue)
+    if cq is not None and not shard.stale and w.holding_node is not None:
         detach(w)
         w.usage = usage
         attach(cq, w)
@@ -134,54 +136,54 @@ def recount(shard: Shard, w: Workload) -> None:
     else:
         w.usage = usage
         if cq is not None:
-            shard.to_wake[cq.name] = None
+            shard.queues_to_wake[cq.name] = None
 
 
 def _woken(shard: Shard, cq: ClusterQueue) -> None:
     if shard.stale:
-        shard.to_wake[cq.name] = None
+        shard.queues_to_wake[cq.name] = None
         return
     cq.generation += 1
     tree = tree_of(cq)
-    tree.wake = True
-    shard.dirty[tree.key] = None
+    tree.needs_wake = True
+    shard.dirty_trees[tree.key] = None
 
 
 def _detach(shard: Shard, w: Workload) -> ClusterQueue | None:
     """Stop counting it."""
-    if w.place is not Place.HOLDING:
+    if w.phase is not Phase.HOLDING:
         return None
-    if (orphans := shard.orphans.get(w.held_by)) is not None:
+    if (orphans := shard.orphaned_holders.get(w.holding_queue)) is not None:
         orphans.pop(w.key, None)
         if not orphans:
-            del shard.orphans[w.held_by]
-    cq = shard.queues.get(w.held_by)
+            del shard.orphaned_holders[w.holding_queue]
+    cq = shard.queues.get(w.holding_queue)
     if cq is not None and cq.holders.pop(w.key, None) is not None:
-        if w.holder is not None and not shard.stale:
+        if w.holding_node is not None and not shard.stale:
             detach(w)
     else:
         cq = None
-    w.holder = None
-    w.place = Place.OUT
+    w.holding_node = None
+    w.phase = Phase.NOT_QUEUED
     return cq
 
 
 def free(shard: Shard, w: Workload, reason: str, decisions: list[Decision]) -> None:
     """It holds no more. Whoever waits for it may go on."""
-    if w.place is not Place.HOLDING:
+    if w.phase is not Phase.HOLDING:
         return
-    held_by, evicted = w.held_by, w.evicted
+    held_by, evicted = w.holding_queue, w.evicted
     cq = _detach(shard, w)
     decisions.append(
         Release(cluster=shard.name, key=w.key, uid=w.uid, cluster_queue=held_by, reason=reason)
     )
     note_readiness(shard, w)
-    w.held_by = ""
+    w.holding_queue = ""
     w.assigned = ()
     w.usage = {}
-    w.pairs = ()
+    w.indexed_usage = ()
     w.admitted = w.evicted = w.unplanned = False
-    w.evict_reason = ""
+    w.eviction_reason = ""
     w.checks.clear()
     claimer = shard.claims.get(w.preempted_by) if w.preempted_by else None
     w.preempted_by = None
@@ -206,7 +208,7 @@ def _victim_gone(shard: Shard, claimer: Workload, victim: Workload) -> None:
         return
     claim.victims.pop(victim.key, None)
     if not claim.victims and not shard.stale:
-        shard.dirty[tree_of(cq).key] = None
+        shard.dirty_trees[tree_of(cq).key] = None
 
 
 def end_claim(shard: Shard, w: Workload) -> None:
@@ -230,16 +232,14 @@ def evict(
     message: str,
     decisions: list[Decision],
     *,
-    now: int,
     requeue_at: int | None = None,
     deactivate: bool = False,
 ) -> None:
     """Tell it to stop; until it is drained it holds."""
-    if w.place is not Place.HOLDING or (w.evicted and w.evict_reason == reason):
+    if w.phase is not Phase.HOLDING or (w.evicted and w.eviction_reason == reason):
         return
     w.evicted = True
-    w.evicted_at = now
-    w.evict_reason = reason
+    w.eviction_reason = reason
     w.admitted = False
     w.checks.clear()
     decisions.append(
@@ -247,7 +247,7 @@ def evict(
             cluster=shard.name,
             key=w.key,
             uid=w.uid,
-            cluster_queue=w.held_by,
+            cluster_queue=w.holding_queue,
             reason=reason,
             message=message,
             requeue_at=requeue_at,
@@ -263,17 +263,21 @@ def hold_unplanned(shard: Shard, w: Workload, at: int, decisions: list[Decision]
     stopped, since nobody could count it.
     """
     fact = w.fact
-    if fact is None or w.place is Place.HOLDING:
+    if fact is None or w.phase is Phase.HOLDING:
         return
-    lq = shard.local_queues.get(w.lq)
-    wanted = lq.fact.cluster_queue if lq is not None and lq.fact is not None else ""
-    name = wanted if wanted in shard.queues else w.waited_in
+    local_queue = shard.local_queues.get(w.local_queue)
+    wanted = (
+        local_queue.fact.cluster_queue
+        if local_queue is not None and local_queue.fact is not None
+        else ""
+    )
+    name = wanted if wanted in shard.queues else w.last_queue
     cq = shard.queues.get(name)
     assigned = [] if cq is None else _first_match(shard, cq, w)
     drop_claim(shard, w)
     leave(w)
-    w.place = Place.HOLDING
-    w.held_by = name
+    w.phase = Phase.HOLDING
+    w.holding_queue = name
     w.assigned = tuple(assigned)
     w.usage = usage_of(assigned, w)
     w.reserved_at = at
@@ -294,7 +298,7 @@ def hold_unplanned(shard: Shard, w: Workload, at: int, decisions: list[Decision]
     if cq is None:
         missing = f"ClusterQueue {wanted}" if wanted else f"LocalQueue {fact.queue}"
         why = f"It runs without quota: {missing} doesn't exist"
-        evict(shard, w, "Misconfigured", why, decisions, now=at)
+        evict(shard, w, "Misconfigured", why, decisions)
 
 
 def _first_match(shard: Shard, cq: ClusterQueue, w: Workload) -> list[Assigned]:
@@ -316,20 +320,20 @@ def _first_match(shard: Shard, cq: ClusterQueue, w: Workload) -> list[Assigned]:
 
 def weigh_checks(shard: Shard, w: Workload, now: int, decisions: list[Decision]) -> None:
     """Admit when all checks are ready; evict when one says retry or no (`kueue.md` 1.3)."""
-    cq = shard.queues.get(w.held_by)
-    if w.place is not Place.HOLDING or w.evicted or cq is None or w.unplanned:
+    cq = shard.queues.get(w.holding_queue)
+    if w.phase is not Phase.HOLDING or w.evicted or cq is None or w.unplanned:
         return
     needed = required_checks(cq, w.assigned)
     states = [w.checks[name] for name in needed if name in w.checks]
     if rejected := [s for s in states if s.state == "Rejected"]:
         text = f"The workload is deactivated due to {_check_text('Rejected', rejected)}"
-        evict(shard, w, REJECTED, text, decisions, now=now, deactivate=True)
+        evict(shard, w, REJECTED, text, decisions, deactivate=True)
     elif retries := [s for s in states if s.state == "Retry"]:
         at = max(s.at + s.retry_after for s in retries)
         w.requeue_at = at if at > now else None
         w.queued_at = now
         text = f"Evicted due to {_check_text('Retry', retries)}"
-        evict(shard, w, "AdmissionCheck", text, decisions, now=now, requeue_at=w.requeue_at)
+        evict(shard, w, "AdmissionCheck", text, decisions, requeue_at=w.requeue_at)
     elif not w.admitted and len(states) == len(needed) and all(s.state == "Ready" for s in states):
         w.admitted = True
         decisions.append(Admit(cluster=shard.name, key=w.key, uid=w.uid, cluster_queue=cq.name))

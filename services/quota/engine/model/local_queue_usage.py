@@ -1,0 +1,115 @@
+"""Admission fair sharing: what LocalQueues used lately, half of it forgotten every half-life.
+
+Inside a queue that wants it, LocalQueues that used less go first (`kueue.md` 2.9). Usage is sampled
+in intervals; what was admitted since the last sample counts as a penalty until then, so that one
+LocalQueue cannot rush in between.
+"""
+
+from math import inf
+
+from services.quota.engine.facts import Key, LocalQueueChanged
+from services.quota.engine.model.state import LocalQueue, Phase, Shard, Workload
+from services.quota.engine.policy import Policy
+
+__all__ = ["charge", "restore", "sample", "usage_by_queue"]
+
+
+def _decay(elapsed: int, half_life: int) -> float:
+    """The part of the past that is forgotten after `elapsed`."""
+    if half_life <= 0:
+        return 0.0
+    return float(1.0 - 0.5 ** (elapsed / half_life))
+
+
+def _current(local_queue: LocalQueue) -> dict[str, float]:
+    """What its workloads hold now, in whole units."""
+    current: dict[str, float] = {}
+    for w in local_queue.members.values():
+        if w.phase is Phase.HOLDING:
+            for (_, resource), amount in w.usage.items():
+                current[resource] = current.get(resource, 0.0) + _units(resource, amount)
+    return current
+
+
+def _units(resource: str, amount: int) -> float:
+    return amount / 1000 if resource == "cpu" else float(amount)
+
+
+def _usage_based(shard: Shard) -> list[LocalQueue]:
+    return [
+        local_queue
+        for local_queue in shard.local_queues.values()
+        if local_queue.fact is not None
+        and (cq := shard.queues.get(local_queue.fact.cluster_queue)) is not None
+        and cq.fact.usage_based
+    ]
+
+
+def restore(local_queue: LocalQueue, fact: LocalQueueChanged) -> None:
+    """Take over what was recorded of it, unless its use is known from here."""
+    if fact.consumed is None or fact.consumed_at is None or local_queue.sampled_at is not None:
+        return
+    local_queue.consumed = {r: amount / 1000 for r, amount in fact.consumed.items()}
+    local_queue.sampled_at = fact.consumed_at
+    local_queue.penalties_missing = True
+
+
+def sample(shard: Shard, policy: Policy, now: int) -> int | None:
+    """Take a sample of every LocalQueue whose last one is old enough; return when the next is due."""
+    due = []
+    for local_queue in _usage_based(shard):
+        if local_queue.sampled_at is None:
+            local_queue.sampled_at = now
+        if local_queue.penalties_missing:
+            local_queue.penalties_missing = False
+            _charge_since(local_queue, policy, local_queue.sampled_at)
+        elapsed = now - local_queue.sampled_at
+        if elapsed < policy.sampling_interval:
+            due.append(local_queue.sampled_at + policy.sampling_interval)
+            continue
+        forgotten = _decay(elapsed, policy.half_life)
+        current = _current(local_queue)
+        local_queue.consumed = {
+            r: local_queue.consumed.get(r, 0.0) * (1 - forgotten) + current.get(r, 0.0) * forgotten
+            for r in sorted({*local_queue.consumed, *current})
+        }
+        local_queue.penalties.clear()
+        local_queue.sampled_at = now
+        due.append(now + policy.sampling_interval)
+    return min(due, default=None)
+
+
+def charge(shard: Shard, policy: Policy, w: Workload) -> None:
+    """It was admitted just now: count it before the next sample does."""
+    local_queue = shard.local_queues.get(w.local_queue)
+    if local_queue is not None:
+        _charge(local_queue, policy, w)
+
+
+def _charge(local_queue: LocalQueue, policy: Policy, w: Workload) -> None:
+    part = _decay(policy.sampling_interval, policy.half_life)
+    for (_, resource), amount in w.usage.items():
+        local_queue.penalties[resource] = local_queue.penalties.get(resource, 0.0) + part * _units(
+            resource, amount
+        )
+
+
+def _charge_since(local_queue: LocalQueue, policy: Policy, since: int) -> None:
+    """Penalties are not recorded: whoever was admitted after the sample has one."""
+    for w in local_queue.members.values():
+        if w.phase is Phase.HOLDING and w.reserved_at > since:
+            _charge(local_queue, policy, w)
+
+
+def usage_by_queue(shard: Shard, policy: Policy) -> dict[Key, float]:
+    """The weighted usage that orders, per LocalQueue of usage-based queues."""
+    weights = policy.resource_weights or {}
+    usage = {}
+    for local_queue in _usage_based(shard):
+        total = sum(
+            weights.get(r, 1.0)
+            * (local_queue.consumed.get(r, 0.0) + local_queue.penalties.get(r, 0.0))
+            for r in sorted({*local_queue.consumed, *local_queue.penalties})
+        )
+        usage[local_queue.key] = total / local_queue.weight if local_queue.weight else inf
+    return usage
