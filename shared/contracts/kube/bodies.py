@@ -18,7 +18,16 @@ A body that nobody has validated yet, such as a webhook's, is no `Body`: read it
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict, cast
 
-__all__ = ["Body", "Metadata", "OwnerReference", "as_body"]
+__all__ = [
+    "Body",
+    "Metadata",
+    "OwnerReference",
+    "annotations_of",
+    "as_body",
+    "labels_of",
+    "spec_of",
+    "status_of",
+]
 
 
 class OwnerReference(TypedDict):
@@ -87,3 +96,23 @@ class Body(TypedDict):
 def as_body(obj: Mapping[str, Any]) -> Body:
     """Return `obj` itself, as a `Body`. Checks nothing: for JSON that an API server once accepted."""
     return cast("Body", obj)
+
+
+def labels_of(obj: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return `metadata.labels`; empty if the object or they are missing."""
+    return ((obj or {}).get("metadata") or {}).get("labels") or {}
+
+
+def annotations_of(obj: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return `metadata.annotations`; empty if the object or they are missing."""
+    return ((obj or {}).get("metadata") or {}).get("annotations") or {}
+
+
+def spec_of(obj: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return `spec`; empty if the object or it is missing."""
+    return (obj or {}).get("spec") or {}
+
+
+def status_of(obj: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return `status`; empty if the object or it is missing."""
+    return (obj or {}).get("status") or {}

@@ -49,6 +49,14 @@ class PodSet(Part):
     """Resource to the quantity, of all pods together, that was given back before they finished: slots
     of machines that are gone. Grows only."""
 
+    def with_reclaimable(self, pods: int) -> "PodSet":
+        """Return a copy of which so many pods finished."""
+        return self.model_copy(update={"reclaimable": pods})
+
+    def with_returned(self, returned: dict[str, str]) -> "PodSet":
+        """Return a copy of which so much was given back."""
+        return self.model_copy(update={"returned": returned})
+
 
 class Finish(Part):
     """How it ended."""
@@ -181,3 +189,16 @@ class WorkloadState(Message):
     def subject(self) -> str:
         """``sluice.workload.<cluster>.<namespace>.<name>``."""
         return subjects.join("workload", self.cluster, self.namespace, self.name)
+
+    def gone(self) -> "WorkloadState":
+        """Return the tombstone of this workload."""
+        changes = {"phase": "gone", "pods_active": False, "held": True, "admission": None}
+        return self.model_copy(update=changes)
+
+    def with_generation(self, generation: int) -> "WorkloadState":
+        """Return the same state with another generation."""
+        return self.model_copy(update={"generation": generation})
+
+    def with_inadmissible(self, reason: str) -> "WorkloadState":
+        """Return the same state, kept from admission for this reason."""
+        return self.model_copy(update={"inadmissible": reason})
