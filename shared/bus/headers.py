@@ -20,6 +20,7 @@ __all__ = [
     "PAYLOAD_BYTES_DEFAULT",
     "SOURCE",
     "TTL",
+    "TYPE",
     "build",
     "check_size",
     "log_sequence",
@@ -33,6 +34,9 @@ EXPECT_LAST: Final = "Nats-Expected-Last-Sequence"
 EXPECT_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence"
 EXPECT_SUBJECT_OF: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
 """Whose last sequence is meant, where it is not the message's own subject."""
+
+TYPE: Final = "ce-type"
+"""`Message.type` of the body."""
 
 SOURCE: Final = "Nats-Stream-Source"
 MARKER: Final = "Nats-Marker-Reason"
@@ -62,7 +66,7 @@ def build(message: Message, *, message_id: str, source: str, now: datetime) -> d
         "ce-specversion": "1.0",
         "ce-id": identity,
         "ce-source": _encoded(source),
-        "ce-type": message.type,
+        TYPE: message.type,
         "ce-time": now.isoformat(),
         "ce-datacontenttype": "application/json",
     }

@@ -11,6 +11,7 @@ __all__ = [
     "KUBE_SECONDS",
     "READY",
     "RESULTS",
+    "UNREADABLE",
     "WATCH_FAILURES",
     "WORK",
 ]
@@ -40,6 +41,11 @@ KUBE_SECONDS: Final = Histogram(
     "Time to an answer of the Kubernetes API, without watches.",
     ["method"],
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+UNREADABLE: Final = Counter(
+    "sluicegate_bus_unreadable",
+    "Entries that a reader skipped because their body could not be read.",
+    ["stream"],
 )
 WATCH_FAILURES: Final = Counter(
     "sluicegate_watch_failures", "Lists and watches that failed and are tried again.", ["resource"]

@@ -1,0 +1,88 @@
+"""Typed reading: entries of a stream become messages, and each goes to the handler of its type.
+
+    await follow(bus, {HostState: self.on_host, SealKey: self.on_key}, filters=["sluice.host.hub.>"])
+
+An entry that cannot be read harms nobody but itself: it is logged and counted here, once for each
+time that it is read, and skipped. That includes an entry that speaks of something else than its subject.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+import structlog
+
+from shared.bus.headers import TYPE
+from shared.bus.port import Bus, CaughtUp, Entry
+from shared.contracts.messages.base import Message, UndecodableError
+from shared.telemetry.metrics import UNREADABLE
+
+__all__ = ["Handlers", "dispatch", "follow", "read", "recall"]
+
+log = structlog.get_logger(__name__)
+
+M = TypeVar("M", bound=Message)
+
+Handlers = Mapping[type[Any], Callable[[Any, Entry], None]]
+"""Message type to what is called with each message of it and its entry. All types of one stream."""
+
+
+def read(entry: Entry | None, kind: type[M]) -> M | None:
+    """The message that `entry` holds; None without an entry, and for one that cannot be read."""
+    if entry is None:
+        return None
+    try:
+        return entry.read(kind)
+    except UndecodableError as error:
+        UNREADABLE.labels(stream=kind.stream).inc()
+        log.warning("skipping what cannot be read", subject=entry.subject, error=str(error))
+        return None
+
+
+def dispatch(entry: Entry, handlers: Handlers) -> None:
+    """Call the handler for the type of `entry`; an entry of another type is nobody's concern.
+
+    Where there is one handler, an entry that names no type goes to it.
+    """
+    type_ = entry.headers.get(TYPE)
+    for kind, handler in handlers.items():
+        if kind.type == type_ or (type_ is None and len(handlers) == 1):
+            if (message := read(entry, kind)) is not None:
+                handler(message, entry)
+            return
+
+
+async def follow(
+    bus: Bus,
+    handlers: Handlers,
+    *,
+    filters: Sequence[str] = (),
+    on_caught_up: Callable[[], None] | None = None,
+) -> None:
+    """Read the view of the handlers' stream until cancelled: the latest of each subject, then news.
+
+    `filters` are subjects; none for the whole stream. `on_caught_up` is called when all that was there
+    has been handled, again after a reconnect. What a handler raises ends the reading.
+    """
+    async with aclosing(bus.watch(_stream(handlers), *filters)) as items:
+        async for item in items:
+            if not isinstance(item, CaughtUp):
+                dispatch(item, handlers)
+            elif on_caught_up is not None:
+                on_caught_up()
+
+
+async def recall(bus: Bus, handlers: Handlers, *, filters: Sequence[str] = ()) -> int:
+    """As `follow`, but return when all that was there has been handled: the log's last sequence then."""
+    async with aclosing(bus.watch(_stream(handlers), *filters)) as items:
+        async for item in items:
+            if isinstance(item, CaughtUp):
+                return item.sequence
+            dispatch(item, handlers)
+    raise AssertionError("a watch never ends by itself")
+
+
+def _stream(handlers: Handlers) -> str:
+    streams = {kind.stream for kind in handlers}
+    assert len(streams) == 1, f"handlers of one stream at a time, not of {sorted(streams)}"
+    return str(streams.pop())
