@@ -20,9 +20,9 @@ from services.ctl.dev.app import EXAMPLE, DevOptions, Running, running
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK, Object
 from shared.kube.client import HttpKube
+from shared.testing.waiting import eventually
 from tests.contract.kubernetes.clusters import Cluster, some_cluster, some_nats
 from tests.contract.kubernetes.definitions import CUSTOM_RESOURCE_DEFINITION, definition
-from tests.contract.kubernetes.stage import until
 from tests.e2e.cluster_player import Player, playing
 
 pytestmark = pytest.mark.cluster
@@ -62,7 +62,7 @@ async def kube(server: Cluster) -> AsyncIterator[HttpKube]:
     async def served() -> bool:
         return wanted <= {(group, plural) for group, _, plural in await client.served()}
 
-    await until(served)
+    await eventually(served)
     await asyncio.sleep(SETTLE_SECONDS)
     yield client
     await client.close()
@@ -149,7 +149,7 @@ async def whole(kube: HttpKube, board: Board) -> None:
         owners = [owner["uid"] for item in items for owner in item["metadata"]["ownerReferences"]]
         return sorted(owners) == sorted(board.submitted) and all(map(is_finished, items))
 
-    await until(settled)
+    await eventually(settled)
 
 
 def is_finished(workload: Object) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from shared.runtime.command import Exit
 
-SECONDS_MAX = 110
+SECONDS_MAX = 300
 
 CASES = """
 cases:

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +23,13 @@ from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
 from shared.telemetry.spans import Context, Kind, Span, coverage, leaves
 from shared.telemetry.tracing import parse_traceparent
+from shared.testing.waiting import eventually
 from tests.e2e.otlp_receiver import Receiver, receiver
 from tests.e2e.semantic_conventions import broken
 from tests.e2e.test_dev import read_until, state_of
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "how-to" / "tracing.md"
-SECONDS_MAX: Final = 110
+SECONDS_MAX: Final = 300
 NAMESPACE: Final = "team-tenant"
 ELSEWHERE: Final = "pipelines-queue"
 """The LocalQueue whose runs go to the spoke."""
@@ -140,12 +141,6 @@ async def dev(tmp_path: Path, collector: Receiver) -> AsyncIterator[HttpKube]:
         if process.returncode is None:
             process.terminate()
             await process.wait()
-
-
-async def eventually(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
-        while not await holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.2)
 
 
 async def story(kube: HttpKube, tmp_path: Path, collector: Receiver) -> dict[str, Told]:

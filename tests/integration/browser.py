@@ -11,6 +11,8 @@ from typing import Any
 
 import aiohttp
 
+from shared.testing.waiting import PATIENCE_SECONDS
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = (
     "--headless",
@@ -25,8 +27,8 @@ FLAGS = (
     "--remote-debugging-port=0",
     "--window-size=1360,900",
 )
-START_SECONDS = 30.0
-SETTLED_SECONDS = 20.0
+START_SECONDS = PATIENCE_SECONDS
+SETTLED_SECONDS = PATIENCE_SECONDS
 
 Json = dict[str, Any]
 

@@ -21,10 +21,11 @@ from services.simulator.manifests import apply_all
 from shared.kube.client import HttpKube
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.web import WebServer
+from shared.testing.waiting import PATIENCE_SECONDS
 from shared.testing.world.memory_bus import MemoryBus
 from tests.integration.test_explain import Site
 
-SETTLED_SECONDS = 20.0
+SETTLED_SECONDS = PATIENCE_SECONDS
 Json = dict[str, Any]
 RBAC = "rbac.authorization.k8s.io"
 READS_WORKLOADS = [{"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["list"]}]

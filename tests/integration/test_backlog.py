@@ -10,7 +10,8 @@ from shared.bus import backlog
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Entry, LaterError
 from shared.testing.nats_server import nats_server
-from tests.contract.bus.stage import eventually, workload
+from shared.testing.waiting import eventually
+from tests.contract.bus.stage import workload
 
 DURABLE = "backlog-test"
 

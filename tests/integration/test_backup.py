@@ -26,8 +26,9 @@ from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import Finish, PodSet, WorkloadState
 from shared.runtime.command import CommandError, Exit
 from shared.testing.nats_server import nats_server
+from shared.testing.waiting import PATIENCE_SECONDS
 
-SETTLED_SECONDS = 20.0
+SETTLED_SECONDS = PATIENCE_SECONDS
 
 Json = dict[str, Any]
 

@@ -25,11 +25,11 @@ async def asks_the_server(bus: NatsBus) -> None:
 
 
 async def asks_a_service(bus: NatsBus) -> None:
-    await bus.request("test.echo", b"", timeout_seconds=5)
+    await bus.request("test.echo", b"", timeout_seconds=60)
 
 
 async def asks_where_nobody_answers(bus: NatsBus) -> None:
-    await bus.request("test.nobody", b"", timeout_seconds=5)
+    await bus.request("test.nobody", b"", timeout_seconds=60)
 
 
 @pytest.mark.parametrize("ask", [asks_the_server, asks_a_service, asks_where_nobody_answers])

@@ -21,10 +21,11 @@ from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.contracts.kube import kinds
 from shared.contracts.messages.observed import Observed
+from shared.testing.waiting import PATIENCE_SECONDS
 from tests.integration.test_permissions import intruder, now, server
 from tests.unit.console.people import People
 
-SETTLED_SECONDS = 20.0
+SETTLED_SECONDS = PATIENCE_SECONDS
 SILENCE_SECONDS = 0.3
 Json = dict[str, Any]
 SUBJECT = "sluice.rpc.console.queues"

@@ -26,11 +26,12 @@ from shared.contracts.messages.explain import (
 )
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import Finish, OwnerReference, PodSet, WorkloadState
+from shared.testing.waiting import PATIENCE_SECONDS
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-SETTLED_SECONDS = 10.0
+SETTLED_SECONDS = PATIENCE_SECONDS
 SETTINGS = QuotaSettings(reason_delay_seconds=0)
 
 Json = dict[str, Any]

@@ -32,6 +32,7 @@ from shared.contracts.kube import kinds
 from shared.kube.client import HttpKube
 from shared.kube.port import UnavailableError
 from shared.testing.nats_server import nats_server
+from shared.testing.waiting import PATIENCE_SECONDS
 from tests.contract.kubernetes.envtest import free_ports
 
 CLUSTER = "hub"
@@ -50,7 +51,7 @@ JOBS = 140
 WORKLOADS = JOBS + LOAD.cohorts * LOAD.per_cohort * sum(kind.count for kind in LOAD.kinds)
 KILLS = 9
 END_SECONDS = 150.0
-START_SECONDS = 30.0
+START_SECONDS = PATIENCE_SECONDS
 
 Build = Callable[[Bus], Any]
 

@@ -7,7 +7,7 @@ import json
 import logging
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +35,7 @@ from shared.contracts.messages.observed import Observed, Synced
 from shared.kube.port import NotFoundError
 from shared.runtime.certificates import CertificateFolder, ReloadingContext
 from shared.testing.nats_server import nats_server
+from shared.testing.waiting import eventually
 from tests.unit.provisioner.ssh_host import SshHost, ssh_host
 from tests.unit.provisioner.stage import NAMESPACE as OPERATOR
 from tests.unit.provisioner.stage import done, task_run
@@ -94,7 +95,7 @@ class Setup:
             )
             return True
 
-        await until(there)
+        await eventually(there)
         return data
 
     async def fetch(self, secret: dict[str, str]) -> bytes:
@@ -133,12 +134,6 @@ class Traces:
 
     def close(self) -> None:
         """Nothing is sent anywhere."""
-
-
-async def until(condition: Callable[[], Any], seconds: float = 60) -> None:
-    async with asyncio.timeout(seconds):
-        while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
@@ -232,7 +227,7 @@ async def test_a_build_gets_onto_its_host_by_the_usual_script_and_no_key_is_left
                     and marks.get("finalizers") == ["appstudio.io/multi-platform-finalizer"]
                 )
 
-            await until(marked)
+            await eventually(marked)
             waiting = await setup.begin("second")
 
             async def told() -> bool:
@@ -242,7 +237,7 @@ async def test_a_build_gets_onto_its_host_by_the_usual_script_and_no_key_is_left
                     for event in events
                 )
 
-            await until(told)
+            await eventually(told)
             await setup.see(TASK_RUN, done(build))
             second = await setup.secret("second")
             assert await setup.host.log_in(
@@ -255,13 +250,13 @@ async def test_a_build_gets_onto_its_host_by_the_usual_script_and_no_key_is_left
                 left = {f"{PREFIX}target-platform": "linux-ppc64le"}
                 return not marks.get("finalizers") and marks.get("labels") == left
 
-            await until(free)
+            await eventually(free)
             await setup.see(TASK_RUN, done(waiting))
 
             async def empty() -> bool:
                 return not any(setup.host.home.iterdir())
 
-            await until(empty)
+            await eventually(empty)
             written = await setup.everything_on_the_bus()
             events = json.dumps((await setup.kube.list(EVENT, namespace="team-a")).items)
     finally:

@@ -15,8 +15,9 @@ from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.nats_service import Endpoint, MicroService
 from shared.bus.port import AnswerError, UnavailableError
 from shared.testing.nats_server import nats_server
+from shared.testing.waiting import PATIENCE_SECONDS
 
-SETTLED_SECONDS = 20.0
+SETTLED_SECONDS = PATIENCE_SECONDS
 Json = dict[str, Any]
 
 

@@ -1,7 +1,7 @@
 """The hub runs watcher and patcher of a cluster that it was given a kubeconfig of, as Kueue would."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,10 +18,10 @@ from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import Beat, PairState
 from shared.testing.nats_server import nats_server
+from shared.testing.waiting import eventually
 
 BEAT = "sluice.beat.west._._"
 SYNCED = "sluice.observed.west._._.synced"
-STEP_SECONDS = 40.0
 LOOK_SECONDS = 0.2
 
 Spec = dict[str, Any]
@@ -100,12 +100,6 @@ async def hub(folder: Path, **settings: Any) -> AsyncIterator[Hub]:
                 await bus.stop()
 
 
-async def until(what: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(STEP_SECONDS):
-        while not await what():  # noqa: ASYNC110 - it is in another process
-            await asyncio.sleep(0.1)
-
-
 async def test_a_cluster_with_a_kubeconfig_is_watched_and_served_until_it_is_no_more(
     tmp_path: Path,
 ) -> None:
@@ -115,17 +109,17 @@ async def test_a_cluster_with_a_kubeconfig_is_watched_and_served_until_it_is_no_
         async with hub(tmp_path) as at:
             file = at.write(simulator.kubeconfig())
             await at.name(SECRET)
-            await until(lambda: at.bus.latest("OBSERVED", SYNCED))
-            await until(at.beats)
+            await eventually(lambda: at.bus.latest("OBSERVED", SYNCED))
+            await eventually(at.beats)
             assert at.supervisor.names == ("watcher-west", "patcher-west")
             assert await at.problem() == ""
             before = at.pids()
 
             file.write_text(f"{simulator.kubeconfig()}# renewed\n")
-            await until(lambda: _others(at, before))
+            await eventually(lambda: _others(at, before))
 
             await at.name(SECRET, deleted=True)
-            await until(lambda: _nobody(at))
+            await eventually(lambda: _nobody(at))
     finally:
         await simulator.stop()
 
@@ -158,9 +152,9 @@ async def test_a_pair_whose_api_server_goes_away_says_so(tmp_path: Path) -> None
             beat = await last()
             return beat is not None and not beat.api
 
-        await until(reached)
+        await eventually(reached)
         await simulator.stop()
-        await until(away)
+        await eventually(away)
         assert await at.problem() == "", "the pair itself is well"
 
 
@@ -174,7 +168,7 @@ async def test_a_pair_that_keeps_ending_is_said(
         async with hub(tmp_path) as at:
             at.write(simulator.kubeconfig())
             await at.name(SECRET)
-            await until(at.problem)
+            await eventually(at.problem)
             assert await at.problem() == (
                 "Its patcher cannot stay: it keeps ending (status 2); "
                 "the log of `sluice run pairs` says more"
@@ -209,7 +203,7 @@ async def test_what_keeps_a_pair_from_running_is_said_until_it_is_cured(
         if content:
             at.write(content)
         await at.name(spec)
-        await until(at.problem)
+        await eventually(at.problem)
         assert problem in (await at.problem() or "")
         assert at.supervisor.names == ()
         await at.name({})
@@ -217,7 +211,7 @@ async def test_what_keeps_a_pair_from_running_is_said_until_it_is_cured(
         async def cured() -> bool:
             return await at.problem() == ""
 
-        await until(cured)
+        await eventually(cured)
 
 
 async def test_without_a_key_of_its_own_a_pair_would_be_nobody_on_the_bus(tmp_path: Path) -> None:
@@ -226,5 +220,5 @@ async def test_without_a_key_of_its_own_a_pair_would_be_nobody_on_the_bus(tmp_pa
     async with hub(tmp_path, **keys) as at:
         at.write(Simulator(behaviour=False).kubeconfig())
         await at.name(SECRET)
-        await until(at.problem)
+        await eventually(at.problem)
         assert "`sluice bus permissions --spoke west` makes one" in (await at.problem() or "")

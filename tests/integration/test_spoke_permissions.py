@@ -22,6 +22,7 @@ from shared.contracts.messages.base import Message
 from shared.contracts.messages.effects import Dispatch, Outcome
 from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.spokes import Beat
+from shared.testing.waiting import PATIENCE_SECONDS
 from tests.integration.spoke_servers import Servers, now, servers
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -145,7 +146,7 @@ async def test_what_it_may_not_say_reaches_nobody(ground: tuple[Servers, str]) -
 async def unheard(client: Client, subject: str) -> bool:
     """Whether nobody is there who hears it."""
     try:
-        await client.request(subject, b"{}", timeout=20)
+        await client.request(subject, b"{}", timeout=PATIENCE_SECONDS)
     except NoRespondersError:
         return True
     return False
@@ -290,7 +291,7 @@ async def asked(client: Client, request: str, body: Json | None) -> Json | None:
     """The answer, or None where nobody is there to give one."""
     payload = b"" if not body else json.dumps(body).encode()
     try:
-        reply = await client.request(f"$JS.API.{request}", payload, timeout=20)
+        reply = await client.request(f"$JS.API.{request}", payload, timeout=PATIENCE_SECONDS)
     except NoRespondersError:
         return None
     if reply.headers and reply.headers.get("Status"):
@@ -339,7 +340,9 @@ async def test_the_server_says_nothing_to_the_hub_for_a_spoke(ground: tuple[Serv
     async with bus_at(found.hub, "hub") as hub, client_at(url) as client:
         await hub.publish(order("east"))
         forged = outcome("east")
-        acknowledged = await client.request(forged.subject, forged.encode(), timeout=20)
+        acknowledged = await client.request(
+            forged.subject, forged.encode(), timeout=PATIENCE_SECONDS
+        )
         assert "seq" in json.loads(acknowledged.data), "what it may say it says"
         mine = watching(EAST, name="reader-x", inactive_threshold=60 * 10**9)
         made = await asked(

@@ -113,7 +113,7 @@ def scrape(addresses: Mapping[str, str]) -> dict[Labels, float]:
     found: dict[Labels, float] = {}
     for process, address in sorted(addresses.items()):
         where = {"job": process.partition(SPOKE)[0], "instance": f"{process}:8081"}
-        with urllib.request.urlopen(f"{address}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"{address}/metrics", timeout=60) as answer:
             text = answer.read().decode()
         found[frozenset({NAME: "up", **where}.items())] = 1.0
         for family in text_string_to_metric_families(text):
@@ -126,7 +126,7 @@ def scrape(addresses: Mapping[str, str]) -> dict[Labels, float]:
 
 def look(url: str) -> None:
     """Ask the console for its page, as a browser does."""
-    with urllib.request.urlopen(url, timeout=10) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         answer.read()
 
 

@@ -13,10 +13,18 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Final, NoReturn, TypeVarTuple
+from typing import Any, Final, NoReturn, TypeVar, TypeVarTuple
 
-__all__ = ["DeadlockError", "Group", "NoThreadsError", "StepBudgetError", "VirtualLoop"]
+__all__ = [
+    "DeadlockError",
+    "Group",
+    "NoThreadsError",
+    "StepBudgetError",
+    "VirtualLoop",
+    "run_virtual",
+]
 
+T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 STEPS_MAX: Final = 20_000_000
@@ -377,3 +385,15 @@ _AWAITABLES: Final = (
     ("ag_frame", "ag_await"),
 )
 """Coroutines, generators, async generators: where they stand, and what they wait for."""
+
+
+def run_virtual(story: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end in virtual time; return its result.
+
+    Tasks that it leaves behind are cancelled.
+    """
+    loop = VirtualLoop()
+    try:
+        return loop.run_until_complete(story)
+    finally:
+        loop.dispose()

@@ -3,7 +3,7 @@
 import asyncio
 import importlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any, Protocol, cast
@@ -15,6 +15,7 @@ from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus, BusError, CaughtUp, Entry
 from shared.contracts.messages.effects import Outcome
 from shared.contracts.messages.workloads import WorkloadState
+from shared.testing.waiting import PATIENCE_SECONDS
 
 ACK_WAIT_SECONDS = 1.0
 """Instead of 30 s, so that a crash is noticed within a test."""
@@ -155,7 +156,7 @@ class Reading:
     def __init__(self, items: AsyncIterator[Entry | CaughtUp]) -> None:
         self._items = items
 
-    async def next(self, *, seconds: float = 5.0) -> Entry | CaughtUp:
+    async def next(self, *, seconds: float = PATIENCE_SECONDS) -> Entry | CaughtUp:
         async with asyncio.timeout(seconds):
             return await anext(self._items)
 
@@ -200,13 +201,6 @@ class Readings:
 
     async def close(self) -> None:
         await self._stack.aclose()
-
-
-async def eventually(true: Callable[[], bool], *, seconds: float = 10.0) -> None:
-    """Wait until `true()`; fail after `seconds`."""
-    async with asyncio.timeout(seconds):
-        while not true():  # noqa: ASYNC110  # a condition of many, none of which tells
-            await asyncio.sleep(0.005)
 
 
 async def error_of(done: Any) -> BusError | None:

@@ -7,7 +7,8 @@ import pytest
 from shared.bus.port import CaughtUp, Entry, StreamFullError, TooLargeError
 from shared.contracts.kube.kinds import JOB, Kind
 from shared.contracts.messages.observed import Observed
-from tests.contract.bus.stage import Readings, Stage, error_of, eventually
+from shared.testing.waiting import eventually
+from tests.contract.bus.stage import Readings, Stage, error_of
 
 LARGE = 5 << 20
 """Above `max_payload` of our server, and above what an API server stores."""
@@ -121,7 +122,7 @@ async def test_where_the_body_is_gone_a_watch_goes_on_to_what_is_newer(
 
     versions = []
     while "3" not in versions:
-        versions.append(version_and_size(await watch.next(seconds=20))[0])
+        versions.append(version_and_size(await watch.next())[0])
     assert versions == sorted(versions), "never an older one after a newer one"
     assert [version_and_size(entry) for entry in await replay.entries(3)] == [
         ("1", 0),

@@ -111,6 +111,6 @@ async def test_a_container_is_healthy_when_its_service_says_so(
         await server.wait_closed()
     line = shlex.join(part.replace("$$", "$").replace("8081", str(port)) for part in command)
     asked = await asyncio.create_subprocess_shell(line, stderr=asyncio.subprocess.DEVNULL)
-    status = await asyncio.wait_for(asked.wait(), 20)
+    status = await asyncio.wait_for(asked.wait(), 60)
     server.close()
     assert (status == 0) is healthy

@@ -25,7 +25,7 @@ from tests.contract.deploy.rendering import COMPONENTS, kustomized
 from tests.contract.kubernetes.envtest import free_ports
 
 SERVERS: Final = 3
-ALL_SECONDS: Final = 30
+ALL_SECONDS: Final = 120
 
 
 def mounted(folder: Path, components: tuple[str, ...], replaced: dict[str, str]) -> Path:
@@ -68,7 +68,7 @@ def test_the_server_takes_what_is_mounted(folder: Path, components: tuple[str, .
         capture_output=True,
         text=True,
         check=False,
-        timeout=20,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
 

@@ -14,13 +14,14 @@ from shared.contracts.kube.kinds import NAMESPACE, Kind
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig, plain
 from shared.kube.port import AlreadyExistsError, Kube, WatchEvent
+from shared.testing.waiting import eventually
 from tests.contract.kubernetes.clusters import Cluster, some_cluster
 from tests.contract.kubernetes.definitions import (
     CUSTOM_RESOURCE_DEFINITION,
     INSTALLED,
     definition,
 )
-from tests.contract.kubernetes.stage import Reading, Stage, until
+from tests.contract.kubernetes.stage import Reading, Stage
 
 BACKENDS = ["local", "simulator", pytest.param("apiserver", marks=pytest.mark.cluster)]
 
@@ -44,7 +45,7 @@ async def install(kube: Kube) -> None:
         wanted = {(kind.group, kind.version, kind.plural) for kind in INSTALLED}
         return wanted <= await kube.served()
 
-    await until(served)
+    await eventually(served)
 
 
 @pytest.fixture(params=BACKENDS)

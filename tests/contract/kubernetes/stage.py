@@ -9,8 +9,9 @@ from typing import Any
 from shared.contracts.kube.kinds import CONFIG_MAP, WORKLOAD, Kind, Object
 from shared.kube.client import HttpKube
 from shared.kube.port import Kube, KubeError, WatchEvent
+from shared.testing.waiting import PATIENCE_SECONDS
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = PATIENCE_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,10 +84,3 @@ class Reading:
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
-
-
-async def until(question: Callable[[], Any], *, seconds: float = DEADLINE_SECONDS) -> None:
-    """Wait until the coroutine function `question` gives something true."""
-    async with asyncio.timeout(seconds):
-        while not await question():  # noqa: ASYNC110 - a cluster tells nobody
-            await asyncio.sleep(0.02)

@@ -27,10 +27,10 @@ from shared.kube.client import HttpKube
 from shared.kube.port import RefusedError
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.web import WebServer
+from shared.testing.waiting import eventually
 from tests.contract.kubernetes.clusters import some_cluster
 from tests.contract.kubernetes.definitions import CUSTOM_RESOURCE_DEFINITION
 from tests.contract.kubernetes.envtest import free_ports
-from tests.contract.kubernetes.stage import until
 from tests.contract.test_crds import contains
 
 pytestmark = pytest.mark.cluster
@@ -138,7 +138,7 @@ async def install(kube: HttpKube, server: Server, url: str, authority: bytes) ->
     async def served() -> bool:
         return wanted <= await kube.served()
 
-    await until(served)
+    await eventually(served)
     manifest = validating_manifest(url=f"{url}{VALIDATE_PATH}", authority=authority)
     await apply_manifest(kube, manifest)
     server.installed = True

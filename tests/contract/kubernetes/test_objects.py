@@ -17,8 +17,9 @@ from shared.kube.port import (
     NotFoundError,
     RefusedError,
 )
+from shared.testing.waiting import eventually
 from tests.contract.kubernetes.definitions import LATECOMER
-from tests.contract.kubernetes.stage import Stage, config_map, create, until, workload
+from tests.contract.kubernetes.stage import Stage, config_map, create, workload
 
 
 async def test_what_was_created_is_stored_with_uid_and_version_and_can_be_read(
@@ -183,7 +184,7 @@ async def test_what_it_owned_goes_with_the_owner(stage: Stage) -> None:
             return True
         return False
 
-    await until(gone)
+    await eventually(gone)
 
 
 REFUSED = {

@@ -8,10 +8,11 @@ import pytest
 from shared.contracts.kube.kinds import NAMESPACE, WORKLOAD
 from shared.kube.client import HttpKube
 from shared.kube.port import AlreadyExistsError, KubeError, NotFoundError
+from shared.testing.waiting import eventually
 from tests.contract.kubernetes.clusters import Cluster
 from tests.contract.kubernetes.conftest import install
 from tests.contract.kubernetes.follower import Follower, uid_of
-from tests.contract.kubernetes.stage import until, workload
+from tests.contract.kubernetes.stage import workload
 
 KILLS = 2
 CHANGES = 120
@@ -39,7 +40,7 @@ async def test_a_reflector_sees_everything_over_kills_of_the_server(
         items = (await writer.list(WORKLOAD, namespace="restart")).items
         return follower.view == {item["metadata"]["name"]: uid_of(item) for item in items}
 
-    await until(agree)
+    await eventually(agree)
     await follower.close()
     await writer.close()
     assert set(follower.told.values()) == {1}

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from services.simulator.app import Simulator
+from shared.testing.waiting import PATIENCE_SECONDS
 
 KUBECTL = shutil.which("kubectl")
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not on the PATH")
@@ -167,9 +168,9 @@ async def test_a_released_run_can_be_waited_for_and_deleted(kubectl: Kubectl) ->
     release = '[{"op":"remove","path":"/spec/status"}]'
     await kubectl.run("patch", "pr", "build", "--type=json", "-p", release)
 
-    await kubectl.run("wait", "pr/build", "--for=condition=Succeeded", "--timeout=20s")
+    await kubectl.run("wait", "pr/build", "--for=condition=Succeeded", "--timeout=60s")
     assert "Succeeded" in await kubectl.run("get", "pr")
-    await kubectl.run("delete", "pr", "build", "--timeout=10s")
+    await kubectl.run("delete", "pr", "build", "--timeout=60s")
     assert (await kubectl.ask("get", "pr", "build")).err.startswith("Error from server (NotFound)")
 
 
@@ -179,7 +180,7 @@ async def test_a_namespace_with_its_content_is_deleted(kubectl: Kubectl) -> None
     await kubectl.run("create", "secret", "generic", "s", "-n", "team", "--from-literal=k=v")
     assert (await kubectl.get("secret", "s", "-n", "team"))["data"] == {"k": "dg=="}
 
-    await kubectl.run("delete", "namespace", "team", "--timeout=10s")
+    await kubectl.run("delete", "namespace", "team", "--timeout=60s")
 
     assert (await kubectl.ask("get", "configmaps", "-n", "team")).out == ""
     assert (await kubectl.ask("get", "ns", "team")).code == 1
@@ -197,7 +198,7 @@ async def test_what_the_server_refuses_is_shown(kubectl: Kubectl) -> None:
 async def test_a_watch_shows_rows_as_they_change(kubectl: Kubectl) -> None:
     process = await kubectl.start("get", "jobs", "--watch-only", "--request-timeout=20s")
     assert process.stdout is not None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await asyncio.sleep(1)
         await kubectl.run("apply", "-f", "-", stdin=MANIFEST)
         header = (await process.stdout.readline()).split()

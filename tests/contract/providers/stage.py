@@ -26,6 +26,7 @@ from services.provisioner.providers.port import (
     Vm,
     VmState,
 )
+from shared.testing.waiting import PATIENCE_SECONDS
 from tests.contract.providers.ibm_double import API_KEY, CRN, IbmDouble, ibm_double
 
 Refuse = Callable[[type[ProviderError]], None]
@@ -69,7 +70,7 @@ class Stage:
         )
 
     async def until(self, name: str, state: VmState, *, address: bool = False) -> Vm | None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 vm = await self.provider.find(name)
                 reached = VmState.GONE if vm is None else vm.state

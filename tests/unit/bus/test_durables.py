@@ -7,7 +7,8 @@ from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.work.worker import IN_FLIGHT_MAX
 from shared.bus.port import Entry
 from shared.testing.nats_server import nats_server
-from tests.contract.bus.stage import eventually, workload
+from shared.testing.waiting import eventually
+from tests.contract.bus.stage import workload
 
 BESIDE = 44
 """More than there is room for."""

@@ -12,6 +12,7 @@ from shared.bus.headers import EXPECT_LAST, MESSAGE_ID
 from shared.bus.nats import publisher as module
 from shared.bus.nats.publisher import Publisher
 from shared.bus.port import BusError, FencedError, StreamFullError, TooLargeError, UnavailableError
+from shared.testing.waiting import eventually
 
 
 @dataclass
@@ -96,9 +97,7 @@ class Table:
         return [sent.subject for sent in self.connection.nc.sent]
 
     async def sent(self, count: int) -> None:
-        async with asyncio.timeout(3):
-            while len(self.connection.nc.sent) < count:  # noqa: ASYNC110  # a fake tells nobody
-                await asyncio.sleep(0.005)
+        await eventually(lambda: len(self.connection.nc.sent) >= count)
 
     async def take(self, nth: int, sequence: int) -> None:
         await self._answer(nth, json.dumps({"stream": "S", "seq": sequence}).encode())

@@ -162,7 +162,7 @@ async def test_a_view_is_made_anew_only_on_demand(nc: Client) -> None:
     assert "HOSTS_NOW: rebuilt" in str(rebuilt)
     await js.publish("sluice.host.c", b"4")
     subscription = await js.pull_subscribe("sluice.host.>", stream="HOSTS_NOW")
-    messages = [(await subscription.fetch(1, timeout=2))[0] for _ in range(3)]
+    messages = [(await subscription.fetch(1, timeout=60))[0] for _ in range(3)]
     assert [message.data for message in messages] == [b"2", b"3", b"4"]
 
 

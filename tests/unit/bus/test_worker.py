@@ -21,6 +21,7 @@ from shared.bus.nats.work.worker import (
 from shared.bus.port import BusError, Entry, Handler, LaterError, NeverError, UnavailableError
 from shared.contracts.messages.base import Message
 from shared.contracts.subjects import SUBJECT_BYTES_MAX
+from shared.testing.waiting import eventually
 from tests.contract.bus.stage import AT
 
 
@@ -196,12 +197,12 @@ async def test_the_server_hears_of_a_handler_that_takes_long() -> None:
     await bench.take(delivery)
     await bench.settle()
     await bench.take(waiting)
-    await asyncio.sleep(0.3)
+    both = (delivery, waiting)
+    await eventually(lambda: all(one.answers.count("in progress") >= 3 for one in both))
     bench.open.set()
     await bench.settle()
 
-    for one in (delivery, waiting):
-        assert one.answers.count("in progress") >= 3
+    for one in both:
         assert one.answers[-1] == "ack"
     await bench.worker.stop(seconds=1)
 
@@ -280,13 +281,13 @@ async def test_stop_gives_handlers_their_time_and_no_more() -> None:
 
 
 async def test_what_is_done_is_acknowledged_together() -> None:
-    bench, deliveries = Bench(ack_seconds=0.1), [Delivery(1), Delivery(2)]
+    bench, deliveries = Bench(ack_seconds=1.0), [Delivery(1), Delivery(2)]
 
     for delivery in deliveries:
         await bench.take(delivery)
         await bench.settle()
         assert delivery.answers == []
-    await asyncio.sleep(0.2)
+    await eventually(lambda: all(delivery.answers for delivery in deliveries))
 
     assert bench.handled == [1, 2]
     assert [delivery.answers for delivery in deliveries] == [["ack"], ["ack"]]

@@ -8,6 +8,7 @@ import pytest
 from services.classifier.cel import CelEngine
 from services.classifier.rules.reload import follow_rules
 from services.classifier.rules.rules import Rules, RulesError, RulesHolder, parse_rules
+from shared.testing.waiting import eventually
 
 GOOD = "queueName: q\ncel:\n  expressions:\n  - priority('a')\n"
 ENGINE = CelEngine()
@@ -147,13 +148,12 @@ async def test_a_file_is_followed_from_before_it_is_there(tmp_path: Path) -> Non
     following = asyncio.create_task(follow_rules(holder, path, every_seconds=0.01))
 
     async def until(queue: str, *, error: bool) -> None:
-        async with asyncio.timeout(5):
-            while True:
-                current = holder.current
-                found = current is not None and current.queue_name == queue
-                if found and (holder.error is not None) == error:
-                    return
-                await asyncio.sleep(0.01)
+        def holds() -> bool:
+            current = holder.current
+            found = current is not None and current.queue_name == queue
+            return found and (holder.error is not None) == error
+
+        await eventually(holds)
 
     await asyncio.sleep(0.03)
     assert holder.current is None

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 
 from services.ctl.dev.supervisor import ChildSpec, Supervisor
 from shared.runtime.command import CommandError
+from shared.testing.waiting import eventually
 
 SLEEPER = "import time; print('up', flush=True); time.sleep(60)"
 DEAF = (
@@ -54,23 +55,15 @@ def alive(pid: int) -> bool:
     return True
 
 
-async def until(condition: Callable[[], object]) -> None:
-    for _ in range(500):
-        if condition():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("it did not come to that within ten seconds")
-
-
 async def test_a_child_that_is_killed_is_started_again(tmp_path: Path) -> None:
     said: list[str] = []
     async with supervising(tmp_path, said=said) as supervisor:
         supervisor.start(child(tmp_path, SLEEPER))
-        await supervisor.wait_ready(["child"], timeout_seconds=10)
+        await supervisor.wait_ready(["child"], timeout_seconds=60)
         first = supervisor.pid("child")
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        await until(lambda: supervisor.starts("child") == 2 and supervisor.pid("child"))
+        await eventually(lambda: supervisor.starts("child") == 2 and supervisor.pid("child"))
         assert supervisor.pid("child") != first
     assert said == ["child ended (SIGKILL); starting it again in 0.2 s"]
 
@@ -80,7 +73,7 @@ async def test_stopping_leaves_nobody_even_a_child_that_ignores_sigterm(tmp_path
     async with supervising(tmp_path, grace_seconds=0.3, said=said) as supervisor:
         supervisor.start(child(tmp_path, SLEEPER, name="polite"))
         supervisor.start(child(tmp_path, DEAF, name="deaf"))
-        await supervisor.wait_ready(["polite", "deaf"], timeout_seconds=10)
+        await supervisor.wait_ready(["polite", "deaf"], timeout_seconds=60)
         pids = [supervisor.pid("polite"), supervisor.pid("deaf")]
     assert said == ["deaf does not stop: killing it"]
     assert not any(alive(pid) for pid in pids if pid)
@@ -100,7 +93,7 @@ async def test_who_has_the_lower_stop_order_is_gone_before_others_are_told(tmp_p
             supervisor.start(
                 ChildSpec(name=name, argv=(*spec.argv, name), ready=spec.ready, stop_order=order)
             )
-        await supervisor.wait_ready(["broker", "cluster", "service"], timeout_seconds=10)
+        await supervisor.wait_ready(["broker", "cluster", "service"], timeout_seconds=60)
     assert marks.read_text().split() == ["service", "cluster", "broker"]
 
 
@@ -118,11 +111,11 @@ async def test_a_child_that_keeps_ending_is_told_from_one_that_was_killed_once(
     async with supervising(tmp_path) as supervisor:
         supervisor.start(child(tmp_path, "raise SystemExit(7)", name="ill"))
         supervisor.start(child(tmp_path, SLEEPER, name="well"))
-        await supervisor.wait_ready(["well"], timeout_seconds=20)
+        await supervisor.wait_ready(["well"], timeout_seconds=60)
         pid = supervisor.pid("well")
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        await until(lambda: supervisor.starts("well") == 2 and supervisor.starts("ill") > 3)
+        await eventually(lambda: supervisor.starts("well") == 2 and supervisor.starts("ill") > 3)
         assert supervisor.trouble("ill") == "it keeps ending (status 7)"
         assert supervisor.trouble("well") is None
 
@@ -133,8 +126,8 @@ async def test_what_a_child_writes_is_in_its_log_and_is_shown_with_its_name(tmp_
         logs=tmp_path, say=lambda _: None, echo=lambda name, line: shown.append((name, line))
     )
     supervisor.start(child(tmp_path, SLEEPER))
-    await supervisor.wait_ready(["child"], timeout_seconds=10)
-    await until(lambda: shown)
+    await supervisor.wait_ready(["child"], timeout_seconds=60)
+    await eventually(lambda: shown)
     await supervisor.stop()
     assert shown == [("child", "up")]
     log = supervisor.log_file("child")
@@ -152,7 +145,7 @@ async def test_children_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> 
         "    s = Supervisor(logs=pathlib.Path(sys.argv[1]), say=print)\n"
         "    argv = (sys.executable, '-c', 'import time; time.sleep(60)')\n"
         "    s.start(ChildSpec(name='child', argv=argv, ready=ready))\n"
-        "    await s.wait_ready(['child'], timeout_seconds=10)\n"
+        "    await s.wait_ready(['child'], timeout_seconds=60)\n"
         "    print(s.pid('child'), flush=True)\n"
         "    await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"
@@ -165,4 +158,4 @@ async def test_children_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> 
     assert alive(pid)
     parent.kill()
     await parent.wait()
-    await until(lambda: not alive(pid))
+    await eventually(lambda: not alive(pid))

@@ -28,9 +28,10 @@ from shared.contracts.messages.effects import Outcome
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import Finish, OwnerReference, PodSet, WorkloadState
 from shared.kube.port import NotFoundError, Patch
+from shared.testing.world.loop import run_virtual
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
-from tests.unit.simulator.builders import START, Cluster, pipeline_run, run_virtual
+from tests.unit.simulator.builders import START, Cluster, pipeline_run
 
 Json = dict[str, Any]
 PATIENCE_SECONDS = 900.0

@@ -20,6 +20,7 @@ from shared.contracts.messages.effects import Outcome
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import OwnerReference, PodSet, WorkloadState
 from shared.kube.port import Kube, NotFoundError
+from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
 
@@ -96,7 +97,7 @@ class Setup:
         await self.bus.publish(state)
         if self._running:
             # A decision that comes with it would be carried out twice: once for either message.
-            await until(partial(self._has_seen, state))
+            await eventually(partial(self._has_seen, state))
         return state
 
     async def _has_seen(self, state: WorkloadState) -> bool:
@@ -167,9 +168,3 @@ def projected(job: Json, **more: Any) -> WorkloadState:
         created_at=NOON, pod_sets=[PodSet(name="main", count=1, requests={"cpu": "1"})],
         **{"phase": "waiting", "held": job["spec"].get("suspend", False), **more},
     )  # fmt: skip
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(SECONDS_MAX):
-        while not await condition():  # noqa: ASYNC110 - the condition is in a cluster
-            await asyncio.sleep(0.01)

@@ -19,7 +19,8 @@ from shared.kube.port import (
     ThrottledError,
     UnavailableError,
 )
-from tests.unit.patcher.stage import Setup, until
+from shared.testing.waiting import eventually
+from tests.unit.patcher.stage import Setup
 
 Write = tuple[str, str, str]
 """Verb, kind, subresource."""
@@ -113,7 +114,7 @@ async def test_what_may_pass_is_tried_until_it_is_done(
     began = asyncio.get_running_loop().time()
     state = await setup.submit()
     await setup.decide(state, "admitted")
-    await until(lambda: released(setup))
+    await eventually(lambda: released(setup))
     assert (await setup.conditions(state))["Admitted"] == "True"
     assert not moody(setup).answers[write]
     if isinstance(answer, ThrottledError):
@@ -127,7 +128,7 @@ async def test_a_lost_answer_is_no_second_write(setup: Setup, write: Write) -> N
     moody(setup).answers[write] = [UnavailableError("connection reset")]
     state = await setup.submit()
     await setup.decide(state, "admitted")
-    await until(lambda: released(setup))
+    await eventually(lambda: released(setup))
     await asyncio.sleep(0.5)
     before = (await setup.job())["metadata"]["resourceVersion"]
     await setup.bus.publish(state)
@@ -147,7 +148,7 @@ async def test_a_release_that_the_cluster_refuses_gives_quota_back_and_says_why(
     async def told() -> bool:
         return any(o.result == "refused" for o in await setup.outcomes())
 
-    await until(told)
+    await eventually(told)
     [outcome] = await setup.outcomes()
     assert (outcome.action, outcome.result) == ("release", "refused")
     assert "no tasks" in outcome.message
@@ -157,7 +158,7 @@ async def test_a_release_that_the_cluster_refuses_gives_quota_back_and_says_why(
         about = {kind for kind, reason, _ in await setup.events() if reason == "ReleaseRefused"}
         return about == {"Job", "Workload"}
 
-    await until(news)
+    await eventually(news)
 
 
 async def test_a_status_that_the_cluster_refuses_for_good_releases_nothing(setup: Setup) -> None:
@@ -168,7 +169,7 @@ async def test_a_status_that_the_cluster_refuses_for_good_releases_nothing(setup
     async def told() -> bool:
         return any(o.result == "refused" for o in await setup.outcomes())
 
-    await until(told)
+    await eventually(told)
     assert (await setup.job())["spec"]["suspend"] is True
 
 
@@ -182,7 +183,7 @@ async def test_a_workload_that_the_cluster_does_not_take_gives_quota_back(setup:
     async def told() -> bool:
         return [(o.action, o.result) for o in await setup.outcomes()] == [("release", "refused")]
 
-    await until(told)
+    await eventually(told)
     assert "too large" in (await setup.outcomes())[0].message
     assert (await setup.job())["spec"]["suspend"] is True
     assert ("Job", "ErrWorkloadCompose") in {news[:2] for news in await setup.events()}
@@ -196,7 +197,7 @@ async def test_a_job_that_was_deleted_meanwhile_is_nobodys_error(setup: Setup) -
     async def admitted() -> bool:
         return (await setup.conditions(state)).get("Admitted") == "True"
 
-    await until(admitted)
+    await eventually(admitted)
     await asyncio.sleep(0.2)
     assert await setup.outcomes() == []
 
@@ -206,7 +207,7 @@ async def test_a_workload_object_that_was_deleted_meanwhile_is_nobodys_error(set
     with capture_logs() as said:
         state = await setup.submit()
         await setup.decide(state, "admitted")
-        await until(lambda: released(setup))
+        await eventually(lambda: released(setup))
     assert [line for line in said if line["log_level"] == "error"] == []
 
 
@@ -216,7 +217,7 @@ async def test_an_admission_costs_one_write_to_the_workload_and_one_to_the_job(
     setup_writes = moody(setup).writes
     state = await setup.submit()
     await setup.decide(state, "admitted")
-    await until(lambda: released(setup))
+    await eventually(lambda: released(setup))
     await setup.observe(kinds.WORKLOAD, await setup.workload(state) or {})
     await setup.bus.publish(state.model_copy(update={"held": False, "version": "9"}))
     await asyncio.sleep(0.3)

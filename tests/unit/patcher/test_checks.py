@@ -12,7 +12,8 @@ from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission, AdmissionState
 from shared.contracts.messages.effects import CheckState
 from shared.contracts.messages.workloads import WorkloadState
-from tests.unit.patcher.stage import NOON, Setup, until
+from shared.testing.waiting import eventually
+from tests.unit.patcher.stage import NOON, Setup
 
 Json = dict[str, Any]
 
@@ -205,25 +206,25 @@ async def test_what_a_check_says_between_decisions_is_on_the_workload(setup: Set
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state, "reserved", checks=["machines"])
-    await until(become(setup, state, ("Pending", "")))
+    await eventually(become(setup, state, ("Pending", "")))
     await say(setup, state, "Pending", "machine m-1 is starting")
-    await until(become(setup, state, ("Pending", "machine m-1 is starting")))
+    await eventually(become(setup, state, ("Pending", "machine m-1 is starting")))
     await say(setup, state, "Ready", "it is up")
-    await until(become(setup, state, ("Ready", "it is up")))
+    await eventually(become(setup, state, ("Ready", "it is up")))
     assert (await setup.job())["spec"]["suspend"] is True, "quota has not said so yet"
     await setup.decide(state, "admitted", checks=["machines"])
 
     async def runs() -> bool:
         return not (await setup.job())["spec"]["suspend"]
 
-    await until(runs)
+    await eventually(runs)
     assert await states(setup, state) == [("Ready", "it is up")]
 
     async def told() -> bool:
         text = "Admission check machines updated state from Pending to Ready with message: it is up"
         return ("Workload", "AdmissionCheckUpdated", text) in await setup.events()
 
-    await until(told)
+    await eventually(told)
 
 
 async def test_an_answer_that_is_there_before_the_reservation_is_written_comes_with_it(
@@ -235,7 +236,7 @@ async def test_an_answer_that_is_there_before_the_reservation_is_written_comes_w
     await setup.decide(state, "reserved", checks=["machines"])
     await say(setup, state, "Ready", "it is up")
     await setup.start_patcher()
-    await until(become(setup, state, ("Ready", "it is up")))
+    await eventually(become(setup, state, ("Ready", "it is up")))
 
 
 async def test_what_a_check_said_while_no_patcher_ran_is_written_by_the_next_one(
@@ -244,14 +245,14 @@ async def test_what_a_check_said_while_no_patcher_ran_is_written_by_the_next_one
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state, "reserved", checks=["machines"])
-    await until(become(setup, state, ("Pending", "")))
+    await eventually(become(setup, state, ("Pending", "")))
     await setup.kill_patcher()
     await say(setup, state, "Retry", "no capacity")
     obj = await setup.workload(state)
     assert obj is not None
     await setup.observe(kinds.WORKLOAD, obj)
     await setup.start_patcher()
-    await until(become(setup, state, ("Retry", "no capacity")))
+    await eventually(become(setup, state, ("Retry", "no capacity")))
 
 
 class CountingKube(LocalKube):
@@ -271,11 +272,11 @@ async def test_a_decision_is_one_write(setup: Setup, checks: list[str]) -> None:
     await setup.start_patcher()
     await setup.flavor()
     state = await setup.submit()
-    await until(lambda: setup.workload(state))
+    await eventually(lambda: setup.workload(state))
     await setup.decide(state, "reserved", checks=checks)
 
     async def reserved() -> bool:
         return (await setup.conditions(state)).get("QuotaReserved") == "True"
 
-    await until(reserved)
+    await eventually(reserved)
     assert kube.writes == 1

@@ -10,7 +10,8 @@ from services.patcher.workloads.retention import doomed
 from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.messages.workloads import WorkloadState
 from shared.settings.configuration import WorkloadRetention
-from tests.unit.patcher.stage import Setup, until
+from shared.testing.waiting import eventually
+from tests.unit.patcher.stage import Setup
 
 REASON = "DeactivatedDueToRequeuingLimitExceeded"
 TEXT = "The workload is deactivated due to exceeding the maximum number of re-queuing retries"
@@ -33,10 +34,10 @@ async def put_out(setup: Setup) -> WorkloadState:
     state = await setup.submit()
     await setup.start_patcher()
     await setup.decide(state, "admitted")
-    await until(lambda: has(setup, state, "Admitted"))
+    await eventually(lambda: has(setup, state, "Admitted"))
     await setup.decide(state, "evicted", reason=REASON, message=TEXT, deactivate=True)
-    await until(lambda: is_inactive(setup, state))
-    await until(lambda: has_no_mark(setup, state))
+    await eventually(lambda: is_inactive(setup, state))
+    await eventually(lambda: has_no_mark(setup, state))
     return state
 
 
@@ -74,7 +75,7 @@ async def test_a_user_who_sets_it_back_is_not_overruled_by_the_same_decision(
     async def waits() -> bool:
         return (await setup.conditions(state)).get("QuotaReserved") == "False"
 
-    await until(waits)
+    await eventually(waits)
     assert not await is_inactive(setup, state)
 
 
@@ -83,7 +84,7 @@ async def test_a_patcher_that_dies_between_its_writes_ends_what_it_began(setup: 
     state = await setup.submit()
     await setup.start_patcher()
     await setup.decide(state, "admitted")
-    await until(lambda: has(setup, state, "Admitted"))
+    await eventually(lambda: has(setup, state, "Admitted"))
     await setup.kill_patcher()
     # As it left it: marked, not yet inactive.
     obj = await setup.workload(state) or {}
@@ -98,8 +99,8 @@ async def test_a_patcher_that_dies_between_its_writes_ends_what_it_began(setup: 
     )
     await setup.decide(state, "evicted", reason=REASON, message=TEXT, deactivate=True)
     await setup.start_patcher()
-    await until(lambda: is_inactive(setup, state))
-    await until(lambda: has_no_mark(setup, state))
+    await eventually(lambda: is_inactive(setup, state))
+    await eventually(lambda: has_no_mark(setup, state))
 
 
 # Retention -----------------------------------------------------------------------------------------

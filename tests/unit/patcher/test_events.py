@@ -10,7 +10,8 @@ from services.patcher.cluster.events import WAITING_MAX, Events
 from services.simulator.local import LocalKube
 from shared.contracts.kube import kinds
 from shared.kube.port import ThrottledError
-from tests.unit.patcher.stage import NOON, Setup, projected, until
+from shared.testing.waiting import eventually
+from tests.unit.patcher.stage import NOON, Setup, projected
 
 
 @pytest.fixture
@@ -27,14 +28,14 @@ async def test_a_life_is_told_in_kueues_words(setup: Setup) -> None:
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state, "waiting", reason="WaitingForQuota", message="1 more needed")
-    await until(lambda: told(setup, "WaitingForQuota"))
+    await eventually(lambda: told(setup, "WaitingForQuota"))
     await setup.decide(state, "admitted")
-    await until(lambda: told(setup, "Started"))
+    await eventually(lambda: told(setup, "Started"))
     await setup.decide(state, "evicted", reason="InClusterQueue", preempted_by="team/x")
-    await until(lambda: told(setup, "Stopped"))
+    await eventually(lambda: told(setup, "Stopped"))
     finish = {"success": True, "message": "done", "at": NOON}
     await setup.bus.publish(projected(await setup.job(), phase="finished", finish=finish))
-    await until(lambda: told(setup, "FinishedWorkload"))
+    await eventually(lambda: told(setup, "FinishedWorkload"))
     preempted = (
         "Preempted to accommodate a workload (team/x) due to prioritization in the ClusterQueue"
     )
@@ -78,7 +79,7 @@ async def test_a_job_that_cannot_be_read_is_told(setup: Setup) -> None:
     )
     await setup.observe(kinds.JOB, job)
     await setup.bus.publish(projected(job))
-    await until(lambda: told(setup, "ErrWorkloadCompose"))
+    await eventually(lambda: told(setup, "ErrWorkloadCompose"))
 
 
 class Slow(LocalKube):
@@ -112,7 +113,7 @@ async def test_that_it_ran_before_it_was_admitted_is_a_warning(setup: Setup) -> 
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state, "admitted", unplanned=True)
-    await until(lambda: told(setup, "AdmittedUnplanned"))
+    await eventually(lambda: told(setup, "AdmittedUnplanned"))
     text = "It ran before it was admitted, and counts in ClusterQueue cq all the same"
     assert ("Workload", "AdmittedUnplanned", text) in await setup.events()
 
@@ -144,7 +145,14 @@ async def test_a_throttled_event_comes_later() -> None:
     kube = Slow(setup.kube._api)
     events = writer(kube)
     events.say(kinds.JOB, job(), "Started", "now")
-    await settle(events, seconds=1.3)
+    running = asyncio.create_task(events.run())
+
+    async def written() -> bool:
+        return bool((await setup.kube.list(kinds.EVENT)).items)
+
+    await eventually(written)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
     assert len((await setup.kube.list(kinds.EVENT)).items) == 1
 
 

@@ -12,7 +12,8 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.workloads import WorkloadState
 from shared.kube.port import Patch
-from tests.unit.patcher.stage import Setup, until
+from shared.testing.waiting import eventually
+from tests.unit.patcher.stage import Setup
 
 
 class Theirs(Setup):
@@ -106,7 +107,7 @@ async def test_it_is_admitted_and_finished_by_conditions_alone_in_one_write(thei
     assert (state.owner, state.held, state.phase) == (None, True, "waiting")
     created = int((await theirs.now())["metadata"]["resourceVersion"])
     await theirs.decide(state, "admitted")
-    await until(lambda: theirs.is_true("Admitted"))
+    await eventually(lambda: theirs.is_true("Admitted"))
     assert int((await theirs.now())["metadata"]["resourceVersion"]) == created + 1
     assert not (await theirs.project(await theirs.now())).held
 
@@ -126,12 +127,12 @@ async def test_who_waits_for_a_moment_costs_no_write(theirs: Theirs) -> None:
     await theirs.start_patcher()
     first = await theirs.make()
     await theirs.decide(first, "waiting", reason="WaitingForQuota", message="1 more needed")
-    await until(lambda: theirs.is_told("WaitingForQuota"))
+    await eventually(lambda: theirs.is_told("WaitingForQuota"))
     version = int((await theirs.now())["metadata"]["resourceVersion"])
     await theirs.decide(first, "waiting", reason="WaitingForQuota", message="2 more needed")
     await asyncio.sleep(0.1)
     await theirs.decide(first, "admitted")
-    await until(lambda: theirs.is_true("Admitted"))
+    await eventually(lambda: theirs.is_true("Admitted"))
     await asyncio.sleep(0.3)
     assert int((await theirs.now())["metadata"]["resourceVersion"]) == version + 1
 
@@ -144,7 +145,7 @@ async def test_a_reason_that_comes_late_does_not_take_the_admission_back(theirs:
     await theirs.decide(state, "waiting", reason="WaitingForQuota", message="1 more needed")
     await slow.held.wait()
     await theirs.decide(state, "admitted")
-    await until(lambda: theirs.is_true("Admitted"))
+    await eventually(lambda: theirs.is_true("Admitted"))
     slow.arrive.set()
     await asyncio.sleep(0.3)
     assert await theirs.is_true("Admitted")
@@ -156,14 +157,14 @@ async def test_an_eviction_is_told_and_over_when_their_controller_gives_the_quot
 ) -> None:
     state = await theirs.make()
     await theirs.decide(state, "admitted")
-    await until(lambda: theirs.is_true("Admitted"))
+    await eventually(lambda: theirs.is_true("Admitted"))
     await theirs.decide(state, "evicted", reason="InClusterQueue", preempted_by="team/x")
-    await until(lambda: theirs.is_true("Evicted"))
+    await eventually(lambda: theirs.is_true("Evicted"))
 
     async def reported() -> bool:
         return bool(await theirs.outcomes())
 
-    await until(reported)
+    await eventually(reported)
     [outcome] = await theirs.outcomes()
     assert (outcome.action, outcome.result) == ("suspend", "applied")
     evicted = await theirs.project(await theirs.now())

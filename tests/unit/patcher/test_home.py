@@ -12,7 +12,8 @@ from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.spokes import Homecoming
 from shared.contracts.messages.workloads import OwnerReference, WorkloadState
 from shared.kube.port import Patch, RefusedError
-from tests.unit.patcher.stage import NOON, Setup, until
+from shared.testing.waiting import eventually
+from tests.unit.patcher.stage import NOON, Setup
 
 
 class Guarded(LocalKube):
@@ -75,9 +76,9 @@ async def test_where_it_is_is_written_as_webhooks_want_it(
     try:
         state = await setup.submit()
         await setup.decide(state, "reserved", checks=["multikueue"])
-        await until(partial(setup.workload, state))
+        await eventually(partial(setup.workload, state))
         for said, expected in steps:
             await setup.bus.publish(home(state, **said))
-            await until(partial(shows, setup, state, expected))
+            await eventually(partial(shows, setup, state, expected))
     finally:
         await setup.kill_patcher()

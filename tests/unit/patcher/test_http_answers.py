@@ -11,7 +11,8 @@ import pytest
 from services.simulator.http.front import Front
 from services.simulator.http.server import Server
 from shared.kube.client import HttpKube
-from tests.unit.patcher.stage import NOON, Setup, until
+from shared.testing.waiting import eventually
+from tests.unit.patcher.stage import NOON, Setup
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -136,7 +137,7 @@ async def test_it_is_tried_until_it_is_done_and_done_once(
     async def released() -> bool:
         return not (await setup.job())["spec"]["suspend"]
 
-    await until(released)
+    await eventually(released)
     assert (await setup.conditions(state))["Admitted"] == "True"
     assert not moody.answers
     if answer.status == 429:
@@ -146,7 +147,7 @@ async def test_it_is_tried_until_it_is_done_and_done_once(
         return [(o.action, o.result) for o in await setup.outcomes()] == [("release", "applied")]
 
     if not answer.does_it or step != RELEASE:
-        await until(told)
+        await eventually(told)
 
 
 FOR_GOOD = {
@@ -176,7 +177,7 @@ async def test_a_release_that_is_refused_for_good_is_reported_with_the_reason(
     async def told() -> bool:
         return bool(await setup.outcomes())
 
-    await until(told)
+    await eventually(told)
     await asyncio.sleep(0.3)
     [outcome] = await setup.outcomes()
     assert (outcome.action, outcome.result) == ("release", "refused")
@@ -194,7 +195,7 @@ async def test_a_job_that_is_gone_is_let_be(moody: Moody) -> None:
     async def asked() -> bool:
         return bool(moody.times)
 
-    await until(asked)
+    await eventually(asked)
     await asyncio.sleep(0.3)
     assert len(moody.times) == 1
     assert await setup.outcomes() == []

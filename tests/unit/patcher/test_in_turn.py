@@ -13,7 +13,8 @@ from shared.contracts.messages.effects import Dispatch
 from shared.contracts.messages.spokes import ORDER, ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.messages.workloads import WorkloadState
 from shared.kube.port import Patch
-from tests.unit.patcher.stage import NOON, Setup, until
+from shared.testing.waiting import PATIENCE_SECONDS, eventually
+from tests.unit.patcher.stage import NOON, Setup
 
 
 class Slow(LocalKube):
@@ -70,11 +71,11 @@ class Spoke(Setup):
     async def evict(self, state: WorkloadState) -> None:
         """Until the patcher has heard of it."""
         await self.decide(state, "evicted", reason="WorkloadDeleted")
-        await until(lambda: self._knows(state, "evicted"))
+        await eventually(lambda: self._knows(state, "evicted"))
 
     async def admit(self, state: WorkloadState) -> None:
         await self.decide(state, "admitted")
-        await until(lambda: self._knows(state, "admitted"))
+        await eventually(lambda: self._knows(state, "admitted"))
 
     async def _knows(self, state: WorkloadState, decided: str) -> bool:
         assert self.patcher is not None
@@ -125,11 +126,11 @@ async def test_a_copy_is_not_said_to_be_stopped_while_its_release_is_on_its_way(
     spoke: Spoke, course: Course
 ) -> None:
     state = await spoke.copy()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         await course(spoke, state)
     await asyncio.sleep(0.1)
     spoke.slow.arrives.set()
-    await until(spoke.stopped)
+    await eventually(spoke.stopped)
     actions = [outcome.action for outcome in await spoke.outcomes()]
     assert actions[:2] == ["release", "suspend"]
     assert (await spoke.job())["spec"]["suspend"]

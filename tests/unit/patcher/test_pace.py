@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from services.patcher.cluster.pacing import BUSY_PER_SECOND, GIVE_WAY, Load, Pace
-from tests.unit.simulator.builders import run_virtual
+from shared.testing.world.loop import run_virtual
 
 
 def turns(pace: Pace, load: Load, *, decisions_per_second: float, seconds: float) -> int:

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from shared.contracts.kube import kinds
-from tests.unit.patcher.stage import NOON, Setup, projected, until
+from shared.testing.waiting import eventually
+from tests.unit.patcher.stage import NOON, Setup, projected
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ async def setup() -> AsyncIterator[Setup]:
 
 async def test_a_waiting_job_gets_a_workload_object_of_its_own(setup: Setup) -> None:
     state = await setup.submit()
-    await until(lambda: setup.workload(state))
+    await eventually(lambda: setup.workload(state))
     obj = await setup.workload(state)
     assert obj is not None
     assert obj["metadata"]["ownerReferences"][0]["uid"] == state.uid
@@ -33,7 +34,7 @@ async def test_the_workload_of_an_earlier_job_of_that_name_is_let_go_and_not_tak
     setup: Setup,
 ) -> None:
     state = await setup.submit()
-    await until(lambda: setup.workload(state))
+    await eventually(lambda: setup.workload(state))
     made = await setup.workload(state)
     assert made is not None
     [owner] = made["metadata"]["ownerReferences"]
@@ -49,7 +50,7 @@ async def test_the_workload_of_an_earlier_job_of_that_name_is_let_go_and_not_tak
         found = await setup.workload(state)
         return found is not None and not found["metadata"].get("finalizers")
 
-    await until(let_go)
+    await eventually(let_go)
     assert (await setup.conditions(state)).get("Admitted") is None
     assert (await setup.job())["spec"]["suspend"] is True, "nothing of its own says that it may run"
 
@@ -66,7 +67,7 @@ async def test_an_admission_is_on_the_workload_before_its_job_runs(setup: Setup)
         assert (await setup.conditions(state)).get("Admitted") == "True"
         return True
 
-    await until(released)
+    await eventually(released)
     pod = (await setup.job())["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {"pool": "spot"}
     assert pod["tolerations"] == [{"key": "spot"}]
@@ -80,7 +81,7 @@ async def test_a_reservation_does_not_start_anything(setup: Setup) -> None:
     async def reserved() -> bool:
         return (await setup.conditions(state)).get("QuotaReserved") == "True"
 
-    await until(reserved)
+    await eventually(reserved)
     assert (await setup.job())["spec"]["suspend"] is True
 
 
@@ -90,13 +91,13 @@ async def test_an_eviction_suspends_and_reports_the_version_that_was_suspended(
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state, "admitted")
-    await until(lambda: running(setup))
+    await eventually(lambda: running(setup))
     await setup.decide(state, "evicted", reason="InClusterQueue", preempted_by="team/x")
 
     async def suspended() -> bool:
         return any(outcome.action == "suspend" for outcome in await setup.outcomes())
 
-    await until(suspended)
+    await eventually(suspended)
     job = await setup.job()
     assert job["spec"]["suspend"] is True
     [outcome] = [o for o in await setup.outcomes() if o.action == "suspend"]
@@ -112,7 +113,7 @@ async def test_a_decision_about_an_earlier_life_releases_nothing(setup: Setup) -
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state.model_copy(update={"uid": "earlier"}), "admitted")
-    await until(lambda: setup.workload(state))
+    await eventually(lambda: setup.workload(state))
     await asyncio.sleep(0.1)
     assert (await setup.job())["spec"]["suspend"] is True
 
@@ -123,7 +124,7 @@ async def test_a_job_that_slipped_past_the_webhook_is_made_to_wait(setup: Setup)
     async def held() -> bool:
         return bool((await setup.job())["spec"]["suspend"])
 
-    await until(held)
+    await eventually(held)
 
 
 async def test_a_patcher_that_died_between_status_and_release_goes_on(setup: Setup) -> None:
@@ -132,7 +133,7 @@ async def test_a_patcher_that_died_between_status_and_release_goes_on(setup: Set
     state = await setup.submit()
     await setup.decide(state, "admitted")
     await setup.start_patcher()
-    await until(lambda: running(setup))
+    await eventually(lambda: running(setup))
     before = await setup.job()
     await setup.kill_patcher()
     await setup.start_patcher()
@@ -147,7 +148,7 @@ async def test_an_end_is_written_and_the_finalizer_let_go(setup: Setup) -> None:
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state, "admitted")
-    await until(lambda: running(setup))
+    await eventually(lambda: running(setup))
     finish = {"success": True, "message": "done", "at": NOON}
     await setup.bus.publish(projected(await setup.job(), phase="finished", finish=finish))
 
@@ -155,7 +156,7 @@ async def test_an_end_is_written_and_the_finalizer_let_go(setup: Setup) -> None:
         obj = await setup.workload(state)
         return obj is not None and not obj["metadata"].get("finalizers")
 
-    await until(finished)
+    await eventually(finished)
     assert (await setup.conditions(state))["Finished"] == "True"
 
 
@@ -163,7 +164,7 @@ async def test_a_stopped_job_gets_back_what_its_admission_had_changed(setup: Set
     await setup.flavor(nodeLabels={"pool": "spot"}, tolerations=[{"key": "spot"}])
     state = await setup.submit(parallelism=4, completions=4)
     await setup.decide(state, "admitted")
-    await until(lambda: running(setup))
+    await eventually(lambda: running(setup))
     changed = await setup.job()
     assert changed["spec"]["parallelism"] == 1, "one of four was admitted"
     # It ran: a template that ever started may not change until the start is forgotten.
@@ -179,7 +180,7 @@ async def test_a_stopped_job_gets_back_what_its_admission_had_changed(setup: Set
     async def suspended() -> bool:
         return any(outcome.action == "suspend" for outcome in await setup.outcomes())
 
-    await until(suspended)
+    await eventually(suspended)
     await setup.kill_patcher()
     await setup.start_patcher()
     await setup.observe(kinds.JOB, await setup.job())
@@ -188,7 +189,7 @@ async def test_a_stopped_job_gets_back_what_its_admission_had_changed(setup: Set
     async def queued() -> bool:
         return (await setup.conditions(state)).get("QuotaReserved") == "False"
 
-    await until(queued)
+    await eventually(queued)
     spec = (await setup.job())["spec"]
     assert spec["parallelism"] == 4
     assert "nodeSelector" not in spec["template"]["spec"]
@@ -199,7 +200,7 @@ async def test_what_has_ended_is_forgotten(setup: Setup) -> None:
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state, "admitted")
-    await until(lambda: running(setup))
+    await eventually(lambda: running(setup))
     finish = {"success": True, "message": "done", "at": NOON}
     ended = projected(await setup.job(), phase="finished", finish=finish)
     await setup.bus.publish(ended)
@@ -208,7 +209,7 @@ async def test_what_has_ended_is_forgotten(setup: Setup) -> None:
     async def forgotten() -> bool:
         return setup.remembers(state) == (False, False)
 
-    await until(forgotten)
+    await eventually(forgotten)
     await asyncio.sleep(0.1)
     assert setup.remembers(state) == (False, False)
 
@@ -221,6 +222,6 @@ async def test_a_job_that_runs_on_a_spoke_is_not_started_here_as_well(setup: Set
     async def admitted() -> bool:
         return (await setup.conditions(state)).get("Admitted") == "True"
 
-    await until(admitted)
+    await eventually(admitted)
     await asyncio.sleep(0.1)
     assert (await setup.job())["spec"]["suspend"] is True

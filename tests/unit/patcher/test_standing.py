@@ -6,7 +6,8 @@ from typing import Any
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.spokes import CheckStanding, SpokeState
-from tests.unit.patcher.stage import NOON, Setup, until
+from shared.testing.waiting import eventually
+from tests.unit.patcher.stage import NOON, Setup
 
 CHECK = {"controllerName": "kueue.x-k8s.io/multikueue"}
 
@@ -38,14 +39,14 @@ async def test_a_cluster_and_a_check_say_whether_they_are_active_and_why() -> No
         )
         for state in (spoke, spoke.model_copy(update={"active": True, "reason": "Active"})):
             await setup.bus.publish(state)
-            await until(partial(says, setup, kinds.MULTIKUEUE_CLUSTER, "west", state))
+            await eventually(partial(says, setup, kinds.MULTIKUEUE_CLUSTER, "west", state))
         check = CheckStanding(
             cluster="hub", check="elsewhere", active=False, reason="NoUsableClusters",
             message="Inactive clusters: west", at=NOON,
         )  # fmt: skip
         for standing in (check, check.model_copy(update={"active": True, "reason": "Active"})):
             await setup.bus.publish(standing)
-            await until(partial(says, setup, kinds.ADMISSION_CHECK, "elsewhere", standing))
+            await eventually(partial(says, setup, kinds.ADMISSION_CHECK, "elsewhere", standing))
     finally:
         await setup.kill_patcher()
         await setup.bus.stop()

@@ -23,6 +23,7 @@ from services.provisioner.keys.one_time import (
 )
 from services.provisioner.keys.one_time_server import OneTimeServer
 from shared.runtime.certificates import CertificateFolder, ReloadingContext
+from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 
 KEY = b"-----BEGIN OPENSSH PRIVATE KEY-----\ncanary-7d1f\n-----END OPENSSH PRIVATE KEY-----\n"
@@ -202,7 +203,7 @@ async def test_the_scripts_curl_gets_the_key_once(
         (tmp_path / "otp").write_text(secret["otp"])
 
         assert await service.curl(f"@{tmp_path / 'otp'}") == (200, KEY)
-        await until(lambda: b"delivered" in store.stored() or store.stored() == b"")
+        await eventually(lambda: b"delivered" in store.stored() or store.stored() == b"")
         assert await service.curl(secret["otp"]) == (400, b"no key for this password\n")
 
 
@@ -220,7 +221,7 @@ async def test_an_answer_that_is_lost_can_be_fetched_again(serve: Serve, store: 
     async with serve() as service:
         secret = await service.keys.hand_over(KEY)
         await asyncio.to_thread(ask_and_break_off, service, secret["otp"])
-        await until(lambda: b'"state":"waiting"' in list(
+        await eventually(lambda: b'"state":"waiting"' in list(
             store.server.streams["KEYS_NOW"].messages.values())[-1].data and
             len(store.server.streams["KEYS"].messages) == 3)  # fmt: skip
 
@@ -238,9 +239,3 @@ def ask_and_break_off(service: Service, password: str) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.recv(1)
     sock.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)

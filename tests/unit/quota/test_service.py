@@ -1,7 +1,7 @@
 """The quota service on a bus in memory: leading, standing by, restarting, being told that it failed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +22,7 @@ from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import Finish, PodSet, WorkloadState
 from shared.contracts.windows import CONTROLLER as WINDOWS
+from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.memory_server import MemoryServer
 
@@ -143,17 +144,11 @@ async def setup() -> AsyncIterator[Setup]:
     await subject.close()
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(SECONDS_MAX):
-        while not await condition():  # noqa: ASYNC110 - the condition is on a bus
-            await asyncio.sleep(0.01)
-
-
 async def became(setup: Setup, name: str, state: str) -> None:
     async def yes() -> bool:
         return (await setup.states(name))[-1:] == [state]
 
-    await until(yes)
+    await eventually(yes)
 
 
 async def test_what_fits_is_admitted_and_what_does_not_is_told_why(setup: Setup) -> None:
@@ -202,11 +197,11 @@ async def test_a_local_queue_that_is_deleted_takes_its_metrics_with_it(setup: Se
     await setup.cluster()
     await setup.start_quota(registry=registry)
     await setup.workload("x")
-    await until(told)
+    await eventually(told)
     await setup.workload("x", phase="finished", finish=Finish(success=True))
     await setup.workload("x", phase="gone")
     await setup.observe(kinds.LOCAL_QUEUE, "q", {}, namespace="team", deleted=True)
-    await until(forgotten)
+    await eventually(forgotten)
     assert 'cluster_queue="cq"' in generate_latest(registry).decode()
 
 
@@ -434,7 +429,7 @@ async def test_what_ran_unasked_and_waits_again_is_let_in_like_any_other(setup: 
     async def let_in() -> bool:
         return await setup.states("wild") == ["admitted", "waiting", "admitted"]
 
-    await until(let_in)
+    await eventually(let_in)
     assert not (await setup.last("wild")).unplanned
 
 
@@ -467,7 +462,7 @@ async def test_queues_tell_how_they_stand(setup: Setup) -> None:
         found = QueueStatus.decode(entry.data)
         return (found.pending, found.reserving, found.admitted) == (1, 1, 1)
 
-    await until(told)
+    await eventually(told)
 
 
 def test_an_audit_names_who_holds_by_the_log_and_not_by_the_engine() -> None:

@@ -1,10 +1,10 @@
 """Objects and clusters for the simulator's tests; everything has a default."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 from services.simulator.behaviour.conditions import condition
 from services.simulator.behaviour.running import Behaviour
@@ -12,9 +12,7 @@ from services.simulator.cluster.api import Api
 from services.simulator.cluster.kinds.catalogue import JOBS, PIPELINERUNS, SECRETS
 from services.simulator.cluster.kinds.registry import Kind, Obj
 from services.simulator.cluster.storage.stored import Stored
-from shared.testing.world.loop import VirtualLoop
-
-T = TypeVar("T")
+from shared.testing.world.loop import run_virtual
 
 START = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 CONFIG_MAP = {"metadata": {"name": "a", "namespace": "default"}, "data": {"k": "v"}}
@@ -110,14 +108,6 @@ def in_cluster(story: Callable[[Cluster], Awaitable[None]], seed: int = 1) -> No
             await cluster.behaviour.stop()
 
     run_virtual(told())
-
-
-def run_virtual(story: Coroutine[Any, Any, T]) -> T:
-    loop = VirtualLoop()
-    try:
-        return loop.run_until_complete(story)
-    finally:
-        loop.close()
 
 
 def verdict(obj: Obj, type_: str = "Succeeded") -> tuple[str, str]:

@@ -16,6 +16,7 @@ from services.simulator.local import LocalKube
 from shared.contracts.kube.kinds import CONFIG_MAP, JOB, NAMESPACE, Kind, Object
 from shared.kube.client import HttpKube
 from shared.kube.port import ExpiredError, NotFoundError
+from shared.testing.waiting import eventually
 
 DEFINITIONS = Kind(
     group="apiextensions.k8s.io",
@@ -185,6 +186,7 @@ async def test_jobs_that_ran_run_on_and_end(path: Path, simulators: list[Simulat
 
 
 async def until(kube: HttpKube, true: Any) -> None:
-    async with asyncio.timeout(30):
-        while not true((await kube.get(JOB, "default", "j")).get("status") or {}):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    async def holds() -> bool:
+        return bool(true((await kube.get(JOB, "default", "j")).get("status") or {}))
+
+    await eventually(holds)

@@ -14,7 +14,8 @@ from shared.kube.port import (
     NotFoundError,
     RefusedError,
 )
-from tests.unit.simulator.builders import api, job, pipeline_run, run_virtual
+from shared.testing.world.loop import run_virtual
+from tests.unit.simulator.builders import api, job, pipeline_run
 
 UNKNOWN = Kind(group="example.com", version="v1", plural="wells", kind="Well")
 

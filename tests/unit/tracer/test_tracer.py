@@ -1,7 +1,7 @@
 """The tracer between logs and a collector: nothing is lost, whoever dies or is away."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 
@@ -14,6 +14,7 @@ from shared.contracts.messages.base import Message
 from shared.contracts.messages.traces import Traced
 from shared.contracts.messages.workloads import Finish, WorkloadState
 from shared.telemetry.spans import Span
+from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 
 BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -83,17 +84,6 @@ class Logs:
                 decision["state"] = "admitted"
                 await self.put(Admission.model_validate(fields | trace | decision))
 
-    async def until(self, condition: Callable[[], object]) -> None:
-        async def holds() -> object:
-            return condition()
-
-        await self.eventually(holds)
-
-    async def eventually(self, condition: Callable[[], Awaitable[object]]) -> None:
-        async with asyncio.timeout(20):
-            while not await condition():  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-
     @asynccontextmanager
     async def tracing(self, instance: str = "tracer") -> AsyncIterator[None]:
         bus = MemoryBus(self.server, instance=instance)
@@ -101,7 +91,7 @@ class Logs:
         tracer = Tracer(bus=bus, collector=self.shelf, now=now, settle_seconds=0.02)
         task = asyncio.create_task(tracer.run())
         try:
-            await self.eventually(self.record)
+            await eventually(self.record)
             yield
         finally:
             task.cancel()
@@ -137,7 +127,7 @@ async def batched(logs: Logs, sequence: int) -> bool:
 
 
 async def recorded(logs: Logs, sequence: int) -> None:
-    await logs.eventually(lambda: ended(logs, sequence))
+    await eventually(lambda: ended(logs, sequence))
 
 
 async def test_what_ended_before_anybody_traced_is_left_alone_and_what_waits_is_not(
@@ -147,7 +137,7 @@ async def test_what_ended_before_anybody_traced_is_left_alone_and_what_waits_is_
     await logs.workload("waits", done=False)
     async with logs.tracing():
         await logs.workload("new", done=True)
-        await logs.until(logs.shelf.workloads)
+        await eventually(logs.shelf.workloads)
     assert logs.shelf.workloads() == ["new"]
 
 
@@ -157,12 +147,12 @@ async def test_after_a_restart_it_goes_on_where_the_collector_was(logs: Logs) ->
         await recorded(logs, 2)
     await logs.workload("second", done=True)
     async with logs.tracing("another"):
-        await logs.until(lambda: len(logs.shelf.workloads()) > 1)
+        await eventually(lambda: len(logs.shelf.workloads()) > 1)
         await recorded(logs, 4)
     assert logs.shelf.workloads() == ["first", "second"]
     async with logs.tracing("a third"):
         await logs.workload("third", done=True)
-        await logs.until(lambda: len(logs.shelf.workloads()) > 2)
+        await eventually(lambda: len(logs.shelf.workloads()) > 2)
     assert logs.shelf.workloads() == ["first", "second", "third"]
 
 
@@ -170,12 +160,12 @@ async def test_decisions_of_one_moment_are_one_batch_told_once(logs: Logs) -> No
     async with logs.tracing():
         for name in ("a", "b", "c"):
             await logs.workload(name, done=False)
-        await logs.until(logs.shelf.batches)
-        await logs.eventually(lambda: batched(logs, 3))
+        await eventually(logs.shelf.batches)
+        await eventually(lambda: batched(logs, 3))
     async with logs.tracing("another"):
         await logs.workload("d", done=True)
-        await logs.until(logs.shelf.workloads)
-        await logs.until(lambda: len(logs.shelf.batches()) > 1)
+        await eventually(logs.shelf.workloads)
+        await eventually(lambda: len(logs.shelf.batches()) > 1)
     assert logs.shelf.batches() == [3, 1]
     assert len(logs.shelf.kept[0].links) == 3
 
@@ -192,7 +182,7 @@ async def test_one_that_was_open_at_a_restart_has_its_whole_trace(logs: Logs) ->
         fields = {"cluster": "hub", "namespace": "a", "name": "long", "uid": "long"}
         end = {"phase": "finished", "finish": Finish(success=True, at=now()), "created_at": BEGAN}
         await logs.put(WorkloadState.model_validate(fields | end))
-        await logs.until(lambda: "long" in logs.shelf.workloads())
+        await eventually(lambda: "long" in logs.shelf.workloads())
     names = [s.name for s in logs.shelf.kept if s.attributes.get("sluicegate.workload") == "long"]
     assert any(name.startswith("create sluice.admission") for name in names), names
 
@@ -202,10 +192,10 @@ async def test_a_collector_that_was_away_gets_everything_when_it_is_back(logs: L
     async with logs.tracing():
         for name in ("a", "b", "c"):
             await logs.workload(name, done=True)
-        await logs.until(lambda: logs.shelf.asked > 3)
+        await eventually(lambda: logs.shelf.asked > 3)
         assert logs.shelf.kept == []
         logs.shelf.away = False
-        await logs.until(lambda: len(logs.shelf.workloads()) == 3)
+        await eventually(lambda: len(logs.shelf.workloads()) == 3)
     assert sorted(logs.shelf.workloads()) == ["a", "b", "c"]
 
 
@@ -216,7 +206,7 @@ async def test_a_trace_that_the_collector_refuses_holds_up_no_other(logs: Logs) 
         for number in range(8):
             await logs.workload(f"good-{number}", done=True)
             await asyncio.sleep(0.03)
-        await logs.until(lambda: len(logs.shelf.workloads()) == 8)
+        await eventually(lambda: len(logs.shelf.workloads()) == 8)
         await recorded(logs, 18)
     assert "bad" not in logs.shelf.workloads()
 
@@ -229,16 +219,16 @@ async def test_while_the_collector_is_away_no_more_is_read_than_fits(
     async with logs.tracing():
         for number in range(60):
             await logs.workload(f"w-{number}", done=True)
-        await logs.until(lambda: logs.shelf.asked > 2)
+        await eventually(lambda: logs.shelf.asked > 2)
         logs.shelf.away = False
-        await logs.until(lambda: len(logs.shelf.workloads()) >= 60)
+        await eventually(lambda: len(logs.shelf.workloads()) >= 60)
     assert len(set(logs.shelf.workloads())) == 60
 
 
 async def test_two_tracers_are_not_both_at_it(logs: Logs) -> None:
     async with logs.tracing("one"), logs.tracing("two"):
         await logs.workload("a", done=True)
-        await logs.until(logs.shelf.workloads)
+        await eventually(logs.shelf.workloads)
         await recorded(logs, 2)
         await asyncio.sleep(0.1)
     assert logs.shelf.workloads() == ["a"]
