@@ -231,7 +231,7 @@ async def test_messages_that_are_read_together_keep_their_order(client: Client) 
     gather_reads(client, steady=0.05)
     other = await connect_beside(client)
     heard = await client.subscribe("a")
-    await client.flush()
+    await round_trip(client)
     for number in range(400):
         await other.publish("a", str(number).encode())
         await other.flush()
@@ -243,7 +243,7 @@ async def test_messages_that_are_read_together_keep_their_order(client: Client) 
 async def test_messages_that_are_written_together_keep_their_order(client: Client) -> None:
     gather_writes(client, seconds=0.1)
     heard = await client.subscribe("a")
-    await client.flush()
+    await round_trip(client)
     for number in range(20):
         await client.publish("a", str(number).encode())
         await asyncio.sleep(0)
@@ -264,7 +264,7 @@ async def test_large_messages_arrive_whole(client: Client) -> None:
     gather_reads(client, steady=0.2)
     other = await connect_beside(client)
     heard = await client.subscribe("a", pending_bytes_limit=-1)
-    await client.flush()
+    await round_trip(client)
     for _ in range(8):
         for _ in range(500):
             await other.publish("a", bytes(4096))
@@ -276,7 +276,7 @@ async def test_large_messages_arrive_whole(client: Client) -> None:
 
 async def test_the_last_messages_are_written_before_the_connection_closes(client: Client) -> None:
     heard = await client.subscribe("a")
-    await client.flush()
+    await round_trip(client)
     gather_writes(client, seconds=3600.0)
     gather_writes(client, seconds=3600.0)
     other = await connect_beside(client)
