@@ -1,4 +1,4 @@
-"""Builds the console. The only module that knows all of its parts."""
+"""Builds the console from its parts and runs it. This is the only module that reads the clock."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,10 +9,10 @@ from typing import Final
 import structlog
 
 from services.classifier.projection.policy import Policy
-from services.console.access.users import Access, Everybody, KubeAccess
+from services.console.access.reviews import AllowAll, KubeReviewer, Reviewer
 from services.console.http.handlers import console_app
 from services.console.nats_api import console_service
-from services.console.query_service import Desk
+from services.console.query_service import QueryService
 from services.console.settings import ConsoleSettings
 from services.console.view import View
 from services.quota.queries.replica import Follower
@@ -29,28 +29,33 @@ __all__ = ["Console", "assemble", "main"]
 log = structlog.get_logger(__name__)
 
 STOP_SECONDS: Final = 1
-"""Pages that follow what happens never end by themselves: they come again by themselves."""
+"""How long a stop waits for open connections. Event streams never end by themselves; a page reconnects."""
 
 
 class Console:
-    """Follows the streams, and answers over NATS; beside it `main` listens for HTTP."""
+    """Follows the streams and answers over NATS. `main` runs the HTTP server beside it."""
 
     def __init__(
-        self, *, bus: Bus, desk: Desk, service: MicroService, listening: Callable[[], bool]
+        self,
+        *,
+        bus: Bus,
+        queries: QueryService,
+        service: MicroService,
+        listening: Callable[[], bool],
     ) -> None:
         self._bus = bus
         self._service = service
         self._listening = listening
-        self.desk = desk
+        self.queries = queries
 
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.desk.view.run())
+            group.create_task(self.queries.view.run())
             group.create_task(self._service.serve(self._bus))
 
     def ready(self) -> str | None:
-        """Ready once it listens: the streams are read when somebody asks."""
+        """None once the server listens. The streams are read only when somebody asks."""
         return None if self._listening() else "the console does not listen yet"
 
 
@@ -59,26 +64,26 @@ def assemble(
     settings: ConsoleSettings,
     bus: Bus,
     now: Callable[[], datetime],
-    access: Access,
+    access: Reviewer,
     configuration: Configuration | None = None,
     listening: Callable[[], bool] = lambda: True,
 ) -> Console:
-    """Wire the parts. Opens nothing."""
+    """Wire the parts. Opens no connection."""
     view = View(
         bus=bus,
         now=now,
-        new_follower=lambda: Follower(configuration=configuration),
+        new_replica=lambda: Follower(configuration=configuration),
         idle_seconds=settings.console_idle_seconds,
     )
-    desk = Desk(
+    queries = QueryService(
         view=view,
         access=access,
         cluster=settings.cluster,
         policy=Policy.of(configuration or Configuration()),
         simulation_seconds=settings.console_simulation_seconds,
     )
-    service = console_service(desk, version=version("sluicegate"), started=now())
-    return Console(bus=bus, desk=desk, service=service, listening=listening)
+    service = console_service(queries, version=version("sluicegate"), started=now())
+    return Console(bus=bus, queries=queries, service=service, listening=listening)
 
 
 def main() -> int:
@@ -90,13 +95,15 @@ def main() -> int:
         return datetime.now(UTC)
 
     def build(parts: Parts) -> Console:
-        access: Access = Everybody()
+        access: Reviewer = AllowAll()
         if settings.console_authorization == "kubernetes":
             kube = HttpKube.from_kubeconfig(settings.kubeconfig, settings.kube_context)
             parts.on_stop(kube.close)
-            access = KubeAccess(kube)
+            access = KubeReviewer(kube)
         else:
-            log.warning("everybody on this machine sees everything: console_authorization is none")
+            log.warning(
+                "no authorisation: everybody on this machine sees everything (console_authorization is none)"
+            )
         folder = settings.console_certificates
         certificates = None if folder is None else CertificateFolder(folder, settings.console_names)
         listening: list[WebServer] = []
@@ -110,7 +117,7 @@ def main() -> int:
         )
         server = WebServer(
             console_app(
-                console.desk,
+                console.queries,
                 streams_max=settings.console_streams,
                 local_only=settings.console_authorization == "none",
             ),

@@ -1,4 +1,4 @@
-"""What is answered, as documents: their fields are the API's, and the OpenAPI document is made from them."""
+"""The JSON documents of the API. The OpenAPI document is made from these models."""
 
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -11,7 +11,7 @@ from shared.contracts.messages.explain import Explanation
 __all__ = [
     "LIMIT_DEFAULT",
     "LIMIT_MAX",
-    "VISIBILITY",
+    "VISIBILITY_GROUP",
     "VISIBILITY_VERSIONS",
     "Explained",
     "FlavorRow",
@@ -29,7 +29,7 @@ __all__ = [
     "WorkloadRow",
 ]
 
-VISIBILITY: Final = "visibility.kueue.x-k8s.io"
+VISIBILITY_GROUP: Final = "visibility.kueue.x-k8s.io"
 VISIBILITY_VERSIONS: Final = ("v1beta2", "v1beta1")
 LIMIT_DEFAULT: Final = 1000
 LIMIT_MAX: Final = 100_000
@@ -39,14 +39,14 @@ WorkloadStatus = Literal["PENDING", "QUOTARESERVED", "ADMITTED", "EVICTED", "FIN
 
 
 class Document(BaseModel):
-    """Immutable, in camel case on the wire."""
+    """Base of all documents: immutable, camel case in JSON."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True
     )
 
     def wire(self) -> dict[str, Any]:
-        """As JSON has it, without what is not said."""
+        """The document as JSON, without fields that are None."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
@@ -63,7 +63,7 @@ class Owner(Document):
 
 
 class ItemMeta(Document):
-    """As much of `metav1.ObjectMeta` as Kueue tells."""
+    """The fields of `metav1.ObjectMeta` that Kueue's visibility API fills in."""
 
     name: str
     namespace: str
@@ -72,22 +72,22 @@ class ItemMeta(Document):
 
 
 class PendingWorkload(Document):
-    """One who waits."""
+    """One waiting workload."""
 
     metadata: ItemMeta
     priority: int
     local_queue_name: str
     position_in_cluster_queue: int
-    """From 0, as Kueue counts."""
+    """From 0, as in Kueue."""
 
     position_in_local_queue: int
 
 
 class PendingWorkloadsSummary(Document):
-    """Who waits in one queue, in the order of admission."""
+    """The workloads that wait in one queue, in the order of admission."""
 
     kind: Literal["PendingWorkloadsSummary"] = "PendingWorkloadsSummary"
-    api_version: str = f"{VISIBILITY}/{VISIBILITY_VERSIONS[0]}"
+    api_version: str = f"{VISIBILITY_GROUP}/{VISIBILITY_VERSIONS[0]}"
     metadata: dict[str, str] = {}
     items: list[PendingWorkload] = []
 
@@ -100,12 +100,12 @@ class ResourceRow(Document):
 
     name: str
     nominal: str | None = None
-    """None: a LocalQueue has no quota of its own."""
+    """Nominal quota. None for a LocalQueue, which has no quota of its own."""
 
     reserved: str = "0"
     borrowed: str = "0"
     share: float | None = None
-    """Reserved of nominal; 1 where something is reserved of nothing."""
+    """Reserved quota divided by nominal quota; 1 where the nominal quota is 0 and something is reserved."""
 
 
 class FlavorRow(Document):
@@ -116,7 +116,7 @@ class FlavorRow(Document):
 
 
 class QueueRow(Document):
-    """A ClusterQueue or a LocalQueue as it stands."""
+    """A ClusterQueue or a LocalQueue with its counts."""
 
     kind: Literal["ClusterQueue", "LocalQueue"]
     cluster: str
@@ -124,10 +124,10 @@ class QueueRow(Document):
     name: str
     cohort: str | None = None
     cluster_queue: str | None = None
-    """To which a LocalQueue points."""
+    """The ClusterQueue of a LocalQueue."""
 
     active: bool | None = None
-    """None: the deciding service has said nothing yet."""
+    """None until the quota service has published a status."""
 
     reason: str = ""
     message: str = ""
@@ -138,14 +138,14 @@ class QueueRow(Document):
 
 
 class Job(Document):
-    """What is behind a workload."""
+    """The job that owns a workload."""
 
     kind: str
     name: str
 
 
 class WorkloadRow(Document):
-    """A workload: what it asks, and how it stands."""
+    """A workload with its requests and its state."""
 
     cluster: str
     namespace: str
@@ -158,7 +158,7 @@ class WorkloadRow(Document):
     reason: str = ""
     message: str = ""
     asks: dict[str, str] = {}
-    """Resource to quantity, of all pods together."""
+    """Resource to quantity, summed over all pods."""
 
     spoke: str | None = None
     created_at: datetime
@@ -168,45 +168,45 @@ class WorkloadRow(Document):
 
 
 class QueueList(Document):
-    """Queues that the asker may see."""
+    """The queues that the user may see."""
 
     version: int
-    """Of the view; grows with each change."""
+    """Version of the view; it grows with each change."""
 
     items: list[QueueRow]
 
 
 class WorkloadList(Document):
-    """Workloads that the asker may see: who waits first, the youngest first among equals."""
+    """The workloads that the user may see: waiting ones first, then the youngest first."""
 
     version: int
     items: list[WorkloadRow]
     omitted: int = 0
-    """How many more there are."""
+    """How many more workloads there are."""
 
 
 class Explained(Document):
-    """Why workloads of one name wait: one for each cluster that knows it."""
+    """Why workloads of one name wait: one item for each cluster that has such a workload."""
 
     items: list[Explanation]
 
 
 class SimulateRequest(Document):
-    """What is to be different."""
+    """A change to try out."""
 
     cluster: str = "hub"
     manifests: list[dict[str, Any]] = Field(default=[], max_length=MANIFESTS_MAX)
-    """To apply: queues, flavors, cohorts, priority classes; jobs and Workloads are submitted."""
+    """Objects to apply: queues, flavors, cohorts, priority classes. Jobs and Workloads are submitted."""
 
     remove: list[str] = Field(default=[], max_length=MANIFESTS_MAX)
     """`<kind>/<name>` or `<kind>/<namespace>/<name>`."""
 
     lost_spoke: str | None = None
-    """What runs on this spoke has to start again."""
+    """A spoke that fails: its workloads have to start again on another one."""
 
 
 class QueueFigures(Document):
-    """What the workloads of one LocalQueue see. Seconds."""
+    """What the workloads of one LocalQueue go through. Times in seconds."""
 
     workloads: int
     admitted: int
@@ -217,28 +217,30 @@ class QueueFigures(Document):
 
 
 class CourseFigures(Document):
-    """One course of things, summed up."""
+    """The figures of one simulation."""
 
     makespan_seconds: float | None = None
-    """From now to the last end; None: not all of it may be seen."""
+    """From now to the end of the last workload. None if the user may not see all namespaces."""
 
     preemptions: int | None = None
+    """Preemptions of all queues. None if the user may not see all namespaces."""
+
     queues: dict[str, QueueFigures]
     """By `<cluster>/<namespace>/<LocalQueue>`."""
 
 
 class SimulateAnswer(Document):
-    """Before and after."""
+    """The figures before and after the change."""
 
     changes: list[str]
     before: CourseFigures
     after: CourseFigures
     submitted: list[str]
-    """What becomes of what was submitted, in sentences."""
+    """One sentence for each workload of the change: when it starts, or why it does not."""
 
 
 class Snapshot(Document):
-    """Everything that a page shows at first."""
+    """Everything that a page shows when it opens."""
 
     version: int
     queues: list[QueueRow]

@@ -1,37 +1,37 @@
-"""Whether anybody looks: what nobody looks at need not be kept up."""
+"""Tells whether the console is in use, so that an unused console reads no streams."""
 
 import asyncio
 from math import inf
 
-__all__ = ["Demand"]
+__all__ = ["IdleTracker"]
 
 
-class Demand:
-    """Begins with a question, and is over when for a while there was none.
+class IdleTracker:
+    """In use from a question until `idle_seconds` without one.
 
-    An open page asks several times a minute, whether it still may.
+    An open page asks several times a minute whether it is still authorised, so it keeps the console in
+    use.
     """
 
     def __init__(self, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds or inf
-        """0: there is always demand."""
 
         self._last = -inf
         self._asked = asyncio.Event()
         if not idle_seconds:
             self._asked.set()
 
-    def ask(self) -> None:
-        """Somebody asks something now."""
+    def touch(self) -> None:
+        """Record that somebody asks now."""
         self._last = asyncio.get_running_loop().time()
         self._asked.set()
 
-    async def begun(self) -> None:
-        """Return once somebody asks, or has asked since it was over."""
+    async def wait_until_used(self) -> None:
+        """Return once somebody asks. Returns at once if somebody asked since the last idle period began."""
         await self._asked.wait()
 
-    async def over(self) -> None:
-        """Return once nobody has asked for the whole time."""
+    async def wait_until_idle(self) -> None:
+        """Return once nobody has asked for `idle_seconds`. Never returns if that is 0."""
         loop = asyncio.get_running_loop()
         if self._idle_seconds == inf:
             await asyncio.Event().wait()

@@ -1,7 +1,7 @@
-"""The same questions over NATS, as a service that `nats micro ls`, `info` and `stats` show.
+"""The API over NATS, as a service that `nats micro ls`, `info` and `stats` show.
 
-A question is a JSON object. Its `token` is what HTTP carries in `Authorization`: NATS knows which program
-asks, not for whom.
+A request is a JSON object. Its field `token` holds what HTTP sends in `Authorization`: NATS knows which
+program asks, but not for which user.
 """
 
 import json
@@ -18,8 +18,8 @@ from services.console.documents import (
     PendingWorkloadsSummary,
     SimulateRequest,
 )
-from services.console.query_service import Desk
-from services.console.refusals import Refusal
+from services.console.query_service import QueryService
+from services.console.status_error import StatusError
 from shared.bus.nats.nats_service import Endpoint, MicroService
 from shared.bus.port import AnswerError
 
@@ -28,7 +28,7 @@ __all__ = ["SERVICE", "console_service"]
 SERVICE: Final = "sluice-console"
 
 ANSWER_BYTES_MAX: Final = 3 * 1024 * 1024
-"""Below what our servers take in one message (`max_payload`); over HTTP there is no bound."""
+"""Below `max_payload` of our servers. Answers over HTTP have no such limit."""
 
 
 class _Question(BaseModel):
@@ -64,15 +64,15 @@ class _Simulate(_Question):
 Q = TypeVar("Q", bound=_Question)
 
 
-def console_service(desk: Desk, *, version: str, started: datetime) -> MicroService:
-    """The service. It answers once it is served."""
+def console_service(queries: QueryService, *, version: str, started: datetime) -> MicroService:
+    """The service with its four endpoints. It answers once it is served."""
 
     async def pending(question: _Pending) -> Document:
-        return await _pending(desk, question)
+        return await _pending(queries, question)
 
     async def explain(question: _Explain) -> Document:
-        user = await desk.user(question.token)
-        return await desk.explain(
+        user = await queries.authenticate(question.token)
+        return await queries.explain(
             user,
             question.namespace,
             question.name,
@@ -81,10 +81,10 @@ def console_service(desk: Desk, *, version: str, started: datetime) -> MicroServ
         )
 
     async def queues(question: _Queues) -> Document:
-        return await desk.queues(await desk.user(question.token), question.namespace)
+        return await queries.queues(await queries.authenticate(question.token), question.namespace)
 
     async def simulate(question: _Simulate) -> Document:
-        return await desk.simulate(await desk.user(question.token), question.change)
+        return await queries.simulate(await queries.authenticate(question.token), question.change)
 
     return MicroService(
         name=SERVICE,
@@ -112,7 +112,7 @@ def _endpoint(
             raise AnswerError(f"{where}: {first['msg']}") from error
         try:
             document = await answer(question)
-        except Refusal as refusal:
+        except StatusError as refusal:
             raise AnswerError(str(refusal), code=refusal.code) from refusal
         told = json.dumps(document.wire()).encode()
         if len(told) > ANSWER_BYTES_MAX:
@@ -123,14 +123,14 @@ def _endpoint(
     return Endpoint(name=name, subject=f"sluice.rpc.console.{name}", answer=answered, about=about)
 
 
-async def _pending(desk: Desk, question: _Pending) -> PendingWorkloadsSummary:
-    user = await desk.user(question.token)
-    cluster = question.cluster or desk.cluster
+async def _pending(queries: QueryService, question: _Pending) -> PendingWorkloadsSummary:
+    user = await queries.authenticate(question.token)
+    cluster = question.cluster or queries.cluster
     page = {"limit": question.limit or LIMIT_DEFAULT, "offset": question.offset}
     match question:
         case _Pending(cluster_queue=str(name), namespace=None, local_queue=None):
-            return await desk.pending_in_cluster_queue(user, cluster, name, **page)
+            return await queries.pending_in_cluster_queue(user, cluster, name, **page)
         case _Pending(cluster_queue=None, namespace=str(namespace), local_queue=str(name)):
-            return await desk.pending_in_local_queue(user, cluster, namespace, name, **page)
+            return await queries.pending_in_local_queue(user, cluster, namespace, name, **page)
         case _:
-            raise Refusal(400, "name a cluster_queue, or a namespace and a local_queue")
+            raise StatusError(400, "name a cluster_queue, or a namespace and a local_queue")

@@ -1,6 +1,6 @@
-"""Answers questions for one user at a time, from the view and nothing else.
+"""Answers questions of one user from the view.
 
-Whoever asks over HTTP or over NATS asks here, and is told no more than `rights` says.
+The HTTP handlers and the NATS service both ask here. An answer holds only what `Authorizer` allows.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ from time import monotonic
 from typing import Any, Final
 
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
-from services.console.access.rights import Eyes, Rights, Sees
-from services.console.access.users import Access, User
+from services.console.access.authorizer import Authorizer, NamespaceFilter, Visibility
+from services.console.access.reviews import Reviewer, User
 from services.console.documents import (
     Explained,
     ItemMeta,
@@ -25,10 +25,10 @@ from services.console.documents import (
     SimulateRequest,
     WorkloadList,
 )
-from services.console.refusals import Refusal, not_found
 from services.console.rows import queue_row, workload_row
+from services.console.status_error import StatusError, not_found
 from services.console.view import View
-from services.console.whatif import Change
+from services.console.whatif import ProposedChange
 from services.quota.forecast import Past, Picture, expected_start
 from services.quota.queries.replica import Ident
 from shared.contracts.messages.explain import (
@@ -38,51 +38,57 @@ from shared.contracts.messages.explain import (
     PositionsRequest,
 )
 
-__all__ = ["Desk"]
+__all__ = ["QueryService"]
 
-EVERYBODY: Final = 1 << 62
+POSITIONS_MAX: Final = 1 << 62
 ROWS_MAX: Final = 2000
-PLAYS_MAX: Final = 8
-"""Questions that wait for their play; beyond them somebody has to come again."""
+SIMULATIONS_MAX: Final = 8
+"""How many simulations may wait for their turn. More are refused with status 429."""
 
 RECENT: Final = timedelta(hours=3)
-"""Submissions of this time are taken to come again."""
+"""Forecasts assume that the submissions of this time come again."""
 
 READ_SECONDS: Final = 5.0
-"""How long the first who asks waits for the streams to be read."""
+"""How long the first question waits for the streams to be read."""
 
 DONE: Final = frozenset({"Admitted", "Finished"})
 
 
-class Desk:
-    """One for a process."""
+class QueryService:
+    """One for each process."""
 
     def __init__(
         self,
         *,
         view: View,
-        access: Access,
+        access: Reviewer,
         cluster: str = "hub",
         policy: Policy = DEFAULT_POLICY,
         simulation_seconds: float = 60.0,
     ) -> None:
         self.view = view
         self.cluster = cluster
-        """Of which is told where none is named."""
+        """The cluster that a question means if it names none."""
 
-        self.rights = Rights(access, lambda: (ident[1] for ident in view.queues() if ident[1]))
+        self.authorizer = Authorizer(
+            access, lambda: (ident[1] for ident in view.queues() if ident[1])
+        )
         self._policy = policy
-        """As what the requests of jobs that are tried out are counted."""
+        """How the requests of jobs in a simulation are counted."""
 
         self._simulation_seconds = simulation_seconds
-        self._playing = asyncio.Semaphore(1)
+        self._simulating = asyncio.Semaphore(1)
         self._queued = 0
 
-    async def user(self, token: str | None) -> User:
-        """Who asks. Only somebody makes the view read the streams, nobody does not."""
-        user = await self.rights.user(token)
-        if not await self.view.ready(READ_SECONDS):
-            raise Refusal(503, "the streams are not read to the end yet", retry_after_seconds=2)
+    async def authenticate(self, token: str | None) -> User:
+        """The user of a token.
+
+        Only an authenticated question makes the view read the streams. Raises `StatusError` 401 for an
+        unknown token, 503 while the streams are not read to their end.
+        """
+        user = await self.authorizer.authenticate(token)
+        if not await self.view.wait_until_read(READ_SECONDS):
+            raise StatusError(503, "the streams are not read to the end yet", retry_after_seconds=2)
         return user
 
     # --- pending workloads ---------------------------------------------------------------------------
@@ -90,29 +96,29 @@ class Desk:
     async def pending_in_cluster_queue(
         self, user: User, cluster: str, name: str, *, limit: int, offset: int
     ) -> PendingWorkloadsSummary:
-        """Who waits in a ClusterQueue: everybody, or those of namespaces that the user may see."""
-        sees = await self.rights.waiting_in_cluster_queue(user, name)
+        """The workloads that wait in a ClusterQueue, of the namespaces that the user may see."""
+        is_visible = await self.authorizer.waiting_in_cluster_queue(user, name)
         if self.view.queue((cluster, "", name))[0] is None:
             raise not_found(f'clusterqueues "{name}"')
-        found = self._positions(PositionsRequest(cluster=cluster, cluster_queue=name), sees)
+        found = self._positions(PositionsRequest(cluster=cluster, cluster_queue=name), is_visible)
         return self._summary(found[offset : offset + limit])
 
     async def pending_in_local_queue(
         self, user: User, cluster: str, namespace: str, name: str, *, limit: int, offset: int
     ) -> PendingWorkloadsSummary:
-        """Who waits in a LocalQueue."""
-        await self.rights.waiting_in_local_queue(user, namespace, name)
+        """The workloads that wait in a LocalQueue."""
+        await self.authorizer.waiting_in_local_queue(user, namespace, name)
         if self.view.queue((cluster, namespace, name))[0] is None:
             raise not_found(f'localqueues "{name}"')
         request = PositionsRequest(cluster=cluster, namespace=namespace, queue=name)
         found = self._positions(request, lambda _namespace: True)
         return self._summary(found[offset : offset + limit])
 
-    def _positions(self, request: PositionsRequest, sees: Sees) -> list[Position]:
-        """All of them, in order: the bound is one of messages, and this is none."""
-        everybody = request.model_copy(update={"limit": EVERYBODY})
-        items = self.view.follower.positions(everybody).items
-        return [each for each in items if sees(each.namespace)]
+    def _positions(self, request: PositionsRequest, is_visible: NamespaceFilter) -> list[Position]:
+        """All positions, in order: the limit of a NATS message does not hold here."""
+        everybody = request.model_copy(update={"limit": POSITIONS_MAX})
+        items = self.view.replica.positions(everybody).items
+        return [each for each in items if is_visible(each.namespace)]
 
     def _summary(self, positions: Iterable[Position]) -> PendingWorkloadsSummary:
         items = []
@@ -153,29 +159,29 @@ class Desk:
     # --- lists ---------------------------------------------------------------------------------------
 
     async def queues(self, user: User, namespace: str | None = None) -> QueueList:
-        """How the queues stand that the user may see."""
-        eyes = await self.rights.eyes(user, namespace)
-        return QueueList(version=self.view.version, items=self.queue_rows(eyes))
+        """The queues that the user may see."""
+        visibility = await self.authorizer.visibility(user, namespace)
+        return QueueList(version=self.view.version, items=self.queue_rows(visibility))
 
-    def queue_rows(self, eyes: Eyes) -> list[QueueRow]:
-        """The same for somebody whose rights are known."""
-        seen = (ident for ident in self.view.queues() if eyes.seen(ident[1]))
-        rows = (queue_row(self.view, ident) for ident in seen)
+    def queue_rows(self, visibility: Visibility) -> list[QueueRow]:
+        """The same for a user whose visibility is known."""
+        shows = (ident for ident in self.view.queues() if visibility.shows(ident[1]))
+        rows = (queue_row(self.view, ident) for ident in shows)
         return [row for row in rows if row is not None]
 
     async def workloads(
         self, user: User, namespace: str | None = None, *, limit: int = ROWS_MAX
     ) -> WorkloadList:
-        """Who waits first, then who runs, then who is done; the youngest first."""
-        sees = await self.rights.sees(user, namespace)
-        return self.rows(sees, limit=limit)
+        """Waiting workloads first, then running ones, then finished ones; the youngest first."""
+        is_visible = await self.authorizer.visible_namespaces(user, namespace)
+        return self.rows(is_visible, limit=limit)
 
-    def rows(self, sees: Sees, *, limit: int = ROWS_MAX) -> WorkloadList:
-        """The same for somebody whose rights are known."""
+    def rows(self, is_visible: NamespaceFilter, *, limit: int = ROWS_MAX) -> WorkloadList:
+        """The same for a user whose namespaces are known."""
         found = [
             (state.phase == "finished", -state.created_at.timestamp(), _ident(state))
             for state, _ in self.view.workloads()
-            if sees(state.namespace)
+            if is_visible(state.namespace)
         ]
         found.sort()
         rows = (workload_row(self.view, ident) for _, _, ident in found[:limit])
@@ -185,7 +191,7 @@ class Desk:
             omitted=max(0, len(found) - limit),
         )
 
-    # --- why, and what if ----------------------------------------------------------------------------
+    # --- explanations and simulations ----------------------------------------------------------------
 
     async def explain(
         self,
@@ -196,10 +202,10 @@ class Desk:
         cluster: str | None = None,
         forecast: bool = False,
     ) -> Explained:
-        """Why a workload waits, in each cluster that knows one of this name."""
-        await self.rights.sees(user, namespace)
+        """Why a workload waits, for each cluster that has one of this name."""
+        await self.authorizer.visible_namespaces(user, namespace)
         request = ExplainRequest(cluster=cluster, namespace=namespace, name=name)
-        answer = self.view.follower.explain(request)
+        answer = self.view.replica.explain(request)
         if not answer.items:
             raise not_found(f'workloads "{namespace}/{name}"')
         items = answer.items
@@ -210,30 +216,35 @@ class Desk:
     async def _expected(self, item: Explanation) -> Explanation:
         if item.reason in DONE:
             return item
-        picture, past = self.view.picture(), self.view.past
-        recent = self.view.recent(RECENT)
-        changes = await self._play(lambda: _foreseen(picture, past, recent, item))
+        snapshot, history = self.view.snapshot(), self.view.history
+        recent = self.view.recent_submissions(RECENT)
+        changes = await self._simulate(
+            lambda: _expected_start_fields(snapshot, history, recent, item)
+        )
         return item.model_copy(update=changes)
 
     async def simulate(self, user: User, request: SimulateRequest) -> SimulateAnswer:
-        """What would be if something were different, as far as the user may see it."""
-        change = Change(request, self._policy)
-        sees = await self.rights.plays(user, change.touched)
-        all_of_it = await self.rights.sees_all(user)
-        picture, past = self.view.picture(), self.view.past
+        """What a change would do, reduced to what the user may see."""
+        change = ProposedChange(request, self._policy)
+        is_visible = await self.authorizer.authorize_simulation(user, change.scope)
+        all_of_it = await self.authorizer.may_see_all_namespaces(user)
+        snapshot, history = self.view.snapshot(), self.view.history
         ends = monotonic() + self._simulation_seconds
-        answer = await self._play(
-            lambda: change.play(picture, past, over=lambda: monotonic() > ends)
+        answer = await self._simulate(
+            lambda: change.simulate(snapshot, history, over=lambda: monotonic() > ends)
         )
-        return answer if all_of_it else _cut(answer, sees)
+        return answer if all_of_it else _visible_part(answer, is_visible)
 
-    async def _play(self, playing: Callable[[], Any]) -> Any:
-        """Beside the loop, one at a time: the same CPU answers everybody."""
-        if self._queued >= PLAYS_MAX:
-            raise Refusal(429, "too many futures are being played", retry_after_seconds=5)
+    async def _simulate(self, playing: Callable[[], Any]) -> Any:
+        """Run one simulation at a time in a thread, because its CPU time is missing for everybody else.
+
+        Raises `StatusError` 429 if too many wait already.
+        """
+        if self._queued >= SIMULATIONS_MAX:
+            raise StatusError(429, "too many futures are being played", retry_after_seconds=5)
         self._queued += 1
         try:
-            async with self._playing:
+            async with self._simulating:
                 return await asyncio.to_thread(playing)
         finally:
             self._queued -= 1
@@ -243,15 +254,19 @@ def _ident(state: Any) -> Ident:
     return state.cluster, state.namespace, state.name
 
 
-def _foreseen(picture: Picture, past: Past, recent: list[Any], item: Explanation) -> dict[str, Any]:
+def _expected_start_fields(
+    snapshot: Picture, history: Past, recent: list[Any], item: Explanation
+) -> dict[str, Any]:
     ident = (item.cluster, f"{item.namespace}/{item.name}")
-    state = picture.workloads.get(ident)
+    state = snapshot.workloads.get(ident)
     if state is None:
         return {}
-    if past.known(state) == 0:
+    if history.known(state) == 0:
         return {"expected_start_unknown_because": "no workload has ended that is still known"}
-    # The same question at the same moment has the same answer.
-    expected = expected_start(picture, ident, past=past, recent=recent, random=Random(state.uid))
+    # Seeded by the uid: the same question at the same moment has the same answer.
+    expected = expected_start(
+        snapshot, ident, past=history, recent=recent, random=Random(state.uid)
+    )
     if expected is None:
         because = "in most of the possible futures it does not start"
         return {"expected_start_unknown_because": because}
@@ -264,11 +279,13 @@ def _foreseen(picture: Picture, past: Past, recent: list[Any], item: Explanation
     }
 
 
-def _cut(answer: SimulateAnswer, sees: Sees) -> SimulateAnswer:
-    """Only the queues that may be seen, and no sums over those that may not."""
+def _visible_part(answer: SimulateAnswer, is_visible: NamespaceFilter) -> SimulateAnswer:
+    """The figures of visible queues, without sums over queues that the user may not see."""
     courses = {}
     for name, course in (("before", answer.before), ("after", answer.after)):
-        queues = {key: figures for key, figures in course.queues.items() if sees(key.split("/")[1])}
+        queues = {
+            key: figures for key, figures in course.queues.items() if is_visible(key.split("/")[1])
+        }
         courses[name] = course.model_copy(
             update={"queues": queues, "makespan_seconds": None, "preemptions": None}
         )

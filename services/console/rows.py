@@ -1,4 +1,4 @@
-"""How queues and workloads are shown: the view's messages in the documents' words."""
+"""Turns messages of the view into rows of documents."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -27,7 +27,7 @@ _STATUS: Final[dict[AdmissionState, str]] = {
 
 
 def workload_row(view: View, ident: Ident) -> WorkloadRow | None:
-    """One workload as it stands; None: there is none."""
+    """The row of a workload; None if there is none of this name."""
     found = view.workload(ident)
     if found is None:
         return None
@@ -50,7 +50,7 @@ def workload_row(view: View, ident: Ident) -> WorkloadRow | None:
             "priority": state.priority,
             "status": status,
             **_reason(state, admission, status),
-            "asks": _asks(state.pod_sets),
+            "asks": _total_requests(state.pod_sets),
             "spoke": admission.spoke if admission is not None and holding else None,
             "created_at": state.created_at,
             "admitted_at": _admitted_at(state, admission),
@@ -85,20 +85,20 @@ def _admitted_at(state: WorkloadState, admission: Admission | None) -> object:
     return state.admitted_at if state.phase == "finished" else None
 
 
-def _asks(pod_sets: Iterable[PodSet]) -> dict[str, str]:
+def _total_requests(pod_sets: Iterable[PodSet]) -> dict[str, str]:
     total: dict[str, int] = {}
     for pod_set in pod_sets:
         for resource, quantity in pod_set.requests.items():
             try:
                 each = amount(resource, quantity)
             except QuantityError:
-                continue  # The reason why it waits says so.
+                continue  # The workload's reason names the malformed quantity.
             total[resource] = total.get(resource, 0) + each * pod_set.count
     return {resource: format_amount(resource, value) for resource, value in sorted(total.items())}
 
 
 def queue_row(view: View, ident: Ident) -> QueueRow | None:
-    """One queue as it stands; None: it is not configured."""
+    """The row of a queue; None if it is not configured."""
     observed, status = view.queue(ident)
     if observed is None:
         return None
@@ -129,7 +129,7 @@ def queue_row(view: View, ident: Ident) -> QueueRow | None:
 
 
 def _flavors(spec: dict[str, object], status: QueueStatus | None) -> list[FlavorRow]:
-    """What is configured, then what else is in use."""
+    """Configured flavors first, then flavors that only have usage."""
     nominal: dict[tuple[str, str], str] = {}
     groups = spec.get("resourceGroups")
     for group in groups if isinstance(groups, list) else ():

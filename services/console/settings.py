@@ -1,4 +1,4 @@
-"""Everything an operator may set for the console, with its default."""
+"""Settings of the console, with their defaults."""
 
 import ipaddress
 from pathlib import Path
@@ -14,7 +14,7 @@ IDLE_SECONDS_MIN: Final = 60.0
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
+    """Whether only this machine can reach `host`."""
     if host == "localhost":
         return True
     try:

@@ -1,9 +1,8 @@
-"""All that is shown, in memory: fed by the bus, asked by every request, changed by nobody else.
+"""The state that every question is answered from, kept up to date from the streams.
 
-The view is a follower of the deciding quota service, and beside it what the queues' statuses and the
-configuration say. It reads for as long as somebody asks, and keeps nothing when nobody does. Whether it
-still is what the leader has is checked against the counts that the leader publishes; where both stay apart,
-everything is read anew.
+The view holds a replica of the quota service's state, the status of the queues and their configuration.
+It reads the streams only while somebody asks, and drops everything when nobody does. It compares its
+counts with those that the quota leader publishes; if they differ for long, it reads all streams again.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from typing import Final, Literal
 
 import structlog
 
-from services.console.idle_tracker import Demand
+from services.console.idle_tracker import IdleTracker
 from services.console.metrics import REBUILDS
 from services.quota.forecast import Past, Picture, Run
 from services.quota.queries.replica import INPUTS, Follower, Ident
@@ -31,7 +30,7 @@ from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.subjects import observed_filter
 from shared.runtime.memory import give_back
 
-__all__ = ["Change", "View"]
+__all__ = ["View", "ViewChange"]
 
 log = structlog.get_logger(__name__)
 
@@ -42,130 +41,131 @@ _QUEUE_KINDS: Final = frozenset(
 )
 
 BATCH_MAX: Final = 1_000
-"""Messages that are taken in before others get their turn."""
+"""Messages that are ingested before other tasks get their turn."""
 
 CHANGES_MAX: Final = 20_000
-"""Of these who falls further behind is shown everything anew."""
+"""A client that is further behind than this gets a full snapshot."""
 
 AUDIT_SECONDS: Final = 10.0
-"""Between two comparisons with the leader's counts, which it publishes within a second."""
+"""Time between two comparisons with the leader's counts, which it publishes within a second."""
 
-APART_FIRST: Final = 3
-APART_MAX: Final = 96
-"""So many comparisons in a row must differ: between a decision and its count lies a moment. The number
-doubles each time that reading anew was of no use, as where nobody leads and counts."""
+DRIFTS_FIRST: Final = 3
+DRIFTS_MAX: Final = 96
+"""How many comparisons in a row must differ before the streams are read again. A short difference is
+normal, because the leader publishes counts a moment after a decision. The limit starts at DRIFTS_FIRST
+and doubles each time that reading again did not help, for instance because no leader publishes counts."""
 
 ENDED_MAX: Final = 50_000
-"""Lives whose length was learned already; older ones are deleted in the cluster."""
+"""How many ended workloads are remembered, so that each run is recorded only once."""
 
 
-class _ApartError(Exception):
-    """What is known here is not what the leader knows."""
+class _DriftError(Exception):
+    """The replica differs from the leader."""
 
 
-class _UnwantedError(Exception):
-    """Nobody looks any more."""
+class _IdleError(Exception):
+    """Nobody asks any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """Something is not what it was."""
+class ViewChange:
+    """A workload or queue that has changed."""
 
     version: int
     what: Literal["workload", "queue"]
     ident: Ident
-    """Of a queue: cluster, namespace (empty: a ClusterQueue) and name."""
+    """Cluster, namespace (empty for a ClusterQueue) and name."""
 
 
 @dataclass(slots=True)
-class _Memory:
-    """One reading of the streams."""
+class _Reading:
+    """The result of reading the streams once."""
 
-    follower: Follower
+    replica: Follower
     queues: dict[Ident, QueueStatus] = field(default_factory=dict)
     workloads: dict[Ident, WorkloadState] = field(default_factory=dict)
     observed: dict[str, Observed] = field(default_factory=dict)
     """By subject."""
 
     configured: dict[Ident, Observed] = field(default_factory=dict)
-    """Of these the queues."""
+    """The observed queues."""
 
 
 class View:
-    """What every question is answered from."""
+    """The state of the console."""
 
     def __init__(
         self,
         *,
         bus: Bus,
         now: Callable[[], datetime],
-        new_follower: Callable[[], Follower] = Follower,
+        new_replica: Callable[[], Follower] = Follower,
         idle_seconds: float = 0.0,
     ) -> None:
-        self.demand = Demand(idle_seconds)
+        self.idle_tracker = IdleTracker(idle_seconds)
         self._bus = bus
         self._now = now
-        self._new_follower = new_follower
-        self._memory = _Memory(new_follower())
-        self._changes: deque[Change] = deque(maxlen=CHANGES_MAX)
-        self._news = asyncio.Event()
+        self._new_replica = new_replica
+        self._reading = _Reading(new_replica())
+        self._changes: deque[ViewChange] = deque(maxlen=CHANGES_MAX)
+        self._updated = asyncio.Event()
         self._read = asyncio.Event()
-        self._past = Past()
-        self._ended: dict[str, None] = {}
-        self._apart_limit = APART_FIRST
+        self._history = Past()
+        self._recorded_uids: dict[str, None] = {}
+        self._drift_limit = DRIFTS_FIRST
         self.version = 0
         """Grows with each change."""
 
-    # --- fed -----------------------------------------------------------------------------------------
+    # --- reading -------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Follow the streams while somebody looks, until cancelled."""
+        """Follow the streams while somebody asks, until cancelled."""
         while True:
-            await self.demand.begun()
-            wanted = True
+            await self.idle_tracker.wait_until_used()
+            idle = False
             try:
                 await self._follow()
-            except* _ApartError as errors:
+            except* _DriftError as errors:
                 REBUILDS.labels(because="apart").inc()
-                log.warning("reading everything anew", because=str(errors.exceptions[0]))
-            except* _UnwantedError:
-                wanted = False
-            if not wanted:
-                # Not above: an exception that is being handled holds all that was read.
-                self._forget()
-                log.info("nobody looks: following no more")
+                log.warning("reading the streams again", because=str(errors.exceptions[0]))
+            except* _IdleError:
+                idle = True
+            if idle:
+                # Outside of `except`: while it is handled, the exception keeps everything in memory.
+                self._reset()
+                log.info("nobody asks any more: the streams are no longer read")
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._read.clear()
-        self._memory = _Memory(self._new_follower())
+        self._reading = _Reading(self._new_replica())
         self._changes.clear()
-        self._past = Past()
-        self._ended.clear()
-        self._apart_limit = APART_FIRST
+        self._history = Past()
+        self._recorded_uids.clear()
+        self._drift_limit = DRIFTS_FIRST
         give_back()
 
     async def _follow(self) -> None:
-        memory = _Memory(self._new_follower())
+        reading = _Reading(self._new_replica())
         inbox: asyncio.Queue[tuple[str, Entry | CaughtUp]] = asyncio.Queue()
         filters = [SYNCED_FILTER, *map(observed_filter, OBJECTS)]
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._until_unwanted())
+            group.create_task(self._until_idle())
             for stream in (*INPUTS, QUEUES):
                 watching = self._watch(stream, inbox, *(filters if stream == "OBSERVED" else ()))
                 group.create_task(watching)
-            await self._take_all(memory, inbox)
-            group.create_task(self._audit(memory))
+            await self._read_to_end(reading, inbox)
+            group.create_task(self._audit(reading))
             while True:
-                self._take(memory, *await inbox.get())
+                self._ingest(reading, *await inbox.get())
                 for _ in range(min(inbox.qsize(), BATCH_MAX)):
-                    self._take(memory, *inbox.get_nowait())
-                memory.follower.settle(self._now())
-                self._tell()
+                    self._ingest(reading, *inbox.get_nowait())
+                reading.replica.settle(self._now())
+                self._notify()
                 await asyncio.sleep(0)
 
-    async def _until_unwanted(self) -> None:
-        await self.demand.over()
-        raise _UnwantedError
+    async def _until_idle(self) -> None:
+        await self.idle_tracker.wait_until_idle()
+        raise _IdleError
 
     async def _watch(
         self, stream: str, inbox: asyncio.Queue[tuple[str, Entry | CaughtUp]], *filters: str
@@ -174,10 +174,10 @@ class View:
             async for item in items:
                 inbox.put_nowait((stream, item))
 
-    async def _take_all(
-        self, memory: _Memory, inbox: asyncio.Queue[tuple[str, Entry | CaughtUp]]
+    async def _read_to_end(
+        self, reading: _Reading, inbox: asyncio.Queue[tuple[str, Entry | CaughtUp]]
     ) -> None:
-        """Take in what is there, decisions before what runs by them, and only then show it."""
+        """Ingest what the streams hold now, decisions before workloads, and publish it as the view."""
         order = (*INPUTS, QUEUES)
         found: list[tuple[str, Entry | CaughtUp]] = []
         unread = set(order)
@@ -187,104 +187,110 @@ class View:
             if isinstance(item, CaughtUp):
                 unread.discard(stream)
         for number, (stream, item) in enumerate(sorted(found, key=lambda e: order.index(e[0]))):
-            self._take(memory, stream, item)
+            self._ingest(reading, stream, item)
             if number % BATCH_MAX == 0:
                 await asyncio.sleep(0)
-        memory.follower.settle(self._now())
-        self._memory = memory
+        reading.replica.settle(self._now())
+        self._reading = reading
         self._changes.clear()
         self.version += 1
         self._read.set()
-        self._tell()
+        self._notify()
 
-    def _take(self, memory: _Memory, stream: str, item: Entry | CaughtUp) -> None:
+    def _ingest(self, reading: _Reading, stream: str, item: Entry | CaughtUp) -> None:
         if isinstance(item, CaughtUp):
             return
         try:
             if stream == QUEUES:
                 status = item.read(QueueStatus)
                 ident = (status.cluster, status.namespace or "", status.name)
-                memory.queues[ident] = status
-                self._changed(memory, "queue", ident)
+                reading.queues[ident] = status
+                self._record_change(reading, "queue", ident)
                 return
             if stream == "OBSERVED" and not item.subject.endswith(".synced"):
-                self._take_observed(memory, item.read(Observed))
-            about = memory.follower.take(stream, item)
+                self._ingest_observed(reading, item.read(Observed))
+            about = reading.replica.take(stream, item)
             if about is not None:
                 if stream == "WORKLOADS":
-                    self._take_workload(memory, about, item.read(WorkloadState))
-                self._changed(memory, "workload", about)
+                    self._ingest_workload(reading, about, item.read(WorkloadState))
+                self._record_change(reading, "workload", about)
         except UndecodableError as error:
-            log.warning("skipping what cannot be read", subject=item.subject, error=str(error))
+            log.warning(
+                "message skipped: it cannot be decoded", subject=item.subject, error=str(error)
+            )
 
-    def _take_observed(self, memory: _Memory, observed: Observed) -> None:
+    def _ingest_observed(self, reading: _Reading, observed: Observed) -> None:
         if observed.deleted:
-            memory.observed.pop(observed.subject, None)
+            reading.observed.pop(observed.subject, None)
         else:
-            memory.observed[observed.subject] = observed
+            reading.observed[observed.subject] = observed
         if (observed.group, observed.plural) not in _QUEUE_KINDS:
             return
         ident = (observed.cluster, observed.namespace or "", observed.name)
         if observed.deleted:
-            memory.configured.pop(ident, None)
-            memory.queues.pop(ident, None)
+            reading.configured.pop(ident, None)
+            reading.queues.pop(ident, None)
         else:
-            memory.configured[ident] = observed
-        self._changed(memory, "queue", ident)
+            reading.configured[ident] = observed
+        self._record_change(reading, "queue", ident)
 
-    def _take_workload(self, memory: _Memory, ident: Ident, state: WorkloadState) -> None:
+    def _ingest_workload(self, reading: _Reading, ident: Ident, state: WorkloadState) -> None:
         if state.phase == "gone":
-            memory.workloads.pop(ident, None)
+            reading.workloads.pop(ident, None)
             return
-        memory.workloads[ident] = state
+        reading.workloads[ident] = state
         if state.finish is not None and state.finish.at is not None:
-            self._learn(state, memory.follower.admissions.get(ident), state.finish.at)
+            self._record_run(state, reading.replica.admissions.get(ident), state.finish.at)
 
-    def _learn(self, state: WorkloadState, admission: Admission | None, ended: datetime) -> None:
-        """How long it ran, once for each life."""
+    def _record_run(
+        self, state: WorkloadState, admission: Admission | None, ended: datetime
+    ) -> None:
+        """Record how long a workload ran, once for each uid."""
         began = state.admitted_at
         if admission is not None and admission.uid == state.uid:
             began = admission.admitted_at or began
-        if began is None or ended < began or state.uid in self._ended:
+        if began is None or ended < began or state.uid in self._recorded_uids:
             return
-        self._ended[state.uid] = None
-        if len(self._ended) > ENDED_MAX:
-            del self._ended[next(iter(self._ended))]
-        self._past.learn(Run(state=state, seconds=(ended - began).total_seconds()))
+        self._recorded_uids[state.uid] = None
+        if len(self._recorded_uids) > ENDED_MAX:
+            del self._recorded_uids[next(iter(self._recorded_uids))]
+        self._history.learn(Run(state=state, seconds=(ended - began).total_seconds()))
 
-    def _changed(self, memory: _Memory, what: Literal["workload", "queue"], ident: Ident) -> None:
-        if memory is self._memory:
+    def _record_change(
+        self, reading: _Reading, what: Literal["workload", "queue"], ident: Ident
+    ) -> None:
+        if reading is self._reading:
             self.version += 1
-            self._changes.append(Change(version=self.version, what=what, ident=ident))
+            self._changes.append(ViewChange(version=self.version, what=what, ident=ident))
 
-    def _tell(self) -> None:
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+    def _notify(self) -> None:
+        updated, self._updated = self._updated, asyncio.Event()
+        updated.set()
 
-    async def _audit(self, memory: _Memory) -> None:
-        """Read everything anew where the leader has counted otherwise again and again."""
-        apart = 0
+    async def _audit(self, reading: _Reading) -> None:
+        """Compare counts with the leader; raise `_DriftError` if they differ again and again."""
+        drifts = 0
         while True:
             await asyncio.sleep(AUDIT_SECONDS)
             before = self.version
-            problems = memory.follower.drift([*memory.queues.values()])
+            problems = reading.replica.drift([*reading.queues.values()])
             if not problems:
-                apart, self._apart_limit = 0, APART_FIRST
+                drifts, self._drift_limit = 0, DRIFTS_FIRST
                 continue
-            # Where much happens both are never the same: a difference counts only once it is quiet.
+            # Under load the two are never equal: a difference counts only if the view did not change.
             await asyncio.sleep(1.0)
             if before != self.version:
                 continue
-            apart += 1
-            if apart >= self._apart_limit:
-                self._apart_limit = min(APART_MAX, 2 * self._apart_limit)
-                raise _ApartError(problems[0])
+            drifts += 1
+            if drifts >= self._drift_limit:
+                self._drift_limit = min(DRIFTS_MAX, 2 * self._drift_limit)
+                raise _DriftError(problems[0])
 
-    # --- asked ---------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------
 
-    async def ready(self, seconds: float) -> bool:
-        """Somebody asks: whether everything that is there has been read, within so many seconds."""
-        self.demand.ask()
+    async def wait_until_read(self, seconds: float) -> bool:
+        """Record a question; whether the streams are read to their end within so many seconds."""
+        self.idle_tracker.touch()
         try:
             async with asyncio.timeout(seconds):
                 await self._read.wait()
@@ -292,18 +298,21 @@ class View:
             return False
         return True
 
-    async def wait(self, version: int) -> None:
-        """Return once there is something newer than `version`."""
+    async def wait_for_change(self, version: int) -> None:
+        """Return once the view is newer than `version`."""
         while self.version <= version:
-            await self._news.wait()
+            await self._updated.wait()
 
-    def since(self, version: int) -> list[Change] | None:
-        """What changed after `version`, each once; None: too much, or another reading."""
+    def changes_since(self, version: int) -> list[ViewChange] | None:
+        """The changes after `version`, each object once.
+
+        None if the view no longer knows: the client is too far behind, or the streams were read again.
+        """
         if version == self.version:
             return []
         if not self._changes or self._changes[0].version > version + 1 or version > self.version:
             return None
-        latest: dict[tuple[str, Ident], Change] = {}
+        latest: dict[tuple[str, Ident], ViewChange] = {}
         for change in reversed(self._changes):
             if change.version <= version:
                 break
@@ -311,57 +320,57 @@ class View:
         return list(latest.values())
 
     @property
-    def follower(self) -> Follower:
-        """For positions and explanations."""
-        return self._memory.follower
+    def replica(self) -> Follower:
+        """The replica, for positions and explanations."""
+        return self._reading.replica
 
     def now(self) -> datetime:
-        """The clock of whoever shows it."""
+        """The time that ages are computed with."""
         return self._now()
 
     def workloads(self) -> Iterator[tuple[WorkloadState, Admission | None]]:
-        """All workloads, each with the decision about it that is in force."""
-        for ident in self._memory.workloads:
+        """All workloads, each with the decision in force about it."""
+        for ident in self._reading.workloads:
             found = self.workload(ident)
             if found is not None:
                 yield found
 
     def workload(self, ident: Ident) -> tuple[WorkloadState, Admission | None] | None:
-        """One workload; None: there is none."""
-        state = self._memory.workloads.get(ident)
+        """One workload with the decision in force; None if there is none of this name."""
+        state = self._reading.workloads.get(ident)
         if state is None:
             return None
-        admission = self._memory.follower.admissions.get(ident)
+        admission = self._reading.replica.admissions.get(ident)
         return state, (admission if admission and admission.uid == state.uid else None)
 
     def queue(self, ident: Ident) -> tuple[Observed | None, QueueStatus | None]:
-        """A queue as it is configured and as it stands; None for what is not known."""
-        return self._memory.configured.get(ident), self._memory.queues.get(ident)
+        """Configuration and status of a queue; None for each that is unknown."""
+        return self._reading.configured.get(ident), self._reading.queues.get(ident)
 
     def queues(self) -> Iterator[Ident]:
-        """All queues that are configured, ClusterQueues first."""
-        yield from sorted(self._memory.configured, key=lambda ident: bool(ident[1]))
+        """All configured queues, ClusterQueues first."""
+        yield from sorted(self._reading.configured, key=lambda ident: bool(ident[1]))
 
-    def picture(self) -> Picture:
-        """A copy of all that decides about work, to be changed and played at will."""
-        picture = Picture(
+    def snapshot(self) -> Picture:
+        """A copy of everything that decides about admission, for simulations."""
+        snapshot = Picture(
             at=self._now(),
-            observed=dict(self._memory.observed),
-            policy=self._memory.follower.policy,
+            observed=dict(self._reading.observed),
+            policy=self._reading.replica.policy,
         )
-        for (cluster, namespace, name), state in self._memory.workloads.items():
-            picture.workloads[cluster, f"{namespace}/{name}"] = state
-        for (cluster, namespace, name), admission in self._memory.follower.admissions.items():
-            picture.admissions[cluster, f"{namespace}/{name}"] = admission
-        return picture
+        for (cluster, namespace, name), state in self._reading.workloads.items():
+            snapshot.workloads[cluster, f"{namespace}/{name}"] = state
+        for (cluster, namespace, name), admission in self._reading.replica.admissions.items():
+            snapshot.admissions[cluster, f"{namespace}/{name}"] = admission
+        return snapshot
 
     @property
-    def past(self) -> Past:
+    def history(self) -> Past:
         """How long ended workloads ran."""
-        return self._past
+        return self._history
 
-    def recent(self, span: timedelta) -> list[WorkloadState]:
-        """What was submitted in the last `span`, as far as it is still there."""
+    def recent_submissions(self, span: timedelta) -> list[WorkloadState]:
+        """Workloads submitted in the last `span` that still exist."""
         now = self._now()
-        states = self._memory.workloads.values()
+        states = self._reading.workloads.values()
         return [state for state in states if now - span <= state.created_at < now]

@@ -1,4 +1,4 @@
-"""What if: the same play as `sluice simulate`, on a copy of the view."""
+"""Simulates a change for the API: the same simulation as `sluice simulate`, on a copy of the view."""
 
 from collections.abc import Callable
 from typing import Final
@@ -6,9 +6,9 @@ from typing import Final
 import structlog
 
 from services.classifier.projection.policy import Policy
-from services.console.access.rights import Touched
+from services.console.access.authorizer import ChangeScope
 from services.console.documents import CourseFigures, SimulateAnswer, SimulateRequest
-from services.console.refusals import Refusal
+from services.console.status_error import StatusError
 from services.quota.forecast import Course, Past, Picture
 from services.quota.wire.inbound import nanoseconds
 from services.whatif.changes import Changes, removable
@@ -17,16 +17,19 @@ from services.whatif.report import as_json, outcome_of, told
 from shared.contracts.kube.kinds import Kind
 from shared.runtime.command import CommandError
 
-__all__ = ["Change"]
+__all__ = ["ProposedChange"]
 
 log = structlog.get_logger(__name__)
 
 LOOK_EVERY: Final = 64
-"""Instants of a play between two looks at the time."""
+"""Simulated instants between two checks of the deadline."""
 
 
-class Change:
-    """What somebody wants to be different. Raises `Refusal` 422 where that cannot be understood."""
+class ProposedChange:
+    """A change that a user wants to try out.
+
+    Raises `StatusError` 422 if the request is malformed.
+    """
 
     def __init__(self, request: SimulateRequest, policy: Policy) -> None:
         self._policy = policy
@@ -42,53 +45,57 @@ class Change:
             raise _refused(error) from error
 
     @property
-    def touched(self) -> Touched:
-        """What it is about."""
+    def scope(self) -> ChangeScope:
+        """Which namespaces and which cluster-scoped objects the change is about."""
         namespaces: set[str] = set()
-        everywhere: list[str] = ["to lose a spoke"] if self._lost_spoke is not None else []
-        outside: list[str] = []
+        all_namespaces: list[str] = ["to lose a spoke"] if self._lost_spoke is not None else []
+        cluster_scoped: list[str] = []
         for manifest in self._manifests:
             if manifest.kind.namespaced:
                 namespaces.add(manifest.object["metadata"].get("namespace") or "default")
             else:
-                outside.append(f"to change {manifest.title}")
+                cluster_scoped.append(f"to change {manifest.title}")
         for kind, name, namespace in self._removals:
             if not kind.namespaced:
-                outside.append(f"to remove {kind.kind} {name}")
+                cluster_scoped.append(f"to remove {kind.kind} {name}")
             elif namespace is None:
-                everywhere.append(f"to remove each {kind.kind} {name}")
+                all_namespaces.append(f"to remove each {kind.kind} {name}")
             else:
                 namespaces.add(namespace)
-        return Touched(
+        return ChangeScope(
             namespaces=frozenset(namespaces),
-            everywhere=", ".join(everywhere),
-            outside=", ".join(outside),
+            all_namespaces=", ".join(all_namespaces),
+            cluster_scoped=", ".join(cluster_scoped),
         )
 
-    def play(self, picture: Picture, past: Past, *, over: Callable[[], bool]) -> SimulateAnswer:
-        """Change a copy, play both, and compare. `over` says when it has taken too long.
+    def simulate(
+        self, snapshot: Picture, history: Past, *, over: Callable[[], bool]
+    ) -> SimulateAnswer:
+        """Change a copy, simulate both, and compare. `over` tells whether the time limit is reached.
 
-        Raises `Refusal`: 422 for a change that cannot be made, 503 where the time is over.
+        Raises `StatusError` 422 for a change that an API server would refuse, 503 at the time limit.
         """
-        changes, changed = Changes(policy=self._policy), picture.copy()
+        changes, changed = Changes(policy=self._policy), snapshot.copy()
         try:
-            self._make(changes, picture, changed)
-            before, after = picture.course(past), changed.course(past)
+            self._apply(changes, snapshot, changed)
+            before, after = snapshot.course(history), changed.course(history)
         except CommandError as error:
             raise _refused(error) from error
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            # Who reads objects expects them as the API server let them in, and nobody has asked it.
-            log.warning("cannot read what somebody wants to try out", error=repr(error))
-            raise Refusal(422, f"an API server would not take this change: {error}") from error
-        problems = [problem for problem in changed.problems if problem not in picture.problems]
+            # The code that reads objects expects those that an API server has validated.
+            log.warning("cannot read the objects of a simulation", error=repr(error))
+            raise StatusError(422, f"an API server would not take this change: {error}") from error
+        problems = [problem for problem in changed.problems if problem not in snapshot.problems]
         for course in (before, after):
             course.run(done=_until(over))
             if over():
-                raise Refusal(503, "the play took too long: ask for less", retry_after_seconds=60)
+                raise StatusError(
+                    503, "the play took too long: ask for less", retry_after_seconds=60
+                )
         if problems:
-            raise Refusal(422, problems[0])
+            raise StatusError(422, problems[0])
         new = [after.fates[ident] for ident in changes.added if ident in after.fates]
-        start = nanoseconds(picture.at)
+        start = nanoseconds(snapshot.at)
         was, is_ = (
             CourseFigures.model_validate(as_json(outcome_of(course, start=start)))
             for course in (before, after)
@@ -97,16 +104,16 @@ class Change:
             changes=changes.notes, before=was, after=is_, submitted=list(told(new))
         )
 
-    def _make(self, changes: Changes, picture: Picture, changed: Picture) -> None:
+    def _apply(self, changes: Changes, snapshot: Picture, changed: Picture) -> None:
         changes.apply(changed, self._manifests, cluster=self._cluster)
         for removal in self._removals:
             changes.remove(changed, *removal)
         if self._lost_spoke is not None:
-            changes.lose_spoke(picture, changed, self._lost_spoke)
+            changes.lose_spoke(snapshot, changed, self._lost_spoke)
 
 
-def _refused(error: CommandError) -> Refusal:
-    return Refusal(422, f"{error}{f' ({error.hint})' if error.hint else ''}")
+def _refused(error: CommandError) -> StatusError:
+    return StatusError(422, f"{error}{f' ({error.hint})' if error.hint else ''}")
 
 
 def _until(over: Callable[[], bool]) -> Callable[[Course], bool]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from services.console.access.users import Access, Everybody, KubeAccess
+from services.console.access.reviews import AllowAll, KubeReviewer, Reviewer
 from services.console.app import assemble
 from services.console.http.handlers import console_app
 from services.console.settings import ConsoleSettings
@@ -90,7 +90,7 @@ PEOPLE: list[Json] = [
 
 
 @dataclass(kw_only=True)
-class Answer:
+class Handler:
     code: int
     body: Any
     headers: Json
@@ -107,7 +107,7 @@ class Place:
     bus: MemoryBus
     token: str | None = None
 
-    async def ask(self, path: str, token: str | None = None, body: Any = None) -> Answer:
+    async def ask(self, path: str, token: str | None = None, body: Any = None) -> Handler:
         """GET, or POST where there is a body."""
         token = token or self.token
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -118,7 +118,7 @@ class Place:
         ) as response:
             content = await response.read()
             is_json = response.content_type == "application/json"
-            return Answer(
+            return Handler(
                 code=response.status,
                 body=json.loads(content) if is_json else content.decode(),
                 headers=dict(response.headers),
@@ -131,9 +131,9 @@ class Place:
         shows: Callable[[Any], bool] = lambda _body: True,
         *,
         token: str | None = None,
-    ) -> Answer:
+    ) -> Handler:
         """The answer once it has that code and `shows` holds of it."""
-        answer: Answer | None = None
+        answer: Handler | None = None
         try:
             async with asyncio.timeout(SETTLED_SECONDS):
                 while True:
@@ -158,16 +158,16 @@ async def console(
     await bus.start()
     cluster: Simulator | None = None
     kube: HttpKube | None = None
-    access: Access = Everybody()
+    access: Reviewer = AllowAll()
     if people:
         cluster = Simulator(behaviour=False)
         await cluster.start()
         await apply_all(cluster.api, [("test", document) for document in PEOPLE])
         kube = HttpKube.at(cluster.url)
-        access = KubeAccess(kube, yes_seconds=0.2, no_seconds=0.2)
+        access = KubeReviewer(kube, allowed_seconds=0.2, denied_seconds=0.2)
     service = assemble(settings=ConsoleSettings(), bus=bus, now=now, access=access)
     server = WebServer(
-        console_app(service.desk, streams_max=3, local_only=not people),
+        console_app(service.queries, streams_max=3, local_only=not people),
         host="127.0.0.1",
         port=0,
         now=now,

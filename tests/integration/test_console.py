@@ -373,10 +373,10 @@ async def test_events_tell_what_is_and_then_what_changes(place: Place) -> None:
         assert [row["kind"] for row in first["queues"]] == ["ClusterQueue", "LocalQueue"]
         await place.site.workload("fourth", cpu="1", namespace="others")
         await place.site.workload("third", cpu="1")
-        seen: list[str] = []
-        while "third" not in seen:
-            seen += [row["name"] for row in (await event(response, "change"))["workloads"]]
-        assert "fourth" not in seen
+        shows: list[str] = []
+        while "third" not in shows:
+            shows += [row["name"] for row in (await event(response, "change"))["workloads"]]
+        assert "fourth" not in shows
         await place.site.workload("third", cpu="1", phase="gone")
         gone: list[str] = []
         while "third" not in gone:

@@ -45,7 +45,7 @@ class Site:
         self.bus = MemoryBus(self.server, instance="test")
         self.running: list[tuple[asyncio.Task[None], MemoryBus]] = []
         self.view = View(
-            bus=self.bus, now=lambda: datetime.now(UTC), new_follower=lambda: Follower(SETTINGS)
+            bus=self.bus, now=lambda: datetime.now(UTC), new_replica=lambda: Follower(SETTINGS)
         )
         self.looking: asyncio.Task[None] | None = None
         self._version = 0
@@ -133,7 +133,7 @@ class Site:
                 told = str(error)
             else:
                 answer = ExplainAnswer.model_validate_json(data)
-                seen = self.view.follower.explain(ExplainRequest(namespace=namespace, name=name))
+                seen = self.view.replica.explain(ExplainRequest(namespace=namespace, name=name))
                 if not (answer.items and answer.items[0].reason == reason):
                     told = str(answer)
                 elif seen != answer:

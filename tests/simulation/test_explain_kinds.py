@@ -513,11 +513,11 @@ async def seen_by_a_follower(stage: Stage, mine: Object) -> Explanation:
     view = View(
         bus=bus,
         now=stage.town.world.now,
-        new_follower=lambda: Follower(QuotaSettings(), configuration),
+        new_replica=lambda: Follower(QuotaSettings(), configuration),
     )
     looking = asyncio.create_task(view.run())
     await stage.settle(5)
-    answer = view.follower.explain(question_about(mine))
+    answer = view.replica.explain(question_about(mine))
     looking.cancel()
     await asyncio.gather(looking, return_exceptions=True)
     await bus.stop()

@@ -1,6 +1,6 @@
 """Who asks, and what they may see.
 
-In: a bearer token. `users` asks the cluster (TokenReview, SubjectAccessReview) and remembers answers for
+In: a bearer token. `reviews` asks the cluster (TokenReview, SubjectAccessReview) and remembers answers for
 a short time.
-Out: `rights` concludes which namespaces and queues are visible, or raises a `Refusal`.
+Out: `authorizer` concludes which namespaces and queues are visible, or raises a `StatusError`.
 """

@@ -1,90 +1,95 @@
-"""What happens, as server-sent events: everything at first, then what changed, for one user's eyes."""
+"""Server-sent events: a snapshot first, then changes, as far as one user may see them."""
 
 import asyncio
 import json
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
-from services.console.access.rights import Eyes
+from services.console.access.authorizer import Visibility
 from services.console.documents import Snapshot
-from services.console.query_service import Desk
-from services.console.refusals import Refusal
+from services.console.query_service import QueryService
 from services.console.rows import queue_row, workload_row
-from services.console.view import Change
+from services.console.status_error import StatusError
+from services.console.view import ViewChange
 
 __all__ = ["events"]
 
-BEAT_SECONDS: Final = 15.0
-"""Between two signs of life, at which it is asked again what the user may see."""
+HEARTBEAT_SECONDS: Final = 15.0
+"""Time between two heartbeats. At each, the user's rights are checked again."""
 
 SETTLE_SECONDS: Final = 0.25
-"""How long to wait for what belongs together: a page need not be told ten times a second."""
+"""How long changes are collected, so that a page gets at most four events a second."""
 
 
-async def events(desk: Desk, token: str | None, namespace: str | None) -> AsyncGenerator[str]:
-    """Events for ever, as text.
+async def events(
+    queries: QueryService, token: str | None, namespace: str | None
+) -> AsyncGenerator[str]:
+    """Events as text, without end.
 
-    It ends with an `end` event when the user may see it no more. Raises `Refusal` before the first.
+    Ends with an `end` event when the user may see nothing any more. Raises `StatusError` before the
+    first event.
     """
-    user = await desk.user(token)
-    eyes = await desk.rights.eyes(user, namespace)
-    version = desk.view.version
-    yield _event("snapshot", version, _snapshot(desk, eyes))
+    user = await queries.authenticate(token)
+    visibility = await queries.authorizer.visibility(user, namespace)
+    version = queries.view.version
+    yield _event("snapshot", version, _snapshot(queries, visibility))
     loop = asyncio.get_running_loop()
     asked = loop.time()
     while True:
-        if loop.time() - asked >= BEAT_SECONDS:
+        if loop.time() - asked >= HEARTBEAT_SECONDS:
             try:
-                user = await desk.user(token)
-                now = await desk.rights.eyes(user, namespace)
-            except Refusal as refusal:
+                user = await queries.authenticate(token)
+                now = await queries.authorizer.visibility(user, namespace)
+            except StatusError as refusal:
                 yield _event("end", version, refusal.status())
                 return
-            if _differ(eyes, now, desk):
-                version = desk.view.version
-                yield _event("snapshot", version, _snapshot(desk, now))
-            eyes, asked = now, loop.time()
+            if _shows_other(visibility, now, queries):
+                version = queries.view.version
+                yield _event("snapshot", version, _snapshot(queries, now))
+            visibility, asked = now, loop.time()
         try:
-            async with asyncio.timeout(BEAT_SECONDS):
-                await desk.view.wait(version)
+            async with asyncio.timeout(HEARTBEAT_SECONDS):
+                await queries.view.wait_for_change(version)
         except TimeoutError:
             yield ": beat\n\n"
             continue
         await asyncio.sleep(SETTLE_SECONDS)
-        changes, version_now = desk.view.since(version), desk.view.version
+        changes, version_now = queries.view.changes_since(version), queries.view.version
         if changes is None:
-            yield _event("snapshot", version_now, _snapshot(desk, eyes))
-        elif told := _told(desk, eyes, changes):
+            yield _event("snapshot", version_now, _snapshot(queries, visibility))
+        elif told := _change(queries, visibility, changes):
             yield _event("change", version_now, told)
         version = version_now
 
 
-def _differ(was: Eyes, now: Eyes, desk: Desk) -> bool:
-    """Whether somebody sees something else of what there is."""
-    namespaces = {ident[1] for ident in desk.view.queues()}
-    return any(was.seen(name) != now.seen(name) for name in sorted(namespaces | {""}))
+def _shows_other(was: Visibility, now: Visibility, queries: QueryService) -> bool:
+    """Whether two visibilities differ for any namespace that has queues."""
+    namespaces = {ident[1] for ident in queries.view.queues()}
+    return any(was.shows(name) != now.shows(name) for name in sorted(namespaces | {""}))
 
 
-def _snapshot(desk: Desk, eyes: Eyes) -> dict[str, Any]:
-    workloads = desk.rows(eyes.sees)
+def _snapshot(queries: QueryService, visibility: Visibility) -> dict[str, Any]:
+    workloads = queries.rows(visibility.is_visible)
     return Snapshot(
-        version=desk.view.version,
-        queues=desk.queue_rows(eyes),
+        version=queries.view.version,
+        queues=queries.queue_rows(visibility),
         workloads=workloads.items,
         omitted=workloads.omitted,
     ).wire()
 
 
-def _told(desk: Desk, eyes: Eyes, changes: list[Change]) -> dict[str, Any]:
-    """The rows that are new or different, and the names of those that are gone."""
+def _change(
+    queries: QueryService, visibility: Visibility, changes: list[ViewChange]
+) -> dict[str, Any]:
+    """Rows that are new or different, and the names of objects that are gone."""
     queues: list[dict[str, Any]] = []
     workloads: list[dict[str, Any]] = []
     gone: list[dict[str, str]] = []
     for change in changes:
         cluster, namespace, name = change.ident
-        if not eyes.seen(namespace):
+        if not visibility.shows(namespace):
             continue
-        row = (queue_row if change.what == "queue" else workload_row)(desk.view, change.ident)
+        row = (queue_row if change.what == "queue" else workload_row)(queries.view, change.ident)
         if row is None:
             where = {"cluster": cluster, "namespace": namespace, "name": name}
             gone.append({"what": change.what, **where})

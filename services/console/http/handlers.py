@@ -1,4 +1,4 @@
-"""The console over HTTP: Kueue's visibility API, ours, the events, and the page."""
+"""The console over HTTP: Kueue's visibility API, our own API, events and the page."""
 
 import hmac
 import json
@@ -19,15 +19,15 @@ from starlette.types import Receive, Scope, Send
 from services.console.documents import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
-    VISIBILITY,
+    VISIBILITY_GROUP,
     VISIBILITY_VERSIONS,
     SimulateRequest,
 )
 from services.console.http.event_stream import events
 from services.console.http.openapi import openapi
 from services.console.metrics import REQUESTS, STREAMS
-from services.console.query_service import Desk
-from services.console.refusals import Refusal, not_found, wrong
+from services.console.query_service import QueryService
+from services.console.status_error import StatusError, bad_request, not_found
 
 __all__ = ["console_app"]
 
@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 STATIC: Final = Path(__file__).parent / "static"
 BODY_BYTES_MAX: Final = 3 * 1024 * 1024
-"""As the API server has it."""
+"""The limit of the Kubernetes API server."""
 
 ROWS_DEFAULT: Final = 2000
 ROWS_MAX: Final = 20_000
@@ -47,7 +47,7 @@ PAGES: Final = {
     "/console.css": ("console.css", "text/css; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
-SAFE: Final = {
+SECURITY_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
@@ -58,18 +58,19 @@ SAFE: Final = {
 }
 LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
 
-Answer = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request], Awaitable[Response]]
 
 
-def console_app(desk: Desk, *, streams_max: int, local_only: bool) -> Starlette:
-    """The ASGI application. `local_only`: only names of this machine are answered.
+def console_app(queries: QueryService, *, streams_max: int, local_only: bool) -> Starlette:
+    """The ASGI application. `local_only`: only requests for a local host name are answered.
 
-    Without tokens anybody's web page could otherwise ask, by a name of its own for this address.
+    Without tokens, a foreign web page could otherwise read the API through a DNS name for this address
+    (DNS rebinding).
     """
-    handlers = _Handlers(desk, streams_max=streams_max)
+    handlers = _Handlers(queries, streams_max=streams_max)
     api = "/api/v1"
-    of_kueue = f"/apis/{VISIBILITY}/{{version}}"
-    answers: dict[str, tuple[str, Answer]] = {
+    of_kueue = f"/apis/{VISIBILITY_GROUP}/{{version}}"
+    answers: dict[str, tuple[str, Handler]] = {
         of_kueue: ("GET", handlers.resources),
         f"{of_kueue}/clusterqueues/{{name}}/pendingworkloads": ("GET", handlers.cluster_queue),
         f"{of_kueue}/namespaces/{{namespace}}/localqueues/{{name}}/pendingworkloads": (
@@ -84,33 +85,33 @@ def console_app(desk: Desk, *, streams_max: int, local_only: bool) -> Starlette:
         "/openapi.json": ("GET", handlers.openapi),
     }
     routes = [
-        Route(path, _guarded(path, answer, local_only=local_only), methods=[method])
+        Route(path, _with_errors_handled(path, answer, local_only=local_only), methods=[method])
         for path, (method, answer) in answers.items()
     ]
     routes += [
-        Route(path, _guarded(path, _page(*file), local_only=local_only))
+        Route(path, _with_errors_handled(path, _page(*file), local_only=local_only))
         for path, file in PAGES.items()
     ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _nothing_there})
+    return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
 
 
-def _guarded(path: str, answer: Answer, *, local_only: bool) -> Answer:
-    """Refusals become answers, and every answer is counted."""
+def _with_errors_handled(path: str, answer: Handler, *, local_only: bool) -> Handler:
+    """Turn errors into responses, count every response, and add security headers."""
 
     async def guarded(request: Request) -> Response:
         try:
             if local_only and not _is_local(request.headers.get("host", "")):
-                raise Refusal(403, "without authorisation only localhost is answered")
+                raise StatusError(403, "without authorisation only localhost is answered")
             response = await answer(request)
-        except Refusal as refusal:
+        except StatusError as refusal:
             response = _refused(refusal)
         except ClientDisconnect:
-            response = _refused(wrong("body", "it did not come to its end"))
+            response = _refused(bad_request("body", "it did not come to its end"))
         except Exception:
             log.exception("no answer", path=path)
-            response = _refused(Refusal(500, "the console failed; its log says why"))
+            response = _refused(StatusError(500, "the console failed; its log says why"))
         REQUESTS.labels(route=path, code=str(response.status_code)).inc()
-        for name, value in SAFE.items():
+        for name, value in SECURITY_HEADERS.items():
             response.headers.setdefault(name, value)
         return response
 
@@ -122,7 +123,7 @@ def _is_local(host: str) -> bool:
     return any(hmac.compare_digest(name.encode(), known.encode()) for known in LOCAL_NAMES)
 
 
-def _refused(refusal: Refusal) -> Response:
+def _refused(refusal: StatusError) -> Response:
     headers = {}
     if refusal.code == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -131,16 +132,16 @@ def _refused(refusal: Refusal) -> Response:
     return JSONResponse(refusal.status(), status_code=refusal.code, headers=headers)
 
 
-async def _nothing_there(_request: Request, error: Exception) -> Response:
-    """A path or a method that there is not."""
+async def _no_such_route(_request: Request, error: Exception) -> Response:
+    """A path or a method that does not exist."""
     code = error.status_code if isinstance(error, HTTPException) else 500
     text = "there is no such path" if code == 404 else "the path does not take this method"
-    response = _refused(Refusal(code, text))
-    response.headers.update(SAFE)
+    response = _refused(StatusError(code, text))
+    response.headers.update(SECURITY_HEADERS)
     return response
 
 
-def _page(name: str, kind: str) -> Answer:
+def _page(name: str, kind: str) -> Handler:
     content = (STATIC / name).read_bytes()
 
     async def page(_request: Request) -> Response:
@@ -149,21 +150,21 @@ def _page(name: str, kind: str) -> Answer:
     return page
 
 
-class _Stream(StreamingResponse):
-    """Server-sent events; its seat is free again however it ends."""
+class _EventStream(StreamingResponse):
+    """Server-sent events. Its slot is freed however the stream ends."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, content: AsyncIterator[str], seat: ExitStack) -> None:
+    def __init__(self, content: AsyncIterator[str], slot: ExitStack) -> None:
         super().__init__(content, headers={"X-Accel-Buffering": "no"})
-        self._seat = seat
+        self._slot = slot
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._seat:
+        with self._slot:
             await super().__call__(scope, receive, send)
 
 
-async def _from(first: str, rest: AsyncGenerator[str]) -> AsyncGenerator[str]:
+async def _prepended(first: str, rest: AsyncGenerator[str]) -> AsyncGenerator[str]:
     async with aclosing(rest):
         yield first
         async for event in rest:
@@ -173,13 +174,13 @@ async def _from(first: str, rest: AsyncGenerator[str]) -> AsyncGenerator[str]:
 class _Handlers:
     """One method for each path."""
 
-    def __init__(self, desk: Desk, *, streams_max: int) -> None:
-        self._desk = desk
+    def __init__(self, queries: QueryService, *, streams_max: int) -> None:
+        self._queries = queries
         self._streams_max = streams_max
         self._streams = 0
 
     async def resources(self, request: Request) -> Response:
-        """What Kueue's visibility API consists of, for clients that discover."""
+        """The resource list of Kueue's visibility API, for discovery."""
         version = _version(request)
         found = [
             {
@@ -192,24 +193,24 @@ class _Handlers:
             for plural, namespaced in (("clusterqueues", False), ("localqueues", True))
         ]
         listed = {"kind": "APIResourceList", "apiVersion": "v1", "resources": found}
-        return JSONResponse({**listed, "groupVersion": f"{VISIBILITY}/{version}"})
+        return JSONResponse({**listed, "groupVersion": f"{VISIBILITY_GROUP}/{version}"})
 
     async def cluster_queue(self, request: Request) -> Response:
-        """Who waits in a ClusterQueue."""
-        version, user = _version(request), await self._desk.user(_token(request))
-        summary = await self._desk.pending_in_cluster_queue(
+        """The workloads that wait in a ClusterQueue."""
+        version, user = _version(request), await self._queries.authenticate(_token(request))
+        summary = await self._queries.pending_in_cluster_queue(
             user,
             self._cluster(request),
             request.path_params["name"],
             limit=_limit(request),
             offset=_number(request, "offset", 0),
         )
-        return JSONResponse({**summary.wire(), "apiVersion": f"{VISIBILITY}/{version}"})
+        return JSONResponse({**summary.wire(), "apiVersion": f"{VISIBILITY_GROUP}/{version}"})
 
     async def local_queue(self, request: Request) -> Response:
-        """Who waits in a LocalQueue."""
-        version, user = _version(request), await self._desk.user(_token(request))
-        summary = await self._desk.pending_in_local_queue(
+        """The workloads that wait in a LocalQueue."""
+        version, user = _version(request), await self._queries.authenticate(_token(request))
+        summary = await self._queries.pending_in_local_queue(
             user,
             self._cluster(request),
             request.path_params["namespace"],
@@ -217,28 +218,28 @@ class _Handlers:
             limit=_limit(request),
             offset=_number(request, "offset", 0),
         )
-        return JSONResponse({**summary.wire(), "apiVersion": f"{VISIBILITY}/{version}"})
+        return JSONResponse({**summary.wire(), "apiVersion": f"{VISIBILITY_GROUP}/{version}"})
 
     def _cluster(self, request: Request) -> str:
-        return request.query_params.get("cluster") or self._desk.cluster
+        return request.query_params.get("cluster") or self._queries.cluster
 
     async def queues(self, request: Request) -> Response:
-        """How the queues stand."""
-        user = await self._desk.user(_token(request))
+        """The queues with their counts."""
+        user = await self._queries.authenticate(_token(request))
         namespace = request.query_params.get("namespace") or None
-        return JSONResponse((await self._desk.queues(user, namespace)).wire())
+        return JSONResponse((await self._queries.queues(user, namespace)).wire())
 
     async def workloads(self, request: Request) -> Response:
-        """What there is of workloads."""
-        user = await self._desk.user(_token(request))
+        """The workloads."""
+        user = await self._queries.authenticate(_token(request))
         namespace = request.query_params.get("namespace") or None
         limit = _number(request, "limit", ROWS_DEFAULT, most=ROWS_MAX)
-        return JSONResponse((await self._desk.workloads(user, namespace, limit=limit)).wire())
+        return JSONResponse((await self._queries.workloads(user, namespace, limit=limit)).wire())
 
     async def explain(self, request: Request) -> Response:
         """Why a workload waits."""
-        user = await self._desk.user(_token(request))
-        found = await self._desk.explain(
+        user = await self._queries.authenticate(_token(request))
+        found = await self._queries.explain(
             user,
             request.path_params["namespace"],
             request.path_params["name"],
@@ -248,25 +249,25 @@ class _Handlers:
         return JSONResponse(found.wire())
 
     async def simulate(self, request: Request) -> Response:
-        """What if."""
-        user = await self._desk.user(_token(request))
+        """What a change would do."""
+        user = await self._queries.authenticate(_token(request))
         question = _question(await _body(request))
-        return JSONResponse((await self._desk.simulate(user, question)).wire())
+        return JSONResponse((await self._queries.simulate(user, question)).wire())
 
     async def events(self, request: Request) -> Response:
-        """What happens, while it does."""
+        """Changes as they happen."""
         namespace = request.query_params.get("namespace") or None
-        with ExitStack() as seat:
-            seat.enter_context(self._seat())
-            happening = events(self._desk, _token(request), namespace)
-            # A refusal is an answer of its own, not the end of a stream.
+        with ExitStack() as slot:
+            slot.enter_context(self._slot())
+            happening = events(self._queries, _token(request), namespace)
+            # A `StatusError` before the first event becomes a response, not a broken stream.
             first = await anext(happening)
-            return _Stream(_from(first, happening), seat.pop_all())
+            return _EventStream(_prepended(first, happening), slot.pop_all())
 
     @contextmanager
-    def _seat(self) -> Iterator[None]:
+    def _slot(self) -> Iterator[None]:
         if self._streams >= self._streams_max:
-            raise Refusal(503, "too many pages follow what happens", retry_after_seconds=30)
+            raise StatusError(503, "too many pages follow what happens", retry_after_seconds=30)
         self._streams += 1
         STREAMS.inc()
         try:
@@ -276,25 +277,25 @@ class _Handlers:
             STREAMS.dec()
 
     async def openapi(self, _request: Request) -> Response:
-        """What all of this is."""
+        """The OpenAPI document."""
         return JSONResponse(openapi())
 
 
 def _version(request: Request) -> str:
     version = str(request.path_params["version"])
     if version not in VISIBILITY_VERSIONS:
-        raise not_found(f"{VISIBILITY}/{version}")
+        raise not_found(f"{VISIBILITY_GROUP}/{version}")
     return version
 
 
 def _token(request: Request) -> str | None:
-    """Of the header `Authorization`; nothing else is read, so that no link can carry one."""
+    """The bearer token of `Authorization`. It is read from nowhere else, so that no link can carry one."""
     header = request.headers.get("authorization", "")
     return header[len(BEARER) :].strip() if header.lower().startswith(BEARER) else None
 
 
 def _limit(request: Request) -> int:
-    """0 is as none said, as Kueue has it."""
+    """The parameter `limit`; 0 means the default, as in Kueue."""
     return _number(request, "limit", 0, most=LIMIT_MAX) or LIMIT_DEFAULT
 
 
@@ -303,10 +304,10 @@ def _number(request: Request, name: str, default: int, *, most: int | None = Non
     if text is None:
         return default
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise wrong(name, f"{text[:20]!r} is no number from 0 on")
+        raise bad_request(name, f"{text[:20]!r} is no number from 0 on")
     value = int(text)
     if most is not None and value > most:
-        raise wrong(name, f"{value} is more than {most}")
+        raise bad_request(name, f"{value} is more than {most}")
     return value
 
 
@@ -316,7 +317,7 @@ async def _body(request: Request) -> bytes:
     async for part in request.stream():
         size += len(part)
         if size > BODY_BYTES_MAX:
-            raise Refusal(413, f"a question has at most {BODY_BYTES_MAX} bytes")
+            raise StatusError(413, f"a question has at most {BODY_BYTES_MAX} bytes")
         parts.append(part)
     return b"".join(parts)
 
@@ -325,10 +326,10 @@ def _question(body: bytes) -> SimulateRequest:
     try:
         document: Any = json.loads(body or b"{}")
     except (ValueError, RecursionError) as error:
-        raise wrong("body", f"is no JSON: {error}") from error
+        raise bad_request("body", f"is no JSON: {error}") from error
     try:
         return SimulateRequest.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "body"
-        raise wrong(where, str(first["msg"])) from error
+        raise bad_request(where, str(first["msg"])) from error

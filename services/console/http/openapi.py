@@ -1,4 +1,4 @@
-"""The HTTP API as an OpenAPI 3.1 document, made from the documents that are answered."""
+"""The HTTP API as an OpenAPI 3.1 document, made from the models in `documents`."""
 
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ from pydantic.json_schema import models_json_schema
 from services.console.documents import (
     LIMIT_DEFAULT,
     LIMIT_MAX,
-    VISIBILITY,
+    VISIBILITY_GROUP,
     VISIBILITY_VERSIONS,
     Explained,
     PendingWorkloadsSummary,
@@ -35,7 +35,7 @@ _REF: Final = "#/components/schemas/{model}"
 _STATUS: Final[Json] = {
     "title": "Status",
     "type": "object",
-    "description": "Why there is no answer: `metav1.Status`.",
+    "description": "An error, as `metav1.Status`.",
     "required": ["kind", "apiVersion", "status", "message", "reason", "code"],
     "properties": {
         "kind": {"const": "Status"},
@@ -56,9 +56,9 @@ def openapi() -> Json:
         "info": {
             "title": "Sluicegate console",
             "version": "v1",
-            "description": "Who waits, why, and what would be if. Everything is read only. Bearer tokens are "
-            "shown to the cluster (TokenReview); a namespace is shown to who may list its Workloads there "
-            "(SubjectAccessReview).",
+            "description": "Who waits, why, and what a change would do. Everything is read only. Bearer tokens are "
+            "checked by the cluster (TokenReview); a user sees a namespace if they may list its Workloads "
+            "there (SubjectAccessReview).",
         },
         "security": [{"bearer": []}],
         "paths": {**_visibility(), **_ours()},
@@ -80,21 +80,26 @@ def _schemas() -> Json:
 
 def _visibility() -> Json:
     version = {
-        **_path("version", "Of Kueue's API."),
+        **_path("version", "Version of Kueue's API."),
         "schema": {"enum": list(VISIBILITY_VERSIONS)},
     }
     page = [
-        _query("limit", "How many at most.", "integer", default=LIMIT_DEFAULT, maximum=LIMIT_MAX),
-        _query("offset", "How many to leave out first.", "integer", default=0),
-        _query("cluster", "Of which cluster; default: the one that the console is in."),
+        _query(
+            "limit", "Maximum number of items.", "integer", default=LIMIT_DEFAULT, maximum=LIMIT_MAX
+        ),
+        _query("offset", "Number of items to skip.", "integer", default=0),
+        _query("cluster", "The cluster; default: the one that the console runs in."),
     ]
-    base = f"/apis/{VISIBILITY}/{{version}}"
-    name, namespace = _path("name", "Of the queue."), _path("namespace", "Of the queue.")
+    base = f"/apis/{VISIBILITY_GROUP}/{{version}}"
+    name, namespace = (
+        _path("name", "Name of the queue."),
+        _path("namespace", "Namespace of the queue."),
+    )
     return {
         f"{base}/clusterqueues/{{name}}/pendingworkloads": _get(
             "pendingWorkloadsOfClusterQueue",
-            "Who waits in a ClusterQueue, in order. With `get` of `clusterqueues/pendingworkloads` all are "
-            "listed, with `get` of the ClusterQueue those of namespaces that the asker may see.",
+            "Workloads that wait in a ClusterQueue, in order. With `get` of `clusterqueues/pendingworkloads` all "
+            "are listed, with `get` of the ClusterQueue those of namespaces that the user may see.",
             PendingWorkloadsSummary,
             version,
             name,
@@ -102,7 +107,7 @@ def _visibility() -> Json:
         ),
         f"{base}/namespaces/{{namespace}}/localqueues/{{name}}/pendingworkloads": _get(
             "pendingWorkloadsOfLocalQueue",
-            "Who waits in a LocalQueue, in order.",
+            "Workloads that wait in a LocalQueue, in order.",
             PendingWorkloadsSummary,
             version,
             namespace,
@@ -113,24 +118,24 @@ def _visibility() -> Json:
 
 
 def _ours() -> Json:
-    only = _query("namespace", "Only of this namespace; default: of all that the asker may see.")
+    only = _query("namespace", "Only this namespace; default: all that the user may see.")
     return {
-        "/api/v1/queues": _get("queues", "How the queues stand.", QueueList, only),
+        "/api/v1/queues": _get("queues", "Queues with their counts and usage.", QueueList, only),
         "/api/v1/workloads": _get(
             "workloads",
-            "Who waits, who runs and who is done; the youngest first.",
+            "Waiting, running and finished workloads; the youngest first.",
             WorkloadList,
             only,
-            _query("limit", "How many at most.", "integer", default=2000, maximum=20_000),
+            _query("limit", "Maximum number of items.", "integer", default=2000, maximum=20_000),
         ),
         "/api/v1/namespaces/{namespace}/workloads/{name}/explain": _get(
             "explain",
             "Why a workload waits: what it lacks, who holds that, who is ahead, what would help.",
             Explained,
-            _path("namespace", "Of the workload."),
-            _path("name", "Of the workload or of its job."),
-            _query("cluster", "Only of this cluster."),
-            _query("forecast", "Also say when it starts; that takes a moment.", "boolean"),
+            _path("namespace", "Namespace of the workload."),
+            _path("name", "Name of the workload or of its job."),
+            _query("cluster", "Only this cluster."),
+            _query("forecast", "Also predict when it starts; that takes a moment.", "boolean"),
         ),
         "/api/v1/simulate": _simulate(),
         "/api/v1/events": _events(only),
@@ -139,7 +144,7 @@ def _ours() -> Json:
 
 def _simulate() -> Json:
     operation = _operation(
-        "simulate", "What would be if something were different. Nothing is written.", SimulateAnswer
+        "simulate", "What a change would do. Nothing is written.", SimulateAnswer
     )
     operation["requestBody"] = {
         "required": True,
@@ -151,8 +156,8 @@ def _simulate() -> Json:
 def _events(only: Json) -> Json:
     operation = _operation(
         "events",
-        "Server-sent events: `snapshot` with everything, then `change` with the rows that are different "
-        "(`queues`, `workloads`) and the names of those that are `gone`; `end` where the asker may see it no "
+        "Server-sent events: `snapshot` with everything, then `change` with rows that changed (`queues`, "
+        "`workloads`) and the names of objects that are `gone`; `end` when the user may see nothing any "
         "more. The schema is that of a snapshot's data.",
         Snapshot,
     )
@@ -175,7 +180,7 @@ def _operation(identity: str, about: str, answer: type[BaseModel]) -> Json:
                 "content": {"application/json": {"schema": _ref(answer)}},
             },
             "default": {
-                "description": "Why there is none.",
+                "description": "An error.",
                 "content": {"application/json": {"schema": {"$ref": _REF.format(model="Status")}}},
             },
         },

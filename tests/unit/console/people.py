@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from services.console.access.users import Attributes, User
-from services.console.refusals import Refusal
+from services.console.access.reviews import ResourceAttributes, User
+from services.console.status_error import StatusError
 
 __all__ = ["People"]
 
@@ -14,21 +14,21 @@ class People:
     Their tokens are their names.
     """
 
-    def __init__(self, **rights: Iterable[str]) -> None:
-        self.rights = {name: frozenset(each) for name, each in rights.items()}
+    def __init__(self, **authorizer: Iterable[str]) -> None:
+        self.authorizer = {name: frozenset(each) for name, each in authorizer.items()}
         self.answers = True
         """Whether the cluster does."""
 
-    async def user(self, token: str | None) -> User:
+    async def authenticate(self, token: str | None) -> User:
         if not self.answers:
-            raise Refusal(503, "the cluster does not answer")
-        if token not in self.rights:
-            raise Refusal(401, "nobody has this token")
+            raise StatusError(503, "the cluster does not answer")
+        if token not in self.authorizer:
+            raise StatusError(401, "nobody has this token")
         return User(name=token)
 
-    async def may(self, user: User, attributes: Attributes) -> bool:
+    async def is_allowed(self, user: User, attributes: ResourceAttributes) -> bool:
         what = f"{attributes.verb} {attributes.resource}"
         if attributes.subresource:
             what += f"/{attributes.subresource}"
-        wide = what in self.rights[user.name]
-        return wide or f"{what} in {attributes.namespace}" in self.rights[user.name]
+        wide = what in self.authorizer[user.name]
+        return wide or f"{what} in {attributes.namespace}" in self.authorizer[user.name]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from services.console.http.handlers import PAGES, SAFE, console_app
-from services.console.query_service import Desk
+from services.console.http.handlers import PAGES, SECURITY_HEADERS, console_app
+from services.console.query_service import QueryService
 from tests.unit.console.people import People
 from tests.unit.console.stage import Stage, play
 
@@ -21,7 +21,7 @@ Headers = dict[str, str]
 
 
 @dataclass
-class Answer:
+class Handler:
     code: int = 0
     headers: Headers = field(default_factory=dict)
     body: bytes = b""
@@ -31,9 +31,9 @@ class Answer:
         return str(json.loads(self.body)["message"])
 
 
-async def ask(app: Starlette, path: str, headers: Headers, *, stays: bool = False) -> Answer:
+async def ask(app: Starlette, path: str, headers: Headers, *, stays: bool = False) -> Handler:
     """As a server asks the application; a stream is left after its first event."""
-    answer, left = Answer(), asyncio.Event()
+    answer, left = Handler(), asyncio.Event()
 
     async def receive() -> dict[str, Any]:
         await left.wait()
@@ -62,10 +62,10 @@ class Site:
     def __init__(self, stage: Stage, *, local_only: bool) -> None:
         self.stage = stage
         self.people = People(dana=("list workloads",))
-        self.desk = Desk(view=stage.view, access=self.people)
-        self._app = console_app(self.desk, streams_max=STREAMS_MAX, local_only=local_only)
+        self.queries = QueryService(view=stage.view, access=self.people)
+        self._app = console_app(self.queries, streams_max=STREAMS_MAX, local_only=local_only)
 
-    async def ask(self, path: str, headers: Headers = DANA) -> Answer:
+    async def ask(self, path: str, headers: Headers = DANA) -> Handler:
         return await ask(self._app, path, headers)
 
     async def open(self) -> None:
@@ -135,7 +135,7 @@ def test_every_answer_tells_the_browser_to_load_and_keep_nothing(path: str) -> N
     async def scene(here: Site) -> None:
         for headers in (DANA, {}):
             told = (await here.ask(path, headers)).headers
-            assert {name: told.get(name.lower()) for name in SAFE} == SAFE
+            assert {name: told.get(name.lower()) for name in SECURITY_HEADERS} == SECURITY_HEADERS
 
     site(scene)
 
@@ -190,7 +190,7 @@ def test_a_seat_is_not_lost_to_who_is_refused() -> None:
 
 def test_a_failure_of_ours_is_no_secret_but_its_details_are() -> None:
     async def scene(here: Site) -> None:
-        del here.desk.rights
+        del here.queries.authorizer
         answer = await here.ask("/api/v1/queues")
         assert (answer.code, answer.message) == (500, "the console failed; its log says why")
 

@@ -24,7 +24,7 @@ async def shown(stage: Stage, *messages: Any) -> WorkloadRow:
     await stage.basics()
     await stage.say(*messages)
     await stage.start()
-    assert await stage.view.ready(5.0)
+    assert await stage.view.wait_until_read(5.0)
     row = workload_row(stage.view, FIRST)
     assert row is not None
     return row

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from services.console import view
-from services.console.http.event_stream import BEAT_SECONDS, SETTLE_SECONDS, events
-from services.console.query_service import Desk
-from services.console.refusals import Refusal
+from services.console.http.event_stream import HEARTBEAT_SECONDS, SETTLE_SECONDS, events
+from services.console.query_service import QueryService
+from services.console.status_error import StatusError
 from tests.unit.console.people import People
 from tests.unit.console.stage import Stage, decision, play, status, workload
 
@@ -24,8 +24,8 @@ class Following:
     def __init__(self, stage: Stage, people: People, namespace: str | None = None) -> None:
         self.stage = stage
         self.people = people
-        self.desk = Desk(view=stage.view, access=people)
-        self.happening: AsyncGenerator[str] = events(self.desk, "dana", namespace)
+        self.queries = QueryService(view=stage.view, access=people)
+        self.happening: AsyncGenerator[str] = events(self.queries, "dana", namespace)
 
     async def next(self) -> Event:
         """The next event; what is only a sign of life is called `beat`."""
@@ -38,13 +38,13 @@ class Following:
 
 
 def following(
-    scene: Callable[[Following], Awaitable[None]], *, rights: tuple[str, ...] = DANA
+    scene: Callable[[Following], Awaitable[None]], *, authorizer: tuple[str, ...] = DANA
 ) -> None:
     async def run(stage: Stage) -> None:
         await stage.basics()
         await stage.say(workload("first"), workload("theirs", namespace="others"))
         await stage.start()
-        page = Following(stage, People(dana=rights))
+        page = Following(stage, People(dana=authorizer))
         try:
             await scene(page)
         finally:
@@ -93,7 +93,9 @@ def test_of_what_concerns_only_others_nothing_is_told_but_that_the_console_lives
         await page.stage.say(workload("fourth", namespace="others"))
         before = asyncio.get_running_loop().time()
         assert await page.next() == ("beat", {})
-        assert asyncio.get_running_loop().time() == pytest.approx(before + BEAT_SECONDS, abs=1.0)
+        assert asyncio.get_running_loop().time() == pytest.approx(
+            before + HEARTBEAT_SECONDS, abs=1.0
+        )
 
     following(scene)
 
@@ -129,7 +131,7 @@ def test_who_fell_too_far_behind_is_told_everything_anew(monkeypatch: pytest.Mon
 def test_who_is_given_more_rights_is_told_everything_anew() -> None:
     async def scene(page: Following) -> None:
         await page.next()
-        page.people.rights["dana"] = frozenset({"list workloads"})
+        page.people.authorizer["dana"] = frozenset({"list workloads"})
         assert await page.next() == ("beat", {})
         name, told = await page.next()
         assert name == "snapshot"
@@ -140,8 +142,8 @@ def test_who_is_given_more_rights_is_told_everything_anew() -> None:
 
 
 LOSSES = [
-    ("the token ends", lambda people: people.rights.clear(), 401),
-    ("the role is taken away", lambda people: people.rights.update(dana=frozenset()), 403),
+    ("the token ends", lambda people: people.authorizer.clear(), 401),
+    ("the role is taken away", lambda people: people.authorizer.update(dana=frozenset()), 403),
     ("the cluster does not answer", lambda people: setattr(people, "answers", False), 503),
 ]
 
@@ -165,21 +167,21 @@ def test_it_ends_and_says_why_when(
 def test_also_while_much_happens_it_is_asked_again_who_may_see_it() -> None:
     async def scene(page: Following) -> None:
         await page.next()
-        page.people.rights["dana"] = frozenset()
+        page.people.authorizer["dana"] = frozenset()
         for number in range(60):
             await page.stage.say(workload(f"w{number}"))
             name, _ = await page.next()
             if name == "end":
                 break
         assert name == "end"
-        assert number <= BEAT_SECONDS
+        assert number <= HEARTBEAT_SECONDS
 
     following(scene)
 
 
 def test_who_may_see_nothing_is_refused_before_the_first_event() -> None:
     async def scene(page: Following) -> None:
-        with pytest.raises(Refusal, match="cannot list"):
+        with pytest.raises(StatusError, match="cannot list"):
             await page.next()
 
-    following(scene, rights=())
+    following(scene, authorizer=())

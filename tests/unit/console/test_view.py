@@ -4,7 +4,7 @@ import asyncio
 import weakref
 from datetime import timedelta
 
-from services.console.view import AUDIT_SECONDS, Change
+from services.console.view import AUDIT_SECONDS, ViewChange
 from shared.contracts.messages.explain import PositionsRequest
 from shared.contracts.messages.observed import Observed
 from shared.testing.waiting import eventually
@@ -39,7 +39,7 @@ def test_nothing_is_read_until_somebody_asks() -> None:
         await stage.start()
         await asyncio.sleep(5 * IDLE_SECONDS)
         assert not stage.reading
-        assert await stage.view.ready(5.0)
+        assert await stage.view.wait_until_read(5.0)
         assert stage.reading
         assert stage.view.queue(CQ)[0] is not None
 
@@ -49,7 +49,7 @@ def test_nothing_is_read_until_somebody_asks() -> None:
 def test_who_asks_while_the_bus_is_away_is_told_so_after_a_moment() -> None:
     async def scene(stage: Stage) -> None:
         stage.server.up = False
-        asked = asyncio.create_task(stage.view.ready(5.0))
+        asked = asyncio.create_task(stage.view.wait_until_read(5.0))
         running = asyncio.create_task(stage.view.run())
         assert not await asked
         assert asyncio.get_running_loop().time() == 5.0
@@ -63,13 +63,13 @@ def test_when_nobody_asks_any_more_nothing_is_read_or_kept() -> None:
         await stage.basics()
         await stage.say(workload("first"), ended("done", after=60.0))
         await stage.start()
-        assert await stage.view.ready(5.0)
+        assert await stage.view.wait_until_read(5.0)
         await asyncio.sleep(IDLE_SECONDS - 1.0)
         assert stage.view.workload(FIRST) is not None
         await asyncio.sleep(2.0)
         assert not stage.reading
-        assert [*stage.view.workloads(), *stage.view.queues(), *stage.view.follower.states()] == []
-        assert stage.view.past.known(workload("done")) == 0
+        assert [*stage.view.workloads(), *stage.view.queues(), *stage.view.replica.states()] == []
+        assert stage.view.history.known(workload("done")) == 0
 
     play(scene, idle_seconds=IDLE_SECONDS)
 
@@ -77,8 +77,8 @@ def test_when_nobody_asks_any_more_nothing_is_read_or_kept() -> None:
 async def test_what_was_read_is_not_held_by_anything_then() -> None:
     stage = Stage(idle_seconds=0.05)  # In real time: the virtual loop remembers tasks that ended.
     await stage.start()
-    assert await stage.view.ready(60.0)
-    known = weakref.ref(stage.view.follower)
+    assert await stage.view.wait_until_read(60.0)
+    known = weakref.ref(stage.view.replica)
     await eventually(lambda: known() is None)
     assert not stage.reading
     await stage.stop()
@@ -88,12 +88,12 @@ def test_who_asks_again_sees_what_happened_meanwhile() -> None:
     async def scene(stage: Stage) -> None:
         await stage.basics()
         await stage.start()
-        assert await stage.view.ready(5.0)
+        assert await stage.view.wait_until_read(5.0)
         version = stage.view.version
         await asyncio.sleep(2 * IDLE_SECONDS)
         await stage.say(workload("first"))
         assert stage.view.workload(FIRST) is None
-        assert await stage.view.ready(5.0)
+        assert await stage.view.wait_until_read(5.0)
         assert stage.view.workload(FIRST) is not None
         assert stage.view.version > version
 
@@ -129,11 +129,11 @@ def test_who_waits_is_known_in_order_and_who_was_admitted_waits_no_more() -> Non
         first, second = workload("first"), workload("second", priority=-1)
         await stage.say(second, first)
         await stage.start()
-        assert await stage.view.ready(5.0)
+        assert await stage.view.wait_until_read(5.0)
 
         def waiting() -> list[str]:
             asked = PositionsRequest(cluster="hub", cluster_queue="cq")
-            return [each.name for each in stage.view.follower.positions(asked).items]
+            return [each.name for each in stage.view.replica.positions(asked).items]
 
         assert waiting() == ["job-first", "job-second"]
         given = {"name": "main", "count": 1, "flavors": {"cpu": "default"}, "usage": {"cpu": "1"}}
@@ -148,7 +148,7 @@ def test_what_is_deleted_is_not_known_any_more() -> None:
         await stage.basics()
         await stage.say(status(pending=1))
         await stage.start()
-        assert await stage.view.ready(5.0)
+        assert await stage.view.wait_until_read(5.0)
         assert next(iter(stage.view.queues())) == CQ
         await stage.say(stage.cluster_queue(deleted=True, object=None))
         assert stage.view.queue(CQ) == (None, None)
@@ -175,7 +175,7 @@ def test_how_long_what_ended_had_run_is_learned_once_for_each_life() -> None:
         await stage.say(ended("done", after=60.0))
         await stage.say(ended("done", after=60.0, version="2"))
         await stage.say(ended("other", after=60.0, success=False))
-        assert stage.view.past.known(workload("done")) == 2
+        assert stage.view.history.known(workload("done")) == 2
 
     play(scene)
 
@@ -187,21 +187,21 @@ def test_changes_are_told_once_each_the_latest_first() -> None:
     async def scene(stage: Stage) -> None:
         await stage.basics()
         await stage.start()
-        assert await stage.view.ready(5.0)
+        assert await stage.view.wait_until_read(5.0)
         version = stage.view.version
-        waiting = asyncio.create_task(stage.view.wait(version))
+        waiting = asyncio.create_task(stage.view.wait_for_change(version))
         await asyncio.sleep(60.0)
         assert not waiting.done()
         await stage.say(workload("first"))
         await waiting
         await stage.say(status(pending=1))
         await stage.say(workload("first", version="2"))
-        changes = stage.view.since(version)
+        changes = stage.view.changes_since(version)
         assert changes == [
-            Change(version=version + 3, what="workload", ident=FIRST),
-            Change(version=version + 2, what="queue", ident=CQ),
+            ViewChange(version=version + 3, what="workload", ident=FIRST),
+            ViewChange(version=version + 2, what="queue", ident=CQ),
         ]
-        assert stage.view.since(stage.view.version) == []
+        assert stage.view.changes_since(stage.view.version) == []
 
     play(scene)
 
@@ -210,9 +210,9 @@ def test_who_is_behind_another_reading_is_told_everything_anew() -> None:
     async def scene(stage: Stage) -> None:
         await stage.basics()
         await stage.start()
-        assert await stage.view.ready(5.0)
-        assert stage.view.since(stage.view.version - 1) is None
-        assert stage.view.since(stage.view.version + 1) is None
+        assert await stage.view.wait_until_read(5.0)
+        assert stage.view.changes_since(stage.view.version - 1) is None
+        assert stage.view.changes_since(stage.view.version + 1) is None
 
     play(scene)
 
@@ -225,7 +225,7 @@ def test_where_the_leader_counts_otherwise_again_and_again_everything_is_read_an
         await stage.basics()
         await stage.say(workload("first"), status(pending=2))
         await stage.start()
-        assert await stage.view.ready(5.0)
+        assert await stage.view.wait_until_read(5.0)
         version = stage.view.version
         await asyncio.sleep(2 * AUDIT_SECONDS)
         assert stage.view.version == version
@@ -243,7 +243,7 @@ def test_where_both_count_alike_nothing_is_read_twice() -> None:
         await stage.basics()
         await stage.say(workload("first"), status(pending=1), status("main", "team", pending=1))
         await stage.start()
-        assert await stage.view.ready(5.0)
+        assert await stage.view.wait_until_read(5.0)
         version = stage.view.version
         await asyncio.sleep(100 * AUDIT_SECONDS)
         assert stage.view.version == version
@@ -256,8 +256,8 @@ def test_a_picture_is_a_copy() -> None:
         await stage.basics()
         await stage.say(workload("first"))
         await stage.start()
-        assert await stage.view.ready(5.0)
-        picture = stage.view.picture()
+        assert await stage.view.wait_until_read(5.0)
+        picture = stage.view.snapshot()
         assert ("hub", "team/job-first") in picture.workloads
         picture.workloads.clear()
         picture.observed.clear()

@@ -1,6 +1,7 @@
-"""Who asks, and what they may see: the cluster says both, and is remembered for a moment.
+"""Asks the cluster whose a token is and what that user may do, and caches the answers for seconds.
 
-A token is never kept, only its SHA-256; and an answer that could not be had is no permission.
+The cache holds the SHA-256 of a token, never the token. If the cluster does not answer, nothing is
+allowed.
 """
 
 import asyncio
@@ -12,25 +13,25 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
 
-from services.console.refusals import Refusal
+from services.console.status_error import StatusError
 from shared.contracts.kube.kinds import SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW, Kind
 from shared.kube.port import Kube, KubeError
 
-__all__ = ["Access", "Attributes", "Everybody", "KubeAccess", "User"]
+__all__ = ["AllowAll", "KubeReviewer", "ResourceAttributes", "Reviewer", "User"]
 
 log = structlog.get_logger(__name__)
 
-YES_SECONDS: Final = 30.0
-"""How long a permission is remembered: so long it outlives its end."""
+ALLOWED_SECONDS: Final = 30.0
+"""How long an allowed request is cached: a revoked permission lasts at most this long."""
 
-NO_SECONDS: Final = 5.0
-"""How long a refusal is: so long somebody waits who was just given a role."""
+DENIED_SECONDS: Final = 5.0
+"""How long a denied request is cached: a new role binding takes effect within this time."""
 
-REMEMBERED_MAX: Final = 10_000
+CACHE_MAX: Final = 10_000
 TOKEN_CHARACTERS_MAX: Final = 16_384
 ANSWER_SECONDS: Final = 10.0
 
-HOW: Final = "send one of this cluster, for instance of `kubectl create token`"
+HOW_TO_GET_ONE: Final = "send one of this cluster, for instance of `kubectl create token`"
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -38,7 +39,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """Somebody whose token the cluster knows."""
+    """A user whose token the cluster knows."""
 
     name: str
     uid: str = ""
@@ -47,15 +48,15 @@ class User:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attributes:
-    """What somebody wants to do, as `resourceAttributes` have it."""
+class ResourceAttributes:
+    """A request that may be allowed or not, as `resourceAttributes` of a SubjectAccessReview."""
 
     verb: str
     resource: str
     group: str = "kueue.x-k8s.io"
     subresource: str = ""
     namespace: str = ""
-    """Empty: in all of them, or outside of any."""
+    """Empty means all namespaces, or a cluster-scoped resource."""
 
     name: str = ""
 
@@ -68,39 +69,39 @@ class Attributes:
         return f'{self.verb} resource "{what}"{named} in API group "{self.group}"{where}'
 
 
-class Access(Protocol):
-    """The two questions. Both raise `Refusal` where they cannot be answered."""
+class Reviewer(Protocol):
+    """Authentication and authorisation. Both methods raise `StatusError` if there is no answer."""
 
-    async def user(self, token: str | None) -> User:
-        """Whose token it is; `Refusal` 401 where it is nobody's."""
+    async def authenticate(self, token: str | None) -> User:
+        """The user of a token. Raises `StatusError` 401 if nobody has it."""
 
-    async def may(self, user: User, attributes: Attributes) -> bool:
+    async def is_allowed(self, user: User, attributes: ResourceAttributes) -> bool:
         """Whether the user may do that."""
 
 
-class Everybody:
-    """Asks nobody: for development on one machine."""
+class AllowAll:
+    """Allows everything without asking, for development on one machine."""
 
-    async def user(self, token: str | None) -> User:
-        """The same for all."""
+    async def authenticate(self, token: str | None) -> User:
+        """The same user for every token."""
         del token
         return User(name="system:anonymous")
 
-    async def may(self, user: User, attributes: Attributes) -> bool:
-        """Yes."""
+    async def is_allowed(self, user: User, attributes: ResourceAttributes) -> bool:
+        """Always True."""
         del user, attributes
         return True
 
 
-class _Remembered(Generic[T]):
-    """Answers for a while; who asks what is being asked waits for the same answer."""
+class _ExpiringCache(Generic[T]):
+    """Caches answers; concurrent questions of one key share one request."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, tuple[float, T]] = OrderedDict()
         self._asked: dict[Hashable, asyncio.Task[tuple[T, float]]] = {}
 
     async def get(self, key: Hashable, ask: Callable[[], Awaitable[tuple[T, float]]]) -> T:
-        """The answer; `ask` gives it with the seconds for which it holds."""
+        """The answer. `ask` returns it with the seconds for which it may be cached."""
         loop = asyncio.get_running_loop()
         known = self._known.get(key)
         if known is not None and loop.time() < known[0]:
@@ -109,7 +110,7 @@ class _Remembered(Generic[T]):
         if task is None:
             task = self._asked[key] = asyncio.ensure_future(_run(ask))
             task.add_done_callback(lambda done: self._keep(key, done))
-        # Whoever goes away does not take the answer from the others.
+        # Shielded: if this caller is cancelled, the others still get the answer.
         answer, _ = await asyncio.shield(task)
         return answer
 
@@ -120,7 +121,7 @@ class _Remembered(Generic[T]):
         answer, seconds = task.result()
         self._known[key] = (asyncio.get_running_loop().time() + seconds, answer)
         self._known.move_to_end(key)
-        while len(self._known) > REMEMBERED_MAX:
+        while len(self._known) > CACHE_MAX:
             self._known.popitem(last=False)
 
 
@@ -128,35 +129,41 @@ async def _run(ask: Callable[[], Awaitable[tuple[T, float]]]) -> tuple[T, float]
     return await ask()
 
 
-class KubeAccess:
-    """Asks the cluster."""
+class KubeReviewer:
+    """Asks the cluster by TokenReview and SubjectAccessReview."""
 
     def __init__(
-        self, kube: Kube, *, yes_seconds: float = YES_SECONDS, no_seconds: float = NO_SECONDS
+        self,
+        kube: Kube,
+        *,
+        allowed_seconds: float = ALLOWED_SECONDS,
+        denied_seconds: float = DENIED_SECONDS,
     ) -> None:
         self._kube = kube
-        self._yes_seconds = yes_seconds
-        self._no_seconds = no_seconds
-        self._users: _Remembered[User | None] = _Remembered()
-        self._rights: _Remembered[bool] = _Remembered()
+        self._allowed_seconds = allowed_seconds
+        self._denied_seconds = denied_seconds
+        self._users: _ExpiringCache[User | None] = _ExpiringCache()
+        self._rights: _ExpiringCache[bool] = _ExpiringCache()
 
-    async def user(self, token: str | None) -> User:
-        """Whose token it is."""
+    async def authenticate(self, token: str | None) -> User:
+        """The user of a token. Raises `StatusError` 401 if the cluster does not know it."""
         if not token:
-            raise Refusal(401, f"a bearer token is needed: {HOW}")
+            raise StatusError(401, f"a bearer token is needed: {HOW_TO_GET_ONE}")
         if len(token) > TOKEN_CHARACTERS_MAX:
-            raise Refusal(401, f"the token is too long to be one: {HOW}")
+            raise StatusError(401, f"the token is too long to be one: {HOW_TO_GET_ONE}")
         digest = hashlib.sha256(token.encode()).digest()
         user = await self._users.get(digest, lambda: self._review_token(token))
         if user is None:
-            raise Refusal(401, f"the cluster does not know this token, or no more: {HOW}")
+            raise StatusError(
+                401, f"the cluster does not know this token, or no more: {HOW_TO_GET_ONE}"
+            )
         return user
 
     async def _review_token(self, token: str) -> tuple[User | None, float]:
         status = await self._ask(TOKEN_REVIEW, {"token": token})
         said = status.get("user") or {}
         if not status.get("authenticated") or not said.get("username"):
-            return None, self._no_seconds
+            return None, self._denied_seconds
         extra = {key: tuple(values) for key, values in (said.get("extra") or {}).items()}
         user = User(
             name=str(said["username"]),
@@ -164,15 +171,17 @@ class KubeAccess:
             groups=tuple(said.get("groups") or ()),
             extra=tuple(sorted(extra.items())),
         )
-        return user, self._yes_seconds
+        return user, self._allowed_seconds
 
-    async def may(self, user: User, attributes: Attributes) -> bool:
+    async def is_allowed(self, user: User, attributes: ResourceAttributes) -> bool:
         """Whether the user may do that."""
         return await self._rights.get(
             (user, attributes), lambda: self._review_access(user, attributes)
         )
 
-    async def _review_access(self, user: User, attributes: Attributes) -> tuple[bool, float]:
+    async def _review_access(
+        self, user: User, attributes: ResourceAttributes
+    ) -> tuple[bool, float]:
         wanted = {
             "verb": attributes.verb,
             "group": attributes.group,
@@ -190,7 +199,7 @@ class KubeAccess:
         }
         status = await self._ask(SUBJECT_ACCESS_REVIEW, spec)
         allowed = bool(status.get("allowed")) and not status.get("denied")
-        return allowed, self._yes_seconds if allowed else self._no_seconds
+        return allowed, self._allowed_seconds if allowed else self._denied_seconds
 
     async def _ask(self, kind: Kind, spec: Json) -> Json:
         try:
@@ -198,7 +207,7 @@ class KubeAccess:
                 review = await self._kube.create(kind, {"metadata": {}, "spec": spec})
         except (KubeError, TimeoutError) as error:
             log.warning("the cluster does not say who may", kind=kind.kind, error=str(error))
-            raise Refusal(
+            raise StatusError(
                 503, "the cluster does not say who may see this", retry_after_seconds=5
             ) from error
         return review.get("status") or {}

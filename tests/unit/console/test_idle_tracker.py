@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from services.console.idle_tracker import Demand
+from services.console.idle_tracker import IdleTracker
 from shared.testing.world.loop import VirtualLoop
 
 IDLE_SECONDS = 100.0
@@ -29,40 +29,40 @@ def play(scene: Callable[[], Awaitable[None]]) -> None:
 
 def test_it_begins_with_the_first_question() -> None:
     async def scene() -> None:
-        demand = Demand(IDLE_SECONDS)
-        assert await when(demand.begun, most=500.0) is None
-        asyncio.get_running_loop().call_later(10.0, demand.ask)
-        assert await when(demand.begun) == 510.0
+        idle_tracker = IdleTracker(IDLE_SECONDS)
+        assert await when(idle_tracker.wait_until_used, most=500.0) is None
+        asyncio.get_running_loop().call_later(10.0, idle_tracker.touch)
+        assert await when(idle_tracker.wait_until_used) == 510.0
 
     play(scene)
 
 
 def test_it_is_over_when_nobody_has_asked_for_the_whole_time() -> None:
     async def scene() -> None:
-        demand = Demand(IDLE_SECONDS)
-        demand.ask()
-        asyncio.get_running_loop().call_later(60.0, demand.ask)
-        assert await when(demand.over) == 160.0
-        assert await when(demand.begun, most=500.0) is None
+        idle_tracker = IdleTracker(IDLE_SECONDS)
+        idle_tracker.touch()
+        asyncio.get_running_loop().call_later(60.0, idle_tracker.touch)
+        assert await when(idle_tracker.wait_until_idle) == 160.0
+        assert await when(idle_tracker.wait_until_used, most=500.0) is None
 
     play(scene)
 
 
 def test_a_question_between_its_end_and_the_next_wait_is_not_lost() -> None:
     async def scene() -> None:
-        demand = Demand(IDLE_SECONDS)
-        demand.ask()
-        await demand.over()
-        demand.ask()
-        assert await when(demand.begun) == 100.0
+        idle_tracker = IdleTracker(IDLE_SECONDS)
+        idle_tracker.touch()
+        await idle_tracker.wait_until_idle()
+        idle_tracker.touch()
+        assert await when(idle_tracker.wait_until_used) == 100.0
 
     play(scene)
 
 
 def test_with_no_time_set_it_is_always_there() -> None:
     async def scene() -> None:
-        demand = Demand(0)
-        assert await when(demand.begun) == 0.0
-        assert await when(demand.over, most=1e6) is None
+        idle_tracker = IdleTracker(0)
+        assert await when(idle_tracker.wait_until_used) == 0.0
+        assert await when(idle_tracker.wait_until_idle, most=1e6) is None
 
     play(scene)

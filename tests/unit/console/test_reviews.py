@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from services.console.access.users import Attributes, KubeAccess, User
-from services.console.refusals import Refusal
+from services.console.access.reviews import KubeReviewer, ResourceAttributes, User
+from services.console.status_error import StatusError
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from shared.contracts.kube.kinds import Kind, Object
@@ -17,9 +17,9 @@ from shared.kube.port import UnavailableError
 from shared.testing.world.loop import VirtualLoop
 from tests.unit.console.stage import now
 
-YES_SECONDS, NO_SECONDS = 30.0, 5.0
+ALLOWED_SECONDS, DENIED_SECONDS = 30.0, 5.0
 DANA = User(name="dana", uid="7", groups=("team",), extra=(("scopes", ("a", "b")),))
-LIST = Attributes(verb="list", resource="workloads", namespace="team")
+LIST = ResourceAttributes(verb="list", resource="workloads", namespace="team")
 
 Json = dict[str, Any]
 
@@ -54,12 +54,14 @@ class Reviewer(LocalKube):
         return {"authenticated": True, "user": user}
 
 
-def play(scene: Callable[[Reviewer, KubeAccess], Awaitable[None]]) -> None:
+def play(scene: Callable[[Reviewer, KubeReviewer], Awaitable[None]]) -> None:
     loop = VirtualLoop()
 
     async def run() -> None:
         kube = Reviewer()
-        await scene(kube, KubeAccess(kube, yes_seconds=YES_SECONDS, no_seconds=NO_SECONDS))
+        await scene(
+            kube, KubeReviewer(kube, allowed_seconds=ALLOWED_SECONDS, denied_seconds=DENIED_SECONDS)
+        )
 
     try:
         loop.run_until_complete(run())
@@ -71,14 +73,14 @@ async def code(asked: Awaitable[object]) -> int:
     """With which it is refused; 200: it is not."""
     try:
         await asked
-    except Refusal as refusal:
+    except StatusError as refusal:
         return refusal.code
     return 200
 
 
 def test_a_token_is_whose_the_cluster_says_it_is() -> None:
-    async def scene(kube: Reviewer, access: KubeAccess) -> None:
-        assert await access.user("of-dana") == DANA
+    async def scene(kube: Reviewer, access: KubeReviewer) -> None:
+        assert await access.authenticate("of-dana") == DANA
         assert kube.asked == [{"kind": "TokenReview", "token": "of-dana"}]
 
     play(scene)
@@ -96,20 +98,22 @@ def test_a_token_is_whose_the_cluster_says_it_is() -> None:
 def test_without_a_token_that_somebody_has_nobody_is_let_in(
     token: str | None, reviews: int
 ) -> None:
-    async def scene(kube: Reviewer, access: KubeAccess) -> None:
-        assert await code(access.user(token)) == 401
+    async def scene(kube: Reviewer, access: KubeReviewer) -> None:
+        assert await code(access.authenticate(token)) == 401
         assert len(kube.asked) == reviews
 
     play(scene)
 
 
 def test_all_that_is_known_of_the_user_and_of_the_wish_is_shown_to_the_cluster() -> None:
-    async def scene(kube: Reviewer, access: KubeAccess) -> None:
-        pending = Attributes(
+    async def scene(kube: Reviewer, access: KubeReviewer) -> None:
+        pending = ResourceAttributes(
             verb="get", group="g", resource="r", subresource="s", namespace="n", name="x"
         )
-        assert await access.may(DANA, pending)
-        assert await access.may(User(name="bob"), Attributes(verb="list", resource="workloads"))
+        assert await access.is_allowed(DANA, pending)
+        assert await access.is_allowed(
+            User(name="bob"), ResourceAttributes(verb="list", resource="workloads")
+        )
         assert kube.asked == [
             {
                 "kind": "SubjectAccessReview",
@@ -144,45 +148,45 @@ def test_all_that_is_known_of_the_user_and_of_the_wish_is_shown_to_the_cluster()
 
 
 def test_what_is_denied_is_not_allowed_whatever_else_is_said() -> None:
-    async def scene(kube: Reviewer, access: KubeAccess) -> None:
+    async def scene(kube: Reviewer, access: KubeReviewer) -> None:
         kube.denied = True
-        assert not await access.may(DANA, LIST)
+        assert not await access.is_allowed(DANA, LIST)
 
     play(scene)
 
 
-@pytest.mark.parametrize(("allows", "seconds"), [(True, YES_SECONDS), (False, NO_SECONDS)])
+@pytest.mark.parametrize(("allows", "seconds"), [(True, ALLOWED_SECONDS), (False, DENIED_SECONDS)])
 def test_an_answer_holds_for_its_time_and_then_it_is_asked_again(
     allows: bool, seconds: float
 ) -> None:
-    async def scene(kube: Reviewer, access: KubeAccess) -> None:
+    async def scene(kube: Reviewer, access: KubeReviewer) -> None:
         kube.allows = allows
-        assert await access.may(DANA, LIST) is allows
+        assert await access.is_allowed(DANA, LIST) is allows
         kube.allows = not allows
         await asyncio.sleep(seconds - 0.1)
-        assert await access.may(DANA, LIST) is allows
+        assert await access.is_allowed(DANA, LIST) is allows
         await asyncio.sleep(0.2)
-        assert await access.may(DANA, LIST) is not allows
+        assert await access.is_allowed(DANA, LIST) is not allows
         assert len(kube.asked) == 2
 
     play(scene)
 
 
 def test_a_token_that_ended_is_let_in_no_longer_than_an_answer_holds() -> None:
-    async def scene(kube: Reviewer, access: KubeAccess) -> None:
-        assert await code(access.user("of-dana")) == 200
+    async def scene(kube: Reviewer, access: KubeReviewer) -> None:
+        assert await code(access.authenticate("of-dana")) == 200
         kube.token = "another"
-        await asyncio.sleep(YES_SECONDS + 0.1)
-        assert await code(access.user("of-dana")) == 401
+        await asyncio.sleep(ALLOWED_SECONDS + 0.1)
+        assert await code(access.authenticate("of-dana")) == 401
 
     play(scene)
 
 
 def test_who_asks_the_same_at_the_same_time_gets_the_same_answer() -> None:
-    async def scene(kube: Reviewer, access: KubeAccess) -> None:
+    async def scene(kube: Reviewer, access: KubeReviewer) -> None:
         kube.answers_after = 1.0
-        impatient = asyncio.create_task(access.may(DANA, LIST))
-        others = [asyncio.create_task(access.may(DANA, LIST)) for _ in range(10)]
+        impatient = asyncio.create_task(access.is_allowed(DANA, LIST))
+        others = [asyncio.create_task(access.is_allowed(DANA, LIST)) for _ in range(10)]
         await asyncio.sleep(0.5)
         impatient.cancel()
         assert await asyncio.gather(*others) == [True] * 10
@@ -192,23 +196,23 @@ def test_who_asks_the_same_at_the_same_time_gets_the_same_answer() -> None:
 
 
 def test_while_the_cluster_gives_no_answer_nobody_is_let_in_and_nothing_is_remembered() -> None:
-    async def scene(kube: Reviewer, access: KubeAccess) -> None:
+    async def scene(kube: Reviewer, access: KubeReviewer) -> None:
         kube.fails = UnavailableError("no", status=500, reason="InternalError")
-        assert await code(access.user("of-dana")) == 503
-        assert await code(access.may(DANA, LIST)) == 503
+        assert await code(access.authenticate("of-dana")) == 503
+        assert await code(access.is_allowed(DANA, LIST)) == 503
         kube.fails = None
         kube.answers_after = 60.0
-        assert await code(access.may(DANA, LIST)) == 503
+        assert await code(access.is_allowed(DANA, LIST)) == 503
         kube.answers_after = 0.0
-        assert await access.user("of-dana") == DANA
-        assert await access.may(DANA, LIST)
+        assert await access.authenticate("of-dana") == DANA
+        assert await access.is_allowed(DANA, LIST)
 
     play(scene)
 
 
 def test_no_token_is_kept() -> None:
-    async def scene(kube: Reviewer, access: KubeAccess) -> None:
-        await access.user("of-dana")
+    async def scene(kube: Reviewer, access: KubeReviewer) -> None:
+        await access.authenticate("of-dana")
         assert "of-dana" not in repr(vars(access._users))
 
     play(scene)
