@@ -56,8 +56,8 @@ def openapi() -> Json:
         "info": {
             "title": "Sluicegate console",
             "version": "v1",
-            "description": "Who waits, why, and what a change would do. Everything is read only. Bearer tokens are "
-            "checked by the cluster (TokenReview); a user sees a namespace if they may list its Workloads "
+            "description": "Who waits, why, and what a change would do. Everything is read only. Bearer "
+            "tokens are checked by the cluster (TokenReview); a user sees a namespace if they may list its Workloads "
             "there (SubjectAccessReview).",
         },
         "security": [{"bearer": []}],
@@ -98,8 +98,8 @@ def _visibility() -> Json:
     return {
         f"{base}/clusterqueues/{{name}}/pendingworkloads": _get(
             "pendingWorkloadsOfClusterQueue",
-            "Workloads that wait in a ClusterQueue, in order. With `get` of `clusterqueues/pendingworkloads` all "
-            "are listed, with `get` of the ClusterQueue those of namespaces that the user may see.",
+            "Workloads that wait in a ClusterQueue, in order. With `get` of `clusterqueues/pendingworkloads` "
+            "all are listed, with `get` of the ClusterQueue those of namespaces that the user may see.",
             PendingWorkloadsSummary,
             version,
             name,
