@@ -6,26 +6,23 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Final
 
-import structlog
-
 from services.dispatcher.settings import DispatcherSettings
-from services.dispatcher.term import Session
+from services.dispatcher.term import Term
 from services.dispatcher.windows import WindowChecks
+from shared.bus.leadership import lead
 from shared.bus.nats.bus import NatsBus
-from shared.bus.port import Bus, BusError, Lease
+from shared.bus.port import Bus
 from shared.runtime.host import Parts, run_service
 from shared.settings.configuration import read_configuration
 
 __all__ = ["Dispatcher", "assemble", "main"]
 
-log = structlog.get_logger(__name__)
-
 PAUSE_SECONDS: Final = 1.0
-"""At most, between two sessions: two that quarrel about a record must not do it in step."""
+"""Longest pause between two terms. It is random, so that two dispatchers do not retry in step."""
 
 
 class Dispatcher:
-    """Sends workloads to spokes, and lets them in by the clock, whenever the lease is its own."""
+    """Sends workloads to spokes, and answers window checks, in each term that it holds the lease."""
 
     def __init__(
         self,
@@ -39,56 +36,30 @@ class Dispatcher:
         self._bus = bus
         self._now = now
         self._random = random
-        self._session: Session | None = None
+        self._term: Term | None = None
 
     async def run(self) -> None:
-        """One session after another, until cancelled."""
-        while True:
-            lease = await self._bus.lease(f"dispatcher-{self._settings.cluster}")
-            try:
-                await self._serve(lease)
-            finally:
-                self._session = None
-                await lease.release()
-            await asyncio.sleep(self._random.uniform(0, PAUSE_SECONDS))
+        """Run one term after another, until cancelled."""
+        await lead(
+            self._bus,
+            f"dispatcher-{self._settings.cluster}",
+            self._run_term,
+            pause_seconds=lambda: self._random.uniform(0, PAUSE_SECONDS),
+        )
 
     def ready(self) -> str | None:
-        """Ready also while another replica is the one: standing by is its work."""
-        return self._session.not_ready() if self._session is not None else None
+        """Why it is not ready; None also while another replica holds the lease."""
+        return self._term.not_ready() if self._term is not None else None
 
-    async def _serve(self, lease: Lease) -> None:
-        session = Session(settings=self._settings, bus=self._bus, now=self._now)
+    async def _run_term(self) -> None:
+        self._term = Term(settings=self._settings, bus=self._bus, now=self._now)
         windows = WindowChecks(cluster=self._settings.cluster, bus=self._bus, now=self._now)
-        self._session = session
-
-        async def work() -> None:
+        try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(session.run())
+                group.create_task(self._term.run())
                 group.create_task(windows.run())
-
-        working = asyncio.create_task(work())
-        losing = asyncio.create_task(lease.lost())
-        try:
-            await asyncio.wait({working, losing}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            working.cancel()
-            losing.cancel()
-            await asyncio.gather(working, losing, return_exceptions=True)
-        if working.cancelled():
-            log.warning("the lease is lost; somebody else goes on")
-            return
-        try:
-            working.result()
-        except* BusError as errors:
-            # Something was written by somebody else, or could not be written: read all again.
-            log.warning("session ended", because=_sentences(errors))
-
-
-def _sentences(error: BaseException) -> list[str]:
-    """What was raised, out of the groups that brought it here."""
-    if isinstance(error, BaseExceptionGroup):
-        return [sentence for one in error.exceptions for sentence in _sentences(one)]
-    return [str(error)]
+            self._term = None
 
 
 def assemble(
@@ -105,14 +76,14 @@ def assemble(
 def main() -> int:
     """Entry point of `sluice run dispatcher`."""
     variables = DispatcherSettings()
-    settings = variables.following(read_configuration(variables.configuration).multi_kueue)
+    settings = variables.with_configuration(read_configuration(variables.configuration).multi_kueue)
 
     def now() -> datetime:
         return datetime.now(UTC)
 
     def build(parts: Parts) -> Dispatcher:
         if isinstance(parts.bus, NatsBus):
-            # Every replica keeps it, whoever has the lease.
+            # Every replica serves the gateway, with or without the lease.
             parts.beside(parts.bus.door().run)
         return assemble(settings=settings, bus=parts.bus, now=now, random=Random())
 

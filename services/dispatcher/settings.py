@@ -13,30 +13,32 @@ __all__ = ["DispatcherSettings"]
 class DispatcherSettings(ServiceSettings):
     """Read once, at start, from `SLUICE_…` environment variables.
 
-    What these do not say, `multiKueue` of Kueue's Configuration may say: origin, dispatcher, step size,
+    Where a variable is not set, `multiKueue` of Kueue's Configuration may set origin, dispatcher, step size,
     time-out, and whether orphans are collected.
     """
 
     multikueue_origin: str = "multikueue"
-    """Value of the label by which a copy is known as one of ours; hubs that share spokes differ in it. To
-    be changed only while nothing is away: what has the old one is somebody else's."""
+    """Value of the label that marks the copies of this hub; hubs that share spokes must differ in it.
+    Change it only while no workload runs on a spoke: a copy with the old value is never touched again."""
 
     dispatcher: str = "best-fit"
     """`best-fit`, `all-at-once`, `incremental` (or Kueue's names of these). Any other name: a program of
     that name nominates, by writing `status.nominatedClusterNames` of the Workload."""
 
     incremental_step_size: Annotated[int, Field(ge=1)] = 3
-    """`incremental`: so many more spokes are nominated each round."""
+    """`incremental`: how many more spokes are nominated each round."""
 
     incremental_round_seconds: Annotated[float, Field(gt=0)] = 300.0
+    """`incremental`: length of a round."""
+
     fallback_seconds: Annotated[float, Field(gt=0)] = 10.0
-    """`best-fit`: a copy that has waited so long for quota goes to a spoke that has room by now."""
+    """`best-fit`: how long a copy waits for quota before it moves to a spoke with free quota."""
 
     silent_seconds: Annotated[float, Field(gt=0)] = 30.0
-    """A spoke that was not heard for so long is offered nothing more: three of its beats."""
+    """A spoke without a heartbeat for so long gets no new offers: three heartbeats."""
 
     worker_lost_timeout_seconds: Annotated[float, Field(gt=0)] = 900.0
-    """A spoke that was not heard for so long is lost."""
+    """A spoke without a heartbeat for so long is lost."""
 
     redispatch: Literal["afterConfirmation", "afterLease"] = "afterConfirmation"
     """When a workload of a lost spoke may run elsewhere: once the spoke confirmed that its copy is gone
@@ -55,19 +57,19 @@ class DispatcherSettings(ServiceSettings):
     """A job that was admitted but not observed yet is looked up again after this long."""
 
     orphan_seconds: Annotated[float, Field(gt=0)] = 30.0
-    """A copy that is still seen so long after it was said to be gone is withdrawn again."""
+    """A copy that is still observed this long after its spoke reported it as gone is withdrawn again."""
 
     collect_orphans: bool = True
-    """Whether copies with this origin that nobody ordered are removed though nobody wants their job."""
+    """Whether copies with this origin but without an order are deleted when their workload is gone."""
 
     spokes_seconds: Annotated[float, Field(gt=0)] = 5.0
-    """How often it is looked how the spokes stand."""
+    """How often the status of the spokes is computed."""
 
     forget_seconds: Annotated[float, Field(gt=0)] = 600.0
     """How long a withdrawn order stays in the view after its copy is gone."""
 
     tidy_seconds: Annotated[float, Field(gt=0)] = 60.0
-    """How often that is looked at."""
+    """How often withdrawn orders are removed from the view."""
 
     @model_validator(mode="after")
     def _leases_last(self) -> Self:
@@ -80,26 +82,29 @@ class DispatcherSettings(ServiceSettings):
             )
         return self
 
-    def following(self, said: MultiKueue) -> "DispatcherSettings":
-        """With what the document says where no variable does. Raises ValueError where it cannot be."""
-        rounds, timeout = said.incremental_dispatcher_config, said.worker_lost_timeout
-        found = {
-            "multikueue_origin": said.origin,
-            "dispatcher": said.dispatcher_name,
+    def with_configuration(self, section: MultiKueue) -> "DispatcherSettings":
+        """These settings, with the values of the section where no variable is set.
+
+        Raises ValueError if the two together are invalid.
+        """
+        rounds, timeout = section.incremental_dispatcher_config, section.worker_lost_timeout
+        configured = {
+            "multikueue_origin": section.origin,
+            "dispatcher": section.dispatcher_name,
             "incremental_step_size": None if rounds is None else rounds.step_size,
-            # A missed beat is no loss yet, however short the time-out.
+            # However short the time-out, one missed heartbeat does not make a spoke lost.
             "worker_lost_timeout_seconds": (
                 None if timeout is None else max(timeout, self.silent_seconds)
             ),
-            "collect_orphans": None if said.gc_interval is None else said.gc_interval > 0,
+            "collect_orphans": None if section.gc_interval is None else section.gc_interval > 0,
         }
         own = self.model_fields_set
-        news = {k: v for k, v in found.items() if v is not None and k not in own}
-        return type(self)(**(self.model_dump() | news))
+        added = {k: v for k, v in configured.items() if v is not None and k not in own}
+        return type(self)(**(self.model_dump() | added))
 
     @property
     def lease_seconds(self) -> float | None:
-        """After how long without the bus a patcher stops copies; None: it never does."""
+        """After how long without the hub's bus a patcher stops copies; None: never."""
         if self.redispatch == "afterConfirmation":
             return None
         return self.worker_lost_timeout_seconds - self.stop_seconds - self.patcher_down_seconds

@@ -1,52 +1,69 @@
-"""What the dispatcher knows: who holds quota, what the spokes were told, what is seen of the copies.
+"""Everything that the dispatcher has read in one term.
 
-All of it can be read again from the views, so losing it loses nothing.
+It holds the hub's reservations and check states, the orders to the spokes and the reports about them, and
+the copies that are observed. All of it can be read from the bus again, so losing it loses nothing.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-import structlog
-
-from services.dispatcher.hub.configuration import Configuration
-from services.dispatcher.hub.jobs import Hub, Key
-from services.dispatcher.planning.plan import Standing
-from services.dispatcher.spokes.capacity import Room, asked_by
-from services.dispatcher.spokes.copies import Copy, Remote, copy_of, order_text, remote_of
-from services.dispatcher.spokes.liveness import Presence
-from shared.bus.port import Entry
+from services.dispatcher.hub.configuration import MultiKueueConfiguration
+from services.dispatcher.hub.jobs import HubJobs
+from services.dispatcher.spokes.capacity import Capacity, LocalQueueName, requested_amounts
+from services.dispatcher.spokes.copies import (
+    Copy,
+    CopyPhase,
+    RemoteWorkload,
+    order_id,
+    read_copy,
+    read_remote_workload,
+)
+from services.dispatcher.spokes.liveness import SpokeHealth
 from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.base import Message, UndecodableError
+from shared.contracts.messages.base import Message
 from shared.contracts.messages.effects import CheckState, Dispatch
-from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import Beat, CopyState, Homecoming
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integrations
 
-__all__ = ["Key", "Knowledge", "Record"]
-
-log = structlog.get_logger(__name__)
+__all__ = ["Record", "Store"]
 
 T_co = TypeVar("T_co", bound=Message, covariant=True)
 
 _LIVE: Final = frozenset({"offered", "chosen"})
+"""States of an order by which a copy may exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record(Generic[T_co]):
-    """A message with its place in the log."""
+    """A message and its sequence in the log."""
 
     message: T_co
     sequence: int
-    at: float = 0.0
-    """When it came in, by our own clock."""
+    received_at: float = 0.0
+    """By the dispatcher's monotonic clock."""
 
 
-class Knowledge:
-    """One session's memory."""
+class _CopyName(NamedTuple):
+    """A job of a spoke. A tombstone has this name, but not the labels of the copy."""
+
+    spoke: str
+    resource: str
+    """Plural and group."""
+
+    namespace: str
+    name: str
+
+
+
+
+class Store:
+    """The memory of one term. Workloads are those of the hub unless a method says otherwise."""
 
     def __init__(
         self,
@@ -54,438 +71,406 @@ class Knowledge:
         cluster: str,
         origin: str,
         nominations: bool,
-        presence: Presence,
+        health: SpokeHealth,
         clock: Callable[[], float],
     ) -> None:
         self._cluster = cluster
         self._origin = origin
         self._clock = clock
-        self.presence = presence
-        self.configuration = Configuration(cluster=cluster)
+        self.health = health
+        self.configuration = MultiKueueConfiguration(cluster=cluster)
         self._integrations: dict[str, Integrations] = {}
-        """By cluster: an Integration object counts where it is."""
+        """By cluster: an Integration object counts in its own cluster only."""
 
-        self.hub = Hub(
+        self.jobs = HubJobs(
             cluster=cluster, nominations=nominations, integrations=self.integrations(cluster)
         )
-        self.room = Room()
-        self.read_spokes: dict[str, None] = {}
-        """Spokes whose objects were all read, so that what is not seen there is not there."""
+        self.capacity = Capacity()
+        self.loaded_spokes: dict[str, None] = {}
+        """Spokes whose objects were all read: an object that is not in the store does not exist."""
 
-        self.admissions: dict[Key, Admission] = {}
-        """Of workloads that hold quota, with a check that somebody answers."""
+        self.admissions: dict[WorkloadRef, Admission] = {}
+        """Of workloads that hold quota and have admission checks."""
 
-        self.checks: dict[Key, Record[CheckState]] = {}
-        self.answers: dict[Key, dict[str, CheckState]] = {}
-        """What the owners of all checks said last, by workload and check."""
+        self.answers: dict[WorkloadRef, Record[CheckState]] = {}
+        """The last answer of the MultiKueue check. It may be of another check until it is known which
+        checks are MultiKueue's."""
 
-        self.orders: dict[Key, dict[str, Record[Dispatch]]] = {}
-        """By workload and spoke. So are the reports."""
+        self.check_states: dict[WorkloadRef, dict[str, CheckState]] = {}
+        """The last state of every check, by its name."""
 
-        self.reports: dict[Key, dict[str, Record[CopyState]]] = {}
-        self.homes: dict[Key, Record[Homecoming]] = {}
-        self.copies: dict[Key, dict[str, Copy]] = {}
-        self.remotes: dict[tuple[str, Key], Remote] = {}
-        """What the Workload of a copy shows, by spoke and workload."""
+        self.orders: dict[WorkloadRef, dict[str, Record[Dispatch]]] = {}
+        """By spoke."""
 
-        self._names: dict[tuple[str, str, str, str], Key] = {}
-        """Spoke, plural and group, namespace and name of a copy to its workload: a tombstone has no
-        labels."""
+        self.reports: dict[WorkloadRef, dict[str, Record[CopyState]]] = {}
+        """By spoke."""
 
-        self._dirty: dict[Key, None] = {}
+        self.hub_statuses: dict[WorkloadRef, Record[Homecoming]] = {}
+        self.copies: dict[WorkloadRef, dict[str, Copy]] = {}
+        """By spoke."""
 
-    def is_concerned(self) -> bool:
-        """Whether there is a check that we answer, or an order that a predecessor gave."""
-        return bool(self.orders or self.configuration.checks())
+        self.remote_workloads: dict[WorkloadRef, RemoteWorkload] = {}
+        """By Workload of the spoke."""
 
-    # --- taking in ---
+        self._copied: dict[_CopyName, WorkloadRef] = {}
+        """Copy to its workload."""
+
+        self._dirty: dict[WorkloadRef, None] = {}
+
+    # --- reading ---
+
+    def has_work(self) -> bool:
+        """Whether the hub has a MultiKueue check, or an order was given in this or an earlier term."""
+        return bool(self.orders or self.configuration.multikueue_checks())
 
     def integrations(self, cluster: str) -> Integrations:
-        """What is known of the kinds that can wait in a cluster."""
+        """The kinds of jobs that a cluster's Integration objects describe."""
         return self._integrations.setdefault(cluster, Integrations())
 
-    def take_integration(self, observed: Observed) -> None:
-        """Take in a document about a kind, of the hub or of a spoke."""
+    def observe_integration(self, observed: Observed) -> None:
+        """Record an Integration object of the hub or of a spoke."""
         self.integrations(observed.cluster).take(observed)
-        self.touch_all()
+        self.mark_all_dirty()
 
-    def take_hub(self, entry: Entry) -> None:
-        """Take in the hub's objects, and every watcher's `Synced`."""
-        try:
-            if entry.subject.endswith(".synced"):
-                self.configuration.take_synced(entry.read(Synced).cluster)
-            else:
-                observed = entry.read(Observed)
-                if not self.configuration.take(observed):
-                    key = self.hub.take(observed)
-                    if key is not None:
-                        self.touch(key)
-                    return
-        except UndecodableError as error:
-            log.warning("observation skipped", subject=entry.subject, error=str(error))
-            return
-        self.touch_all()
+    def mark_listed(self, cluster: str) -> None:
+        """Record that a watcher has listed all objects of `cluster`."""
+        self.configuration.mark_listed(cluster)
+        self.mark_all_dirty()
 
-    def take_admission(self, entry: Entry) -> None:
-        """Take in what quota decided."""
-        try:
-            admission = entry.read(Admission)
-        except UndecodableError as error:
-            log.warning("admission skipped", subject=entry.subject, error=str(error))
+    def observe_hub_object(self, observed: Observed) -> None:
+        """Record an object of the hub."""
+        if self.configuration.observe(observed):
+            self.mark_all_dirty()
             return
-        key = (admission.namespace, admission.name)
+        workload = self.jobs.observe(observed)
+        if workload is not None:
+            self.mark_dirty(workload)
+
+    def observe_admission(self, admission: Admission) -> None:
+        """Record a decision of quota."""
+        workload = admission.ref
         if admission.checks and admission.state in {"reserved", "admitted"}:
-            self.admissions[key] = admission
+            self.admissions[workload] = admission
         else:
-            self.answers.pop(key, None)
-            if self.admissions.pop(key, None) is None and key not in self.orders:
+            self.check_states.pop(workload, None)
+            if self.admissions.pop(workload, None) is None and workload not in self.orders:
                 return
-        self._dirty[key] = None  # Also where nothing is left: it may be planned for right now.
+        # Dirty even if nothing of it is left: a plan for it may be in progress.
+        self._dirty[workload] = None
 
-    def take_check(self, entry: Entry) -> None:
-        """Take in a check's state: ours, a predecessor's, or another owner's."""
-        try:
-            check = entry.read(CheckState)
-        except UndecodableError as error:
-            log.warning("check state skipped", subject=entry.subject, error=str(error))
-            return
-        key = (check.namespace, check.name)
-        self.answers.setdefault(key, {})[check.check] = check
-        if not self.configuration.is_ours(check.check):
-            self.touch(key)
-        self.remember_check(check, entry.sequence)
+    def observe_check(self, check: CheckState, sequence: int) -> None:
+        """Record a check state of this term, of an earlier one, or of another controller."""
+        workload = check.ref
+        self.check_states.setdefault(workload, {})[check.check] = check
+        if not self.configuration.is_multikueue_check(check.check):
+            self.mark_dirty(workload)
+        self.record_answer(check, sequence)
 
-    def take_beat(self, entry: Entry) -> None:
-        """Take in a sign of life."""
-        try:
-            beat = entry.read(Beat)
-        except UndecodableError as error:
-            log.warning("beat skipped", subject=entry.subject, error=str(error))
-            return
-        before = self._heard(beat.spoke)
-        self.presence.take(beat, entry.sequence)
-        if self._heard(beat.spoke) != before:
-            self.touch_all()
+    def observe_heartbeat(self, beat: Beat, sequence: int) -> None:
+        """Record a heartbeat of a spoke."""
+        before = self._health_of(beat.spoke)
+        self.health.observe_heartbeat(beat, sequence)
+        if self._health_of(beat.spoke) != before:
+            self.mark_all_dirty()
 
-    def _heard(self, spoke: str) -> tuple[object, ...]:
-        presence = self.presence
+    def _health_of(self, spoke: str) -> tuple[object, ...]:
+        health = self.health
         return (
-            presence.life(spoke),
-            presence.understands(spoke),
-            presence.reaches(spoke),
-            presence.identity(spoke),
+            health.liveness(spoke),
+            health.is_compatible(spoke),
+            health.reaches_api_server(spoke),
+            health.cluster_uid(spoke),
         )
 
-    def take_report(self, entry: Entry) -> None:
-        """Take in what a spoke says about an order."""
-        try:
-            report = entry.read(CopyState)
-        except UndecodableError as error:
-            log.warning("report skipped", subject=entry.subject, error=str(error))
-            return
+    def observe_report(self, report: CopyState, sequence: int) -> None:
+        """Record what a spoke reports about an order."""
         if report.cluster != self._cluster:
-            return  # Another hub's.
-        key = (report.namespace, report.name)
-        record = Record(message=report, sequence=entry.sequence, at=self._clock())
-        known = self.reports.setdefault(key, {}).get(report.spoke)
-        if known is not None and known.sequence >= entry.sequence:
+            return  # An order of another hub.
+        workload = report.ref
+        known = self.reports.setdefault(workload, {}).get(report.spoke)
+        if known is not None and known.sequence >= sequence:
             return
-        self.reports[key][report.spoke] = record
+        self.reports[workload][report.spoke] = Record(
+            message=report, sequence=sequence, received_at=self._clock()
+        )
         if report.state != "gone":
-            self.presence.failed(report.spoke, key)
-        self.touch(key)
+            self.health.fail_offer(report.spoke, workload)
+        self.mark_dirty(workload)
 
-    def take_home(self, entry: Entry) -> None:
-        """Take in what a predecessor had written at home."""
-        try:
-            home = entry.read(Homecoming)
-        except UndecodableError as error:
-            log.warning("homecoming skipped", subject=entry.subject, error=str(error))
-            return
-        if home.cluster == self._cluster:
-            self.remember_home(home, entry.sequence)
+    def observe_order(self, order: Dispatch, sequence: int) -> None:
+        """Record an order of this term or of an earlier one."""
+        if order.cluster == self._cluster and self.record_order(order, sequence):
+            workload = order.ref
+            if order.state in _LIVE:
+                self.reserve_capacity(order.spoke, workload)
+            self.mark_dirty(workload)
 
-    def order_in(self, entry: Entry) -> Dispatch | None:
-        """The order of this hub that an entry is; None if it is none."""
-        try:
-            dispatch = entry.read(Dispatch)
-        except UndecodableError as error:
-            log.warning("order skipped", subject=entry.subject, error=str(error))
-            return None
-        return dispatch if dispatch.cluster == self._cluster else None
-
-    def take_order(self, entry: Entry) -> None:
-        """Take in an order: ours, or a predecessor's."""
-        dispatch = self.order_in(entry)
-        if dispatch is not None and self.remember_order(dispatch, entry.sequence):
-            key = (dispatch.namespace, dispatch.name)
-            if dispatch.state in _LIVE:
-                self.expect(dispatch.spoke, key)
-            self.touch(key)
-
-    def is_news(self, entry: Entry) -> bool:
-        """Whether `entry` is an order of this hub that is younger than what is known."""
-        dispatch = self.order_in(entry)
-        if dispatch is None:
+    def is_newer_order(self, order: Dispatch, sequence: int) -> bool:
+        """Whether this is an order of this hub that is newer than the recorded one."""
+        if order.cluster != self._cluster:
             return False
-        known = self.orders.get((dispatch.namespace, dispatch.name), {}).get(dispatch.spoke)
-        return known is None or known.sequence < entry.sequence
+        known = self.orders.get(order.ref, {}).get(order.spoke)
+        return known is None or known.sequence < sequence
 
-    def take_spoke(self, spoke: str, entry: Entry) -> None:
-        """Take in what is seen on a spoke."""
-        try:
-            observed = entry.read(Observed)
-        except UndecodableError as error:
-            log.warning("observation skipped", subject=entry.subject, error=str(error))
-            return
-        if observed.cluster != spoke or self.room.take_queue(spoke, observed):
+    def observe_spoke_object(self, spoke: str, observed: Observed) -> None:
+        """Record an object of a spoke."""
+        if observed.cluster != spoke or self.capacity.observe_queue(spoke, observed):
             return
         if observed.namespace is None:
             return
         if observed.plural == WORKLOAD.plural and observed.group == WORKLOAD.group:
-            self._take_remote(spoke, observed, observed.namespace)
+            self._observe_remote_workload(spoke, observed, observed.namespace)
         else:
-            self._take_copy(spoke, observed, observed.namespace)
+            self._observe_copy(spoke, observed, observed.namespace)
 
-    def _take_remote(self, spoke: str, observed: Observed, namespace: str) -> None:
-        key = (namespace, observed.name)
-        there = None if observed.deleted else observed.object
-        self.room.take_workload(spoke, key, there)
-        before = self.remotes.get((spoke, key))
-        after = None if there is None else remote_of(there)
+    def _observe_remote_workload(self, spoke: str, observed: Observed, namespace: str) -> None:
+        remote = WorkloadRef(spoke, namespace, observed.name)
+        obj = None if observed.deleted else observed.object
+        self.capacity.observe_workload(remote, obj)
+        before = self.remote_workloads.get(remote)
+        after = None if obj is None else read_remote_workload(obj)
         if after is None:
-            self.remotes.pop((spoke, key), None)
+            self.remote_workloads.pop(remote, None)
         else:
-            self.remotes[spoke, key] = after
+            self.remote_workloads[remote] = after
         if before != after:
-            self.touch(key)
+            self.mark_dirty(remote.on(self._cluster))
 
-    def _take_copy(self, spoke: str, observed: Observed, namespace: str) -> None:
-        name = (spoke, f"{observed.plural}_{observed.group}", namespace, observed.name)
+    def _observe_copy(self, spoke: str, observed: Observed, namespace: str) -> None:
+        resource = f"{observed.plural}_{observed.group}"
+        name = _CopyName(spoke, resource, namespace, observed.name)
         known = self.integrations(spoke)
         integration = known.find(group=observed.group, plural=observed.plural)
         copy = None
         if integration is not None and not observed.deleted and observed.object is not None:
-            copy = copy_of(observed.object, integration, hub=self._cluster, origin=self._origin)
-        before = self._names.get(name)
-        key = None if copy is None else (namespace, copy.workload)
-        if before is not None and before != key:
-            del self._names[name]
+            copy = read_copy(observed.object, integration, hub=self._cluster, origin=self._origin)
+        before = self._copied.get(name)
+        workload = None if copy is None else WorkloadRef(self._cluster, namespace, copy.workload)
+        if before is not None and before != workload:
+            del self._copied[name]
             self.copies.get(before, {}).pop(spoke, None)
-            self._dirty[before] = None  # Also where no order is known, as below.
-        if copy is None or key is None:
+            self._dirty[before] = None  # Even without an order, as below.
+        if copy is None or workload is None:
             return
-        self._names[name] = key
-        self.copies.setdefault(key, {})[spoke] = copy
-        self.presence.seen(spoke, key)
-        if copy.standing is Standing.FINISHED:
-            self.room.finish(spoke, key)
-        self._dirty[key] = None  # Also where no order is known: it may be a stray.
+        self._copied[name] = workload
+        self.copies.setdefault(workload, {})[spoke] = copy
+        self.health.observe_copy(spoke, workload)
+        if copy.phase is CopyPhase.FINISHED:
+            self.capacity.finish(workload.on(spoke))
+        self._dirty[workload] = None  # Even without an order: the copy may be an orphan.
 
-    # --- keeping what was written ---
+    # --- recording what was published ---
 
-    def remember_check(self, check: CheckState, sequence: int) -> None:
-        """Remember what the check says. Others' checks are kept until it is known whose they are."""
-        key = (check.namespace, check.name)
-        known = self.checks.get(key)
+    def record_answer(self, check: CheckState, sequence: int) -> None:
+        """Record an answer. One of another check is kept until it is known whose check it is."""
+        workload = check.ref
+        known = self.answers.get(workload)
         if known is not None and known.sequence >= sequence:
             return
         if known is not None and known.message.check != check.check:
-            ours = self.configuration.is_ours
-            if ours(known.message.check) and not ours(check.check):
+            is_ours = self.configuration.is_multikueue_check
+            if is_ours(known.message.check) and not is_ours(check.check):
                 return
-        self.checks[key] = Record(message=check, sequence=sequence)
+        self.answers[workload] = Record(message=check, sequence=sequence)
 
-    def remember_order(self, dispatch: Dispatch, sequence: int) -> bool:
-        """Remember what a spoke was told; return whether that is news."""
-        orders = self.orders.setdefault((dispatch.namespace, dispatch.name), {})
-        known = orders.get(dispatch.spoke)
+    def record_order(self, order: Dispatch, sequence: int) -> bool:
+        """Record an order; return False if the store has it or a newer one already."""
+        orders = self.orders.setdefault(order.ref, {})
+        known = orders.get(order.spoke)
         if known is not None and known.sequence >= sequence:
             return False
-        orders[dispatch.spoke] = Record(message=dispatch, sequence=sequence, at=self._clock())
+        orders[order.spoke] = Record(message=order, sequence=sequence, received_at=self._clock())
         return True
 
-    def remember_home(self, home: Homecoming, sequence: int) -> None:
-        """Remember what was sent home."""
-        key = (home.namespace, home.name)
-        known = self.homes.get(key)
+    def record_hub_status(self, status: Homecoming, sequence: int) -> None:
+        """Record a status for the hub that was published in this term or in an earlier one."""
+        if status.cluster != self._cluster:
+            return
+        workload = status.ref
+        known = self.hub_statuses.get(workload)
         if known is None or known.sequence < sequence:
-            self.homes[key] = Record(message=home, sequence=sequence)
+            self.hub_statuses[workload] = Record(message=status, sequence=sequence)
 
-    def expect(self, spoke: str, key: Key) -> None:
-        """What is offered there is as good as taken."""
-        admission = self.admissions.get(key)
+    def reserve_capacity(self, spoke: str, workload: WorkloadRef) -> None:
+        """Count the quota of an offered workload as used on the spoke."""
+        admission = self.admissions.get(workload)
         if admission is not None:
-            self.room.expect(spoke, key, (key[0], admission.queue), asked_by(admission))
+            queue = LocalQueueName(workload.namespace, admission.queue)
+            self.capacity.reserve(workload.on(spoke), queue, requested_amounts(admission))
 
-    def expect_again(self, spoke: str, key: Key) -> None:
-        """After a spoke was read: what was offered there before is to be counted too."""
-        record = self.orders.get(key, {}).get(spoke)
-        if record is not None and record.message.state in _LIVE:
-            self.expect(spoke, key)
+    def mark_loaded(self, spoke: str) -> None:
+        """Record that all objects of a spoke were read, and count what was offered there before."""
+        self.loaded_spokes[spoke] = None
+        for workload in (*self.admissions, *self.orders):
+            order = self.orders.get(workload, {}).get(spoke)
+            if order is not None and order.message.state in _LIVE:
+                self.reserve_capacity(spoke, workload)
+        self.mark_all_dirty()
 
-    def take_forgettable(self, before: datetime) -> Iterator[Record[Message]]:
-        """Drop and return what was said about workloads that are over, and left nothing behind."""
-        for key in [key for key in self.orders if self._is_over(key, before)]:
-            yield from self.orders.pop(key).values()
-            yield from self.reports.pop(key, {}).values()
-            if key in self.checks:
-                yield self.checks.pop(key)
-            if key in self.homes:
-                yield self.homes.pop(key)
+    def drop_settled(self, before: datetime) -> Iterator[Record[Message]]:
+        """Drop and return the messages about workloads that are over and have no copy anywhere.
 
-    def _is_over(self, key: Key, before: datetime) -> bool:
+        `before`: their orders were withdrawn before this time.
+        """
+        settled = [workload for workload in self.orders if self._is_settled(workload, before)]
+        for workload in settled:
+            yield from self.orders.pop(workload).values()
+            yield from self.reports.pop(workload, {}).values()
+            if workload in self.answers:
+                yield self.answers.pop(workload)
+            if workload in self.hub_statuses:
+                yield self.hub_statuses.pop(workload)
+
+    def _is_settled(self, workload: WorkloadRef, before: datetime) -> bool:
         return (
-            key not in self.admissions
-            and not self.copies.get(key)
-            and self._is_home(key)
+            workload not in self.admissions
+            and not self.copies.get(workload)
+            and self._is_hub_status_written(workload)
             and all(
                 record.message.state == "withdrawn"
                 and record.message.at < before
-                and spoke in self.read_spokes
-                and (self.is_gone(key, spoke) or not record.message.started)
-                for spoke, record in self.orders[key].items()
+                and spoke in self.loaded_spokes
+                and (self.is_removed(workload, spoke) or not record.message.started)
+                for spoke, record in self.orders[workload].items()
             )
         )
 
-    def _is_home(self, key: Key) -> bool:
-        """Whether the hub's job shows that it runs nowhere.
+    def _is_hub_status_written(self, workload: WorkloadRef) -> bool:
+        """Whether the hub's job shows that it runs on no spoke.
 
-        Until then that has to be sent yet, or its patcher may ask for it again.
+        Until then the status has to be published, or the hub's patcher may read it again.
         """
-        record = self.homes.get(key)
+        record = self.hub_statuses.get(workload)
         if record is None or record.message.status is None:
             return True
-        job = self.hub.job(key, record.message.uid)
-        if job is None or not job.managed:
+        job = self.jobs.job(workload, record.message.uid)
+        if job is None or not job.is_managed_elsewhere:
             return True
         return not record.message.status and not job.obj.get("status")
 
-    # --- asking ---
+    # --- workloads to plan for ---
 
-    def others_like(self, spoke: str) -> list[str]:
-        """Other names under which the same cluster is known here, the hub's own among them."""
-        known = self.configuration.is_known
-        return [n for n in self.presence.alike(spoke) if n == self._cluster or known(n)]
+    def mark_dirty(self, workload: WorkloadRef) -> None:
+        """Plan for this workload, if it has a reservation or an order."""
+        if workload in self.admissions or workload in self.orders:
+            self._dirty[workload] = None
 
-    def original(self, spoke: str) -> str | None:
-        """The name by which a cluster is used that `spoke` is another name of; None: it is that itself."""
-        others = self.others_like(spoke)
-        if self._cluster in others:
-            return self._cluster
-        return others[0] if others and others[0] < spoke else None
-
-    def touch(self, key: Key) -> None:
-        """Something about this workload has to be decided."""
-        if key in self.admissions or key in self.orders:
-            self._dirty[key] = None
-
-    def touch_all(self) -> None:
-        """Everything has to be looked at."""
+    def mark_all_dirty(self) -> None:
+        """Plan for every workload."""
         self._dirty.update(dict.fromkeys((*self.admissions, *self.orders, *self.copies)))
 
-    def is_dirty(self, key: Key) -> bool:
-        """Whether there is something to decide about it that nobody has begun with."""
-        return key in self._dirty
+    def is_dirty(self, workload: WorkloadRef) -> bool:
+        """Whether something changed since the last `drain_dirty`."""
+        return workload in self._dirty
 
-    def take_dirty(self) -> list[Key]:
-        """The workloads to decide about now."""
+    def drain_dirty(self) -> list[WorkloadRef]:
+        """The workloads to plan for now; none of them is dirty afterwards."""
         dirty, self._dirty = list(self._dirty), {}
         return dirty
 
-    def check_of(self, admission: Admission) -> str | None:
-        """The check of this admission that we answer: there is one at most."""
-        return next(filter(self.configuration.is_ours, admission.checks), None)
+    # --- queries ---
 
-    def awaited(self, admission: Admission) -> tuple[str, ...]:
-        """Checks of others that are not ready; as quota does, answers are told by the second."""
-        said = self.answers.get((admission.namespace, admission.name), {})
+    def aliases(self, spoke: str) -> list[str]:
+        """Other names of the same cluster: of the hub, or of known spokes."""
+        is_known = self.configuration.is_known
+        return [n for n in self.health.aliases(spoke) if n == self._cluster or is_known(n)]
+
+    def primary_name(self, spoke: str) -> str | None:
+        """The name under which the cluster of `spoke` is used; None if it is `spoke`."""
+        aliases = self.aliases(spoke)
+        if self._cluster in aliases:
+            return self._cluster
+        return aliases[0] if aliases and aliases[0] < spoke else None
+
+    def multikueue_check(self, admission: Admission) -> str | None:
+        """The MultiKueue check of an admission: it has one at most; None if it has none."""
+        return next(filter(self.configuration.is_multikueue_check, admission.checks), None)
+
+    def pending_checks(self, admission: Admission) -> tuple[str, ...]:
+        """Checks of other controllers that are not ready for this reservation.
+
+        As in quota, the times of answers are compared in whole seconds.
+        """
+        states = self.check_states.get(admission.ref, {})
         since = admission.decided_at.replace(microsecond=0)
         ready = {
             name
-            for name, one in said.items()
-            if one.state == "Ready" and one.uid == admission.uid and one.at >= since
+            for name, check in states.items()
+            if check.state == "Ready" and check.uid == admission.uid and check.at >= since
         }
-        ours = self.configuration.is_ours
-        return tuple(n for n in admission.checks if n not in ready and not ours(n))
+        is_ours = self.configuration.is_multikueue_check
+        return tuple(n for n in admission.checks if n not in ready and not is_ours(n))
 
     def is_answered(self, admission: Admission, check: CheckState) -> bool:
-        """Whether `check` answers this reservation, not one before."""
+        """Whether `check` answers this reservation, and not an earlier one."""
         return (
             check.uid == admission.uid
             and check.attempt == admission.number
             and check.at >= admission.decided_at
         )
 
-    def live_orders(self, key: Key) -> list[Dispatch]:
-        """Orders by which a copy may be made or kept."""
-        records = self.orders.get(key, {}).values()
+    def live_orders(self, workload: WorkloadRef) -> list[Dispatch]:
+        """Orders by which a copy may exist."""
+        records = self.orders.get(workload, {}).values()
         return [record.message for record in records if record.message.state in _LIVE]
 
     def ordered_spokes(self) -> list[str]:
-        """Every spoke that was ever told anything that still matters."""
+        """Every spoke that has an order in the store."""
         return sorted({spoke for orders in self.orders.values() for spoke in orders})
 
-    def wish(self, key: Key) -> dict[str, Any] | None:
-        """What the user of a job that runs elsewhere changed in its spec since."""
-        chosen = next((d for d in self.live_orders(key) if d.state == "chosen"), None)
-        return None if chosen is None else self.hub.wish(key, chosen.spec)
+    def requested_spec_change(self, workload: WorkloadRef) -> dict[str, Any] | None:
+        """Fields of the spec that the user changed since the chosen copy was made; None for none."""
+        chosen = next((o for o in self.live_orders(workload) if o.state == "chosen"), None)
+        return None if chosen is None else self.jobs.requested_spec_change(workload, chosen.spec)
 
-    def report_of(self, key: Key, dispatch: Dispatch) -> CopyState | None:
-        """What the spoke said to this order, not to one before."""
-        record = self.reports.get(key, {}).get(dispatch.spoke)
-        said = None if record is None else record.message
-        return said if said is not None and said.number == dispatch.number else None
+    def report_of(self, workload: WorkloadRef, order: Dispatch) -> CopyState | None:
+        """What the spoke reports about this order; None if it has not, or about an earlier one only."""
+        record = self.reports.get(workload, {}).get(order.spoke)
+        report = None if record is None else record.message
+        return report if report is not None and report.number == order.number else None
 
-    def ended(self, key: Key, uid: str) -> CopyState | None:
-        """What a spoke said of a copy that ended well after it was withdrawn; None where one goes on."""
-        if any(order.state == "chosen" for order in self.live_orders(key)):
+    def success_report(self, workload: WorkloadRef, uid: str) -> CopyState | None:
+        """The report of a copy that succeeded after it was withdrawn; None while another one is chosen."""
+        if any(order.state == "chosen" for order in self.live_orders(workload)):
             return None
-        orders = [record.message for record in self.orders.get(key, {}).values()]
-        reports = [self.report_of(key, order) for order in orders if order.uid == uid]
-        return next((one for one in reports if one is not None and one.ended is not None), None)
+        orders = [record.message for record in self.orders.get(workload, {}).values()]
+        reports = [self.report_of(workload, order) for order in orders if order.uid == uid]
+        return next((r for r in reports if r is not None and r.ended is not None), None)
 
-    def is_gone(self, key: Key, spoke: str) -> bool:
-        """Whether a spoke said that nothing of its order is left, and nothing of it is seen."""
-        report = self.report_of(key, self.orders[key][spoke].message)
-        said = report is not None and report.state == "gone"
-        return said and spoke not in self.copies.get(key, {})
+    def is_removed(self, workload: WorkloadRef, spoke: str) -> bool:
+        """Whether the spoke reports that the copy is gone, and no copy is observed there."""
+        report = self.report_of(workload, self.orders[workload][spoke].message)
+        reported = report is not None and report.state == "gone"
+        return reported and spoke not in self.copies.get(workload, {})
 
-    def seen(self, key: Key) -> dict[str, Standing]:
-        """What each spoke shows of its order: the copy, or what comes before it.
+    def copy_phases(self, workload: WorkloadRef) -> dict[str, CopyPhase]:
+        """The phase of each copy that an order in the store made, by spoke.
 
-        Where a Kueue admits, that is the Workload by itself: the job is made once it has quota.
+        On a spoke with its own Kueue the Workload comes first: the job is created once it has quota.
         """
-        orders = {spoke: one.message for spoke, one in self.orders.get(key, {}).items()}
-        found = {
-            spoke: self.standing(spoke, key, copy)
-            for spoke, copy in self.copies.get(key, {}).items()
+        orders = {spoke: record.message for spoke, record in self.orders.get(workload, {}).items()}
+        phases = {
+            spoke: self.copy_phase(spoke, workload, copy)
+            for spoke, copy in self.copies.get(workload, {}).items()
             if spoke in orders and copy.number == orders[spoke].number
         }
-        for spoke, dispatch in orders.items():
-            remote = self.remotes.get((spoke, key))
-            if remote is None or dispatch.workload is None or spoke in found:
+        for spoke, order in orders.items():
+            remote = self.remote_workloads.get(workload.on(spoke))
+            if remote is None or order.workload is None or spoke in phases:
                 continue
-            if remote.order == order_text(self._cluster, dispatch.number):
-                found[spoke] = remote.standing
-        return found
+            if remote.order == order_id(self._cluster, order.number):
+                phases[spoke] = remote.phase
+        return phases
 
-    def standing(self, spoke: str, key: Key, copy: Copy) -> Standing:
-        """What is seen of a copy and of its Workload together."""
-        remote = self.remotes.get((spoke, key))
-        if remote is None or copy.standing in {Standing.FINISHED, Standing.ENDING}:
-            return copy.standing
-        return copy.standing if remote.standing is Standing.WAITING else remote.standing
+    def copy_phase(self, spoke: str, workload: WorkloadRef, copy: Copy) -> CopyPhase:
+        """The phase that a copy and its Workload show together."""
+        remote = self.remote_workloads.get(workload.on(spoke))
+        if remote is None or copy.phase in {CopyPhase.FINISHED, CopyPhase.TERMINATING}:
+            return copy.phase
+        return copy.phase if remote.phase is CopyPhase.WAITING else remote.phase
 
-    def cannot_be_carried(self, entry: Entry, uid: str) -> str | None:
-        """Why a workload has no job that could run elsewhere; None: it was not seen yet."""
-        try:
-            state = entry.read(WorkloadState)
-        except UndecodableError as error:
-            log.warning("workload skipped", subject=entry.subject, error=str(error))
-            return None
-        if state.uid != uid:
-            return None
+    def not_dispatchable(self, state: WorkloadState) -> str | None:
+        """Why a workload has no job that could run on a spoke; None if its job is not observed yet."""
         owner = state.owner
         if owner is None:
             return "The workload has no job that could be sent to a worker cluster"

@@ -1,4 +1,8 @@
-"""What the dispatcher does while it is the one: reads, plans, answers the check, tells the spokes."""
+"""One term of leadership: reads the bus, plans for every workload that changed, publishes the result.
+
+Reading has an order. An order to a spoke was published after what it was made for, so the dispatcher's own
+streams (`CHECKS`, `DISPATCHES`) are read first: what an order was made for is then certain to be read, too.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -10,16 +14,18 @@ from typing import Final
 import structlog
 
 from services.dispatcher.hub.jobs import HubJob
-from services.dispatcher.outbound.hub_status import homecoming
-from services.dispatcher.outbound.orders import Telling
-from services.dispatcher.outbound.spoke_status import Reporting
-from services.dispatcher.planning.nomination import Dispatcher, Rules
+from services.dispatcher.outbound.check_states import CheckStatePublisher
+from services.dispatcher.outbound.hub_status import hub_status, publish_hub_status
+from services.dispatcher.outbound.orders import OrderPublisher
+from services.dispatcher.outbound.spoke_status import SpokeStatusPublisher
+from services.dispatcher.planning.nomination import NominationRules, NominationStrategy
 from services.dispatcher.planning.order_lifecycle import Event
-from services.dispatcher.planning.plan import Plan, Situation, plan
-from services.dispatcher.planning.situation import Weighing
+from services.dispatcher.planning.plan import Situation, plan
+from services.dispatcher.planning.situation import SituationReader
 from services.dispatcher.settings import DispatcherSettings
-from services.dispatcher.spokes.liveness import Life, Presence
-from services.dispatcher.store import Key, Knowledge
+from services.dispatcher.spokes.liveness import Liveness, SpokeHealth
+from services.dispatcher.store import Store
+from shared.bus.follow import Handlers, dispatch, read
 from shared.bus.kind_follower import KindFollower
 from shared.bus.port import Bus, CaughtUp, Entry, UnavailableError
 from shared.contracts import subjects
@@ -34,20 +40,31 @@ from shared.contracts.kube.kinds import (
     WORKLOAD_PRIORITY_CLASS,
 )
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.effects import CheckState, Dispatch
+from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.spokes import (
+    Beat,
+    CheckStanding,
+    CopyState,
+    Homecoming,
+    PairState,
+    SpokeState,
+)
+from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.refs import WorkloadRef
 from shared.contracts.subjects import observed_filter
 from shared.integrations import INTEGRATIONS
 
-__all__ = ["Session"]
+__all__ = ["Term"]
 
 log = structlog.get_logger(__name__)
 
-_OURS: Final = frozenset({"CHECKS", "DISPATCHES"})
-"""Streams that hold what a predecessor decided."""
+_OWN_STREAMS: Final = frozenset({"CHECKS", "DISPATCHES"})
+"""Streams with the decisions of earlier terms."""
 
 
-class Session:
-    """From taking the lease to losing it. Nothing of it is worth keeping."""
+class Term:
+    """From the start of a lease to its loss. Nothing is kept for the next term."""
 
     def __init__(
         self, *, settings: DispatcherSettings, bus: Bus, now: Callable[[], datetime]
@@ -57,322 +74,340 @@ class Session:
         self._bus = bus
         self._now = now
         clock = asyncio.get_running_loop().time
-        presence = Presence(
+        health = SpokeHealth(
             clock=clock,
             silent_seconds=settings.silent_seconds,
             lost_seconds=settings.worker_lost_timeout_seconds,
         )
-        self._rules = Rules(
-            dispatcher=Dispatcher.named(settings.dispatcher),
+        rules = NominationRules(
+            strategy=NominationStrategy.from_name(settings.dispatcher),
             step_size=settings.incremental_step_size,
             round_seconds=settings.incremental_round_seconds,
             fallback_seconds=settings.fallback_seconds,
         )
-        self._knowledge = Knowledge(
+        self._external = rules.strategy is NominationStrategy.EXTERNAL
+        self._store = Store(
             cluster=settings.cluster,
             origin=settings.multikueue_origin,
-            nominations=self._rules.dispatcher is Dispatcher.EXTERNAL,
-            presence=presence,
+            nominations=self._external,
+            health=health,
             clock=clock,
         )
-        self._weighing = Weighing(
-            self._knowledge,
-            rules=self._rules,
+        self._situations = SituationReader(
+            store=self._store,
+            rules=rules,
             clock=clock,
             orphan_seconds=settings.orphan_seconds,
-            collects=settings.collect_orphans,
+            collects_orphans=settings.collect_orphans,
         )
-        self._telling = Telling(settings=settings, knowledge=self._knowledge, bus=bus, now=now)
-        self._reporting = Reporting(
+        self._checks = CheckStatePublisher(
             cluster=settings.cluster,
-            knowledge=self._knowledge,
-            weighing=self._weighing,
+            store=self._store,
+            bus=bus,
+            now=now,
+            retry_seconds=settings.no_cluster_retry_seconds,
+        )
+        self._orders = OrderPublisher(settings=settings, store=self._store, bus=bus, now=now)
+        self._spoke_statuses = SpokeStatusPublisher(
+            cluster=settings.cluster,
+            store=self._store,
+            situations=self._situations,
             bus=bus,
             now=now,
         )
         self._unread = {"OBSERVED", "CHECKS", "DISPATCHES", "SPOKES"}
-        self._concerned = asyncio.Event()
-        """Decisions may concern us; until then, nobody has to read them."""
+        self._has_work = asyncio.Event()
+        """Set once a decision of quota may matter: until then, `ADMISSIONS` is not read."""
 
-        self._ours_read = asyncio.Event()
-        self._following: dict[str, None] = {}
-        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._own_streams_read = asyncio.Event()
+        self._followed_spokes: dict[str, None] = {}
+        self._timers: dict[WorkloadRef, asyncio.TimerHandle] = {}
         self._wake = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
 
     def not_ready(self) -> str | None:
-        """None once it decides, else what it waits for."""
+        """What the term is still reading or waiting for; None once it makes plans."""
         if self._unread:
             return f"reading {', '.join(sorted(self._unread))}"
-        if not self._knowledge.configuration.hub_synced:
+        if not self._store.configuration.is_hub_listed:
             return f"nobody has listed cluster {self._cluster} yet"
         return None
 
     async def run(self) -> None:
-        """Work until cancelled. Raises `BusError` where the views have to be read again."""
+        """Work until cancelled. Raises `BusError` if everything has to be read again."""
         token = subjects.encode(self._cluster)
-        knowledge = self._knowledge
         kinds = [ADMISSION_CHECK, MULTIKUEUE_CONFIG, MULTIKUEUE_CLUSTER, RESOURCE_FLAVOR]
         kinds += [WORKLOAD_PRIORITY_CLASS, *(integration.kind for integration in INTEGRATIONS)]
-        if self._rules.dispatcher is Dispatcher.EXTERNAL:
+        if self._external:
             kinds.append(WORKLOAD)
-        hub = [observed_filter(kind, self._cluster) for kind in kinds]
         root = subjects.ROOT
+        observed = [observed_filter(kind, self._cluster) for kind in kinds]
+        observed.append(f"{root}.observed.*._._.synced")
+        dispatches = [f"{root}.dispatch.>", f"{root}.copy.>", f"{root}.home.{token}.>"]
+        spokes = [f"{root}.beat.>"]
+        spokes += [f"{root}.{what}.{token}.>" for what in ("spoke", "standing", "pair")]
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                observed = [*hub, f"{root}.observed.*._._.synced"]
-                take_hub = partial(self._take, "OBSERVED", knowledge.take_hub)
-                group.create_task(self._follow_kinds(self._cluster, observed, take_hub))
-                group.create_task(self._follow_decisions(f"{root}.admission.{token}.>"))
-                for stream, filters, take in (
-                    ("CHECKS", [f"{root}.check.{token}.>"], knowledge.take_check),
-                    (
-                        "DISPATCHES",
-                        [f"{root}.dispatch.>", f"{root}.copy.>", f"{root}.home.{token}.>"],
-                        self._take_dispatch,
-                    ),
-                    (
-                        "SPOKES",
-                        [
-                            f"{root}.beat.>",
-                            *(f"{root}.{what}.{token}.>" for what in ("spoke", "standing", "pair")),
-                        ],
-                        self._take_spokes,
-                    ),
+                on_hub: Handlers = {Observed: self._on_hub_object, Synced: self._on_synced}
+                on_observed = partial(self._on_item, "OBSERVED", on_hub)
+                group.create_task(self._follow_kinds(self._cluster, observed, on_observed))
+                group.create_task(self._follow_admissions(f"{root}.admission.{token}.>"))
+                for stream, filters, handlers in (
+                    ("CHECKS", [f"{root}.check.{token}.>"], {CheckState: self._on_check_state}),
+                    ("DISPATCHES", dispatches, self._dispatch_handlers()),
+                    ("SPOKES", spokes, self._spoke_handlers()),
                 ):
-                    group.create_task(self._follow(stream, filters, take))
-                group.create_task(self._decide())
-                group.create_task(self._look())
-                group.create_task(self._tidy())
+                    group.create_task(self._follow(stream, filters, handlers))
+                group.create_task(self._plan_dirty())
+                group.create_task(self._publish_spoke_statuses())
+                group.create_task(self._drop_settled())
         finally:
             for timer in self._timers.values():
                 timer.cancel()
 
     # --- reading ---
 
-    async def _follow(self, stream: str, filters: list[str], take: Callable[[Entry], None]) -> None:
-        if stream not in _OURS:
-            # Only now: what an order was made for was on the log before the order was, so what is
-            # missing after this reading is over.
-            await self._ours_read.wait()
-        async with aclosing(self._bus.watch(stream, *filters)) as entries:
-            async for entry in entries:
-                self._take(stream, take, entry)
+    def _dispatch_handlers(self) -> Handlers:
+        return {
+            Dispatch: self._on_order,
+            CopyState: self._on_report,
+            Homecoming: self._on_hub_status,
+        }
 
-    async def _follow_decisions(self, filter_: str) -> None:
-        await self._concerned.wait()
-        await self._follow("ADMISSIONS", [filter_], self._knowledge.take_admission)
+    def _spoke_handlers(self) -> Handlers:
+        return {
+            Beat: self._on_heartbeat,
+            SpokeState: self._on_spoke_status,
+            CheckStanding: self._on_spoke_status,
+            PairState: self._on_spoke_status,
+        }
+
+    async def _follow(self, stream: str, filters: list[str], handlers: Handlers) -> None:
+        if stream not in _OWN_STREAMS:
+            await self._own_streams_read.wait()
+        async with aclosing(self._bus.watch(stream, *filters)) as items:
+            async for item in items:
+                self._on_item(stream, handlers, item)
+
+    async def _follow_admissions(self, filter_: str) -> None:
+        await self._has_work.wait()
+        await self._follow("ADMISSIONS", [filter_], {Admission: self._on_admission})
 
     async def _follow_kinds(
-        self, cluster: str, filters: list[str], take: Callable[[Entry | CaughtUp], None]
+        self, cluster: str, filters: list[str], handler: Callable[[Entry | CaughtUp], None]
     ) -> None:
-        """Objects of one cluster, also of the kinds that its Integrations bring while we run."""
-        await self._ours_read.wait()
+        """Follow objects of one cluster, also of the kinds that its Integration objects describe."""
+        await self._own_streams_read.wait()
         await KindFollower(
             bus=self._bus,
             cluster=cluster,
             filters=filters,
-            kinds=self._knowledge.integrations(cluster).brought,
-            take_integration=self._take_integration,
-            take=take,
+            kinds=self._store.integrations(cluster).brought,
+            take_integration=self._on_integration,
+            take=handler,
         ).run()
 
-    def _take_integration(self, observed: Observed) -> None:
-        self._knowledge.take_integration(observed)
-        self._wake.set()
-
-    def _take(self, stream: str, take: Callable[[Entry], None], entry: Entry | CaughtUp) -> None:
-        if isinstance(entry, CaughtUp):
+    def _on_item(self, stream: str, handlers: Handlers, item: Entry | CaughtUp) -> None:
+        if isinstance(item, CaughtUp):
             self._unread.discard(stream)
             if stream == "CHECKS":
-                self._telling.checks_read = max(self._telling.checks_read, entry.sequence)
-            if not self._unread & _OURS:
-                self._ours_read.set()
-            self._knowledge.touch_all()
+                self._checks.mark_read(item.sequence)
+            if not self._unread & _OWN_STREAMS:
+                self._own_streams_read.set()
+            self._store.mark_all_dirty()
         else:
-            take(entry)
-            self._see_whether_concerned()
+            dispatch(item, handlers)
+            if not self._has_work.is_set() and self._store.has_work():
+                self._unread.add("ADMISSIONS")  # No plan is made before they are read.
+                self._has_work.set()
         self._wake.set()
 
-    def _see_whether_concerned(self) -> None:
-        """From the first check of ours, or order, on: nothing is decided before decisions were read."""
-        if not self._concerned.is_set() and self._knowledge.is_concerned():
-            self._unread.add("ADMISSIONS")
-            self._concerned.set()
+    def _on_integration(self, observed: Observed) -> None:
+        self._store.observe_integration(observed)
+        self._wake.set()
 
-    def _take_dispatch(self, entry: Entry) -> None:
-        """An order that is not ours may be for a workload that we have not read of yet."""
-        what = entry.subject.split(".", 2)[1]
-        if what == "copy":
-            self._knowledge.take_report(entry)
-        elif "DISPATCHES" not in self._unread:
-            if what == "dispatch":
-                self._telling.hear(entry)
-        elif what == "home":
-            self._knowledge.take_home(entry)
-        else:
-            self._knowledge.take_order(entry)
+    def _on_synced(self, synced: Synced, _entry: Entry) -> None:
+        self._store.mark_listed(synced.cluster)
 
-    def _take_spokes(self, entry: Entry) -> None:
-        if entry.subject.startswith(f"{subjects.ROOT}.beat."):
-            self._knowledge.take_beat(entry)
+    def _on_hub_object(self, observed: Observed, _entry: Entry) -> None:
+        self._store.observe_hub_object(observed)
+
+    def _on_admission(self, admission: Admission, _entry: Entry) -> None:
+        self._store.observe_admission(admission)
+
+    def _on_check_state(self, check: CheckState, entry: Entry) -> None:
+        self._store.observe_check(check, entry.sequence)
+
+    def _on_order(self, order: Dispatch, entry: Entry) -> None:
+        if "DISPATCHES" in self._unread:
+            self._store.observe_order(order, entry.sequence)
         else:
-            self._reporting.recall(entry)
+            self._orders.observe_published(order, entry.sequence)
+
+    def _on_report(self, report: CopyState, entry: Entry) -> None:
+        self._store.observe_report(report, entry.sequence)
+
+    def _on_hub_status(self, status: Homecoming, entry: Entry) -> None:
+        if "DISPATCHES" in self._unread:  # Later ones are published by this term.
+            self._store.record_hub_status(status, entry.sequence)
+
+    def _on_heartbeat(self, beat: Beat, entry: Entry) -> None:
+        self._store.observe_heartbeat(beat, entry.sequence)
+
+    def _on_spoke_status(
+        self, status: SpokeState | CheckStanding | PairState, _entry: Entry
+    ) -> None:
+        self._spoke_statuses.observe(status)
 
     async def _follow_spoke(self, spoke: str) -> None:
         kinds = [i.kind for i in INTEGRATIONS] + [WORKLOAD, CLUSTER_QUEUE, LOCAL_QUEUE]
         filters = [observed_filter(kind, spoke) for kind in kinds]
-        await self._follow_kinds(spoke, filters, partial(self._take_of_spoke, spoke))
+        await self._follow_kinds(spoke, filters, partial(self._on_spoke_object, spoke))
 
-    def _take_of_spoke(self, spoke: str, entry: Entry | CaughtUp) -> None:
-        if isinstance(entry, CaughtUp):
-            self._knowledge.read_spokes[spoke] = None
-            for key in (*self._knowledge.admissions, *self._knowledge.orders):
-                self._knowledge.expect_again(spoke, key)
-            self._knowledge.touch_all()
-        else:
-            self._knowledge.take_spoke(spoke, entry)
+    def _on_spoke_object(self, spoke: str, item: Entry | CaughtUp) -> None:
+        if isinstance(item, CaughtUp):
+            self._store.mark_loaded(spoke)
+        elif observed := read(item, Observed):
+            self._store.observe_spoke_object(spoke, observed)
         self._wake.set()
 
     def _follow_new_spokes(self) -> None:
-        knowledge = self._knowledge
-        known = {*knowledge.configuration.known_spokes(), *knowledge.ordered_spokes()}
+        known = {*self._store.configuration.known_spokes(), *self._store.ordered_spokes()}
         for spoke in sorted(known - {self._cluster}):
-            if spoke not in self._following:
-                self._following[spoke] = None
+            if spoke not in self._followed_spokes:
+                self._followed_spokes[spoke] = None
                 assert self._group is not None, "spokes are followed inside of run()"
                 self._group.create_task(self._follow_spoke(spoke))
 
-    # --- deciding ---
+    # --- planning ---
 
-    async def _decide(self) -> None:
+    async def _plan_dirty(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()
             if self.not_ready() is not None:
                 continue
             self._follow_new_spokes()
-            for key in self._knowledge.take_dirty():
-                await self._decide_workload(key)
+            for workload in self._store.drain_dirty():
+                await self._plan_workload(workload)
 
-    async def _decide_workload(self, key: Key) -> None:
-        situation = await self._situation(key)
-        if situation is None or self._heard_more(key):
-            return  # Looked at again when the spokes are read.
+    async def _plan_workload(self, workload: WorkloadRef) -> None:
+        situation = await self._situation(workload)
+        if situation is None or self._has_changed(workload):
+            return  # Planned again after the spokes are read, or with what changed.
         todo = plan(situation)
-        admission = self._knowledge.admissions.get(key)
+        admission = self._store.admissions.get(workload)
         job: HubJob | None = None
         if Event.NOMINATED in todo.events.values() and admission is not None:
-            job = self._knowledge.hub.job(key, admission.uid)
+            job = self._store.jobs.job(workload, admission.uid)
             if job is None:
-                await self._without_job(key, admission)
+                await self._handle_missing_job(workload, admission)
                 return
         if todo.answer is not None and admission is not None:
-            await self._telling.answer(admission, todo.answer)
-            if self._heard_more(key):
+            await self._checks.answer(admission, todo.answer)
+            if self._has_changed(workload):
                 return
-        orders = {spoke: order.state for spoke, order in situation.orders.items()}
         if todo.events:
-            await self._telling.tell(key, todo, orders, job)
-            situation = await self._situation(key) or situation
-        home = homecoming(self._knowledge, key, situation, self._cluster, self._now())
-        if home is not None:
-            await self._telling.send_home(home)
-        self._again(key, todo)
+            before = {spoke: order.state for spoke, order in situation.orders.items()}
+            await self._orders.publish(workload, todo, before, job)
+            situation = await self._situation(workload) or situation
+        status = hub_status(self._store, workload, situation, self._now())
+        if status is not None:
+            await publish_hub_status(self._bus, self._store, status)
+        if todo.recheck_seconds is not None:
+            self._plan_later(workload, todo.recheck_seconds)
 
-    def _heard_more(self, key: Key) -> bool:
-        """Whether quota, a spoke or home said more while we waited: then all is to be planned anew."""
-        if not self._knowledge.is_dirty(key):
+    def _has_changed(self, workload: WorkloadRef) -> bool:
+        """Whether a message arrived while the term awaited something: then it plans again."""
+        if not self._store.is_dirty(workload):
             return False
         self._wake.set()
         return True
 
-    async def _situation(self, key: Key) -> Situation | None:
-        """What is weighed; where that depends on it, with the proof that leases have run out."""
-        now, knowledge = self._now(), self._knowledge
-        situation = self._weighing.situation(key, now, frozenset())
+    async def _situation(self, workload: WorkloadRef) -> Situation | None:
+        """The situation of a workload; lost spokes whose leases ran out count as stopped."""
+        now = self._now()
+        situation = self._situations.situation(workload, now, frozenset())
         if situation is None or self._settings.lease_seconds is None:
             return situation
         started = [s for s, o in situation.orders.items() if o.started or o.state == "chosen"]
-        lost = [spoke for spoke in started if knowledge.presence.life(spoke) is Life.LOST]
-        stopped = frozenset([spoke for spoke in lost if await self._has_stopped(spoke)])
-        return self._weighing.situation(key, now, stopped) if stopped else situation
+        lost = [s for s in started if self._store.health.liveness(s) is Liveness.LOST]
+        stopped = frozenset([spoke for spoke in lost if await self._is_proved_lost(spoke)])
+        return self._situations.situation(workload, now, stopped) if stopped else situation
 
-    async def _has_stopped(self, spoke: str) -> bool:
-        """Whether its last beat on the log is the one whose time has run out by our clock.
+    async def _is_proved_lost(self, spoke: str) -> bool:
+        """Whether the log has no newer heartbeat than the one that timed out.
 
-        We may have been cut off ourselves: it renewed its leases then, and we do not know yet.
+        The dispatcher itself may have been cut off from the bus. Then the spoke has renewed its leases, and
+        its heartbeats are on the log, but not read yet.
         """
-        beat = self._knowledge.presence.beat(spoke)
+        health = self._store.health
+        beat = health.last_heartbeat(spoke)
         try:
             latest = await self._bus.latest("SPOKES", subjects.join("beat", spoke, None, None))
         except UnavailableError as error:
             log.warning("cannot ask for the last beat", spoke=spoke, error=str(error))
             return False
-        if latest is not None:
-            self._knowledge.take_beat(latest)
-        same = self._knowledge.presence.beat(spoke) == beat
-        return same and self._knowledge.presence.life(spoke) is Life.LOST
+        if latest is not None and (newest := read(latest, Beat)) is not None:
+            self._store.observe_heartbeat(newest, latest.sequence)
+        unchanged = health.last_heartbeat(spoke) == beat
+        return unchanged and health.liveness(spoke) is Liveness.LOST
 
-    async def _without_job(self, key: Key, admission: Admission) -> None:
-        """It was not observed yet; or there is none that could be carried."""
-        entry = None
-        async with aclosing(
-            self._bus.watch("WORKLOADS", subjects.join("workload", self._cluster, *key))
-        ) as entries:
-            async for one in entries:
-                if isinstance(one, CaughtUp):
+    async def _handle_missing_job(self, workload: WorkloadRef, admission: Admission) -> None:
+        """Reject a workload whose job cannot run on a spoke; plan again if its job is not observed yet."""
+        subject = subjects.join("workload", *workload)
+        state: WorkloadState | None = None
+        async with aclosing(self._bus.watch("WORKLOADS", subject)) as items:
+            async for item in items:
+                if isinstance(item, CaughtUp):
                     break
-                entry = one
+                state = read(item, WorkloadState)
         problem = None
-        if entry is not None:
-            problem = self._knowledge.cannot_be_carried(entry, admission.uid)
+        if state is not None and state.uid == admission.uid:
+            problem = self._store.not_dispatchable(state)
         if problem is not None:
-            await self._telling.reject(admission, problem)
+            await self._checks.reject(admission, problem)
         else:
-            self._look_again(key, self._settings.not_seen_seconds)
+            self._plan_later(workload, self._settings.not_seen_seconds)
 
-    def _again(self, key: Key, todo: Plan) -> None:
-        if todo.again_seconds is not None:
-            self._look_again(key, todo.again_seconds)
-
-    def _look_again(self, key: Key, seconds: float) -> None:
-        def ring() -> None:
-            self._timers.pop(key, None)
-            self._knowledge.touch(key)
+    def _plan_later(self, workload: WorkloadRef, seconds: float) -> None:
+        def wake() -> None:
+            self._timers.pop(workload, None)
+            self._store.mark_dirty(workload)
             self._wake.set()
 
-        timer = self._timers.pop(key, None)
+        timer = self._timers.pop(workload, None)
         if timer is not None:
             timer.cancel()
-        self._timers[key] = asyncio.get_running_loop().call_later(seconds, ring)
+        self._timers[workload] = asyncio.get_running_loop().call_later(seconds, wake)
 
-    # --- now and then ---
+    # --- periodic work ---
 
-    async def _look(self) -> None:
-        """See how the spokes stand, and whether that changes anything for what is there."""
-        lives: dict[str, Life] = {}
+    async def _publish_spoke_statuses(self) -> None:
+        """Publish how usable the spokes are, and plan again if their liveness changed."""
+        before: dict[str, Liveness] = {}
         while True:
             await asyncio.sleep(self._settings.spokes_seconds)
             if self.not_ready() is not None:
                 continue
-            known = self._knowledge.configuration.known_spokes()
-            now = {spoke: self._knowledge.presence.life(spoke) for spoke in known}
-            if now != lives or self._weighing.has_strays():
-                lives = now
-                self._knowledge.touch_all()
+            known = self._store.configuration.known_spokes()
+            after = {spoke: self._store.health.liveness(spoke) for spoke in known}
+            if after != before or self._situations.has_orphans():
+                before = after
+                self._store.mark_all_dirty()
                 self._wake.set()
-            await self._reporting.report()
+            await self._spoke_statuses.publish()
 
-    async def _tidy(self) -> None:
+    async def _drop_settled(self) -> None:
+        """Purge the messages about workloads that are over from the views."""
         while True:
             await asyncio.sleep(self._settings.tidy_seconds)
             if self.not_ready() is not None:
                 continue
             before = self._now() - timedelta(seconds=self._settings.forget_seconds)
-            for record in self._knowledge.take_forgettable(before):
+            for record in self._store.drop_settled(before):
                 message = record.message
                 if message.stream == "CHECKS":
-                    self._telling.checks_read = max(self._telling.checks_read, record.sequence)
+                    self._checks.mark_read(record.sequence)
                 await self._bus.purge(message.stream, message.subject, up_to=record.sequence)

@@ -10,8 +10,7 @@ from prometheus_client.metrics import MetricWrapperBase
 import services.classifier.metrics
 import services.classifier.webhook.app
 import services.console.metrics
-import services.dispatcher.outbound.orders
-import services.dispatcher.outbound.spoke_status
+import services.dispatcher.metrics
 import services.patcher.metrics
 import services.quota.leadership
 import services.tracer.handlers
@@ -28,7 +27,7 @@ MODULES: Final[Mapping[str, tuple[ModuleType, ...]]] = {
     EVERYBODY: (shared.telemetry.metrics,),
     "classifier": (services.classifier.metrics, services.classifier.webhook.app),
     "quota": (services.quota.leadership,),
-    "dispatcher": (services.dispatcher.outbound.spoke_status, services.dispatcher.outbound.orders),
+    "dispatcher": (services.dispatcher.metrics,),
     "provisioner": (),
     "patcher": (services.patcher.metrics,),
     "console": (services.console.metrics,),

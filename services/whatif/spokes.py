@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
-from services.dispatcher.hub.configuration import Configuration
+from services.dispatcher.hub.configuration import MultiKueueConfiguration
 from services.quota.forecast import Picture
 from services.quota.forecast.snapshot import Id
 from shared.contracts.kube import kinds
@@ -76,10 +76,10 @@ def _sent_to(picture: Picture, hub: str, spoke: str) -> Iterator[Id]:
 
 def _confine(picture: Picture, hub: str, *, lost: str = "") -> list[str]:
     """Let no queue of the hub give more than its spokes have, each queue for itself."""
-    configuration = Configuration(cluster=hub)
+    configuration = MultiKueueConfiguration(cluster=hub)
     for each in picture.observed.values():
         if each.cluster == hub:
-            configuration.take(each)
+            configuration.observe(each)
     notes = []
     for queue in [*picture.of(kinds.CLUSTER_QUEUE, hub)]:
         spokes = [*_spokes_of(queue, configuration)]
@@ -92,21 +92,21 @@ def _confine(picture: Picture, hub: str, *, lost: str = "") -> list[str]:
         gone_first = [
             flavor
             for flavor in _flavors(queue)
-            if lost and configuration.demanded(str(flavor.get("name"))) == lost
+            if lost and configuration.required_spoke(str(flavor.get("name"))) == lost
         ]
         room = _room(picture, hub, queue.name, left)
         notes += _cut(picture, queue, room, [str(flavor.get("name")) for flavor in gone_first])
     return notes
 
 
-def _spokes_of(queue: Observed, configuration: Configuration) -> Iterator[str]:
+def _spokes_of(queue: Observed, configuration: MultiKueueConfiguration) -> Iterator[str]:
     spec = _spec(queue)
     strategy = spec.get("admissionChecksStrategy") or {}
     names = [str(check.get("name")) for check in strategy.get("admissionChecks") or []]
     names += map(str, spec.get("admissionChecks") or [])
     for name in names:
-        if configuration.is_ours(name):
-            yield from configuration.spokes(name).named
+        if configuration.is_multikueue_check(name):
+            yield from configuration.spokes(name).configured
 
 
 def _is_known(picture: Picture, spoke: str) -> bool:

@@ -20,6 +20,10 @@ class WorkloadRef(NamedTuple):
         """``<namespace>/<name>``, as `kubectl` and log lines show it."""
         return f"{self.namespace}/{self.name}"
 
+    def on(self, cluster: str) -> "WorkloadRef":
+        """The Workload of the same namespace and name in another cluster: a copy has both of them."""
+        return WorkloadRef(cluster, self.namespace, self.name)
+
 
 class ObjectRef(NamedTuple):
     """A Kubernetes object of one cluster."""

@@ -47,7 +47,7 @@ def believes(*_: Any) -> list[str]:
     [
         pytest.param(Spokes, "may_start", starts_anything, (2, 8), id="no fence"),
         pytest.param(Spokes, "stop", stops_nothing, (33, 151), id="no lease"),
-        pytest.param(plan, "unsettled", believes, (23, 72), id="no confirmation"),
+        pytest.param(plan, "may_still_run", believes, (23, 72), id="no confirmation"),
     ],
 )
 def test_the_judge_sees_two_running_copies(

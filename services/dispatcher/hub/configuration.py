@@ -1,6 +1,7 @@
-"""Which spokes a check may use: AdmissionChecks, MultiKueueConfigs, MultiKueueClusters, flavors.
+"""Which spokes an AdmissionCheck may use, and the values of the hub's WorkloadPriorityClasses.
 
-And what the hub's priority classes are worth.
+Read from the hub's AdmissionChecks, MultiKueueConfigs, MultiKueueClusters, ResourceFlavors and
+WorkloadPriorityClasses.
 """
 
 from dataclasses import dataclass
@@ -17,39 +18,41 @@ from shared.contracts.kube.kinds import (
 from shared.contracts.kube.names import LOST
 from shared.contracts.messages.observed import Observed
 
-__all__ = ["CONTROLLER", "SPOKE", "Configuration", "Spokes"]
+__all__ = ["CONTROLLER", "SPOKE", "CheckSpokes", "MultiKueueConfiguration"]
 
 CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
-"""`spec.controllerName` of the AdmissionChecks that are ours."""
+"""`spec.controllerName` of the AdmissionChecks that the dispatcher answers."""
 
 SPOKE: Final = "sluicegate.dev/spoke"
-"""Label of a job, of a ResourceFlavor, or of a flavor's nodes: only this spoke will do."""
+"""Label of a job, of a ResourceFlavor, or of a flavor's nodes: the workload must run on this spoke."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spokes:
-    """What a check may use."""
+class CheckSpokes:
+    """The spokes of one AdmissionCheck, in the order of its MultiKueueConfig."""
 
-    named: tuple[str, ...] = ()
-    """In the order of the configuration: those that have a MultiKueueCluster."""
+    configured: tuple[str, ...] = ()
+    """Spokes that have a MultiKueueCluster."""
 
     missing: tuple[str, ...] = ()
-    """Those that have none, or that are this hub itself."""
+    """Names without a MultiKueueCluster, and the name of this hub itself."""
 
     problem: str = ""
-    """Why there is nothing to use at all."""
+    """Why the check has no configuration; empty if it has one."""
 
 
-class Configuration:
-    """The hub's objects that say what goes where."""
+class MultiKueueConfiguration:
+    """The hub's MultiKueue objects, ResourceFlavors and WorkloadPriorityClasses."""
 
     def __init__(self, *, cluster: str) -> None:
         self._cluster = cluster
         self._objects: dict[tuple[str, str], Object] = {}
-        self._present: dict[str, None] = {}
+        """By plural and name."""
 
-    def take(self, observed: Observed) -> bool:
-        """Take in an object of the hub; return whether it was one of these kinds."""
+        self._listed: dict[str, None] = {}
+
+    def observe(self, observed: Observed) -> bool:
+        """Record an object of the hub; return whether it is of one of these kinds."""
         if observed.plural not in _PLURALS:
             return False
         if observed.deleted or observed.object is None:
@@ -58,84 +61,88 @@ class Configuration:
             self._objects[observed.plural, observed.name] = observed.object
         return True
 
-    def take_synced(self, cluster: str) -> None:
-        """A watcher has listed `cluster`: somebody is there."""
-        self._present[cluster] = None
+    def mark_listed(self, cluster: str) -> None:
+        """Record that a watcher has listed all objects of `cluster`."""
+        self._listed[cluster] = None
 
     @property
-    def hub_synced(self) -> bool:
-        """Whether the hub's objects are all there."""
-        return self._cluster in self._present
+    def is_hub_listed(self) -> bool:
+        """Whether a watcher has listed the hub."""
+        return self._cluster in self._listed
 
     def is_listed(self, spoke: str) -> bool:
-        """Whether a watcher has listed it."""
-        return spoke in self._present
+        """Whether a watcher has listed `spoke`."""
+        return spoke in self._listed
 
-    def is_ours(self, check: str) -> bool:
-        """Whether we are the one who answers `check`."""
+    def is_multikueue_check(self, check: str) -> bool:
+        """Whether the dispatcher answers the AdmissionCheck `check`."""
         found = self._objects.get((ADMISSION_CHECK.plural, check))
         return found is not None and (found.get("spec") or {}).get("controllerName") == CONTROLLER
 
-    def checks(self) -> list[str]:
-        """The AdmissionChecks that we answer."""
+    def multikueue_checks(self) -> list[str]:
+        """The AdmissionChecks that the dispatcher answers, by name."""
         plural = ADMISSION_CHECK.plural
-        return sorted(n for kind, n in self._objects if kind == plural and self.is_ours(n))
+        return sorted(
+            name
+            for kind, name in self._objects
+            if kind == plural and self.is_multikueue_check(name)
+        )
 
     def known_spokes(self) -> list[str]:
-        """Every cluster that some MultiKueueCluster names."""
+        """Every cluster that has a MultiKueueCluster, by name."""
         plural = MULTIKUEUE_CLUSTER.plural
         return sorted(name for kind, name in self._objects if kind == plural)
 
     def is_known(self, spoke: str) -> bool:
-        """Whether a MultiKueueCluster names it."""
+        """Whether `spoke` has a MultiKueueCluster."""
         return (MULTIKUEUE_CLUSTER.plural, spoke) in self._objects
 
-    def source(self, spoke: str) -> str | None:
-        """How its object says that it is reached: `kubeConfig`, `clusterProfileRef`; None: not at all."""
+    def cluster_source(self, spoke: str) -> str | None:
+        """`kubeConfig` or `clusterProfileRef` of a MultiKueueCluster; None if it has neither."""
         spec = (self._objects.get((MULTIKUEUE_CLUSTER.plural, spoke)) or {}).get("spec") or {}
         source = spec.get("clusterSource") or spec
         return next(
             (name for name in ("kubeConfig", "clusterProfileRef") if source.get(name)), None
         )
 
-    def lost(self, spoke: str) -> str | None:
-        """Why an operator declared it lost; None: nobody did."""
+    def declared_lost(self, spoke: str) -> str | None:
+        """Why an operator declared the spoke lost (an annotation); None if nobody did."""
         found = self._objects.get((MULTIKUEUE_CLUSTER.plural, spoke))
         annotations = (found or {}).get("metadata", {}).get("annotations") or {}
         return str(annotations[LOST]) if LOST in annotations else None
 
-    def demanded(self, flavor: str) -> str | None:
-        """The spoke that a flavor demands."""
+    def required_spoke(self, flavor: str) -> str | None:
+        """The spoke that a ResourceFlavor requires by its label or its node label; None for any."""
         found = self._objects.get((RESOURCE_FLAVOR.plural, flavor)) or {}
         nodes = (found.get("spec") or {}).get("nodeLabels") or {}
         labels = (found.get("metadata") or {}).get("labels") or {}
-        demanded = labels.get(SPOKE) or nodes.get(SPOKE)
-        return str(demanded) if demanded else None
+        spoke = labels.get(SPOKE) or nodes.get(SPOKE)
+        return str(spoke) if spoke else None
 
-    def priority(self, class_: str) -> int | None:
-        """What a WorkloadPriorityClass is worth; None: there is none of that name."""
-        found = self._objects.get((WORKLOAD_PRIORITY_CLASS.plural, class_))
+    def priority_value(self, priority_class: str) -> int | None:
+        """The value of a WorkloadPriorityClass; None if the hub has none of that name."""
+        found = self._objects.get((WORKLOAD_PRIORITY_CLASS.plural, priority_class))
         return None if found is None else int(found.get("value") or 0)
 
-    def spokes(self, check: str) -> Spokes:
-        """The spokes of `check`, or why there are none."""
+    def spokes(self, check: str) -> CheckSpokes:
+        """The spokes of the AdmissionCheck `check`, or why it has none."""
         found = self._objects[ADMISSION_CHECK.plural, check]
         parameters = (found.get("spec") or {}).get("parameters") or {}
         kind, name = parameters.get("kind"), str(parameters.get("name") or "")
         if kind != MULTIKUEUE_CONFIG.kind:
-            return Spokes(problem=f'AdmissionCheck "{check}" names no MultiKueueConfig')
+            return CheckSpokes(problem=f'AdmissionCheck "{check}" names no MultiKueueConfig')
         config = self._objects.get((MULTIKUEUE_CONFIG.plural, name))
         if config is None:
-            return Spokes(
+            return CheckSpokes(
                 problem=f'MultiKueueConfig "{name}" of AdmissionCheck "{check}" not found'
             )
         names = [str(spoke) for spoke in (config.get("spec") or {}).get("clusters") or []]
-        named: list[str] = []
+        configured: list[str] = []
         missing: list[str] = []
         for spoke in dict.fromkeys(names):
-            there = self.is_known(spoke) and spoke != self._cluster
-            (named if there else missing).append(spoke)
-        return Spokes(named=tuple(named), missing=tuple(missing))
+            usable = self.is_known(spoke) and spoke != self._cluster
+            (configured if usable else missing).append(spoke)
+        return CheckSpokes(configured=tuple(configured), missing=tuple(missing))
 
 
 _PLURALS: Final = frozenset(

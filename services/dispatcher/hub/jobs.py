@@ -1,4 +1,4 @@
-"""The hub's own jobs, by the names of their workloads, and who was nominated for them by others."""
+"""Jobs of the hub, found by the name of their Workload, and the spokes that others nominated for them."""
 
 from dataclasses import dataclass
 
@@ -7,29 +7,27 @@ from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import is_managed_elsewhere
 from shared.contracts.messages.workloads import OwnerReference
+from shared.contracts.refs import ObjectRef, WorkloadRef
 from shared.integrations import Integration, Integrations, queue_of
 
-__all__ = ["Hub", "HubJob", "Key"]
-
-Key = tuple[str, str]
-"""Namespace and name of a workload of the hub."""
+__all__ = ["HubJob", "HubJobs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubJob:
-    """A job that waits, or was sent away."""
+    """A job of the hub that waits for admission, or whose copy runs on a spoke."""
 
     integration: Integration
     obj: Object
 
     @property
-    def managed(self) -> bool:
-        """Its own controller leaves it alone, its status too: another program runs it elsewhere."""
+    def is_managed_elsewhere(self) -> bool:
+        """Whether the job's own controller leaves the job and its status alone (`spec.managedBy`)."""
         return is_managed_elsewhere(self.obj)
 
     @property
     def reference(self) -> OwnerReference:
-        """As a workload names its owner."""
+        """The owner reference that a Workload of this job has."""
         kind, metadata = self.integration.kind, self.obj["metadata"]
         return OwnerReference(
             api_version=kind.api_version,
@@ -40,82 +38,87 @@ class HubJob:
         )
 
 
-class Hub:
-    """The jobs that have a queue and have not ended."""
+class HubJobs:
+    """All jobs of the hub that have a queue and have not finished."""
 
     def __init__(self, *, cluster: str, nominations: bool, integrations: Integrations) -> None:
+        """`nominations`: whether to read `status.nominatedClusterNames` of the hub's Workloads."""
         self._cluster = cluster
         self._integrations = integrations
         self._nominations = nominations
-        self._jobs: dict[Key, HubJob] = {}
-        self._names: dict[tuple[str, str, str], Key] = {}
-        """By plural and group, namespace and name: two groups may call their kinds alike."""
+        self._jobs: dict[WorkloadRef, HubJob] = {}
+        self._workloads: dict[ObjectRef, WorkloadRef] = {}
+        """Job to its Workload. `ObjectRef.kind` is plural and group: two groups may share a plural."""
 
-        self.nominated: dict[Key, tuple[str, ...]] = {}
-        """`status.nominatedClusterNames`, where somebody else writes it."""
+        self.nominated: dict[WorkloadRef, tuple[str, ...]] = {}
+        """`status.nominatedClusterNames` of a Workload, if another program writes it."""
 
-    def take(self, observed: Observed) -> Key | None:
-        """Take in a job or a Workload of the hub; return the workload that it says something of."""
+    def observe(self, observed: Observed) -> WorkloadRef | None:
+        """Record a job or a Workload of the hub; return the workload that may need a new plan."""
         if observed.namespace is None or observed.cluster != self._cluster:
             return None
         if observed.plural == WORKLOAD.plural and observed.group == WORKLOAD.group:
-            return self._take_workload((observed.namespace, observed.name), observed)
+            workload = WorkloadRef(self._cluster, observed.namespace, observed.name)
+            return self._observe_workload(workload, observed)
         integration = self._integrations.find(group=observed.group, plural=observed.plural)
         if integration is None:
             return None
-        name = (integration.kind.detail, observed.namespace, observed.name)
-        before = self._names.get(name)
+        job = ObjectRef(
+            self._cluster, integration.kind.detail, observed.namespace, observed.name
+        )
+        before = self._workloads.get(job)
         if before is not None and self._jobs[before].obj["metadata"]["uid"] != observed.uid:
             if observed.deleted:
-                return None  # The end of an earlier life.
-            del self._jobs[before], self._names[name]
+                return None  # The tombstone of an earlier job of that name.
+            del self._jobs[before], self._workloads[job]
         obj = observed.object
-        over = observed.deleted or obj is None or integration.finish(obj) is not None
-        if over or obj is None or not queue_of(obj) or self._integrations.is_nested(obj):
-            key = self._names.pop(name, None)
-            if key is not None:
-                self._jobs.pop(key, None)
-            return key
-        key = self._names.get(name) or (
-            observed.namespace,
-            workload_name(
-                kind=integration.kind.kind,
-                group=integration.kind.group,
-                name=observed.name,
-                uid=observed.uid,
-            ),
-        )
-        self._names[name] = key
-        self._jobs[key] = HubJob(integration=integration, obj=obj)
-        return key
+        finished = observed.deleted or obj is None or integration.finish(obj) is not None
+        if finished or obj is None or not queue_of(obj) or self._integrations.is_nested(obj):
+            workload_before = self._workloads.pop(job, None)
+            if workload_before is not None:
+                self._jobs.pop(workload_before, None)
+            return workload_before
+        workload = self._workloads.get(job) or self._workload_of(integration, observed)
+        self._workloads[job] = workload
+        self._jobs[workload] = HubJob(integration=integration, obj=obj)
+        return workload
 
-    def _take_workload(self, key: Key, observed: Observed) -> Key | None:
+    def _workload_of(self, integration: Integration, observed: Observed) -> WorkloadRef:
+        kind = integration.kind
+        name = workload_name(
+            kind=kind.kind, group=kind.group, name=observed.name, uid=observed.uid
+        )
+        return WorkloadRef(self._cluster, observed.namespace or "", name)
+
+    def _observe_workload(self, workload: WorkloadRef, observed: Observed) -> WorkloadRef | None:
         if not self._nominations:
             return None
         status = (observed.object or {}).get("status") or {}
-        named = tuple(str(spoke) for spoke in status.get("nominatedClusterNames") or ())
-        if observed.deleted or not named:
-            return key if self.nominated.pop(key, None) is not None else None
-        changed = self.nominated.get(key) != named
-        self.nominated[key] = named
-        return key if changed else None
+        names = tuple(str(spoke) for spoke in status.get("nominatedClusterNames") or ())
+        if observed.deleted or not names:
+            return workload if self.nominated.pop(workload, None) is not None else None
+        changed = self.nominated.get(workload) != names
+        self.nominated[workload] = names
+        return workload if changed else None
 
-    def job(self, key: Key, uid: str) -> HubJob | None:
-        """The job behind a workload, of that life; None if it is not seen, or is over."""
-        found = self._jobs.get(key)
+    def job(self, workload: WorkloadRef, uid: str) -> HubJob | None:
+        """The job behind a workload; None if no job with this uid is observed, or if it has finished."""
+        found = self._jobs.get(workload)
         return found if found is not None and found.obj["metadata"]["uid"] == uid else None
 
-    def label(self, key: Key, label: str) -> str | None:
-        """A label of the job."""
-        found = self._jobs.get(key)
+    def label(self, workload: WorkloadRef, label: str) -> str | None:
+        """The value of a label of the job; None if it has no such label."""
+        found = self._jobs.get(workload)
         labels = {} if found is None else found.obj["metadata"].get("labels") or {}
         return labels.get(label) or None
 
-    def wish(self, key: Key, made_with: Object | None) -> Object | None:
-        """What its user set in its spec since its copy was made; None: nothing."""
-        found = self._jobs.get(key)
-        if found is None or made_with is None:
+    def requested_spec_change(
+        self, workload: WorkloadRef, copied_spec: Object | None
+    ) -> Object | None:
+        """Fields of the spec that the user changed since the copy was made; None if there are none."""
+        found = self._jobs.get(workload)
+        if found is None or copied_spec is None:
             return None
         spec = found.integration.carry(found.obj)
-        changed = {name: value for name, value in spec.items() if value != made_with.get(name)}
+        changed = {name: value for name, value in spec.items() if value != copied_spec.get(name)}
         return changed or None

@@ -1,76 +1,82 @@
-"""What is written at the hub about a workload that was sent away. Pure but for the memory it reads."""
+"""The status of a workload that the hub's patcher writes at the hub while the copy runs on a spoke."""
 
 from datetime import datetime
+from typing import Any
 
-from services.dispatcher.planning.nomination import Dispatcher
-from services.dispatcher.planning.plan import Situation, Standing, unsettled
-from services.dispatcher.store import Key, Knowledge
+from services.dispatcher.planning.nomination import NominationStrategy
+from services.dispatcher.planning.plan import Situation, may_still_run
+from services.dispatcher.spokes.copies import CopyPhase
+from services.dispatcher.store import Store
+from shared.bus.port import Bus
 from shared.contracts.messages.effects import Dispatch
 from shared.contracts.messages.spokes import Homecoming
+from shared.contracts.refs import WorkloadRef
 
-__all__ = ["homecoming"]
+__all__ = ["hub_status", "publish_hub_status"]
 
 
-def homecoming(
-    knowledge: Knowledge, key: Key, situation: Situation, cluster: str, now: datetime
+def hub_status(
+    store: Store, workload: WorkloadRef, situation: Situation, now: datetime
 ) -> Homecoming | None:
-    """What the hub's patcher should write now; None: nothing that is known of yet."""
-    last = knowledge.homes.get(key)
-    orders = {spoke: record.message for spoke, record in knowledge.orders.get(key, {}).items()}
+    """What the hub's patcher should write now; None while no order tells which job it is about."""
+    orders = {spoke: record.message for spoke, record in store.orders.get(workload, {}).items()}
     if not orders:
         return None
-    # The orders of the newest life; those of an earlier one have nothing to say at home any more.
+    # Orders of an earlier workload of that name do not count.
     newest = max(orders.values(), key=lambda order: order.number)
     chosen = next((order for order in orders.values() if order.state == "chosen"), None)
-    about = chosen or newest
-    if about.target is None:
+    order = chosen or newest
+    if order.target is None:
         return None
-    external = situation.rules.dispatcher is Dispatcher.EXTERNAL
-    home = Homecoming(
-        cluster=cluster,
-        namespace=key[0],
-        name=key[1],
-        uid=about.uid,
-        target=about.target,
-        nominated=None if external else [],
-        at=now,
-        traceparent=None,
-    )
+    record = store.hub_statuses.get(workload)
+    same = record is not None and record.message.uid == order.uid
+    last = record.message.status if record is not None and same else None
+    external = situation.rules.strategy is NominationStrategy.EXTERNAL
+    nominated: list[str] = []
     if chosen is not None:
-        status = _status_of(knowledge, key, chosen, situation)
-        if status is None and last is not None and last.message.uid == about.uid:
-            status = last.message.status
-        return home.model_copy(update={"spoke": chosen.spoke, "status": status})
-    ended = knowledge.ended(key, about.uid)
-    if ended is not None:
-        return home.model_copy(update={"status": ended.ended})
-    offered = sorted(spoke for spoke, order in orders.items() if order.state == "offered")
-    if not external:
-        home = home.model_copy(update={"nominated": offered})
-    if last is None or last.message.uid != about.uid or last.message.status is None:
-        return home
-    # What ran elsewhere does so no more; until that is certain, home shows it as it was.
-    settled = not unsettled(situation)
-    status = {} if settled and not _over(knowledge, key, about) else last.message.status
-    return home.model_copy(update={"status": status})
+        status = _copy_status(store, workload, chosen, situation)
+        if status is None:
+            status = last
+    elif (report := store.success_report(workload, order.uid)) is not None:
+        status = report.ended
+    else:
+        nominated = sorted(spoke for spoke, order in orders.items() if order.state == "offered")
+        # A job that ran elsewhere shows the last status until it certainly does not run any more.
+        stopped = not may_still_run(situation)
+        is_reset = stopped and store.jobs.job(workload, order.uid) is not None
+        status = {} if last is not None and is_reset else last
+    return Homecoming(
+        cluster=workload.cluster,
+        namespace=workload.namespace,
+        name=workload.name,
+        uid=order.uid,
+        target=order.target,
+        nominated=None if external else nominated,
+        spoke=None if chosen is None else chosen.spoke,
+        status=status,
+        at=now,
+    )
 
 
-def _status_of(
-    knowledge: Knowledge, key: Key, chosen: Dispatch, situation: Situation
-) -> dict[str, object] | None:
-    copy = knowledge.copies.get(key, {}).get(chosen.spoke)
+def _copy_status(
+    store: Store, workload: WorkloadRef, chosen: Dispatch, situation: Situation
+) -> dict[str, Any] | None:
+    """The status of the chosen copy; None if the job at the hub must not show it yet."""
+    copy = store.copies.get(workload, {}).get(chosen.spoke)
     if copy is None or copy.number != chosen.number:
         return None
-    job = knowledge.hub.job(key, chosen.uid)
-    finished = copy.standing is Standing.FINISHED
-    if job is not None and not job.managed and not finished:
-        return None  # Its own controller here writes it too, until it has ended.
-    waits = {Standing.WAITING, Standing.ENDING}
+    job = store.jobs.job(workload, chosen.uid)
+    finished = copy.phase is CopyPhase.FINISHED
+    if job is not None and not job.is_managed_elsewhere and not finished:
+        return None  # The job's own controller at the hub writes the status too, until the end.
+    waits = {CopyPhase.WAITING, CopyPhase.TERMINATING}
     if not finished and situation.copies.get(chosen.spoke) in waits:
         return None
     return copy.status or None
 
 
-def _over(knowledge: Knowledge, key: Key, about: Dispatch) -> bool:
-    """The job at home has ended, or is gone: its status stays what it is."""
-    return knowledge.hub.job(key, about.uid) is None
+async def publish_hub_status(bus: Bus, store: Store, status: Homecoming) -> None:
+    """Publish a status, unless it is the last one of its workload."""
+    known = store.hub_statuses.get(status.ref)
+    if known is None or not status.repeats(known.message):
+        store.record_hub_status(status, await bus.publish(status))

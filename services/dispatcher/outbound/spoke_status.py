@@ -1,18 +1,19 @@
-"""How spokes and checks stand, for people: conditions of their objects, counts, `sluice spokes`."""
+"""Publishes how usable each spoke and each MultiKueue check is: conditions, counts and metrics.
+
+The hub's patcher writes the conditions into MultiKueueClusters and AdmissionChecks, and `sluice spokes`
+shows them.
+"""
 
 from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Final
 
-import structlog
-from prometheus_client import Gauge
-
-from services.dispatcher.planning.situation import Weighing
-from services.dispatcher.spokes.liveness import Life
-from services.dispatcher.store import Knowledge
-from shared.bus.port import Bus, Entry
+from services.dispatcher.metrics import CONNECTED, FAILURES, LATENCY, WORKLOADS
+from services.dispatcher.planning.situation import SituationReader
+from services.dispatcher.spokes.liveness import Liveness
+from services.dispatcher.store import Store
+from shared.bus.port import Bus
 from shared.contracts.kube.quantities import format_amount
-from shared.contracts.messages.base import UndecodableError
 from shared.contracts.messages.spokes import (
     SCHEMA,
     CheckStanding,
@@ -21,80 +22,64 @@ from shared.contracts.messages.spokes import (
     SpokeState,
 )
 
-__all__ = ["Reporting"]
-
-log = structlog.get_logger(__name__)
-
-CONNECTED = Gauge("multikueue_cluster_connected", "1 while a worker cluster is heard.", ["cluster"])
-HELD = Gauge("multikueue_workloads", "Workloads by worker cluster and order.", ["cluster", "order"])
-LATENCY = Gauge(
-    "multikueue_cluster_latency_seconds", "From an offer to its copy, lately.", ["cluster"]
-)
-FAILURES = Gauge(
-    "multikueue_cluster_failures", "Offers that came to nothing there, lately.", ["cluster"]
-)
+__all__ = ["SpokeStatusPublisher"]
 
 NO_PROFILES: Final = (
     "clusterProfileRef is not supported: name a kubeConfig, or leave clusterSource out and let the "
     "cluster's own watcher and patcher dial out"
 )
 
-LATENCY_STEP: Final = 0.1
-"""Smaller changes are no news."""
+LATENCY_STEP_SECONDS: Final = 0.1
+"""Latencies are rounded to this, so that a small change is not published."""
 
 
-class Reporting:
-    """Publishes what changed about a spoke."""
+class SpokeStatusPublisher:
+    """Publishes the statuses that changed since the last time."""
 
     def __init__(
         self,
         *,
         cluster: str,
-        knowledge: Knowledge,
-        weighing: Weighing,
+        store: Store,
+        situations: SituationReader,
         bus: Bus,
         now: Callable[[], datetime],
     ) -> None:
-        self._weighing = weighing
         self._cluster = cluster
-        self._knowledge = knowledge
+        self._store = store
+        self._situations = situations
         self._bus = bus
         self._now = now
-        self._told: dict[str, SpokeState | CheckStanding] = {}
+        self._published: dict[str, SpokeState | CheckStanding] = {}
         """By subject."""
 
         self._pairs: dict[str, PairState] = {}
         self._measured: dict[str, None] = {}
-        """Spokes that metrics speak of."""
+        """Spokes that have metrics."""
 
-    def recall(self, entry: Entry) -> None:
-        """What was said last, by us or a predecessor; and what the hub's own pairs say."""
-        kind = _MESSAGES[entry.subject.split(".", 2)[1]]
-        try:
-            said = entry.read(kind)
-        except UndecodableError as error:
-            log.warning("state skipped", subject=entry.subject, error=str(error))
-            return
-        if isinstance(said, PairState):
-            self._pairs[said.spoke] = said
+    def observe(self, message: SpokeState | CheckStanding | PairState) -> None:
+        """Record a published status, or what keeps the hub from running a spoke's watcher and patcher."""
+        if isinstance(message, PairState):
+            self._pairs[message.spoke] = message
         else:
-            self._told[entry.subject] = said
+            self._published[message.subject] = message
 
-    async def report(self) -> None:
-        """Say what is new of each spoke, and of each check that leads to some."""
+    async def publish(self) -> None:
+        """Publish the status of each spoke and of each check, where it changed."""
         counts = self._counts()
-        configuration = self._knowledge.configuration
+        configuration = self._store.configuration
         spokes = configuration.known_spokes()
-        states = [self._state(spoke, counts.get(spoke, SpokeCounts())) for spoke in spokes]
+        states = [self._spoke_state(spoke, counts.get(spoke, SpokeCounts())) for spoke in spokes]
         usable = {state.spoke for state in states if state.active}
         self._measure(states)
-        standings = [self._standing(check, usable) for check in configuration.checks()]
-        news: list[SpokeState | CheckStanding] = [*states, *standings]
-        for said in news:
-            last = self._told.get(said.subject)
-            if last is None or last.model_copy(update={"at": said.at}) != said:
-                self._told[said.subject] = said
-                await self._bus.publish(said)
+        checks = [
+            self._check_standing(check, usable) for check in configuration.multikueue_checks()
+        ]
+        messages: list[SpokeState | CheckStanding] = [*states, *checks]
+        for message in messages:
+            if not message.repeats(self._published.get(message.subject)):
+                self._published[message.subject] = message
+                await self._bus.publish(message)
 
     def _measure(self, states: Collection[SpokeState]) -> None:
         for state in states:
@@ -104,27 +89,26 @@ class Reporting:
             if state.latency_seconds is not None:
                 LATENCY.labels(cluster=name).set(state.latency_seconds)
             for order, count in state.counts:
-                HELD.labels(cluster=name, order=order).set(count)
-        for gone in self._measured.keys() - {state.spoke for state in states}:
-            for gauge in (CONNECTED, FAILURES, LATENCY):
-                gauge.remove_by_labels({"cluster": gone})
-            HELD.remove_by_labels({"cluster": gone})
+                WORKLOADS.labels(cluster=name, order=order).set(count)
+        for removed in self._measured.keys() - {state.spoke for state in states}:
+            for gauge in (CONNECTED, FAILURES, LATENCY, WORKLOADS):
+                gauge.remove_by_labels({"cluster": removed})
         self._measured = {state.spoke: None for state in states}
 
-    def _standing(self, check: str, usable: Collection[str]) -> CheckStanding:
-        """In Kueue's reasons: the queues of a check that leads nowhere are to admit nothing."""
-        spokes = self._knowledge.configuration.spokes(check)
-        inactive = [spoke for spoke in spokes.named if spoke not in usable]
+    def _check_standing(self, check: str, usable: Collection[str]) -> CheckStanding:
+        """The condition `Active` of a check, with Kueue's reasons. Queues of an inactive check admit nothing."""
+        spokes = self._store.configuration.spokes(check)
+        inactive = [spoke for spoke in spokes.configured if spoke not in usable]
         lists = (("Missing", spokes.missing), ("Inactive", inactive))
-        named = [f"{what} clusters: {', '.join(names)}" for what, names in lists if names]
+        texts = [f"{what} clusters: {', '.join(names)}" for what, names in lists if names]
         if spokes.problem:
             active, reason, message = False, "BadConfig", spokes.problem
-        elif not named:
+        elif not texts:
             active, reason, message = True, "Active", "Every cluster can be used"
-        elif len(inactive) < len(spokes.named):
-            active, reason, message = True, "SomeActiveClusters", "; ".join(named)
+        elif len(inactive) < len(spokes.configured):
+            active, reason, message = True, "SomeActiveClusters", "; ".join(texts)
         else:
-            active, reason, message = False, "NoUsableClusters", "; ".join(named)
+            active, reason, message = False, "NoUsableClusters", "; ".join(texts)
         return CheckStanding(
             cluster=self._cluster,
             check=check,
@@ -135,25 +119,24 @@ class Reporting:
         )
 
     def _counts(self) -> dict[str, SpokeCounts]:
-        numbers: dict[str, dict[str, int]] = {}
-        for orders in self._knowledge.orders.values():
+        counts: dict[str, dict[str, int]] = {}
+        for orders in self._store.orders.values():
             for spoke, record in orders.items():
-                what = record.message.state
-                of = numbers.setdefault(spoke, {"offered": 0, "chosen": 0, "withdrawing": 0})
-                if what != "withdrawn":
-                    of[what] += 1
-        for key, spoke in self._weighing.withdrawing():
-            numbers[spoke]["withdrawing"] += 1
-            del key
-        return {spoke: SpokeCounts(**of) for spoke, of in numbers.items()}
+                state = record.message.state
+                of_spoke = counts.setdefault(spoke, {"offered": 0, "chosen": 0, "withdrawing": 0})
+                if state != "withdrawn":
+                    of_spoke[state] += 1
+        for _, spoke in self._situations.withdrawing():
+            counts[spoke]["withdrawing"] += 1
+        return {spoke: SpokeCounts(**of_spoke) for spoke, of_spoke in counts.items()}
 
-    def _state(self, spoke: str, counts: SpokeCounts) -> SpokeState:
-        knowledge = self._knowledge
+    def _spoke_state(self, spoke: str, counts: SpokeCounts) -> SpokeState:
+        store = self._store
         active, reason, message = self._condition(spoke)
-        latency = knowledge.presence.latency_seconds(spoke)
+        latency = store.health.latency_seconds(spoke)
         if latency is not None:
-            latency = round(round(latency / LATENCY_STEP) * LATENCY_STEP, 1)
-        free = knowledge.room.free(spoke)
+            latency = round(round(latency / LATENCY_STEP_SECONDS) * LATENCY_STEP_SECONDS, 1)
+        free = store.capacity.free(spoke)
         return SpokeState(
             cluster=self._cluster,
             spoke=spoke,
@@ -162,41 +145,45 @@ class Reporting:
             message=message,
             counts=counts,
             latency_seconds=latency,
-            failures=knowledge.presence.failures(spoke),
+            failures=store.health.failures(spoke),
             free={name: format_amount(name, value) for name, value in sorted(free.items())},
             at=self._now(),
         )
 
     def _condition(self, spoke: str) -> tuple[bool, str, str]:
-        """In Kueue's words where it has some (`research/kueue.md` 1.8)."""
-        knowledge = self._knowledge
-        why = knowledge.configuration.lost(spoke)
+        """Status, reason and message of the condition `Active`.
+
+        The reasons are Kueue's where Kueue has one (kubernetes-sigs/kueue@ff69552
+        pkg/controller/admissionchecks/multikueue/multikueuecluster.go).
+        """
+        configuration, health = self._store.configuration, self._store.health
+        lost = configuration.declared_lost(spoke)
         if spoke == self._cluster:
             return False, "BadConfig", "The cluster is this hub itself"
-        if why is not None:
-            return False, "DeclaredLost", f"An operator declared it lost: {why}"
-        source, pair = knowledge.configuration.source(spoke), self._pairs.get(spoke)
+        if lost is not None:
+            return False, "DeclaredLost", f"An operator declared it lost: {lost}"
+        source, pair = configuration.cluster_source(spoke), self._pairs.get(spoke)
         if source == "clusterProfileRef":
             return False, "BadClusterProfile", NO_PROFILES
         if pair is not None and pair.problem:
             return False, "BadConfig", pair.problem
-        beat = knowledge.presence.beat(spoke)
-        if not knowledge.presence.understands(spoke) and beat is not None:
+        beat = health.last_heartbeat(spoke)
+        if not health.is_compatible(spoke) and beat is not None:
             text = f"It speaks version {beat.form}, this hub version {SCHEMA}: update the older one"
             return False, "SchemaMismatch", text
-        original = knowledge.original(spoke)
-        if original is not None:
-            hub = " (this hub)" if original == self._cluster else ""
-            return False, "BadConfig", f'It is the same cluster as "{original}"{hub}'
-        match knowledge.presence.life(spoke):
-            case Life.LIVE if not knowledge.presence.reaches(spoke):
+        primary = self._store.primary_name(spoke)
+        if primary is not None:
+            hub = " (this hub)" if primary == self._cluster else ""
+            return False, "BadConfig", f'It is the same cluster as "{primary}"{hub}'
+        match health.liveness(spoke):
+            case Liveness.LIVE if not health.reaches_api_server(spoke):
                 text = "Its patcher is heard, but does not reach its API server"
                 return False, "ClientConnectionFailed", text
-            case Life.LIVE if not knowledge.configuration.is_listed(spoke):
+            case Liveness.LIVE if not configuration.is_listed(spoke):
                 return False, "ClientConnectionFailed", "Its watcher has not listed it yet"
-            case Life.LIVE:
+            case Liveness.LIVE:
                 return True, "Active", "Connected"
-            case Life.LOST:
+            case Liveness.LOST:
                 text = "Nothing was heard of it for longer than the time-out"
                 return False, "ClientConnectionFailed", text
             case _:
@@ -204,11 +191,3 @@ class Reporting:
                 if source is not None and pair is None:
                     text += ", nor of `sluice run pairs`, which serves clusters with a kubeConfig"
                 return False, "ClientConnectionFailed", text
-
-
-_MESSAGES: Final[dict[str, type[SpokeState] | type[CheckStanding] | type[PairState]]] = {
-    "spoke": SpokeState,
-    "standing": CheckStanding,
-    "pair": PairState,
-}
-"""What follows `sluice` in a subject, to what it says."""

@@ -1,7 +1,8 @@
-"""Which spokes a workload is offered to. Pure.
+"""Chooses the spokes that a workload is offered to. Pure.
 
-All at once, and in rounds, as in Kueue (`research/kueue.md` 1.4); to the one that fits best; or to
-those that somebody else names.
+`all-at-once` and `incremental` do what Kueue's dispatchers of these names do (kubernetes-sigs/kueue@ff69552
+pkg/controller/workloaddispatcher). `best-fit` offers the workload to one spoke at a time. With any other
+name, another program nominates.
 """
 
 from collections.abc import Mapping
@@ -9,16 +10,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["Candidate", "Dispatcher", "Nomination", "Offer", "Rules", "nominate"]
+__all__ = [
+    "Candidate",
+    "Nomination",
+    "NominationRules",
+    "NominationStrategy",
+    "Offer",
+    "nominate",
+]
 
-NO_ROOM_SECONDS: Final = 1.0
-"""Best fit: where there is no room, a copy does not stay for longer once somebody else has some."""
+FULL_SPOKE_SECONDS: Final = 1.0
+"""Best fit: how long an offer stays on a full spoke while another spoke has free quota."""
 
 KUEUE_PREFIX: Final = "kueue.x-k8s.io/multikueue-dispatcher-"
 
 
-class Dispatcher(StrEnum):
-    """A way to nominate."""
+class NominationStrategy(StrEnum):
+    """How spokes are nominated."""
 
     ALL_AT_ONCE = "all-at-once"
     INCREMENTAL = "incremental"
@@ -26,79 +34,85 @@ class Dispatcher(StrEnum):
     EXTERNAL = "external"
 
     @classmethod
-    def named(cls, name: str) -> "Dispatcher":
-        """By its name here, or by Kueue's; any other name is a program that nominates by itself."""
+    def from_name(cls, name: str) -> "NominationStrategy":
+        """The strategy of a name, with or without Kueue's prefix. Any other name is `EXTERNAL`."""
         short = name.removeprefix(KUEUE_PREFIX)
         return cls(short) if short in tuple(cls) else cls.EXTERNAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """How it is done."""
+class NominationRules:
+    """A strategy and its parameters."""
 
-    dispatcher: Dispatcher = Dispatcher.BEST_FIT
+    strategy: NominationStrategy = NominationStrategy.BEST_FIT
     step_size: int = 3
-    """Incremental: this many more each round."""
+    """Incremental: how many spokes each round adds."""
 
     round_seconds: float = 300.0
+    """Incremental: length of a round."""
+
     fallback_seconds: float = 10.0
-    """Best fit: a copy that has waited so long for quota goes where there is room now."""
+    """Best fit: how long a copy waits for quota before it moves to a spoke with free quota."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A spoke that may be used, in the order of the configuration."""
+    """A spoke that may be used. Candidates come in the order of the MultiKueueConfig."""
 
     spoke: str
-    room: bool = True
-    """It has quota for this workload now, as far as is known."""
+    fits: bool = True
+    """Its free quota covers the workload, as far as the hub knows."""
 
     load: float = 0.0
-    """Share of its quota that would be in use, by the fullest resource."""
+    """Share of its quota in use with this workload, of the resource that is used most."""
 
     failures: int = 0
-    """Offers that came to nothing there, lately."""
+    """Offers that failed there lately."""
 
     latency_seconds: float = 0.0
+    """From an offer to its copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """An offer that stands."""
+    """An offer that is not withdrawn."""
 
     age_seconds: float
     reserved: bool = False
+    """The copy has quota."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nomination:
-    """Who shall have it on offer now."""
+    """The spokes that have an offer after this step."""
 
     spokes: tuple[str, ...]
-    again_seconds: float | None = None
-    """When to look again, though nothing happens; None: need not."""
+    recheck_seconds: float | None = None
+    """When to nominate again even if nothing changes; None: never."""
 
 
 def nominate(
-    rules: Rules,
+    rules: NominationRules,
     candidates: tuple[Candidate, ...],
     offers: Mapping[str, Offer],
     external: tuple[str, ...] = (),
 ) -> Nomination:
-    """The next step; `offers` are those to candidates, oldest first."""
+    """The next step. `offers` are those to candidates, oldest first; `external` is used by EXTERNAL."""
     usable = tuple(candidate.spoke for candidate in candidates)
-    match rules.dispatcher:
-        case Dispatcher.ALL_AT_ONCE:
+    match rules.strategy:
+        case NominationStrategy.ALL_AT_ONCE:
             return Nomination(spokes=usable)
-        case Dispatcher.EXTERNAL:
+        case NominationStrategy.EXTERNAL:
             return Nomination(spokes=tuple(spoke for spoke in external if spoke in usable))
-        case Dispatcher.INCREMENTAL:
-            return _in_rounds(rules, usable, offers)
-        case Dispatcher.BEST_FIT:
+        case NominationStrategy.INCREMENTAL:
+            return _incremental(rules, usable, offers)
+        case NominationStrategy.BEST_FIT:
             return _best_fit(rules, candidates, offers)
 
 
-def _in_rounds(rules: Rules, usable: tuple[str, ...], offers: Mapping[str, Offer]) -> Nomination:
+def _incremental(
+    rules: NominationRules, usable: tuple[str, ...], offers: Mapping[str, Offer]
+) -> Nomination:
     rest = [spoke for spoke in usable if spoke not in offers]
     if not rest:
         return Nomination(spokes=tuple(offers))
@@ -106,36 +120,38 @@ def _in_rounds(rules: Rules, usable: tuple[str, ...], offers: Mapping[str, Offer
     if offers:
         left = rules.round_seconds - min(offer.age_seconds for offer in offers.values())
     if left > 0:
-        return Nomination(spokes=tuple(offers), again_seconds=left)
-    again = rules.round_seconds if len(rest) > rules.step_size else None
-    return Nomination(spokes=(*offers, *rest[: rules.step_size]), again_seconds=again)
+        return Nomination(spokes=tuple(offers), recheck_seconds=left)
+    recheck = rules.round_seconds if len(rest) > rules.step_size else None
+    return Nomination(spokes=(*offers, *rest[: rules.step_size]), recheck_seconds=recheck)
 
 
 def _best_fit(
-    rules: Rules, candidates: tuple[Candidate, ...], offers: Mapping[str, Offer]
+    rules: NominationRules, candidates: tuple[Candidate, ...], offers: Mapping[str, Offer]
 ) -> Nomination:
-    """One at a time. Who has no room any more keeps the copy waiting until somebody else has."""
-    ranked = sorted(candidates, key=_rank)
+    """One spoke at a time. An offer on a full spoke stays until another spoke has free quota."""
+    preferred = sorted(candidates, key=_preference)
     current = next(iter(offers), None)
     if current is None:
-        if not ranked:
+        if not preferred:
             return Nomination(spokes=())
-        again = rules.fallback_seconds if ranked[0].room else NO_ROOM_SECONDS
-        return Nomination(spokes=(ranked[0].spoke,), again_seconds=again)
+        recheck = rules.fallback_seconds if preferred[0].fits else FULL_SPOKE_SECONDS
+        return Nomination(spokes=(preferred[0].spoke,), recheck_seconds=recheck)
     offer = offers[current]
-    better = next((c.spoke for c in ranked if c.spoke != current and c.room), None)
+    better = next((c.spoke for c in preferred if c.spoke != current and c.fits), None)
     if offer.reserved or better is None:
-        wait = None if offer.reserved else NO_ROOM_SECONDS
-        return Nomination(spokes=(current,), again_seconds=wait)
-    fits = any(c.spoke == current and c.room for c in candidates)
-    patience = rules.fallback_seconds if fits else min(rules.fallback_seconds, NO_ROOM_SECONDS)
+        recheck_seconds = None if offer.reserved else FULL_SPOKE_SECONDS
+        return Nomination(spokes=(current,), recheck_seconds=recheck_seconds)
+    fits = any(c.spoke == current and c.fits for c in candidates)
+    patience = (
+        rules.fallback_seconds if fits else min(rules.fallback_seconds, FULL_SPOKE_SECONDS)
+    )
     left = patience - offer.age_seconds
     if left > 0:
-        return Nomination(spokes=(current,), again_seconds=left)
-    return Nomination(spokes=(better,), again_seconds=rules.fallback_seconds)
+        return Nomination(spokes=(current,), recheck_seconds=left)
+    return Nomination(spokes=(better,), recheck_seconds=rules.fallback_seconds)
 
 
-def _rank(candidate: Candidate) -> tuple[bool, int, float, float]:
-    # Steps of a second and of a fiftieth: what differs by less is decided by the configuration.
+def _preference(candidate: Candidate) -> tuple[bool, int, float, float]:
+    # Latency in whole seconds, load in hundredths: below that, the order of the configuration counts.
     latency = round(candidate.latency_seconds)
-    return (not candidate.room, candidate.failures, latency, round(candidate.load, 2))
+    return (not candidate.fits, candidate.failures, latency, round(candidate.load, 2))

@@ -1,45 +1,45 @@
-"""The life of an order to one spoke, as a table."""
+"""The life cycle of an order to one spoke, as a table."""
 
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["IMPOSSIBLE", "TRANSITIONS", "Event", "ImpossibleError", "OrderState", "follow"]
+__all__ = ["IMPOSSIBLE", "TRANSITIONS", "Event", "ImpossibleError", "OrderState", "next_state"]
 
 
 class OrderState(StrEnum):
-    """What a spoke was last told about one life of a workload."""
+    """The last order to a spoke about one workload."""
 
     UNSENT = "unsent"
     OFFERED = "offered"
-    """Make the copy, let it queue for quota there, and do not start it."""
+    """Create the copy and let it wait for quota, but do not start it."""
 
     CHOSEN = "chosen"
-    """It runs here: once it has quota, start it."""
+    """The workload runs here: start the copy once it has quota."""
 
     WITHDRAWN = "withdrawn"
-    """Delete it, and say when it is gone."""
+    """Delete the copy, and report when it is gone."""
 
 
 class Event(StrEnum):
-    """What happens to an order."""
+    """What changes an order."""
 
     NOMINATED = "nominated"
     WON = "won"
     LOST = "lost"
-    """Another spoke won or is tried instead, or this one may not be used any more."""
+    """Another spoke won or is tried instead, or this spoke is not usable any more."""
 
-    LET_GO = "let go"
-    """The hub took the workload's quota back: it ended, or it was evicted."""
+    RELEASED = "released"
+    """The hub took the workload's quota back: it finished, or it was evicted."""
 
     ORPHANED = "orphaned"
-    """A copy is there by an order that nobody knows of."""
+    """A copy exists whose order is unknown, or is withdrawn and reported as gone."""
 
-    ASKED = "asked"
-    """The job's user wants it stopped or cancelled."""
+    SPEC_CHANGED = "spec changed"
+    """The user of the job changed its spec at the hub, to stop or cancel it."""
 
-    RERANKED = "reranked"
-    """Its job has another priority class, or that another value."""
+    PRIORITY_CHANGED = "priority changed"
+    """The job has another priority class, or its class has another value."""
 
 
 TRANSITIONS: Final[Mapping[tuple[OrderState, Event], OrderState]] = {
@@ -47,14 +47,14 @@ TRANSITIONS: Final[Mapping[tuple[OrderState, Event], OrderState]] = {
     (OrderState.UNSENT, Event.ORPHANED): OrderState.WITHDRAWN,
     (OrderState.OFFERED, Event.WON): OrderState.CHOSEN,
     (OrderState.OFFERED, Event.LOST): OrderState.WITHDRAWN,
-    (OrderState.OFFERED, Event.LET_GO): OrderState.WITHDRAWN,
-    (OrderState.OFFERED, Event.RERANKED): OrderState.OFFERED,
-    (OrderState.CHOSEN, Event.LET_GO): OrderState.WITHDRAWN,
-    (OrderState.CHOSEN, Event.ASKED): OrderState.CHOSEN,
-    (OrderState.CHOSEN, Event.RERANKED): OrderState.CHOSEN,
-    # Only once the spoke confirmed that the copy is gone: it might be started by the new order.
+    (OrderState.OFFERED, Event.RELEASED): OrderState.WITHDRAWN,
+    (OrderState.OFFERED, Event.PRIORITY_CHANGED): OrderState.OFFERED,
+    (OrderState.CHOSEN, Event.RELEASED): OrderState.WITHDRAWN,
+    (OrderState.CHOSEN, Event.SPEC_CHANGED): OrderState.CHOSEN,
+    (OrderState.CHOSEN, Event.PRIORITY_CHANGED): OrderState.CHOSEN,
+    # Only after the spoke reports that the copy is gone: the new order could start the old copy.
     (OrderState.WITHDRAWN, Event.NOMINATED): OrderState.OFFERED,
-    # It is there again, or still: an attempt to make it was on its way for long.
+    # A slow request to create the copy may arrive after the spoke reported it as gone.
     (OrderState.WITHDRAWN, Event.ORPHANED): OrderState.WITHDRAWN,
 }
 
@@ -62,35 +62,35 @@ IMPOSSIBLE: Final[frozenset[tuple[OrderState, Event]]] = frozenset(
     {
         (OrderState.UNSENT, Event.WON),
         (OrderState.UNSENT, Event.LOST),
-        (OrderState.UNSENT, Event.LET_GO),
-        (OrderState.UNSENT, Event.ASKED),
-        (OrderState.UNSENT, Event.RERANKED),
+        (OrderState.UNSENT, Event.RELEASED),
+        (OrderState.UNSENT, Event.SPEC_CHANGED),
+        (OrderState.UNSENT, Event.PRIORITY_CHANGED),
         (OrderState.OFFERED, Event.NOMINATED),
         (OrderState.OFFERED, Event.ORPHANED),
-        (OrderState.OFFERED, Event.ASKED),
+        (OrderState.OFFERED, Event.SPEC_CHANGED),
         (OrderState.CHOSEN, Event.NOMINATED),
         (OrderState.CHOSEN, Event.WON),
         (OrderState.CHOSEN, Event.LOST),
         (OrderState.CHOSEN, Event.ORPHANED),
         (OrderState.WITHDRAWN, Event.WON),
         (OrderState.WITHDRAWN, Event.LOST),
-        (OrderState.WITHDRAWN, Event.LET_GO),
-        (OrderState.WITHDRAWN, Event.ASKED),
-        (OrderState.WITHDRAWN, Event.RERANKED),
+        (OrderState.WITHDRAWN, Event.RELEASED),
+        (OrderState.WITHDRAWN, Event.SPEC_CHANGED),
+        (OrderState.WITHDRAWN, Event.PRIORITY_CHANGED),
     }
 )
-"""What nobody may ask for."""
+"""Pairs that a plan must never contain. A test checks that every pair is in one of the two tables."""
 
 
 class ImpossibleError(AssertionError):
-    """Our bug: the plan asked for what the table does not have."""
+    """A bug of the dispatcher: a plan contains a pair that is not in `TRANSITIONS`."""
 
     def __init__(self, state: OrderState, event: Event) -> None:
         super().__init__(f"an order that is {state} cannot be {event}")
 
 
-def follow(state: OrderState, event: Event) -> OrderState:
-    """The next state. Raises `ImpossibleError`."""
+def next_state(state: OrderState, event: Event) -> OrderState:
+    """The state after an event. Raises `ImpossibleError`."""
     after = TRANSITIONS.get((state, event))
     if after is None:
         raise ImpossibleError(state, event)

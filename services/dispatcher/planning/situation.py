@@ -1,210 +1,238 @@
-"""Weighs what is known: the situation of one workload, and what is wrong with a spoke."""
+"""Collects the situation of a workload from the store, and tells why a spoke is not usable."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from services.dispatcher.hub.configuration import SPOKE
-from services.dispatcher.planning.nomination import Candidate, Dispatcher, Rules
+from services.dispatcher.planning.nomination import (
+    Candidate,
+    NominationRules,
+    NominationStrategy,
+)
 from services.dispatcher.planning.order_lifecycle import OrderState
-from services.dispatcher.planning.plan import Order, Situation, Standing
-from services.dispatcher.planning.priority import new_rank
-from services.dispatcher.spokes.capacity import asked_by
-from services.dispatcher.spokes.liveness import Life
-from services.dispatcher.store import Key, Knowledge
+from services.dispatcher.planning.plan import Order, Situation
+from services.dispatcher.planning.priority import changed_priority
+from services.dispatcher.spokes.capacity import LocalQueueName, requested_amounts
+from services.dispatcher.spokes.copies import CopyPhase
+from services.dispatcher.spokes.liveness import Liveness
+from services.dispatcher.store import Store
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.effects import Dispatch
+from shared.contracts.refs import WorkloadRef
 
-__all__ = ["Weighing"]
+__all__ = ["SituationReader"]
 
 
-class Weighing:
-    """Reads the memory; changes nothing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CheckCandidates:
+    """The spokes of a check, for one workload."""
 
-    def __init__(
-        self,
-        knowledge: Knowledge,
-        *,
-        rules: Rules,
-        clock: Callable[[], float],
-        orphan_seconds: float,
-        collects: bool = True,
-    ) -> None:
-        self._knowledge = knowledge
-        self._rules = rules
-        self._clock = clock
-        self._orphan_seconds = orphan_seconds
-        self._collects = collects
+    candidates: tuple[Candidate, ...] = ()
+    problem: str
+    """Why the other spokes are no candidates."""
 
-    def withdrawing(self) -> Iterator[tuple[Key, str]]:
-        """Orders that were withdrawn, and whose end is not confirmed."""
-        for key, orders in self._knowledge.orders.items():
+    listed: tuple[str, ...] = ()
+    """All spokes of the check that a watcher has listed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SituationReader:
+    """Reads the store, and changes nothing."""
+
+    store: Store
+    rules: NominationRules
+    clock: Callable[[], float]
+    orphan_seconds: float
+    collects_orphans: bool = True
+
+    def withdrawing(self) -> Iterator[tuple[WorkloadRef, str]]:
+        """Workload and spoke of each withdrawn order whose copy is not yet reported as gone."""
+        for workload, orders in self.store.orders.items():
             for spoke, record in orders.items():
-                if record.message.state == "withdrawn" and not self._knowledge.is_gone(key, spoke):
-                    yield key, spoke
+                withdrawn = record.message.state == "withdrawn"
+                if withdrawn and not self.store.is_removed(workload, spoke):
+                    yield workload, spoke
 
-    def has_strays(self) -> bool:
-        """Whether some copy should not be there."""
-        return any(self._strays(key) for key in self._knowledge.copies)
+    def has_orphans(self) -> bool:
+        """Whether any spoke has a copy that no order explains."""
+        return any(self._orphans(workload) for workload in self.store.copies)
 
-    def situation(self, key: Key, now: datetime, stopped: frozenset[str]) -> Situation | None:
-        """All that is weighed about a workload; None while a spoke is still being read.
+    def situation(
+        self, workload: WorkloadRef, now: datetime, stopped: frozenset[str]
+    ) -> Situation | None:
+        """The situation of a workload; None while the objects of one of its spokes are being read.
 
-        `stopped`: spokes whose leases have run out, proved after the orders in question were
+        `stopped`: spokes whose leases have run out. That has to be proved after their orders were
         withdrawn.
         """
-        admission = self._knowledge.admissions.get(key)
-        check = self._knowledge.check_of(admission) if admission is not None else None
+        store = self.store
+        admission = store.admissions.get(workload)
+        check = store.multikueue_check(admission) if admission is not None else None
         orders = {
-            spoke: self._order(key, record.message, admission, now)
-            for spoke, record in self._knowledge.orders.get(key, {}).items()
+            spoke: self._order(workload, record.message, admission, now)
+            for spoke, record in store.orders.get(workload, {}).items()
         }
-        strays = self._strays(key)
-        declared = {
-            spoke for spoke in orders if self._knowledge.configuration.lost(spoke) is not None
-        }
-        common = {
-            "orders": orders,
-            "strays": strays,
-            "stopped": stopped | declared,
-            "collects": self._collects,
-        }
+        lost = {s for s in orders if store.configuration.declared_lost(s) is not None}
+        unwanted = Situation(
+            wanted=False,
+            awaits_check=False,
+            orders=orders,
+            orphans=self._orphans(workload),
+            stopped=stopped | lost,
+            collects_orphans=self.collects_orphans,
+        )
         if admission is None or check is None:
-            return Situation(wanted=False, undecided=False, **common)  # type: ignore[arg-type]
-        if any(order.uid != admission.uid for order in self._knowledge.live_orders(key)):
-            # Of an earlier workload of that name: it goes first.
-            return Situation(wanted=False, undecided=False, **common)  # type: ignore[arg-type]
-        candidates, problem, named = self._candidates(key, admission, check)
-        if any(spoke not in self._knowledge.read_spokes for spoke in (*named, *orders)):
+            return unwanted
+        if any(order.uid != admission.uid for order in store.live_orders(workload)):
+            # Orders of an earlier workload of that name are withdrawn first.
+            return unwanted
+        spokes = self._candidates(workload, admission, check)
+        if any(spoke not in store.loaded_spokes for spoke in (*spokes.listed, *orders)):
             return None
-        ended = self._knowledge.ended(key, admission.uid)
-        return Situation(
+        reserved = admission.state == "reserved"
+        report = store.success_report(workload, admission.uid)
+        return replace(
+            unwanted,
             wanted=True,
-            undecided=admission.state == "reserved",
-            awaits=self._knowledge.awaited(admission) if admission.state == "reserved" else (),
-            rules=self._rules,
-            candidates=candidates,
-            external=self._knowledge.hub.nominated.get(key, ()),
-            problem=problem,
-            copies=self._knowledge.seen(key),
+            awaits_check=reserved,
+            pending_checks=store.pending_checks(admission) if reserved else (),
+            rules=self.rules,
+            candidates=spokes.candidates,
+            external=store.jobs.nominated.get(workload, ()),
+            problem=spokes.problem,
+            copies=store.copy_phases(workload),
             evictions={
                 spoke: remote.evicted
                 for spoke in orders
-                if (remote := self._knowledge.remotes.get((spoke, key)))
+                if (remote := store.remote_workloads.get(workload.on(spoke)))
                 and remote.evicted is not None
             },
-            choice=self._choice(key, admission),
-            silent=frozenset(s for s in orders if self._knowledge.presence.life(s) is Life.LOST),
-            wish=self._knowledge.wish(key) is not None,
-            ended=None if ended is None else ended.spoke,
-            **common,  # type: ignore[arg-type]
+            recorded_winner=self._recorded_winner(workload, admission),
+            silent=frozenset(s for s in orders if store.health.liveness(s) is Liveness.LOST),
+            spec_change_requested=store.requested_spec_change(workload) is not None,
+            succeeded_on=None if report is None else report.spoke,
         )
 
     def _order(
-        self, key: Key, dispatch: Dispatch, admission: Admission | None, now: datetime
+        self, workload: WorkloadRef, order: Dispatch, admission: Admission | None, now: datetime
     ) -> Order:
-        report = self._knowledge.report_of(key, dispatch)
-        refused = ""
+        store = self.store
+        report = store.report_of(workload, order)
+        refusal = ""
         if report is not None and report.state != "gone":
-            current = admission is not None and dispatch.attempt == admission.number
-            refused = (report.message or report.state) if current else ""
+            current = admission is not None and order.attempt == admission.number
+            refusal = (report.message or report.state) if current else ""
+        change = store.requested_spec_change(workload)
         return Order(
-            state=OrderState(dispatch.state),
-            started=dispatch.started,
-            gone=self._knowledge.is_gone(key, dispatch.spoke),
-            refused=refused,
-            age_seconds=max(0.0, (now - dispatch.at).total_seconds()),
-            asked=dispatch.wish is not None and dispatch.wish == self._knowledge.wish(key),
-            outranked=new_rank(self._knowledge, key, dispatch) is not None,
+            state=OrderState(order.state),
+            started=order.started,
+            removed=store.is_removed(workload, order.spoke),
+            refusal=refusal,
+            age_seconds=max(0.0, (now - order.at).total_seconds()),
+            spec_change_sent=order.wish is not None and order.wish == change,
+            priority_changed=changed_priority(store, workload, order) is not None,
         )
 
-    def _strays(self, key: Key) -> dict[str, Standing]:
-        """Copies without an order, or seen long after they were said to be gone."""
-        strays: dict[str, Standing] = {}
-        for spoke, copy in self._knowledge.copies.get(key, {}).items():
-            if self._knowledge.others_like(spoke):
-                continue  # It may be the copy of an order under that other name.
-            record = self._knowledge.orders.get(key, {}).get(spoke)
-            if record is None:
-                strays[spoke] = self._knowledge.standing(spoke, key, copy)
+    def _orphans(self, workload: WorkloadRef) -> dict[str, CopyPhase]:
+        """Copies without an order, or still observed long after the spoke reported them as gone."""
+        store = self.store
+        orphans: dict[str, CopyPhase] = {}
+        for spoke, copy in store.copies.get(workload, {}).items():
+            if store.aliases(spoke):
+                continue  # It may be the copy of an order to the same cluster under another name.
+            order = store.orders.get(workload, {}).get(spoke)
+            if order is None:
+                orphans[spoke] = store.copy_phase(spoke, workload, copy)
                 continue
-            report = self._knowledge.reports.get(key, {}).get(spoke)
+            report = store.reports.get(workload, {}).get(spoke)
             if (
-                record.message.state == "withdrawn"
+                order.message.state == "withdrawn"
                 and report is not None
-                and report.message.number == record.message.number
+                and report.message.number == order.message.number
                 and report.message.state == "gone"
-                and self._clock() - max(report.at, record.at) >= self._orphan_seconds
+                and self.clock() - max(report.received_at, order.received_at)
+                >= self.orphan_seconds
             ):
-                strays[spoke] = copy.standing
-        return strays
+                orphans[spoke] = copy.phase
+        return orphans
 
     def _candidates(
-        self, key: Key, admission: Admission, check: str
-    ) -> tuple[tuple[Candidate, ...], str, tuple[str, ...]]:
-        """Who may have it now, why the others may not, and all who are named."""
-        spokes = self._knowledge.configuration.spokes(check)
+        self, workload: WorkloadRef, admission: Admission, check: str
+    ) -> _CheckCandidates:
+        store = self.store
+        spokes = store.configuration.spokes(check)
         if spokes.problem:
-            return (), spokes.problem, ()
-        demanded = self._demanded(key, admission)
-        asked, queue = asked_by(admission), (key[0], admission.queue)
-        best_fit = self._rules.dispatcher is Dispatcher.BEST_FIT
+            return _CheckCandidates(problem=spokes.problem)
+        required = self._required_spokes(workload, admission)
+        amounts = requested_amounts(admission)
+        queue = LocalQueueName(workload.namespace, admission.queue)
+        best_fit = self.rules.strategy is NominationStrategy.BEST_FIT
         candidates: list[Candidate] = []
-        out: dict[str, list[str]] = {}
+        excluded: dict[str, list[str]] = {}
         if spokes.missing:
-            out["Missing clusters"] = list(spokes.missing)
-        for spoke in spokes.named:
-            why = self.problem_of(spoke)
-            if why is None and demanded - {spoke}:
-                why = f"Not {' and '.join(sorted(demanded))}"
-            fit = self._knowledge.room.fit(spoke, queue, asked, but=key)
-            if why is None and best_fit and not fit.queue and spoke in self._knowledge.read_spokes:
-                why = f"Without LocalQueue {'/'.join(queue)}"
-            if why is not None:
-                out.setdefault(why, []).append(spoke)
+            excluded["Missing clusters"] = list(spokes.missing)
+        for spoke in spokes.configured:
+            problem = self.problem_of(spoke)
+            if problem is None and required - {spoke}:
+                problem = f"Not {' and '.join(sorted(required))}"
+            fit = store.capacity.fit(workload.on(spoke), queue, amounts)
+            if (
+                problem is None
+                and best_fit
+                and not fit.has_queue
+                and spoke in store.loaded_spokes
+            ):
+                problem = f"Without LocalQueue {'/'.join(queue)}"
+            if problem is not None:
+                excluded.setdefault(problem, []).append(spoke)
                 continue
             candidates.append(
                 Candidate(
                     spoke=spoke,
-                    room=fit.room,
+                    fits=fit.fits,
                     load=fit.load,
-                    failures=self._knowledge.presence.failures(spoke),
-                    latency_seconds=self._knowledge.presence.latency_seconds(spoke) or 0.0,
+                    failures=store.health.failures(spoke),
+                    latency_seconds=store.health.latency_seconds(spoke) or 0.0,
                 )
             )
-        reasons = ". ".join(f"{what}: {', '.join(names)}" for what, names in out.items())
-        named = tuple(
-            spoke for spoke in spokes.named if self._knowledge.configuration.is_listed(spoke)
+        reasons = ". ".join(f"{what}: {', '.join(names)}" for what, names in excluded.items())
+        return _CheckCandidates(
+            candidates=tuple(candidates),
+            problem=f"No usable worker cluster. {reasons}",
+            listed=tuple(s for s in spokes.configured if store.configuration.is_listed(s)),
         )
-        return tuple(candidates), f"No usable worker cluster. {reasons}", named
 
     def problem_of(self, spoke: str) -> str | None:
-        """Why nothing new goes to a spoke; None: it may be used."""
-        if self._knowledge.configuration.lost(spoke) is not None:
+        """Why no new workload goes to a spoke; None if it is usable."""
+        store = self.store
+        if store.configuration.declared_lost(spoke) is not None:
             return "Clusters declared lost"
         if (
-            not self._knowledge.configuration.is_listed(spoke)
-            or self._knowledge.presence.life(spoke) is not Life.LIVE
-            or not self._knowledge.presence.reaches(spoke)
+            not store.configuration.is_listed(spoke)
+            or store.health.liveness(spoke) is not Liveness.LIVE
+            or not store.health.reaches_api_server(spoke)
         ):
             return "Inactive clusters"
-        if not self._knowledge.presence.understands(spoke):
+        if not store.health.is_compatible(spoke):
             return "Clusters of another version"
-        if self._knowledge.original(spoke) is not None:
+        if store.primary_name(spoke) is not None:
             return "Clusters named twice"
         return None
 
-    def _demanded(self, key: Key, admission: Admission) -> set[str]:
-        """The spokes that the job or its flavors insist on: more than one cannot be had."""
-        flavors = (f for p in admission.pod_sets for f in p.flavors.values())
-        demanded = {spoke for f in flavors if (spoke := self._knowledge.configuration.demanded(f))}
-        label = self._knowledge.hub.label(key, SPOKE)
-        return demanded | {label} if label else demanded
+    def _required_spokes(self, workload: WorkloadRef, admission: Admission) -> set[str]:
+        """The spokes that the job or its flavors require. With two or more, no spoke is usable."""
+        flavors = (f for pods in admission.pod_sets for f in pods.flavors.values())
+        configuration = self.store.configuration
+        required = {spoke for f in flavors if (spoke := configuration.required_spoke(f))}
+        label = self.store.jobs.label(workload, SPOKE)
+        return required | {label} if label else required
 
-    def _choice(self, key: Key, admission: Admission) -> str | None:
-        record = self._knowledge.checks.get(key)
+    def _recorded_winner(self, workload: WorkloadRef, admission: Admission) -> str | None:
+        record = self.store.answers.get(workload)
         if record is None or record.message.uid != admission.uid:
             return None
-        current = admission.state == "admitted" or self._knowledge.is_answered(
+        current = admission.state == "admitted" or self.store.is_answered(
             admission, record.message
         )
         return record.message.spoke if current else None

@@ -1,192 +1,218 @@
-"""How much quota is free on a spoke, by what its queues and Workloads show."""
+"""Free quota of the spokes, computed from their ClusterQueues, LocalQueues and Workloads."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from shared.contracts.kube.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, Object
 from shared.contracts.kube.quantities import QuantityError, amount
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
+from shared.contracts.refs import WorkloadRef
 
-__all__ = ["Amounts", "Fit", "Room", "amounts_of", "asked_by"]
+__all__ = ["Amounts", "Capacity", "Fit", "LocalQueueName", "requested_amounts"]
 
 Amounts = dict[str, int]
-"""Resource to what `shared.contracts.kube.quantities.amount` counts."""
+"""Resource to an amount in the units of `shared.contracts.kube.quantities.amount`."""
 
-Key = tuple[str, str]
+
+class LocalQueueName(NamedTuple):
+    """A LocalQueue by namespace and name: it has the same ones on the hub and on a spoke."""
+
+    namespace: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """How a workload would fit."""
+    """Whether a workload fits into a queue of a spoke."""
 
-    queue: bool
-    """There is such a LocalQueue, with a ClusterQueue."""
+    has_queue: bool
+    """The spoke has that LocalQueue, and the ClusterQueue that it points to."""
 
-    room: bool
+    fits: bool
+    """The quota that is free covers the whole workload."""
+
     load: float
-    """Share of the fullest resource, with it."""
+    """Share of quota in use with this workload, of the resource that is used most; 1.0 is full."""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Queue:
+class _ClusterQueue:
     cohort: str
     nominal: Amounts
-    most: Amounts
-    """With what may be borrowed; a resource that is not here has no such limit."""
+    limits: Amounts
+    """Nominal quota and borrowing limit together; no entry for a resource without a borrowing limit."""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Cluster:
-    queues: dict[str, _Queue] = field(default_factory=dict)
-    local: dict[Key, str] = field(default_factory=dict)
-    held: dict[Key, tuple[str, Amounts]] = field(default_factory=dict)
-    """Workload on the spoke to its ClusterQueue and what it holds there."""
+class _Reserved:
+    """Quota that a Workload of the spoke has reserved."""
 
-    coming: dict[Key, tuple[Key, Amounts]] = field(default_factory=dict)
-    """Workload to its LocalQueue and what it will ask for: offered, and not seen to hold quota yet."""
+    cluster_queue: str
+    amounts: Amounts
 
-    done: dict[Key, None] = field(default_factory=dict)
-    """Workloads whose copy has ended, which their Workload does not show yet."""
 
-    used: dict[str, Amounts] = field(default_factory=dict)
-    """Sums of `held` by ClusterQueue."""
+@dataclass(slots=True, kw_only=True)
+class _Expected:
+    """Quota that an offered workload will request, before its Workload has reserved any."""
 
-    due: dict[Key, Amounts] = field(default_factory=dict)
-    """Sums of `coming` by LocalQueue."""
+    queue: LocalQueueName
+    amounts: Amounts
 
-    def hold(self, key: Key, held: tuple[str, Amounts] | None) -> None:
-        before = self.held.pop(key, None)
+
+@dataclass(slots=True, kw_only=True)
+class _SpokeQuota:
+    queues: dict[str, _ClusterQueue] = field(default_factory=dict)
+    local_queues: dict[LocalQueueName, str] = field(default_factory=dict)
+    """LocalQueue to the name of its ClusterQueue."""
+
+    reserved: dict[WorkloadRef, _Reserved] = field(default_factory=dict)
+    expected: dict[WorkloadRef, _Expected] = field(default_factory=dict)
+    finished: dict[WorkloadRef, None] = field(default_factory=dict)
+    """Workloads whose copy has finished while the Workload still shows its reservation."""
+
+    reserved_sums: dict[str, Amounts] = field(default_factory=dict)
+    """Sums of `reserved` by ClusterQueue."""
+
+    expected_sums: dict[LocalQueueName, Amounts] = field(default_factory=dict)
+    """Sums of `expected` by LocalQueue."""
+
+    def set_reserved(self, workload: WorkloadRef, reserved: _Reserved | None) -> None:
+        before = self.reserved.pop(workload, None)
         if before is not None:
-            _add(self.used.setdefault(before[0], {}), before[1], -1)
-        if held is not None:
-            self.held[key] = held
-            _add(self.used.setdefault(held[0], {}), held[1], 1)
+            _add(self.reserved_sums.setdefault(before.cluster_queue, {}), before.amounts, -1)
+        if reserved is not None:
+            self.reserved[workload] = reserved
+            _add(self.reserved_sums.setdefault(reserved.cluster_queue, {}), reserved.amounts, 1)
 
-    def expect(self, key: Key, coming: tuple[Key, Amounts] | None) -> None:
-        before = self.coming.pop(key, None)
+    def set_expected(self, workload: WorkloadRef, expected: _Expected | None) -> None:
+        before = self.expected.pop(workload, None)
         if before is not None:
-            _add(self.due.setdefault(before[0], {}), before[1], -1)
-        if coming is not None:
-            self.coming[key] = coming
-            _add(self.due.setdefault(coming[0], {}), coming[1], 1)
+            _add(self.expected_sums.setdefault(before.queue, {}), before.amounts, -1)
+        if expected is not None:
+            self.expected[workload] = expected
+            _add(self.expected_sums.setdefault(expected.queue, {}), expected.amounts, 1)
 
-
-class Room:
-    """All spokes. Flavors are added up: which one it gets is the spoke's business."""
-
-    def __init__(self) -> None:
-        self._clusters: dict[str, _Cluster] = {}
-
-    def take_queue(self, spoke: str, observed: Observed) -> bool:
-        """Take in a queue of a spoke; return whether it was one."""
-        cluster = self._clusters.setdefault(spoke, _Cluster())
-        if observed.plural == CLUSTER_QUEUE.plural:
-            if observed.deleted or observed.object is None:
-                cluster.queues.pop(observed.name, None)
-            else:
-                cluster.queues[observed.name] = _queue(observed.object)
-            return True
-        if observed.plural == LOCAL_QUEUE.plural:
-            key = (observed.namespace or "", observed.name)
-            if observed.deleted or observed.object is None:
-                cluster.local.pop(key, None)
-            else:
-                spec = observed.object.get("spec") or {}
-                cluster.local[key] = str(spec.get("clusterQueue") or "")
-            return True
-        return False
-
-    def take_workload(self, spoke: str, key: Key, workload: Object | None) -> None:
-        """Take in a Workload of a spoke; None: it is gone."""
-        cluster = self._clusters.setdefault(spoke, _Cluster())
-        held = None if workload is None else _held(workload)
-        if workload is None:
-            cluster.done.pop(key, None)
-        if key in cluster.done:
-            held = None
-        cluster.hold(key, held)
-        if held is not None:
-            cluster.expect(key, None)
-
-    def finish(self, spoke: str, key: Key) -> None:
-        """The copy has ended: its quota is free, or will be by the time that anybody gets there."""
-        cluster = self._clusters.setdefault(spoke, _Cluster())
-        if key in cluster.held:
-            cluster.done[key] = None
-            cluster.hold(key, None)
-        cluster.expect(key, None)
-
-    def expect(self, spoke: str, key: Key, queue: Key, asked: Amounts) -> None:
-        """An offer is on its way: what it asks for is as good as taken."""
-        cluster = self._clusters.setdefault(spoke, _Cluster())
-        if key not in cluster.held:
-            cluster.expect(key, (queue, asked))
-
-    def release(self, spoke: str, key: Key) -> None:
-        """The offer is withdrawn."""
-        self._clusters.setdefault(spoke, _Cluster()).expect(key, None)
-
-    def fit(self, spoke: str, queue: Key, asked: Amounts, *, but: Key | None = None) -> Fit:
-        """How `asked` would fit into a queue of `spoke`; `but` does not count itself."""
-        cluster = self._clusters.get(spoke) or _Cluster()
-        name = cluster.local.get(queue, "")
-        found = cluster.queues.get(name)
-        if found is None:
-            return Fit(queue=False, room=False, load=1.0)
-        used = self._used(cluster, [name], but)
-        mates = [n for n, q in cluster.queues.items() if found.cohort and q.cohort == found.cohort]
-        pooled = self._used(cluster, mates, but) if mates else used
-        total = _sum(cluster.queues[mate].nominal for mate in mates) if mates else found.nominal
-        room, load = True, 0.0
-        for resource, wants in asked.items():
-            has = total.get(resource, 0)
-            most = min(has, found.most.get(resource, has)) if mates else has
-            own = used.get(resource, 0) + wants
-            everybody = pooled.get(resource, 0) + wants
-            room = room and own <= most and everybody <= has
-            load = max(load, everybody / has if has else 1.0)
-        return Fit(queue=True, room=room, load=load)
-
-    def free(self, spoke: str) -> Amounts:
-        """What no Workload holds and no offer will, over all queues."""
-        cluster = self._clusters.get(spoke)
-        if cluster is None:
-            return {}
-        total = _sum(queue.nominal for queue in cluster.queues.values())
-        used = self._used(cluster, list(cluster.queues), None)
-        return {resource: has - used.get(resource, 0) for resource, has in total.items()}
-
-    @staticmethod
-    def _used(cluster: _Cluster, names: list[str], but: Key | None) -> Amounts:
-        wanted = set(names)
-        total = _sum(cluster.used.get(name, {}) for name in names)
-        for queue, due in cluster.due.items():
-            if cluster.local.get(queue) in wanted:
-                _add(total, due, 1)
-        if but is not None:
-            held, coming = cluster.held.get(but), cluster.coming.get(but)
-            if held is not None and held[0] in wanted:
-                _add(total, held[1], -1)
-            if coming is not None and cluster.local.get(coming[0]) in wanted:
-                _add(total, coming[1], -1)
+    def usage(self, queues: Iterable[str], *, excluding: WorkloadRef | None = None) -> Amounts:
+        """What Workloads have reserved or will request of these ClusterQueues."""
+        names = set(queues)
+        total = _sum(self.reserved_sums.get(name, {}) for name in names)
+        for queue, amounts in self.expected_sums.items():
+            if self.local_queues.get(queue) in names:
+                _add(total, amounts, 1)
+        if excluding is not None:
+            reserved, expected = self.reserved.get(excluding), self.expected.get(excluding)
+            if reserved is not None and reserved.cluster_queue in names:
+                _add(total, reserved.amounts, -1)
+            if expected is not None and self.local_queues.get(expected.queue) in names:
+                _add(total, expected.amounts, -1)
         return total
 
 
-def amounts_of(texts: Mapping[str, str]) -> Amounts:
-    """Quantities as they are written; what is none counts as nothing."""
+class Capacity:
+    """Quota of all spokes. Flavors are added up, since the spoke itself assigns them."""
+
+    def __init__(self) -> None:
+        self._spokes: dict[str, _SpokeQuota] = {}
+
+    def observe_queue(self, spoke: str, observed: Observed) -> bool:
+        """Record a ClusterQueue or LocalQueue of a spoke; return whether it was one."""
+        quota = self._quota(spoke)
+        if observed.plural == CLUSTER_QUEUE.plural:
+            if observed.deleted or observed.object is None:
+                quota.queues.pop(observed.name, None)
+            else:
+                quota.queues[observed.name] = _cluster_queue(observed.object)
+            return True
+        if observed.plural == LOCAL_QUEUE.plural:
+            queue = LocalQueueName(observed.namespace or "", observed.name)
+            if observed.deleted or observed.object is None:
+                quota.local_queues.pop(queue, None)
+            else:
+                spec = observed.object.get("spec") or {}
+                quota.local_queues[queue] = str(spec.get("clusterQueue") or "")
+            return True
+        return False
+
+    def observe_workload(self, workload: WorkloadRef, obj: Object | None) -> None:
+        """Record a Workload of a spoke (`workload.cluster`); None: it is deleted."""
+        quota = self._quota(workload.cluster)
+        reserved = None if obj is None else _reserved(obj)
+        if obj is None:
+            quota.finished.pop(workload, None)
+        if workload in quota.finished:
+            reserved = None
+        quota.set_reserved(workload, reserved)
+        if reserved is not None:
+            quota.set_expected(workload, None)
+
+    def finish(self, workload: WorkloadRef) -> None:
+        """Count the quota of a finished copy as free before its Workload shows that."""
+        quota = self._quota(workload.cluster)
+        if workload in quota.reserved:
+            quota.finished[workload] = None
+            quota.set_reserved(workload, None)
+        quota.set_expected(workload, None)
+
+    def reserve(self, workload: WorkloadRef, queue: LocalQueueName, amounts: Amounts) -> None:
+        """Count the quota of an offered workload as used until its Workload has reserved it."""
+        quota = self._quota(workload.cluster)
+        if workload not in quota.reserved:
+            quota.set_expected(workload, _Expected(queue=queue, amounts=amounts))
+
+    def release(self, workload: WorkloadRef) -> None:
+        """Undo `reserve`: the offer is withdrawn."""
+        self._quota(workload.cluster).set_expected(workload, None)
+
+    def fit(self, workload: WorkloadRef, queue: LocalQueueName, amounts: Amounts) -> Fit:
+        """Whether `amounts` fit into `queue`. What `workload` itself uses already does not count."""
+        quota = self._spokes.get(workload.cluster) or _SpokeQuota()
+        name = quota.local_queues.get(queue, "")
+        found = quota.queues.get(name)
+        if found is None:
+            return Fit(has_queue=False, fits=False, load=1.0)
+        used = quota.usage([name], excluding=workload)
+        cohort = [n for n, q in quota.queues.items() if found.cohort and q.cohort == found.cohort]
+        cohort_used = quota.usage(cohort, excluding=workload) if cohort else used
+        total = _sum(quota.queues[n].nominal for n in cohort) if cohort else found.nominal
+        fits, load = True, 0.0
+        for resource, requested in amounts.items():
+            available = total.get(resource, 0)
+            limit = min(available, found.limits.get(resource, available)) if cohort else available
+            own = used.get(resource, 0) + requested
+            everybody = cohort_used.get(resource, 0) + requested
+            fits = fits and own <= limit and everybody <= available
+            load = max(load, everybody / available if available else 1.0)
+        return Fit(has_queue=True, fits=fits, load=load)
+
+    def free(self, spoke: str) -> Amounts:
+        """Quota of all ClusterQueues of a spoke that no Workload has reserved and no offer will request."""
+        quota = self._spokes.get(spoke)
+        if quota is None:
+            return {}
+        total = _sum(queue.nominal for queue in quota.queues.values())
+        used = quota.usage(quota.queues)
+        return {resource: has - used.get(resource, 0) for resource, has in total.items()}
+
+    def _quota(self, spoke: str) -> _SpokeQuota:
+        return self._spokes.setdefault(spoke, _SpokeQuota())
+
+
+def requested_amounts(admission: Admission) -> Amounts:
+    """What all pods of a workload request, as quota reserved it on the hub."""
+    return _sum(_amounts(pod_set.usage) for pod_set in admission.pod_sets)
+
+
+def _amounts(quantities: Mapping[str, str]) -> Amounts:
+    """Kubernetes quantities as amounts; an invalid quantity counts as 0."""
     amounts: Amounts = {}
-    for resource, text in texts.items():
+    for resource, text in quantities.items():
         try:
             amounts[resource] = amount(resource, str(text))
         except QuantityError:
             amounts[resource] = 0
     return amounts
-
-
-def asked_by(admission: Admission) -> Amounts:
-    """What all pods of a workload ask, as quota reserved it."""
-    return _sum(amounts_of(pod_set.usage) for pod_set in admission.pod_sets)
 
 
 def _sum(all_: Iterable[Amounts]) -> Amounts:
@@ -196,36 +222,36 @@ def _sum(all_: Iterable[Amounts]) -> Amounts:
     return total
 
 
-def _add(total: Amounts, amounts: Amounts, times: int) -> None:
+def _add(total: Amounts, amounts: Amounts, factor: int) -> None:
     for resource, value in amounts.items():
-        total[resource] = total.get(resource, 0) + times * value
+        total[resource] = total.get(resource, 0) + factor * value
 
 
-def _queue(obj: Object) -> _Queue:
+def _cluster_queue(obj: Object) -> _ClusterQueue:
     spec = obj.get("spec") or {}
-    nominal: list[Amounts] = []
-    most: dict[str, int] = {}
+    nominal: Amounts = {}
+    limits: Amounts = {}
     unlimited: dict[str, None] = {}
     for group in spec.get("resourceGroups") or []:
         for flavor in group.get("flavors") or []:
             for resource in flavor.get("resources") or []:
                 name = str(resource.get("name"))
-                own = amounts_of({name: resource.get("nominalQuota") or "0"})
-                nominal.append(own)
+                own = _amounts({name: resource.get("nominalQuota") or "0"})
+                _add(nominal, own, 1)
                 limit = resource.get("borrowingLimit")
                 if limit is None:
                     unlimited[name] = None
                 else:
-                    borrows = amounts_of({name: limit})[name]
-                    most[name] = most.get(name, 0) + own[name] + borrows
-    return _Queue(
+                    _add(limits, own, 1)
+                    _add(limits, _amounts({name: limit}), 1)
+    return _ClusterQueue(
         cohort=str(spec.get("cohortName") or spec.get("cohort") or ""),
-        nominal=_sum(nominal),
-        most={name: value for name, value in most.items() if name not in unlimited},
+        nominal=nominal,
+        limits={name: value for name, value in limits.items() if name not in unlimited},
     )
 
 
-def _held(workload: Object) -> tuple[str, Amounts] | None:
+def _reserved(workload: Object) -> _Reserved | None:
     status = workload.get("status") or {}
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or []}
     admission = status.get("admission")
@@ -234,4 +260,7 @@ def _held(workload: Object) -> tuple[str, Amounts] | None:
     if conditions.get("QuotaReserved") != "True":
         return None
     usages = (p.get("resourceUsage") or {} for p in admission.get("podSetAssignments") or [])
-    return str(admission.get("clusterQueue") or ""), _sum(amounts_of(usage) for usage in usages)
+    return _Reserved(
+        cluster_queue=str(admission.get("clusterQueue") or ""),
+        amounts=_sum(_amounts(usage) for usage in usages),
+    )

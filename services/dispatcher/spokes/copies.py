@@ -1,40 +1,57 @@
-"""The copy of a job that runs elsewhere: how it is made, and what is seen of it."""
+"""The copy of a job on a spoke: how it is made, and which phase it is in."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
-from services.dispatcher.planning.plan import Standing
 from shared.contracts.kube.kinds import WORKLOAD, Object
 from shared.contracts.messages.spokes import COPY_FINALIZER, LEASE, ORDER, ORIGIN, PREBUILT_WORKLOAD
 from shared.integrations import Integration
 
 __all__ = [
-    "ORIGIN",
-    "PREBUILT_WORKLOAD",
     "Copy",
-    "Remote",
-    "copy_of",
+    "CopyPhase",
+    "RemoteWorkload",
     "make_copy",
+    "make_copy_reference",
     "make_workload",
-    "name_of",
-    "order_text",
-    "remote_of",
-    "standing_of",
+    "order_id",
+    "phase_of",
+    "read_copy",
+    "read_remote_workload",
 ]
 
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
+class CopyPhase(StrEnum):
+    """The phase of a copy, as its spoke shows it."""
+
+    ABSENT = "absent"
+    WAITING = "waiting"
+    RESERVED = "reserved"
+    """It has quota there, or runs."""
+
+    FINISHED = "finished"
+    EVICTED = "evicted"
+    """The spoke took its quota back."""
+
+    TERMINATING = "terminating"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """What is seen of one copy."""
+    """What the hub knows of one copy."""
 
     workload: str
-    number: int
-    """Of the order that it was made for; 0: it does not say."""
+    """Name of its Workload."""
 
-    standing: Standing
-    uid: str
+    number: int
+    """Number of the order that it was made for."""
+
+    phase: CopyPhase
+    """Without its Workload."""
+
     job: tuple[str, str, str]
     """apiVersion, kind and name."""
 
@@ -42,26 +59,26 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remote:
-    """What is seen of the Workload of a copy."""
+class RemoteWorkload:
+    """What the Workload of a copy shows on its spoke."""
 
     reserved: bool
     evicted: str | None
-    """Why its quota was taken back; None: it was not."""
+    """Message of the condition `Evicted`; None while that is not true."""
 
     order: str = ""
-    """That it was made for, as `order_text` has it; empty: it has a job, whose copy says so."""
+    """`order_id` of a Workload that was made before its job; empty if the job carries it."""
 
     @property
-    def standing(self) -> Standing:
-        """What it says of the copy by itself."""
+    def phase(self) -> CopyPhase:
+        """The phase of the copy, as far as its Workload shows it."""
         if self.evicted is not None:
-            return Standing.EVICTED
-        return Standing.RESERVED if self.reserved else Standing.WAITING
+            return CopyPhase.EVICTED
+        return CopyPhase.RESERVED if self.reserved else CopyPhase.WAITING
 
 
-def order_text(hub: str, number: int) -> str:
-    """What the annotation `ORDER` says."""
+def order_id(hub: str, number: int) -> str:
+    """Value of the annotation `ORDER` of a copy."""
     return f"{hub}/{number}"
 
 
@@ -74,7 +91,7 @@ def make_copy(
     order: str,
     lease_seconds: float | None = None,
 ) -> Object:
-    """What a spoke creates from the hub's `job`: what its user wrote, and whose copy it is."""
+    """The object that a spoke creates for the hub's `job`: what the user wrote, and the hub's labels."""
     metadata = job["metadata"]
     labels = {**(metadata.get("labels") or {}), PREBUILT_WORKLOAD: workload, ORIGIN: origin}
     annotations = {**(metadata.get("annotations") or {}), ORDER: order}
@@ -105,7 +122,7 @@ def make_workload(
     queue: str,
     priority: int,
 ) -> Object:
-    """The Workload that queues on a spoke with a Kueue of its own, before there is a job."""
+    """The Workload that waits for quota on a spoke with its own Kueue, before the job is created."""
     return {
         "apiVersion": WORKLOAD.api_version,
         "kind": WORKLOAD.kind,
@@ -124,7 +141,7 @@ def make_workload(
     }
 
 
-def name_of(
+def make_copy_reference(
     *,
     api_version: str,
     kind: str,
@@ -134,7 +151,7 @@ def name_of(
     origin: str,
     order: str,
 ) -> Object:
-    """No more of a copy than names it."""
+    """The part of a copy that identifies it: enough to find and delete it."""
     return {
         "apiVersion": api_version,
         "kind": kind,
@@ -147,40 +164,39 @@ def name_of(
     }
 
 
-def copy_of(obj: Object, integration: Integration, *, hub: str, origin: str) -> Copy | None:
-    """What an object on a spoke shows as a copy of ours; None if it is none of ours."""
+def read_copy(obj: Object, integration: Integration, *, hub: str, origin: str) -> Copy | None:
+    """Read an object of a spoke as a copy; None if this hub did not order it."""
     metadata = obj["metadata"]
     labels = metadata.get("labels") or {}
     if labels.get(ORIGIN) != origin or not labels.get(PREBUILT_WORKLOAD):
         return None
     of_hub, slash, number = str((metadata.get("annotations") or {}).get(ORDER, "")).rpartition("/")
     if (slash and of_hub != hub) or not (number.isascii() and number.isdigit()):
-        return None  # Another hub's, or one that some other program made.
+        return None  # Of another hub, or made by another program.
     return Copy(
         workload=str(labels[PREBUILT_WORKLOAD]),
         number=int(number),
-        standing=standing_of(obj, integration),
-        uid=metadata["uid"],
+        phase=phase_of(obj, integration),
         job=(integration.kind.api_version, integration.kind.kind, metadata["name"]),
         status=dict(obj.get("status") or {}),
     )
 
 
-def standing_of(copy: Object, integration: Integration) -> Standing:
-    """What a copy shows by itself, without its Workload."""
+def phase_of(copy: Object, integration: Integration) -> CopyPhase:
+    """The phase of a copy without its Workload."""
     if integration.finish(copy) is not None:
-        return Standing.FINISHED
+        return CopyPhase.FINISHED
     if copy["metadata"].get("deletionTimestamp"):
-        return Standing.ENDING
-    return Standing.RESERVED if integration.active(copy) else Standing.WAITING
+        return CopyPhase.TERMINATING
+    return CopyPhase.RESERVED if integration.active(copy) else CopyPhase.WAITING
 
 
-def remote_of(workload: Object) -> Remote:
-    """What a Workload on a spoke says about quota there."""
+def read_remote_workload(workload: Object) -> RemoteWorkload:
+    """What a Workload of a spoke shows about its quota."""
     conditions = (workload.get("status") or {}).get("conditions") or []
     true = {c.get("type"): c for c in conditions if c.get("status") == "True"}
     evicted = true.get("Evicted")
-    return Remote(
+    return RemoteWorkload(
         reserved="QuotaReserved" in true,
         evicted=None if evicted is None else str(evicted.get("message") or evicted.get("reason")),
         order=str((workload.get("metadata", {}).get("annotations") or {}).get(ORDER, "")),

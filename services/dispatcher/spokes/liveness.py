@@ -1,4 +1,7 @@
-"""Who lives among the spokes, and how well it went there lately. By our own clock, never by theirs."""
+"""Whether a spoke is live, and how many of its offers failed lately.
+
+All times are of the hub's clock: a spoke's clock may be wrong.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,137 +9,135 @@ from enum import StrEnum
 from typing import Final
 
 from shared.contracts.messages.spokes import SCHEMA, Beat
+from shared.contracts.refs import WorkloadRef
 
-__all__ = ["Life", "Presence"]
+__all__ = ["Liveness", "SpokeHealth"]
 
 LATENCY_WEIGHT: Final = 0.2
-"""Of the newest in the running mean."""
+"""Weight of the newest value in the running mean of latencies."""
 
-FORGIVE_SECONDS: Final = 300.0
-"""A failure counts for so long."""
+FAILURE_SECONDS: Final = 300.0
+"""How long a failed offer counts."""
 
 
-class Life(StrEnum):
-    """What is known of a spoke."""
+class Liveness(StrEnum):
+    """What the heartbeats of a spoke show."""
 
-    UNHEARD = "unheard"
-    """Nothing was ever heard of it."""
+    UNKNOWN = "unknown"
+    """It never sent a heartbeat."""
 
     LIVE = "live"
     SILENT = "silent"
-    """It missed a few beats: nothing new goes there."""
+    """It missed a few heartbeats: no new workload goes there."""
 
     LOST = "lost"
-    """Nothing for longer than the time-out."""
+    """It sent no heartbeat for longer than the time-out."""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Heard:
-    beat: Beat
-    at: float
-    """In our own time, when it came in."""
-
+class _Heartbeat:
+    message: Beat
+    received_at: float
     sequence: int
 
 
-class Presence:
-    """The spokes' beats, offers and failures in one session.
+class SpokeHealth:
+    """Heartbeats, offers and failures of the spokes in one term.
 
-    What was heard before the session began counts as heard when it began: a restart never makes a
-    spoke lost too early.
+    A heartbeat that was sent before the term counts as received when the term started, so a restart never
+    makes a spoke lost too early.
     """
 
     def __init__(
         self, *, clock: Callable[[], float], silent_seconds: float, lost_seconds: float
     ) -> None:
         self._clock = clock
-        self._began = clock()
+        self._started_at = clock()
         self._silent_seconds = silent_seconds
         self._lost_seconds = lost_seconds
-        self._heard: dict[str, _Heard] = {}
-        self._offered: dict[tuple[str, object], float] = {}
+        self._heartbeats: dict[str, _Heartbeat] = {}
+        self._offers: dict[tuple[str, WorkloadRef], float] = {}
+        """Spoke and workload to the time of the offer, until its copy is observed."""
+
         self._latency: dict[str, float] = {}
         self._failures: dict[str, list[float]] = {}
 
-    def take(self, beat: Beat, sequence: int) -> None:
-        """A spoke was heard. The same beat twice says nothing new."""
-        known = self._heard.get(beat.spoke)
+    def observe_heartbeat(self, beat: Beat, sequence: int) -> None:
+        """Record a heartbeat; the same one may be read twice."""
+        known = self._heartbeats.get(beat.spoke)
         if known is None or known.sequence < sequence:
-            self._heard[beat.spoke] = _Heard(beat=beat, at=self._clock(), sequence=sequence)
+            self._heartbeats[beat.spoke] = _Heartbeat(
+                message=beat, received_at=self._clock(), sequence=sequence
+            )
 
-    def beat(self, spoke: str) -> Beat | None:
-        """The last one."""
-        heard = self._heard.get(spoke)
-        return None if heard is None else heard.beat
+    def last_heartbeat(self, spoke: str) -> Beat | None:
+        """The last heartbeat of a spoke; None if it never sent one."""
+        known = self._heartbeats.get(spoke)
+        return None if known is None else known.message
 
-    def life(self, spoke: str) -> Life:
-        """How it stands now."""
-        heard = self._heard.get(spoke)
-        since = self._clock() - (self._began if heard is None else heard.at)
-        if since >= self._lost_seconds:
-            return Life.LOST
-        if heard is None:
-            return Life.UNHEARD
-        return Life.LIVE if since < self._silent_seconds else Life.SILENT
+    def liveness(self, spoke: str) -> Liveness:
+        """Whether a spoke is live now."""
+        known = self._heartbeats.get(spoke)
+        silence = self._clock() - (self._started_at if known is None else known.received_at)
+        if silence >= self._lost_seconds:
+            return Liveness.LOST
+        if known is None:
+            return Liveness.UNKNOWN
+        return Liveness.LIVE if silence < self._silent_seconds else Liveness.SILENT
 
-    def silence_seconds(self, spoke: str) -> float:
-        """How long nothing was heard of it."""
-        heard = self._heard.get(spoke)
-        return self._clock() - (self._began if heard is None else heard.at)
-
-    def understands(self, spoke: str) -> bool:
-        """Whether it speaks as this hub does."""
-        beat = self.beat(spoke)
+    def is_compatible(self, spoke: str) -> bool:
+        """Whether a spoke uses this hub's version of the messages; True if it never sent a heartbeat."""
+        beat = self.last_heartbeat(spoke)
         return beat is None or beat.form == SCHEMA
 
-    def reaches(self, spoke: str) -> bool:
-        """Whether its patcher reaches its API server."""
-        beat = self.beat(spoke)
+    def reaches_api_server(self, spoke: str) -> bool:
+        """Whether the spoke's patcher reaches its API server; True if it never sent a heartbeat."""
+        beat = self.last_heartbeat(spoke)
         return beat is None or beat.api
 
-    def identity(self, cluster: str) -> str | None:
-        """Which cluster it is, whatever it is called; None: it does not say."""
-        beat = self.beat(cluster)
+    def cluster_uid(self, cluster: str) -> str | None:
+        """The uid of a cluster's namespace `kube-system`; None if no heartbeat tells it."""
+        beat = self.last_heartbeat(cluster)
         return None if beat is None else beat.identity
 
-    def alike(self, cluster: str) -> list[str]:
-        """Other names under which the same cluster was heard."""
-        identity = self.identity(cluster)
-        if not identity:
+    def aliases(self, cluster: str) -> list[str]:
+        """Other names under which the same cluster sends heartbeats."""
+        uid = self.cluster_uid(cluster)
+        if not uid:
             return []
-        names = [name for name, heard in self._heard.items() if heard.beat.identity == identity]
+        names = [name for name, known in self._heartbeats.items() if known.message.identity == uid]
         return sorted(name for name in names if name != cluster)
 
-    # --- how well it goes ---
+    # --- offers ---
 
-    def offered(self, spoke: str, key: object) -> None:
-        """An offer is on its way."""
-        self._offered[spoke, key] = self._clock()
+    def start_offer(self, spoke: str, workload: WorkloadRef) -> None:
+        """Measure the latency of an offer from now on."""
+        self._offers[spoke, workload] = self._clock()
 
-    def seen(self, spoke: str, key: object) -> None:
-        """Its copy is there."""
-        began = self._offered.pop((spoke, key), None)
-        if began is not None:
-            took = self._clock() - began
-            mean = self._latency.get(spoke, took)
-            self._latency[spoke] = mean + LATENCY_WEIGHT * (took - mean)
+    def observe_copy(self, spoke: str, workload: WorkloadRef) -> None:
+        """Record the latency of an offer whose copy is observed."""
+        offered_at = self._offers.pop((spoke, workload), None)
+        if offered_at is not None:
+            latency = self._clock() - offered_at
+            mean = self._latency.get(spoke, latency)
+            self._latency[spoke] = mean + LATENCY_WEIGHT * (latency - mean)
 
-    def failed(self, spoke: str, key: object) -> None:
-        """An offer came to nothing, or what was chosen came to a bad end that was the spoke's."""
-        self._offered.pop((spoke, key), None)
+    def fail_offer(self, spoke: str, workload: WorkloadRef) -> None:
+        """Count an offer that the spoke refused, or that never became a copy."""
+        self.end_offer(spoke, workload)
         self._failures.setdefault(spoke, []).append(self._clock())
 
-    def settled(self, spoke: str, key: object) -> None:
-        """Nobody waits for that copy any more."""
-        self._offered.pop((spoke, key), None)
+    def end_offer(self, spoke: str, workload: WorkloadRef) -> None:
+        """Stop measuring an offer."""
+        self._offers.pop((spoke, workload), None)
 
     def latency_seconds(self, spoke: str) -> float | None:
-        """From an offer to its copy, lately; None: nothing is known."""
+        """Running mean of the seconds from an offer to its copy; None if nothing was measured."""
         return self._latency.get(spoke)
 
     def failures(self, spoke: str) -> int:
-        """Not forgiven yet."""
-        since = self._clock() - FORGIVE_SECONDS
-        left = [at for at in self._failures.get(spoke, ()) if at > since]
-        self._failures[spoke] = left
-        return len(left)
+        """How many offers failed within `FAILURE_SECONDS`."""
+        since = self._clock() - FAILURE_SECONDS
+        recent = [at for at in self._failures.get(spoke, ()) if at > since]
+        self._failures[spoke] = recent
+        return len(recent)

@@ -68,6 +68,14 @@ class Message(Part):
         """``<name>@<sha256>`` of the whole body in the object store; None: this is the whole."""
         return None
 
+    def repeats(self, earlier: "Message | None") -> bool:
+        """Whether both messages are equal except for the time `at`; False if `earlier` is None."""
+        return type(earlier) is type(self) and all(
+            getattr(self, name) == getattr(earlier, name)
+            for name in type(self).model_fields
+            if name != "at"
+        )
+
     def encode(self) -> bytes:
         """JSON that a person can read in ``nats stream view``."""
         return self.model_dump_json(exclude_none=True).encode()

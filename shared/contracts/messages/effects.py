@@ -4,6 +4,8 @@ from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 from shared.contracts import subjects
+from shared.contracts.kube.kinds import WORKLOAD_PRIORITY_CLASS
+from shared.contracts.kube.names import PRIORITY_CLASS_LABEL
 from shared.contracts.messages.base import Message, Part
 from shared.contracts.messages.workloads import OwnerReference
 from shared.contracts.refs import WorkloadRef
@@ -156,6 +158,44 @@ class Dispatch(Message):
     def subject(self) -> str:
         """``sluice.dispatch.<spoke>.<namespace>.<name>``."""
         return subjects.join("dispatch", self.spoke, self.namespace, self.name)
+
+    def chosen(self, *, wish: dict[str, Any] | None, at: datetime) -> "Dispatch":
+        """The order that starts the copy: the spoke won. A Kueue of its own is given the job only now."""
+        spec = self.spec if self.job is None else self.job.get("spec")
+        job = self.job if self.workload is not None else None
+        changes = {"state": "chosen", "job": job, "spec": spec, "wish": wish, "at": at}
+        return self.model_copy(update=changes)
+
+    def withdrawn(self, *, job: dict[str, Any] | None, at: datetime) -> "Dispatch":
+        """The order that deletes the copy; `job` names it."""
+        changes = {
+            "state": "withdrawn",
+            "started": self.state == "chosen",
+            "job": job,
+            "workload": None,
+            "spec": None,
+            "wish": None,
+            "priority_class": None,
+            "reranked": False,
+            "at": at,
+        }
+        return self.model_copy(update=changes)
+
+    def with_priority(
+        self, priority_class: str, value: int, *, reranked: bool = True
+    ) -> "Dispatch":
+        """The same order with another priority. `reranked`: a copy that exists has to be changed, too."""
+        changes: dict[str, Any] = {"priority_class": priority_class, "reranked": reranked}
+        if self.job is not None:
+            metadata = self.job["metadata"]
+            labels = {**(metadata.get("labels") or {}), PRIORITY_CLASS_LABEL: priority_class}
+            changes["job"] = {**self.job, "metadata": {**metadata, "labels": labels}}
+        if self.workload is not None:
+            kind = WORKLOAD_PRIORITY_CLASS
+            reference = {"group": kind.group, "kind": kind.kind, "name": priority_class}
+            fields = {"priority": value, "priorityClassRef": reference}
+            changes["workload"] = {**self.workload, "spec": {**self.workload["spec"], **fields}}
+        return self.model_copy(update=changes)
 
 
 class HostState(Message):

@@ -47,6 +47,10 @@ class Observed(Message):
         """`object` with its type."""
         return None if self.object is None else as_body(self.object)
 
+    def truncated_to(self, obj: dict[str, Any], ref: str | None) -> "Observed":
+        """The same state with a part of the object; `ref`: where the whole message is."""
+        return self.model_copy(update={"object": obj, "object_ref": ref})
+
     @property
     def ref(self) -> ObjectRef:
         """The object that was seen."""

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from services.dispatcher.spokes.copies import make_copy, make_workload, order_text
+from services.dispatcher.spokes.copies import make_copy, make_workload, order_id
 from services.patcher.multikueue.copies import Spokes
 from shared.bus.port import LaterError
 from shared.contracts.kube import kinds
@@ -91,7 +91,7 @@ async def test_the_workload_comes_first_then_the_job_and_both_go(stage: Stage) -
     pair = Pair(stage)
     await pair.bus.start()
     kueue = StockSpoke(stage.kube, now, slots=1, namespace=stage.namespace)
-    of: dict[str, Any] = {"integration": JOB, "workload": WORKLOAD, "order": order_text("hub", 7)}
+    of: dict[str, Any] = {"integration": JOB, "workload": WORKLOAD, "order": order_id("hub", 7)}
     job = submitted(stage.namespace)
     workload = make_workload(job, origin="multikueue", queue="main", priority=5, **of)
     copy = make_copy(job, origin="multikueue", **of)

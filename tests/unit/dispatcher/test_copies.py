@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from services.dispatcher.hub.configuration import Configuration, Spokes
-from services.dispatcher.planning.plan import Standing
+from services.dispatcher.hub.configuration import CheckSpokes, MultiKueueConfiguration
 from services.dispatcher.spokes.copies import (
-    copy_of,
+    CopyPhase,
     make_copy,
     make_workload,
-    remote_of,
-    standing_of,
+    phase_of,
+    read_copy,
+    read_remote_workload,
 )
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
@@ -105,11 +105,11 @@ OTHERS: dict[str, Object] = {
 
 @pytest.mark.parametrize("obj", OTHERS.values(), ids=OTHERS.keys())
 def test_what_is_not_ours_is_left_alone(obj: Object) -> None:
-    assert copy_of(obj, JOB, hub="hub", origin="hub-a") is None
+    assert read_copy(obj, JOB, hub="hub", origin="hub-a") is None
 
 
 def test_a_copy_says_which_order_it_was_made_for() -> None:
-    copy = copy_of(labelled(LABELS, "hub/7"), JOB, hub="hub", origin="hub-a")
+    copy = read_copy(labelled(LABELS, "hub/7"), JOB, hub="hub", origin="hub-a")
     assert copy is not None
     assert (copy.workload, copy.number) == ("job-train-1", 7)
 
@@ -131,31 +131,31 @@ def test_a_kueue_of_its_own_is_given_the_workload_first() -> None:
     assert [p["name"] for p in workload["spec"]["podSets"]] == ["main"]
 
 
-STANDINGS: dict[str, tuple[dict[str, Any], Standing]] = {
-    "it waits": ({}, Standing.WAITING),
-    "its pods run": ({"status": {"active": 1}}, Standing.RESERVED),
+PHASES: dict[str, tuple[dict[str, Any], CopyPhase]] = {
+    "it waits": ({}, CopyPhase.WAITING),
+    "its pods run": ({"status": {"active": 1}}, CopyPhase.RESERVED),
     "it is done": (
-        {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, Standing.FINISHED,
+        {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, CopyPhase.FINISHED,
     ),
     "it is done, and being cleaned up": (
         {"status": {"conditions": [{"type": "Complete", "status": "True"}]},
          "metadata": {"deletionTimestamp": "x"}},
-        Standing.FINISHED,
+        CopyPhase.FINISHED,
     ),
     "it is being deleted": (
-        {"status": {"active": 1}, "metadata": {"deletionTimestamp": "x"}}, Standing.ENDING,
+        {"status": {"active": 1}, "metadata": {"deletionTimestamp": "x"}}, CopyPhase.TERMINATING,
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("more", "standing"), STANDINGS.values(), ids=STANDINGS.keys())
-def test_what_a_copy_shows(more: dict[str, Any], standing: Standing) -> None:
-    assert standing_of({**job(), **more}, JOB) is standing
+@pytest.mark.parametrize(("more", "phase"), PHASES.values(), ids=PHASES.keys())
+def test_what_a_copy_shows(more: dict[str, Any], phase: CopyPhase) -> None:
+    assert phase_of({**job(), **more}, JOB) is phase
 
 
 def test_what_its_workload_shows() -> None:
     def shows(*conditions: Object) -> tuple[bool, str | None]:
-        remote = remote_of({"status": {"conditions": list(conditions)}})
+        remote = read_remote_workload({"status": {"conditions": list(conditions)}})
         return remote.reserved, remote.evicted
 
     assert shows({"type": "QuotaReserved", "status": "True"}) == (True, None)
@@ -175,12 +175,12 @@ PARAMETERS = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": 
 OURS = {"controllerName": "kueue.x-k8s.io/multikueue", "parameters": PARAMETERS}
 
 
-def configured(*clusters: str, known: tuple[str, ...]) -> Configuration:
-    configuration = Configuration(cluster="hub")
-    configuration.take(seen(kinds.ADMISSION_CHECK, "mk", OURS))
-    configuration.take(seen(kinds.MULTIKUEUE_CONFIG, "all", {"clusters": list(clusters)}))
+def configured(*clusters: str, known: tuple[str, ...]) -> MultiKueueConfiguration:
+    configuration = MultiKueueConfiguration(cluster="hub")
+    configuration.observe(seen(kinds.ADMISSION_CHECK, "mk", OURS))
+    configuration.observe(seen(kinds.MULTIKUEUE_CONFIG, "all", {"clusters": list(clusters)}))
     for name in known:
-        configuration.take(seen(kinds.MULTIKUEUE_CLUSTER, name, {}))
+        configuration.observe(seen(kinds.MULTIKUEUE_CLUSTER, name, {}))
     return configuration
 
 
@@ -188,35 +188,35 @@ def test_the_spokes_of_a_check_in_the_order_of_its_configuration_and_what_it_nam
     None
 ):
     spokes = configured("b", "a", "d", "b", known=("a", "b", "c")).spokes("mk")
-    assert spokes == Spokes(named=("b", "a"), missing=("d",))
+    assert spokes == CheckSpokes(configured=("b", "a"), missing=("d",))
 
 
 def test_the_hub_is_no_spoke_of_its_own() -> None:
-    assert configured("hub", known=("hub",)).spokes("mk") == Spokes(missing=("hub",))
+    assert configured("hub", known=("hub",)).spokes("mk") == CheckSpokes(missing=("hub",))
 
 
 def test_two_configurations_may_name_the_same_cluster() -> None:
     configuration = configured("a", known=("a",))
     other = {**OURS, "parameters": {**PARAMETERS, "name": "other"}}
-    configuration.take(seen(kinds.ADMISSION_CHECK, "mk-2", other))
-    configuration.take(seen(kinds.MULTIKUEUE_CONFIG, "other", {"clusters": ["a"]}))
-    assert configuration.spokes("mk") == configuration.spokes("mk-2") == Spokes(named=("a",))
+    configuration.observe(seen(kinds.ADMISSION_CHECK, "mk-2", other))
+    configuration.observe(seen(kinds.MULTIKUEUE_CONFIG, "other", {"clusters": ["a"]}))
+    assert configuration.spokes("mk") == configuration.spokes("mk-2") == CheckSpokes(configured=("a",))
 
 
 def test_a_flavor_may_demand_a_spoke() -> None:
     configuration = configured("a", known=("a",))
     nodes = {"nodeLabels": {"sluicegate.dev/spoke": "a"}}
-    configuration.take(seen(kinds.RESOURCE_FLAVOR, "gpus", nodes))
-    configuration.take(seen(kinds.RESOURCE_FLAVOR, "any", {}))
-    assert configuration.demanded("gpus") == "a"
-    assert configuration.demanded("any") is None
-    assert configuration.demanded("nobody") is None
+    configuration.observe(seen(kinds.RESOURCE_FLAVOR, "gpus", nodes))
+    configuration.observe(seen(kinds.RESOURCE_FLAVOR, "any", {}))
+    assert configuration.required_spoke("gpus") == "a"
+    assert configuration.required_spoke("any") is None
+    assert configuration.required_spoke("nobody") is None
 
 
 def test_a_missing_configuration_is_named() -> None:
     configuration = configured("a", known=("a",))
-    configuration.take(seen(kinds.MULTIKUEUE_CONFIG, "all", None, deleted=True))
-    assert configuration.spokes("mk") == Spokes(
+    configuration.observe(seen(kinds.MULTIKUEUE_CONFIG, "all", None, deleted=True))
+    assert configuration.spokes("mk") == CheckSpokes(
         problem='MultiKueueConfig "all" of AdmissionCheck "mk" not found'
     )
 
@@ -224,7 +224,7 @@ def test_a_missing_configuration_is_named() -> None:
 def test_other_controllers_checks_are_theirs() -> None:
     configuration = configured(known=())
     other = {"controllerName": "kueue.x-k8s.io/provisioning-request"}
-    configuration.take(seen(kinds.ADMISSION_CHECK, "machines", other))
-    assert configuration.is_ours("mk")
-    assert not configuration.is_ours("machines")
-    assert not configuration.is_ours("nobody")
+    configuration.observe(seen(kinds.ADMISSION_CHECK, "machines", other))
+    assert configuration.is_multikueue_check("mk")
+    assert not configuration.is_multikueue_check("machines")
+    assert not configuration.is_multikueue_check("nobody")

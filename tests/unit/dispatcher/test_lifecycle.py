@@ -10,7 +10,7 @@ from services.dispatcher.planning.order_lifecycle import (
     Event,
     ImpossibleError,
     OrderState,
-    follow,
+    next_state,
 )
 
 
@@ -22,7 +22,7 @@ def test_every_pair_of_state_and_event_is_in_one_of_the_tables() -> None:
 @pytest.mark.parametrize(("state", "event"), sorted(IMPOSSIBLE))
 def test_the_impossible_is_refused(state: OrderState, event: Event) -> None:
     with pytest.raises(ImpossibleError, match=f"an order that is {state} cannot be {event}"):
-        follow(state, event)
+        next_state(state, event)
 
 
 def test_every_state_can_be_left_and_reached() -> None:

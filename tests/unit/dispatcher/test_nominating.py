@@ -6,28 +6,28 @@ import pytest
 
 from services.dispatcher.planning.nomination import (
     Candidate,
-    Dispatcher,
     Nomination,
+    NominationRules,
+    NominationStrategy,
     Offer,
-    Rules,
     nominate,
 )
 
-ALL, ROUNDS, BEST, EXTERNAL = Dispatcher
+ALL, ROUNDS, BEST, EXTERNAL = NominationStrategy
 
 
 def spokes(*names: str, **more: Any) -> tuple[Candidate, ...]:
     return tuple(Candidate(spoke=name, **more) for name in names)
 
 
-ROUND = Rules(dispatcher=ROUNDS, step_size=2, round_seconds=300)
-FIT = Rules(dispatcher=BEST, fallback_seconds=10)
+ROUND = NominationRules(strategy=ROUNDS, step_size=2, round_seconds=300)
+FIT = NominationRules(strategy=BEST, fallback_seconds=10)
 FIVE = spokes("a", "b", "c", "d", "e")
-FULL, FREE = Candidate(spoke="full", room=False), Candidate(spoke="free", load=0.9)
+FULL, FREE = Candidate(spoke="full", fits=False), Candidate(spoke="free", load=0.9)
 
-CASES: dict[str, tuple[Rules, tuple[Candidate, ...], dict[str, float], tuple[str, ...], float | None]] = {
-    "all at once: everybody": (Rules(dispatcher=ALL), FIVE, {}, ("a", "b", "c", "d", "e"), None),
-    "all at once: nobody is there": (Rules(dispatcher=ALL), (), {}, (), None),
+CASES: dict[str, tuple[NominationRules, tuple[Candidate, ...], dict[str, float], tuple[str, ...], float | None]] = {
+    "all at once: everybody": (NominationRules(strategy=ALL), FIVE, {}, ("a", "b", "c", "d", "e"), None),
+    "all at once: nobody is there": (NominationRules(strategy=ALL), (), {}, (), None),
     "in rounds: the first two": (ROUND, FIVE, {}, ("a", "b"), 300),
     "in rounds: the round is not over": (ROUND, FIVE, {"a": 100, "b": 100}, ("a", "b"), 200),
     "in rounds: two more": (ROUND, FIVE, {"a": 300, "b": 300}, ("a", "b", "c", "d"), 300),
@@ -37,7 +37,7 @@ CASES: dict[str, tuple[Rules, tuple[Candidate, ...], dict[str, float], tuple[str
     "in rounds: nobody is left": (ROUND, spokes("a"), {"a": 900}, ("a",), None),
     "best fit: who has room": (FIT, (FULL, FREE), {}, ("free",), 10),
     "best fit: nobody has room: the order of the configuration": (
-        FIT, spokes("a", "b", room=False), {}, ("a",), 1,
+        FIT, spokes("a", "b", fits=False), {}, ("a",), 1,
     ),
     "best fit: the emptiest": (
         FIT, (Candidate(spoke="a", load=0.5), Candidate(spoke="b", load=0.2)), {}, ("b",), 10,
@@ -60,7 +60,7 @@ CASES: dict[str, tuple[Rules, tuple[Candidate, ...], dict[str, float], tuple[str
     ),
     "best fit: … but it has hardly got there": (FIT, (FULL, FREE), {"full": 0.5}, ("full",), 0.5),
     "best fit: nobody has: it waits where it is": (
-        FIT, spokes("a", "b", room=False), {"b": 1000}, ("b",), 1,
+        FIT, spokes("a", "b", fits=False), {"b": 1000}, ("b",), 1,
     ),
     "best fit: nobody is there": (FIT, (), {}, (), None),
 }  # fmt: skip
@@ -70,14 +70,14 @@ CASES: dict[str, tuple[Rules, tuple[Candidate, ...], dict[str, float], tuple[str
     ("rules", "candidates", "offers", "nominated", "again"), CASES.values(), ids=CASES.keys()
 )
 def test_who_is_nominated(
-    rules: Rules,
+    rules: NominationRules,
     candidates: tuple[Candidate, ...],
     offers: dict[str, float],
     nominated: tuple[str, ...],
     again: float | None,
 ) -> None:
     standing = {spoke: Offer(age_seconds=age) for spoke, age in offers.items()}
-    expected = Nomination(spokes=nominated, again_seconds=again)
+    expected = Nomination(spokes=nominated, recheck_seconds=again)
     assert nominate(rules, candidates, standing) == expected
 
 
@@ -87,13 +87,13 @@ def test_best_fit_leaves_a_copy_alone_that_has_quota() -> None:
 
 
 def test_others_nominations_are_respected_as_far_as_the_spokes_may_be_used() -> None:
-    rules = Rules(dispatcher=EXTERNAL)
+    rules = NominationRules(strategy=EXTERNAL)
     assert nominate(rules, spokes("a", "b"), {}, ("b", "z")) == Nomination(spokes=("b",))
     assert nominate(rules, spokes("a", "b"), {}) == Nomination(spokes=())
 
 
 @pytest.mark.parametrize(
-    ("name", "dispatcher"),
+    ("name", "strategy"),
     {
         "all-at-once": ALL,
         "kueue.x-k8s.io/multikueue-dispatcher-all-at-once": ALL,
@@ -102,5 +102,5 @@ def test_others_nominations_are_respected_as_far_as_the_spokes_may_be_used() -> 
         "acme.com/cheapest": EXTERNAL,
     }.items(),
 )
-def test_kueues_names_are_understood(name: str, dispatcher: Dispatcher) -> None:
-    assert Dispatcher.named(name) is dispatcher
+def test_kueues_names_are_understood(name: str, strategy: NominationStrategy) -> None:
+    assert NominationStrategy.from_name(name) is strategy

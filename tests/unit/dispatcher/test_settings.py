@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from services.dispatcher.planning.nomination import Dispatcher
+from services.dispatcher.planning.nomination import NominationStrategy
 from services.dispatcher.settings import DispatcherSettings
 from shared.settings.configuration import Configuration, MultiKueue, read_configuration
 
@@ -21,9 +21,9 @@ def test_the_document_in_the_how_to_is_followed(tmp_path: Path) -> None:
     path = tmp_path / "configuration.yaml"
     path.write_text(block.removeprefix("yaml"))
 
-    settings = DispatcherSettings().following(read_configuration(path).multi_kueue)
+    settings = DispatcherSettings().with_configuration(read_configuration(path).multi_kueue)
 
-    assert Dispatcher.named(settings.dispatcher) is Dispatcher.INCREMENTAL
+    assert NominationStrategy.from_name(settings.dispatcher) is NominationStrategy.INCREMENTAL
     assert settings.incremental_step_size == 2
     assert settings.multikueue_origin == "multikueue"
     assert settings.worker_lost_timeout_seconds == 600
@@ -34,30 +34,30 @@ def test_without_a_section_all_is_as_the_variables_say(monkeypatch: pytest.Monke
     monkeypatch.setenv("SLUICE_MULTIKUEUE_ORIGIN", "here")
     settings = DispatcherSettings()
 
-    assert settings.following(Configuration().multi_kueue) == settings
+    assert settings.with_configuration(Configuration().multi_kueue) == settings
 
 
 def test_a_variable_is_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_DISPATCHER", "all-at-once")
-    settings = DispatcherSettings().following(said(dispatcherName="example.com/mine", origin="me"))
+    settings = DispatcherSettings().with_configuration(said(dispatcherName="example.com/mine", origin="me"))
 
     assert (settings.dispatcher, settings.multikueue_origin) == ("all-at-once", "me")
 
 
 def test_a_missed_beat_is_no_loss_however_short_the_time_out() -> None:
-    settings = DispatcherSettings().following(said(workerLostTimeout="0s"))
+    settings = DispatcherSettings().with_configuration(said(workerLostTimeout="0s"))
 
     assert settings.worker_lost_timeout_seconds == settings.silent_seconds
 
 
 def test_no_interval_means_that_orphans_are_left_alone() -> None:
-    assert not DispatcherSettings().following(said(gcInterval="0s")).collect_orphans
+    assert not DispatcherSettings().with_configuration(said(gcInterval="0s")).collect_orphans
 
 
 def test_leases_that_would_run_out_between_two_beats_are_refused() -> None:
     settings = DispatcherSettings(redispatch="afterLease")
 
     with pytest.raises(ValidationError, match="leaves leases of -240 s"):
-        settings.following(said(workerLostTimeout="1m"))
+        settings.with_configuration(said(workerLostTimeout="1m"))
     with pytest.raises(ValidationError, match="for SLUICE_SILENT_SECONDS"):
         DispatcherSettings(redispatch="afterLease", worker_lost_timeout_seconds=320)

@@ -1,0 +1,113 @@
+"""Publishes the answers of MultiKueue checks.
+
+An answer is published before any order, and only if nobody else has answered since. So after a restart, and
+with a second dispatcher, the recorded answer decides.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Literal
+
+import structlog
+
+from services.dispatcher.planning.plan import Answer
+from services.dispatcher.store import Store
+from shared.bus.port import Bus, FencedError
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.effects import CheckState
+
+__all__ = ["CheckStatePublisher", "publish_check_state"]
+
+log = structlog.get_logger(__name__)
+
+
+async def publish_check_state(bus: Bus, check: CheckState, *, known: int) -> int:
+    """Publish a check state and return its sequence. Raises `FencedError` if someone else answered.
+
+    `known` is the last sequence of `CHECKS` that the caller has taken into account.
+    """
+    # The fence compares with the log, which may have dropped a message that the view still has.
+    latest = await bus.latest(check.stream, check.subject)
+    if latest is not None and latest.sequence > known:
+        raise FencedError(f"{check.subject}: somebody else has answered")
+    return await bus.publish(check, expect_subject=latest.sequence if latest is not None else 0)
+
+
+class CheckStatePublisher:
+    """The only writer of the hub's MultiKueue check states in one term."""
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        store: Store,
+        bus: Bus,
+        now: Callable[[], datetime],
+        retry_seconds: float,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._bus = bus
+        self._now = now
+        self._retry_seconds = retry_seconds
+        self._read_up_to = 0
+
+    def mark_read(self, sequence: int) -> None:
+        """Record that all check states up to a sequence were read, even those that the store dropped."""
+        self._read_up_to = max(self._read_up_to, sequence)
+
+    async def answer(self, admission: Admission, answer: Answer) -> None:
+        """Publish an answer, unless it is the recorded one of this reservation."""
+        delay = 0.0 if answer.requeues_immediately else self._retry_seconds
+        await self._publish(
+            admission,
+            answer.state,
+            answer.message,
+            spoke=answer.spoke,
+            requeue_after_seconds=delay if answer.state == "Retry" else None,
+        )
+
+    async def reject(self, admission: Admission, message: str) -> None:
+        """Reject a workload that can run on no spoke, now or later."""
+        await self._publish(
+            admission, "Rejected", message, spoke=None, requeue_after_seconds=None
+        )
+
+    async def _publish(
+        self,
+        admission: Admission,
+        state: Literal["Pending", "Ready", "Retry", "Rejected"],
+        message: str,
+        *,
+        spoke: str | None,
+        requeue_after_seconds: float | None,
+    ) -> None:
+        workload = admission.ref
+        name = self._store.multikueue_check(admission)
+        assert name is not None, "only workloads with a MultiKueue check are planned"
+        known = self._store.answers.get(workload)
+        if (
+            known is not None
+            and self._store.is_answered(admission, known.message)
+            and (known.message.state, known.message.message) == (state, message)
+        ):
+            return
+        check = CheckState(
+            cluster=self._cluster,
+            namespace=admission.namespace,
+            name=admission.name,
+            uid=admission.uid,
+            check=name,
+            state=state,
+            message=message,
+            spoke=spoke,
+            requeue_after_seconds=requeue_after_seconds,
+            attempt=admission.number,
+            # Quota ignores answers that are older than the reservation, and this clock may be behind.
+            at=max(self._now(), admission.decided_at),
+            traceparent=admission.traceparent,
+        )
+        read = max(self._read_up_to, 0 if known is None else known.sequence)
+        sequence = await publish_check_state(self._bus, check, known=read)
+        self._store.record_answer(check, sequence)
+        log.info("check", workload=workload.path, state=state, message=message)
