@@ -60,8 +60,6 @@ class _CopyName(NamedTuple):
     name: str
 
 
-
-
 class Store:
     """The memory of one term. Workloads are those of the hub unless a method says otherwise."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from services.dispatcher.planning.plan import plan
+from services.dispatcher.planning import plan
 from services.patcher.multikueue.copies import Spokes
 from services.simulator.scenarios import SCENARIOS
 from services.simulator.scenarios.runner import run

@@ -63,9 +63,7 @@ class HubJobs:
         integration = self._integrations.find(group=observed.group, plural=observed.plural)
         if integration is None:
             return None
-        job = ObjectRef(
-            self._cluster, integration.kind.detail, observed.namespace, observed.name
-        )
+        job = ObjectRef(self._cluster, integration.kind.detail, observed.namespace, observed.name)
         before = self._workloads.get(job)
         if before is not None and self._jobs[before].obj["metadata"]["uid"] != observed.uid:
             if observed.deleted:
@@ -85,9 +83,7 @@ class HubJobs:
 
     def _workload_of(self, integration: Integration, observed: Observed) -> WorkloadRef:
         kind = integration.kind
-        name = workload_name(
-            kind=kind.kind, group=kind.group, name=observed.name, uid=observed.uid
-        )
+        name = workload_name(kind=kind.kind, group=kind.group, name=observed.name, uid=observed.uid)
         return WorkloadRef(self._cluster, observed.namespace or "", name)
 
     def _observe_workload(self, workload: WorkloadRef, observed: Observed) -> WorkloadRef | None:

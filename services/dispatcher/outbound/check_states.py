@@ -69,9 +69,7 @@ class CheckStatePublisher:
 
     async def reject(self, admission: Admission, message: str) -> None:
         """Reject a workload that can run on no spoke, now or later."""
-        await self._publish(
-            admission, "Rejected", message, spoke=None, requeue_after_seconds=None
-        )
+        await self._publish(admission, "Rejected", message, spoke=None, requeue_after_seconds=None)
 
     async def _publish(
         self,

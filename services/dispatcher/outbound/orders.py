@@ -63,7 +63,7 @@ class OrderPublisher:
         """Subject of each order being published, to the last sequence that was read of it meanwhile."""
 
     def observe_published(self, order: Dispatch, sequence: int) -> None:
-        """Compare an order on the log with this term's. Raises `FencedError` if another dispatcher wrote it."""
+        """Check an order that was read from the log. Raises `FencedError` if this term did not publish it."""
         if order.subject in self._in_flight:
             self._in_flight[order.subject] = max(self._in_flight[order.subject], sequence)
         elif self._store.is_newer_order(order, sequence):
@@ -185,9 +185,7 @@ class OrderPublisher:
         priority = job_priority(self._store, workload, admission.uid)
         if priority is None:
             return offer
-        return offer.with_priority(
-            priority.class_name, priority.value, reranked=number.adopted
-        )
+        return offer.with_priority(priority.class_name, priority.value, reranked=number.adopted)
 
     def _next_number(self, workload: WorkloadRef, spoke: str) -> _OfferNumber:
         """The number of an adopted copy, else one that is greater than any before.

@@ -96,7 +96,7 @@ class SpokeStatusPublisher:
         self._measured = {state.spoke: None for state in states}
 
     def _check_standing(self, check: str, usable: Collection[str]) -> CheckStanding:
-        """The condition `Active` of a check, with Kueue's reasons. Queues of an inactive check admit nothing."""
+        """The condition `Active` of a check, with Kueue's reasons. A queue with an inactive check stops."""
         spokes = self._store.configuration.spokes(check)
         inactive = [spoke for spoke in spokes.configured if spoke not in usable]
         lists = (("Missing", spokes.missing), ("Inactive", inactive))

@@ -142,9 +142,7 @@ def _best_fit(
         recheck_seconds = None if offer.reserved else FULL_SPOKE_SECONDS
         return Nomination(spokes=(current,), recheck_seconds=recheck_seconds)
     fits = any(c.spoke == current and c.fits for c in candidates)
-    patience = (
-        rules.fallback_seconds if fits else min(rules.fallback_seconds, FULL_SPOKE_SECONDS)
-    )
+    patience = rules.fallback_seconds if fits else min(rules.fallback_seconds, FULL_SPOKE_SECONDS)
     left = patience - offer.age_seconds
     if left > 0:
         return Nomination(spokes=(current,), recheck_seconds=left)

@@ -151,8 +151,7 @@ class SituationReader:
                 and report is not None
                 and report.message.number == order.message.number
                 and report.message.state == "gone"
-                and self.clock() - max(report.received_at, order.received_at)
-                >= self.orphan_seconds
+                and self.clock() - max(report.received_at, order.received_at) >= self.orphan_seconds
             ):
                 orphans[spoke] = copy.phase
         return orphans
@@ -177,12 +176,7 @@ class SituationReader:
             if problem is None and required - {spoke}:
                 problem = f"Not {' and '.join(sorted(required))}"
             fit = store.capacity.fit(workload.on(spoke), queue, amounts)
-            if (
-                problem is None
-                and best_fit
-                and not fit.has_queue
-                and spoke in store.loaded_spokes
-            ):
+            if problem is None and best_fit and not fit.has_queue and spoke in store.loaded_spokes:
                 problem = f"Without LocalQueue {'/'.join(queue)}"
             if problem is not None:
                 excluded.setdefault(problem, []).append(spoke)
@@ -232,7 +226,5 @@ class SituationReader:
         record = self.store.answers.get(workload)
         if record is None or record.message.uid != admission.uid:
             return None
-        current = admission.state == "admitted" or self.store.is_answered(
-            admission, record.message
-        )
+        current = admission.state == "admitted" or self.store.is_answered(admission, record.message)
         return record.message.spoke if current else None

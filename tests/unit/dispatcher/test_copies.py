@@ -200,7 +200,9 @@ def test_two_configurations_may_name_the_same_cluster() -> None:
     other = {**OURS, "parameters": {**PARAMETERS, "name": "other"}}
     configuration.observe(seen(kinds.ADMISSION_CHECK, "mk-2", other))
     configuration.observe(seen(kinds.MULTIKUEUE_CONFIG, "other", {"clusters": ["a"]}))
-    assert configuration.spokes("mk") == configuration.spokes("mk-2") == CheckSpokes(configured=("a",))
+    assert (
+        configuration.spokes("mk") == configuration.spokes("mk-2") == CheckSpokes(configured=("a",))
+    )
 
 
 def test_a_flavor_may_demand_a_spoke() -> None:

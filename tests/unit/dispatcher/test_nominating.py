@@ -25,7 +25,10 @@ FIT = NominationRules(strategy=BEST, fallback_seconds=10)
 FIVE = spokes("a", "b", "c", "d", "e")
 FULL, FREE = Candidate(spoke="full", fits=False), Candidate(spoke="free", load=0.9)
 
-CASES: dict[str, tuple[NominationRules, tuple[Candidate, ...], dict[str, float], tuple[str, ...], float | None]] = {
+CASES: dict[
+    str,
+    tuple[NominationRules, tuple[Candidate, ...], dict[str, float], tuple[str, ...], float | None],
+] = {
     "all at once: everybody": (NominationRules(strategy=ALL), FIVE, {}, ("a", "b", "c", "d", "e"), None),
     "all at once: nobody is there": (NominationRules(strategy=ALL), (), {}, (), None),
     "in rounds: the first two": (ROUND, FIVE, {}, ("a", "b"), 300),

@@ -1,5 +1,6 @@
 """Every situation has one next step, and the step leads to no further one by itself."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,7 +76,8 @@ CASES: dict[str, tuple[Situation, str | None, dict[str, Event]]] = {
         situation(awaits_check=False, orders={EAST: chosen()}), "Retry", {},
     ),
     "chosen and being deleted there: the hub takes it back": (
-        situation(awaits_check=False, orders={EAST: chosen()}, copies={EAST: CopyPhase.TERMINATING}), "Retry", {},
+        situation(awaits_check=False, orders={EAST: chosen()}, copies={EAST: CopyPhase.TERMINATING}),
+        "Retry", {},
     ),
     "chosen and evicted there: the hub takes it back": (
         situation(awaits_check=False, orders={EAST: chosen()}, copies={EAST: CopyPhase.EVICTED}), "Retry", {},
@@ -161,7 +163,8 @@ CASES: dict[str, tuple[Situation, str | None, dict[str, Event]]] = {
         {EAST: NOMINATED, WEST: ORPHANED},
     ),
     "its user wants it stopped": (
-        situation(awaits_check=False, orders={EAST: chosen()}, copies={EAST: CopyPhase.RESERVED}, spec_change_requested=True),
+        situation(awaits_check=False, orders={EAST: chosen()}, copies={EAST: CopyPhase.RESERVED},
+                  spec_change_requested=True),
         None, {EAST: SPEC_CHANGED},
     ),
     "its job has another priority class: whoever has a copy is told": (
@@ -259,7 +262,9 @@ def after(now: Situation, todo: Plan) -> dict[str, OrderState]:
 def test_a_plan_asks_for_nothing_impossible_and_never_has_two_spokes_run_it(now: Situation) -> None:
     now_chosen = {spoke for spoke, order in now.orders.items() if order.state is CHOSEN}
     orphans = {s: w for s, w in now.orphans.items() if s not in now.orders}
-    now = Situation(**{name: getattr(now, name) for name in now.__slots__} | {"orphans": orphans})
+    # The store reports a success only while no spoke is chosen.
+    succeeded_on = None if now_chosen else now.succeeded_on
+    now = replace(now, orphans=orphans, succeeded_on=succeeded_on)
     states = after(now, plan(now))
     running = {spoke for spoke, state in states.items() if state is CHOSEN}
     assert len(running) <= 1

@@ -39,7 +39,9 @@ def test_without_a_section_all_is_as_the_variables_say(monkeypatch: pytest.Monke
 
 def test_a_variable_is_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_DISPATCHER", "all-at-once")
-    settings = DispatcherSettings().with_configuration(said(dispatcherName="example.com/mine", origin="me"))
+    settings = DispatcherSettings().with_configuration(
+        said(dispatcherName="example.com/mine", origin="me")
+    )
 
     assert (settings.dispatcher, settings.multikueue_origin) == ("all-at-once", "me")
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from services.dispatcher.windows import UNREADABLE_SECONDS, answer
+from services.dispatcher.windows import UNREADABLE_SECONDS, window_answer
 from shared.contracts.windows import WINDOWS, read_windows
 
 NIGHTS = read_windows({WINDOWS: "0 22 * * * for 8h"})
@@ -26,16 +26,18 @@ def test_it_lets_in_while_a_window_is_open_and_says_when_to_come_again(
 ) -> None:
     at = datetime.fromisoformat(f"2026-01-01T{now}").replace(tzinfo=UTC)
 
-    assert answer(NIGHTS, at) == (state, message, wait)
+    assert window_answer(NIGHTS, at) == (state, message, wait)
 
 
 def test_where_no_window_ever_opens_nobody_waits_for_it() -> None:
     never = read_windows({WINDOWS: "0 0 30 feb * for 1h"})
 
-    assert answer(never, datetime(2026, 1, 1, tzinfo=UTC))[0] == "Rejected"
+    assert window_answer(never, datetime(2026, 1, 1, tzinfo=UTC))[0] == "Rejected"
 
 
 def test_where_its_windows_cannot_be_read_it_says_why_and_asks_again() -> None:
-    said = answer("annotation sluicegate.dev/windows: no window", datetime(2026, 1, 1, tzinfo=UTC))
+    said = window_answer(
+        "annotation sluicegate.dev/windows: no window", datetime(2026, 1, 1, tzinfo=UTC)
+    )
 
     assert said == ("Retry", "annotation sluicegate.dev/windows: no window", UNREADABLE_SECONDS)
