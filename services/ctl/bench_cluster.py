@@ -21,9 +21,9 @@ from services.ctl.dev.supervisor import http_status
 from services.ctl.run import Program
 from services.quota.bench import load
 from services.simulator.app import Simulator
-from services.simulator.bench.blind import admit_blindly
 from services.simulator.bench.report import Requests, requests_served, summary
 from services.simulator.bench.runner import Runner
+from services.simulator.bench.without_quota import admit_without_quota
 from services.simulator.bench.writer import Writer
 from shared.kube.client import HttpKube
 from shared.kube.port import Kube
@@ -112,7 +112,7 @@ async def _admit_beside_another(arguments: Namespace) -> None:
         raise CommandError("--blind-writer", "needs --kubeconfig: the cluster that another loads")
     kube = HttpKube.from_kubeconfig(str(arguments.kubeconfig))
     loop = asyncio.get_running_loop()
-    admitting = loop.create_task(admit_blindly(kube, _writer(kube)))
+    admitting = loop.create_task(admit_without_quota(kube, _writer(kube)))
     for signal_ in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_, admitting.cancel)
     print("admits whatever waits; Ctrl-C ends it", file=sys.stderr)
@@ -141,7 +141,9 @@ async def _measure(
         await asyncio.sleep(SETTLE_SECONDS)
         before, served_before = cpu_now(), await served_now()
         async with asyncio.timeout(TIMEOUT_SECONDS), asyncio.TaskGroup() as group:
-            admitting = group.create_task(admit_blindly(kube, writer)) if arguments.blind else None
+            admitting = (
+                group.create_task(admit_without_quota(kube, writer)) if arguments.blind else None
+            )
             await runner.run()
             if admitting is not None:
                 admitting.cancel()

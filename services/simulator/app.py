@@ -8,9 +8,9 @@ from typing import Final
 
 import yaml
 
-from services.simulator.behaviour.running import Behaviour
+from services.simulator.behaviour.manager import ControllerManager
 from services.simulator.cluster.api import Api
-from services.simulator.http.front import Front
+from services.simulator.http.application import Application
 from services.simulator.http.server import HOST, Server
 from services.simulator.http.webhooks import ServiceAddresses, Webhooks
 from services.simulator.journal import Journal
@@ -50,11 +50,13 @@ class Simulator:
         if self._journal is not None and (version := self._journal.open()):
             # The same seed again would give uids that are taken.
             random.seed(f"{seed}/{version}")
-        self.behaviour = Behaviour(self.api, random=random, speed=speed) if behaviour else None
+        self.behaviour = (
+            ControllerManager(self.api, random=random, speed=speed) if behaviour else None
+        )
         self._webhooks = Webhooks(self.api, random=random, services=services or {})
-        self.front = Front(self.api, now=_now)
+        self.application = Application(self.api, now=_now)
         self._server = Server(
-            self.front,
+            self.application,
             host=host,
             port=port,
             known_as=known_as,

@@ -88,7 +88,7 @@ class LocalKube(Kube):
         self._watches[stream] = None
         try:
             while not stream.ended:
-                for type_, event in watch.take():
+                for type_, event in watch.drain():
                     yield WatchEvent(type=type_, object=event.stored.copy(kind.version))
                 await stream.more()
         finally:

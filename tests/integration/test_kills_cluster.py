@@ -22,7 +22,7 @@ from services.simulator.bench.generator import NAMESPACE_NAME
 from services.simulator.bench.runner import Runner
 from services.simulator.bench.writer import Writer
 from services.simulator.judge import checks
-from services.simulator.judge.evidence import LOGS, Evidence, gather
+from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs
 from services.watcher import app as watcher
 from services.watcher.settings import WatcherSettings
 from shared.bus.embedded import EmbeddedServer
@@ -154,7 +154,7 @@ class Stage:
         for kube in self._kubes:
             await kube.close()
 
-    async def evidence(self) -> Evidence:
+    async def message_logs(self) -> MessageLogs:
         bus = NatsBus(url=self._url, instance="judge", now=now)
         await bus.start()
         entries: list[Entry] = []
@@ -165,7 +165,7 @@ class Stage:
                         break
                     entries.append(item)
         await bus.stop()
-        return gather(entries)
+        return read_logs(entries)
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ async def test_killing_watcher_patcher_or_api_server_loses_nothing_and_admits_no
         await runner.run()
         await disturbing
         submitted = await creating
-        while wrong := wrong_now(evidence := await stage.evidence(), submitted):  # noqa: ASYNC110
+        while wrong := wrong_now(message_logs := await stage.message_logs(), submitted):  # noqa: ASYNC110
             await asyncio.sleep(0.5)
     assert not wrong
     assert len(runner.timeline.waits()) == len(LOAD.kinds)
@@ -250,7 +250,7 @@ async def test_killing_watcher_patcher_or_api_server_loses_nothing_and_admits_no
         checks.none_runs_without_leave,
         checks.nothing_dead,
     ):
-        assert check(evidence) == []
+        assert check(message_logs) == []
     workloads = (await kube.list(kinds.WORKLOAD)).items
     assert len(workloads) == WORKLOADS == 500
     for item in workloads:
@@ -258,6 +258,6 @@ async def test_killing_watcher_patcher_or_api_server_loses_nothing_and_admits_no
         assert conditions["Finished"] == "True", item["metadata"]["name"]
 
 
-def wrong_now(evidence: Evidence, submitted: dict[str, str]) -> list[str]:
-    lost = checks.none_lost(evidence, submitted, finished=True)
-    return [*lost, *checks.quota_given_back(evidence)]
+def wrong_now(message_logs: MessageLogs, submitted: dict[str, str]) -> list[str]:
+    lost = checks.none_lost(message_logs, submitted, finished=True)
+    return [*lost, *checks.quota_given_back(message_logs)]

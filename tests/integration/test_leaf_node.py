@@ -15,10 +15,10 @@ from services.patcher import app as patcher
 from services.patcher.settings import PatcherSettings
 from services.quota import app as quota
 from services.quota.settings import QuotaSettings
-from services.simulator.behaviour.running import Behaviour
+from services.simulator.behaviour.manager import ControllerManager
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
-from services.simulator.scenarios.spokes.judge import Overseer, left_behind
+from services.simulator.scenarios.spokes.judge import PodObserver, left_behind
 from services.watcher import app as watcher
 from services.watcher.settings import WatcherSettings
 from shared.bus.nats.bus import NatsBus
@@ -45,7 +45,7 @@ class Cluster:
 
     def __init__(self, seed: int) -> None:
         self.api = Api(now=now, random=Random(seed))
-        self.behaviour = Behaviour(self.api, random=Random(seed), speed=SPEED)
+        self.behaviour = ControllerManager(self.api, random=Random(seed), speed=SPEED)
         self.kube = LocalKube(self.api)
 
 
@@ -175,32 +175,32 @@ async def ended(system: System) -> set[str]:
 @contextlib.asynccontextmanager
 async def at_work(
     settings: DispatcherSettings, *, seconds: float
-) -> AsyncIterator[tuple[System, Overseer, Proxy]]:
+) -> AsyncIterator[tuple[System, PodObserver, Proxy]]:
     """A hub, `east` behind a leaf node, `west` beside; six jobs, some of which run on `east`."""
     async with servers("east", "west") as found:
         system = System(settings)
         apis = {name: cluster.api for name, cluster in system.clusters.items()}
-        overseer = Overseer(apis, asyncio.get_running_loop().time)
+        observer = PodObserver(apis, asyncio.get_running_loop().time)
         await furnish(system)
         await system.serve(found.hub, {"east": found.leaf, "west": found.direct["west"]})
         try:
             async with asyncio.timeout(END_SECONDS):
                 for number in range(JOBS):
                     await system.clusters["hub"].kube.create(kinds.JOB, job(number, seconds))
-                await until(lambda: bool(ran_on(overseer, "east")))
-                yield system, overseer, found.proxy
+                await until(lambda: bool(ran_on(observer, "east")))
+                yield system, observer, found.proxy
                 kubes = {name: cluster.kube for name, cluster in system.clusters.items()}
                 while len(await ended(system)) < JOBS or await left_behind(dict(kubes)):  # noqa: ASYNC110
                     await asyncio.sleep(0.2)
-            assert overseer.problems == []
-            assert len(overseer.ran) == JOBS
+            assert observer.problems == []
+            assert len(observer.ran) == JOBS
         finally:
             await system.stop()
 
 
-def ran_on(overseer: Overseer, cluster: str) -> set[tuple[str, str]]:
+def ran_on(observer: PodObserver, cluster: str) -> set[tuple[str, str]]:
     """Namespaces and names of the jobs that had a pod there."""
-    return {job for job, places in overseer.ran.items() if cluster in places}
+    return {job for job, places in observer.ran.items() if cluster in places}
 
 
 @pytest.mark.timeout(300)
@@ -213,11 +213,11 @@ async def test_a_spoke_that_is_cut_for_longer_than_the_time_out_runs_nothing_twi
         worker_lost_timeout_seconds=LOST_SECONDS,
         spokes_seconds=0.5,
     )
-    async with at_work(settings, seconds=3.0) as (system, overseer, proxy):
+    async with at_work(settings, seconds=3.0) as (system, observer, proxy):
         proxy.set_cut(True)
         await asyncio.sleep(CUT_SECONDS)
-        on_east = ran_on(overseer, "east")
-        assert all(overseer.ran[job] == ["east"] for job in on_east), "it stays there"
+        on_east = ran_on(observer, "east")
+        assert all(observer.ran[job] == ["east"] for job in on_east), "it stays there"
         assert not {name for _, name in on_east} & await ended(system), "nobody heard that it ended"
         proxy.set_cut(False)
 
@@ -235,9 +235,9 @@ async def test_by_leases_what_ran_on_a_spoke_that_is_cut_runs_elsewhere_after_it
         patcher_down_seconds=1.0,
         spokes_seconds=0.5,
     )
-    async with at_work(settings, seconds=8.0) as (_, overseer, proxy):
+    async with at_work(settings, seconds=8.0) as (_, observer, proxy):
         proxy.set_cut(True)
-        on_east = ran_on(overseer, "east")
+        on_east = ran_on(observer, "east")
         # The judge sees the pods of both at every moment: the second starts after the first's end.
-        await until(lambda: bool(on_east & ran_on(overseer, "west")))
+        await until(lambda: bool(on_east & ran_on(observer, "west")))
         proxy.set_cut(False)

@@ -7,7 +7,7 @@ from services.provisioner import app as provisioner
 from services.provisioner.hosts.fake import FakeFleet, FakeHosts
 from services.provisioner.providers.fake import FakeCloud, FakeProvider
 from services.provisioner.settings import ProvisionerSettings
-from services.simulator.scenarios.system import CLUSTER, Town
+from services.simulator.scenarios.system import CLUSTER, System
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.testing.world.memory_bus import MemoryBus
@@ -38,9 +38,9 @@ def static(name: str, platform: str, concurrency: int) -> dict[str, str]:
 class Park:
     """All machines of one cluster."""
 
-    def __init__(self, town: Town, **settings: Any) -> None:
-        self.town = town
-        self.cloud = FakeCloud(now=town.world.now, seed=town.world.seed)
+    def __init__(self, system: System, **settings: Any) -> None:
+        self.system = system
+        self.cloud = FakeCloud(now=system.world.now, seed=system.world.seed)
         self.most: Counter[str] = Counter()
         """Platform to the most machines of it that there were at any look."""
 
@@ -55,13 +55,13 @@ class Park:
             (kinds.NAMESPACE, {"kind": "Namespace", "metadata": {"name": NAMESPACE}}),
             (kinds.CONFIG_MAP, _config_map(config)),
         ):
-            await self.town.kube.create(kind, {"apiVersion": "v1", **body})
-        self.town.world.process("provisioner-1", self._serve)
+            await self.system.kube.create(kind, {"apiVersion": "v1", **body})
+        self.system.world.process("provisioner-1", self._serve)
 
     async def configure(self, config: dict[str, str]) -> None:
         """Write it anew."""
         patch = [{"op": "replace", "path": "/data", "value": config}]
-        await self.town.kube.patch(kinds.CONFIG_MAP, NAMESPACE, "host-config", patch)
+        await self.system.kube.patch(kinds.CONFIG_MAP, NAMESPACE, "host-config", patch)
 
     def alive(self) -> list[str]:
         """Platforms of the machines that cost something now."""
@@ -71,7 +71,7 @@ class Park:
         return platforms
 
     async def _serve(self, context: ProcessContext) -> None:
-        bus = MemoryBus(self.town.server, instance=context.instance, random=context.random)
+        bus = MemoryBus(self.system.server, instance=context.instance, random=context.random)
         running = provisioner.assemble(
             settings=ProvisionerSettings(instance=context.instance, **self._settings),
             bus=bus,

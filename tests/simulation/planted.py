@@ -107,7 +107,9 @@ def play(seed: int, *, careless: bool) -> Verdict:
 
         world.process("executor", execute)
         world.process("customer", order_all, mortal=False)
-        world.unleash(parties=("bus", "hub"), bus_restart=lambda: server.restart(down_seconds=1.0))
+        world.start_faults(
+            parties=("bus", "hub"), bus_restart=lambda: server.restart(down_seconds=1.0)
+        )
         world.run(drive)
         verdict.log = world.log
     return verdict

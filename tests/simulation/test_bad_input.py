@@ -106,7 +106,7 @@ async def test_labels_and_annotations_at_their_limits_go_along(stage: Stage) -> 
 @story()
 async def test_a_job_that_no_message_holds_is_queued_runs_and_ends(stage: Stage) -> None:
     """1.4 MB: as much as an API server keeps. On the log there are short forms only."""
-    stage.town.server.max_payload = 128 << 10
+    stage.system.server.max_payload = 128 << 10
     await stage.create(*pool("q", {"cpu": 1}))
     obj = job("large", "q", CPU, seconds=60)
     container = obj["spec"]["template"]["spec"]["containers"][0]
@@ -114,14 +114,14 @@ async def test_a_job_that_no_message_holds_is_queued_runs_and_ends(stage: Stage)
     first = await stage.create(obj)
     second = await stage.create(job("next", "q", CPU, seconds=60))
     await stage.until_admitted(first)
-    assert len(stage.town.server.bodies) > 0
+    assert len(stage.system.server.bodies) > 0
     assert not await stage.is_admitted(second)
     await stage.until_finished(first, second)
     template = (await stage.workload(first))["spec"]["podSets"][0]["template"]
     assert len(template["spec"]["containers"][0]["env"]) == 640
     await stage.delete(first)
     await stage.settle(30)
-    assert len(stage.town.server.bodies) == 0
+    assert len(stage.system.server.bodies) == 0
 
 
 @story()
@@ -357,7 +357,7 @@ async def test_what_slips_past_the_webhook_is_held_or_counts(
     first["metadata"]["name"] = "first"
     runs = await stage.create(first)
     await stage.until_admitted(runs)
-    plugins = stage.town.api.admission.plugins
+    plugins = stage.system.api.admission.plugins
     [webhook] = [plugin for plugin in plugins if plugin.name == "sluicegate"]
     plugins.remove(webhook)
     slipped = await stage.create(make())
@@ -397,7 +397,7 @@ async def test_who_may_not_start_gives_way_and_starts_once_that_is_mended(
 ) -> None:
     await stage.create(*pool("q", {"cpu": 1}))
     policy = NoSecondTries()
-    stage.town.api.admission.plugins.append(policy)
+    stage.system.api.admission.plugins.append(policy)
     bad = await stage.create(job("bad", "q", CPU, seconds=60))
     await stage.until_waits(bad, "no second tries")
     good = job("good", "q", CPU, seconds=60)
@@ -408,7 +408,7 @@ async def test_who_may_not_start_gives_way_and_starts_once_that_is_mended(
     if by == "changing the job":
         await stage.patch(bad, {"spec": {"backoffLimit": 0}})
     else:
-        stage.town.api.admission.plugins.remove(policy)
+        stage.system.api.admission.plugins.remove(policy)
         for active in (False, True):
             await stage.patch(await stage.workload(bad), {"spec": {"active": active}})
             await stage.settle()

@@ -110,7 +110,7 @@ async def displaces_others(stage: Stage) -> Object:
     small = await stage.create(*pool("builds", CPU, preemption=preemption), *classes, small)
     await stage.until_admitted(small)
     # Whoever stops it must see its pods go; nobody does.
-    stage.town.world.crash("patcher-1", down_seconds=100_000)
+    stage.system.world.crash("patcher-1", down_seconds=100_000)
     return await stage.create(job("mine", "builds", {"cpu": 2}, priority_class="high"))
 
 
@@ -142,7 +142,7 @@ async def is_put_out(stage: Stage) -> Object:
 
 
 async def waits_for_a_machine(stage: Stage) -> Object:
-    park = Park(stage.town)
+    park = Park(stage.system)
     park.cloud.boot_seconds = 3600
     await park.open({"dynamic-platforms": "linux/arm64", **dynamic("linux/arm64", 1)})
     check = kueue("AdmissionCheck", "gate", spec={"controllerName": "sluicegate.dev/machines"})
@@ -477,7 +477,7 @@ def test_it_is_told_that(waiting: Waiting) -> None:
         mine = await waiting.arrange(stage)
         told = await settled(stage, mine, waiting.reason)
         assert await seen_by_a_follower(stage, mine) == told
-        text = "\n".join(explained(told.model_dump(mode="json"), stage.town.world.now()))
+        text = "\n".join(explained(told.model_dump(mode="json"), stage.system.world.now()))
         if waiting.short:
             short = told.shortages[0].model_dump()
             assert {name: short[name] for name in waiting.short} == dict(waiting.short), text
@@ -490,7 +490,7 @@ def test_it_is_told_that(waiting: Waiting) -> None:
 
 async def settled(stage: Stage, mine: Object, reason: str) -> Explanation:
     """The answer, once it has settled on this reason."""
-    bus = MemoryBus(stage.town.server, instance="asker")
+    bus = MemoryBus(stage.system.server, instance="asker")
     await bus.start()
     question = question_about(mine)
     deadline = stage.now() + SETTLED_SECONDS
@@ -507,12 +507,12 @@ async def settled(stage: Stage, mine: Object, reason: str) -> Explanation:
 
 async def seen_by_a_follower(stage: Stage, mine: Object) -> Explanation:
     """What the console says, which only reads what is on the bus."""
-    bus = MemoryBus(stage.town.server, instance="follower")
+    bus = MemoryBus(stage.system.server, instance="follower")
     await bus.start()
-    configuration = stage.town.configuration
+    configuration = stage.system.configuration
     view = View(
         bus=bus,
-        now=stage.town.world.now,
+        now=stage.system.world.now,
         new_replica=lambda: Follower(QuotaSettings(), configuration),
     )
     looking = asyncio.create_task(view.run())

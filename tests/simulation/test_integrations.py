@@ -139,7 +139,7 @@ async def test_a_second_document_for_a_kind_is_told_and_speaks_once_the_first_is
     said = active(await stage.kube.get(INTEGRATIONS, None, "a-second"))
     assert said["message"] == "Integration gadgets.example.com speaks for that kind already"
     for service in ("watcher", "classifier", "patcher"):
-        stage.town.world.crash(f"{service}-1", down_seconds=3.0)
+        stage.system.world.crash(f"{service}-1", down_seconds=3.0)
     await stage.settle(20)
     assert active(await stage.kube.get(INTEGRATIONS, None, "a-second")) == said
 
@@ -254,7 +254,7 @@ async def test_whoever_dies_knows_the_kind_again_and_nothing_that_runs_loses_its
     second = await stage.kube.create(GADGET, gadget("second"))
     await stage.until_waits(second, "insufficient")
     for service in ("watcher", "classifier", "patcher", "quota"):
-        stage.town.world.crash(f"{service}-1", down_seconds=3.0)
+        stage.system.world.crash(f"{service}-1", down_seconds=3.0)
         await stage.settle(20)
         assert await stage.is_admitted(first), service
         assert await stage.runs(first), service
@@ -297,7 +297,7 @@ async def test_one_that_runs_too_long_is_put_out_and_its_object_deleted_after_it
     await stage.settle(80)
     assert not await stage.runs(long)
     assert (await stage.workload(long))["spec"]["active"] is False
-    stage.town.world.crash("patcher-1", down_seconds=120.0)
+    stage.system.world.crash("patcher-1", down_seconds=120.0)
     await stage.settle(180)
     with pytest.raises(NotFoundError):
         await stage.fresh(long)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from services.simulator.judge import checks
-from services.simulator.judge.evidence import Evidence, Record
+from services.simulator.judge.message_logs import MessageLogs, Record
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
@@ -20,10 +20,10 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class History:
-    """Builds evidence: each message comes a second after the one before, whatever its log."""
+    """Builds message_logs: each message comes a second after the one before, whatever its log."""
 
     def __init__(self, *, nominal: str = "4", cohort: str = "") -> None:
-        self.evidence = Evidence()
+        self.message_logs = MessageLogs()
         self._clock = AT
         self._number = 0
         self.observe(kinds.RESOURCE_FLAVOR, "machines", {})
@@ -58,7 +58,9 @@ class History:
             resource_version="1",
             object={"metadata": {"name": name, **more.pop("metadata", {})}, "spec": spec, **more},
         )
-        self.evidence.observed.append(self._record(message, len(self.evidence.observed) + 1))
+        self.message_logs.observed.append(
+            self._record(message, len(self.message_logs.observed) + 1)
+        )
 
     def runs(self, name: str, *, started: str = "2026-01-01T00:00:00Z") -> None:
         self.observe(
@@ -84,7 +86,9 @@ class History:
                 PodSet(name="main", count=more.pop("count", 1), requests={"cpu": cpu}, **more)
             ],
         )
-        self.evidence.workloads.append(self._record(message, len(self.evidence.workloads) + 1))
+        self.message_logs.workloads.append(
+            self._record(message, len(self.message_logs.workloads) + 1)
+        )
 
     def decide(self, name: str, state: str = "admitted", **more: Any) -> None:
         self._number += 1
@@ -105,13 +109,15 @@ class History:
                     PodSetAssignment(name="main", count=count, flavors=flavors, usage={"cpu": cpu})
                 ],
                 "inputs": {
-                    "OBSERVED": len(self.evidence.observed),
-                    "WORKLOADS": len(self.evidence.workloads),
+                    "OBSERVED": len(self.message_logs.observed),
+                    "WORKLOADS": len(self.message_logs.workloads),
                 },
             }
             | more
         )
-        self.evidence.admissions.append(self._record(message, len(self.evidence.admissions) + 1))
+        self.message_logs.admissions.append(
+            self._record(message, len(self.message_logs.admissions) + 1)
+        )
 
     def _record(self, message: Any, sequence: int) -> Record[Any]:
         self._clock += timedelta(seconds=1)
@@ -255,7 +261,7 @@ def holds_to_the_end(history: History) -> None:
 @dataclass(frozen=True, kw_only=True)
 class Case:
     tell: Callable[[History], None]
-    judge: Callable[[Evidence], list[str]] = field(default=checks.quotas_respected)
+    judge: Callable[[MessageLogs], list[str]] = field(default=checks.quotas_respected)
     wrong: str | None = None
 
 
@@ -316,7 +322,7 @@ def test_verdicts(case: Case) -> None:
     history = History()
     case.tell(history)
 
-    found = case.judge(history.evidence)
+    found = case.judge(history.message_logs)
 
     if case.wrong is None:
         assert found == []
@@ -329,7 +335,7 @@ def test_a_job_that_nobody_knows_of_is_lost() -> None:
     history = History()
     history.waits("known")
     submitted = {"known": "team/known", "unknown": "team/unknown"}
-    assert checks.none_lost(history.evidence, submitted, finished=False) == [
+    assert checks.none_lost(history.message_logs, submitted, finished=False) == [
         "team/unknown was submitted, and no workload is known for it"
     ]
-    assert len(checks.none_lost(history.evidence, submitted, finished=True)) == 2
+    assert len(checks.none_lost(history.message_logs, submitted, finished=True)) == 2

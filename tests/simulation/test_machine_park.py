@@ -5,7 +5,7 @@ from collections import Counter
 from random import Random
 from typing import Any
 
-from services.simulator.scenarios.system import CLUSTER, Town
+from services.simulator.scenarios.system import CLUSTER, System
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.effects import HostState
@@ -44,15 +44,15 @@ def succeeded(obj: Object) -> bool:
     return any(c["type"] == "Succeeded" and c["status"] == "True" for c in conditions)
 
 
-def told(town: Town) -> list[HostState]:
-    stored = town.server.streams["HOSTS"].messages.values()
+def told(system: System) -> list[HostState]:
+    stored = system.server.streams["HOSTS"].messages.values()
     return [HostState.decode(one.data) for one in stored if one.subject.startswith("sluice.host.")]
 
 
 def test_two_hundred_builds_on_three_hosts_and_ten_machines_are_served_in_turn() -> None:
     with World(3) as world:
-        town = Town(world)
-        park = Park(town)
+        system = System(world)
+        park = Park(system)
         most: Counter[str] = Counter()
 
         async def watch() -> None:
@@ -65,8 +65,8 @@ def test_two_hundred_builds_on_three_hosts_and_ten_machines_are_served_in_turn()
 
         async def drive() -> list[Object]:
             for service in ("watcher", "patcher"):
-                town.serve(service)
-            await town.kube.create(
+                system.serve(service)
+            await system.kube.create(
                 kinds.NAMESPACE,
                 {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}},
             )
@@ -75,14 +75,14 @@ def test_two_hundred_builds_on_three_hosts_and_ten_machines_are_served_in_turn()
             dice = Random("builds")
             for number in range(200):
                 platform = ("linux/ppc64le", "linux/arm64")[number % 2]
-                await town.kube.create(
+                await system.kube.create(
                     kinds.TASK_RUN, task_run(number, platform, dice.randint(10, 60))
                 )
                 # Kubernetes' times are whole seconds: so much lies between two, for their order to be told.
                 await asyncio.sleep(1.0)
             async with asyncio.timeout(4 * 3600):
                 while True:
-                    builds = (await town.kube.list(kinds.TASK_RUN, namespace="team-a")).items
+                    builds = (await system.kube.list(kinds.TASK_RUN, namespace="team-a")).items
                     if all(map(succeeded, builds)) and not any(
                         o["metadata"].get("finalizers") for o in builds
                     ):
@@ -100,14 +100,14 @@ def test_two_hundred_builds_on_three_hosts_and_ten_machines_are_served_in_turn()
     assert park.cloud.alive(CLUSTER) == []
     assert not any(park.fleet.on(host) for host in HOSTS)
     assert len(park.cloud.machines) == 100, "a machine for each build"
-    assert served(town, "linux/ppc64le") == sorted(served(town, "linux/ppc64le"))
-    assert len(served(town, "linux/ppc64le")) == 100
+    assert served(system, "linux/ppc64le") == sorted(served(system, "linux/ppc64le"))
+    assert len(served(system, "linux/ppc64le")) == 100
 
 
-def served(town: Town, platform: str) -> list[str]:
+def served(system: System, platform: str) -> list[str]:
     """Builds in the order in which they were given their place."""
     found: dict[str, None] = {}
-    for state in told(town):
+    for state in told(system):
         if state.platform == platform and state.address:
             found[state.name] = None
     return list(found)
@@ -115,27 +115,27 @@ def served(town: Town, platform: str) -> list[str]:
 
 def test_fifty_builds_that_wait_for_one_place_are_served_in_the_order_of_their_age() -> None:
     with World(4) as world:
-        town = Town(world)
-        park = Park(town)
+        system = System(world)
+        park = Park(system)
 
         async def drive() -> None:
             for service in ("watcher", "patcher"):
-                town.serve(service)
-            await town.kube.create(
+                system.serve(service)
+            await system.kube.create(
                 kinds.NAMESPACE,
                 {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}},
             )
             await park.open(static("power-1", "linux/ppc64le", 1))
             for number in range(50):
-                await town.kube.create(kinds.TASK_RUN, task_run(number, "linux/ppc64le", 60))
+                await system.kube.create(kinds.TASK_RUN, task_run(number, "linux/ppc64le", 60))
                 await asyncio.sleep(1.0)
             async with asyncio.timeout(4 * 3600):
-                while len(served(town, "linux/ppc64le")) < 50:  # noqa: ASYNC110 - virtual time
+                while len(served(system, "linux/ppc64le")) < 50:  # noqa: ASYNC110 - virtual time
                     await asyncio.sleep(10)
 
         world.run(drive)
         assert world.failures == []
-    assert served(town, "linux/ppc64le") == [f"build-{number:03}" for number in range(50)]
-    waits = [state for state in told(town) if state.state == "waiting"]
+    assert served(system, "linux/ppc64le") == [f"build-{number:03}" for number in range(50)]
+    waits = [state for state in told(system) if state.state == "waiting"]
     assert len({state.name for state in waits}) == 49
     assert {state.message for state in waits} == {"all hosts of linux/ppc64le are busy"}

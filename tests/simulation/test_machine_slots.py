@@ -35,7 +35,7 @@ async def task_run(stage: Stage, name: str) -> Object | None:
 async def test_the_slot_of_a_machine_is_free_while_the_rest_of_its_run_goes_on(
     stage: Stage,
 ) -> None:
-    park = Park(stage.town)
+    park = Park(stage.system)
     await park.open(CONFIG)
     slots = {"tekton.dev/pipelineruns": 10, "linux-arm64": 1}
     await stage.create(*pool("builds", slots, local=QUEUE))
@@ -61,7 +61,7 @@ async def _one_of(stage: Stage, *objects: Object) -> bool:
 
 @story(services=SERVICES)
 async def test_with_the_check_a_run_starts_when_its_machine_is_up(stage: Stage) -> None:
-    park = Park(stage.town)
+    park = Park(stage.system)
     park.cloud.boot_seconds = 40
     await park.open(CONFIG)
     check = {
@@ -81,7 +81,7 @@ async def test_with_the_check_a_run_starts_when_its_machine_is_up(stage: Stage) 
     await stage.until(reserved)
     await stage.settle(5)
     assert not await stage.runs(run)
-    (said,) = stage.town.server.streams["CHECKS"].messages.values()
+    (said,) = stage.system.server.streams["CHECKS"].messages.values()
     check_state = CheckState.decode(said.data)
     assert check_state.state == "Pending"
     assert "is starting" in check_state.message
@@ -109,7 +109,7 @@ async def _has_host(stage: Stage, name: str) -> bool:
 async def test_a_run_whose_platform_nobody_has_is_refused_at_admission_until_there_is_one(
     stage: Stage,
 ) -> None:
-    park = Park(stage.town)
+    park = Park(stage.system)
     await park.open(CONFIG)
     await asyncio.sleep(2)
     slots = {"tekton.dev/pipelineruns": 10, "linux-arm64": 1, "linux-riscv64": 1}

@@ -26,7 +26,7 @@ async def test_who_used_much_lately_goes_behind_others_also_after_a_restart(stag
     before = await used(stage, "team-a")
     assert before["consumedResources"]["cpu"].endswith("m"), "a part of two CPUs"
 
-    stage.town.world.crash("quota-1", down_seconds=DOWN_SECONDS)
+    stage.system.world.crash("quota-1", down_seconds=DOWN_SECONDS)
     first = await stage.create(job("first", "q", {"cpu": 2}))
     second = await stage.create(job("second", "q", {"cpu": 2}, namespace="team-b"))
     await stage.until_admitted(second, seconds=DOWN_SECONDS + 60)

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from services.simulator.scenarios.basic import faults_of
-from services.simulator.scenarios.system import Town
+from services.simulator.scenarios.system import System
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
 from shared.integrations import PIPELINE_RUN
@@ -64,13 +64,13 @@ async def drive(stage: Stage, random: Random, problems: list[str]) -> int:
     classes = [priority("low", 1), priority("middle", 50), priority("high", 100)]
     await stage.create(*queue, *classes)
     for service in ("watcher", "classifier", "quota", "patcher"):
-        stage.town.serve(service)
-    stage.town.unleash()
+        stage.system.serve(service)
+    stage.system.start_faults()
     watching = asyncio.create_task(watch_lineages(stage, problems))
     created = await submit(stage, random)
     while stage.now() < END_SECONDS:
         runs = await runs_of(stage)
-        if stage.town.world.calm and all(PIPELINE_RUN.finish(run) is not None for run in runs):
+        if stage.system.world.calm and all(PIPELINE_RUN.finish(run) is not None for run in runs):
             break
         await asyncio.sleep(1.0)
     watching.cancel()
@@ -102,7 +102,7 @@ def test_each_run_is_done_once_and_no_two_of_a_lineage_run_at_a_time(seed: int) 
     random = Random(f"recreation/{seed}")
     problems: list[str] = []
     with World(seed, faults=faults_of(random)) as world:
-        stage = Stage(Town(world))
+        stage = Stage(System(world))
         created = world.run(lambda: drive(stage, random, problems))
         assert problems + world.failures == []
         assert created == 11

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from services.simulator.scenarios.spokes.clusters import SpokesTown
-from services.simulator.scenarios.spokes.judge import Overseer, left_behind
+from services.simulator.scenarios.spokes.clusters import MultiClusterSystem
+from services.simulator.scenarios.spokes.judge import PodObserver, left_behind
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.integrations import PIPELINE_RUN
@@ -35,27 +35,27 @@ def long_run(number: int) -> Object:
 @pytest.mark.parametrize("cut", [False, True], ids=["nothing is cut", "a spoke is cut for long"])
 def test_each_runs_once_and_comes_home_whatever_the_clocks_say(seed: int, cut: bool) -> None:
     with World(seed, faults=APART) as world:
-        town = SpokesTown(world, SPOKES, rules=RULES, dispatcher=LEASES, beat_seconds=5)
-        overseer = Overseer(town.apis, world.loop.time)
+        system = MultiClusterSystem(world, SPOKES, rules=RULES, dispatcher=LEASES, beat_seconds=5)
+        observer = PodObserver(system.apis, world.loop.time)
 
         async def drive() -> list[Object]:
-            await furnish(town)
-            town.serve()
+            await furnish(system)
+            system.serve()
             await asyncio.sleep(60)
             for number in range(RUNS):
-                await town.hub.kube.create(kinds.PIPELINE_RUN, long_run(number))
+                await system.hub.kube.create(kinds.PIPELINE_RUN, long_run(number))
             if cut:
                 await asyncio.sleep(10)
-                for process in town.pair(SPOKES[0]):
+                for process in system.pair(SPOKES[0]):
                     world.partition(process, "bus", seconds=200)
             await asyncio.sleep(600)
-            assert await left_behind(dict(town.kubes)) == []
-            return (await town.hub.kube.list(kinds.PIPELINE_RUN)).items
+            assert await left_behind(dict(system.kubes)) == []
+            return (await system.hub.kube.list(kinds.PIPELINE_RUN)).items
 
         runs = world.run(drive)
         assert world.failures == []
-    assert overseer.problems == [], "no run has two running copies"
+    assert observer.problems == [], "no run has two running copies"
     finishes = [PIPELINE_RUN.finish(one) for one in runs]
     assert [f is not None and f.success for f in finishes] == [True] * RUNS
-    twice = [places for places in overseer.ran.values() if len(places) > 1]
+    twice = [places for places in observer.ran.values() if len(places) > 1]
     assert bool(twice) is cut, "what was cut off began anew elsewhere, and nothing else did"

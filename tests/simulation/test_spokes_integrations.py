@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from services.simulator.scenarios.spokes.clusters import CHECK, SpokesTown, made
+from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem, made
 from services.simulator.scenarios.spokes.judge import left_behind
 from services.simulator.scenarios.system import CLUSTER
 from shared.contracts.kube import kinds
@@ -24,10 +24,10 @@ SPOKES = ("spoke-1", "spoke-2")
 PATIENCE_SECONDS = 300.0
 
 
-async def furnish(town: SpokesTown, *, knowing: tuple[str, ...]) -> None:
+async def furnish(system: MultiClusterSystem, *, knowing: tuple[str, ...]) -> None:
     """Everywhere a queue of four CPUs and the Gadget's definition; its Integration in some places."""
-    for cluster in (CLUSTER, *town.spokes):
-        kube = town.kubes[cluster]
+    for cluster in (CLUSTER, *system.spokes):
+        kube = system.kubes[cluster]
         resources = [{"name": "cpu", "nominalQuota": "4"}]
         group = {"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": resources}]}
         spec: Object = {"namespaceSelector": {}, "resourceGroups": [group]}
@@ -46,7 +46,7 @@ async def furnish(town: SpokesTown, *, knowing: tuple[str, ...]) -> None:
             ),
         ):
             await kube.create(kind, obj)
-    await town.configure()
+    await system.configure()
 
 
 async def until(what: Callable[[], Awaitable[bool]]) -> None:
@@ -55,43 +55,50 @@ async def until(what: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.5)
 
 
-async def found(town: SpokesTown, cluster: str, name: str) -> Object:
+async def found(system: MultiClusterSystem, cluster: str, name: str) -> Object:
     try:
-        return await town.kubes[cluster].get(GADGET, "team-a", name)
+        return await system.kubes[cluster].get(GADGET, "team-a", name)
     except NotFoundError:
         return {}
 
 
-async def runs(town: SpokesTown, cluster: str, name: str) -> bool:
-    spec = (await found(town, cluster, name)).get("spec") or {}
+async def runs(system: MultiClusterSystem, cluster: str, name: str) -> bool:
+    spec = (await found(system, cluster, name)).get("spec") or {}
     return spec.get("suspend") is False
 
 
-async def ends_at_home(town: SpokesTown, name: str, *, on: str) -> None:
+async def ends_at_home(system: MultiClusterSystem, name: str, *, on: str) -> None:
     """Play its controller on the spoke, and see what becomes of it at the hub."""
-    await town.kubes[on].patch(GADGET, "team-a", name, condition("Complete"), subresource="status")
+    await system.kubes[on].patch(
+        GADGET, "team-a", name, condition("Complete"), subresource="status"
+    )
 
     async def ended() -> bool:
-        at_home = (await found(town, CLUSTER, name)).get("status") or {}
+        at_home = (await found(system, CLUSTER, name)).get("status") or {}
         return any(c["type"] == "Complete" for c in at_home.get("conditions") or [])
 
     await until(ended)
 
 
 def played(
-    drive: Callable[[SpokesTown], Awaitable[None]], *, knowing: tuple[str, ...], later: bool = False
+    drive: Callable[[MultiClusterSystem], Awaitable[None]],
+    *,
+    knowing: tuple[str, ...],
+    later: bool = False,
 ) -> None:
     with World(1) as world:
-        town = SpokesTown(world, SPOKES, rules="queueName: queue\n", dispatcher={}, beat_seconds=5)
+        system = MultiClusterSystem(
+            world, SPOKES, rules="queueName: queue\n", dispatcher={}, beat_seconds=5
+        )
 
         async def act() -> None:
             if later:
-                town.serve()
-            await furnish(town, knowing=knowing)
+                system.serve()
+            await furnish(system, knowing=knowing)
             if not later:
-                town.serve()
+                system.serve()
             await asyncio.sleep(30)
-            await drive(town)
+            await drive(system)
 
         world.run(act)
         assert world.failures == [], "\n".join(world.failures)
@@ -101,30 +108,30 @@ EVERYWHERE = (CLUSTER, *SPOKES)
 
 
 def test_a_gadget_is_sent_to_a_spoke_runs_there_and_its_end_comes_home() -> None:
-    async def drive(town: SpokesTown) -> None:
-        await town.hub.kube.create(GADGET, gadget("one"))
+    async def drive(system: MultiClusterSystem) -> None:
+        await system.hub.kube.create(GADGET, gadget("one"))
 
         async def started() -> bool:
-            return any([await runs(town, spoke, "one") for spoke in SPOKES])
+            return any([await runs(system, spoke, "one") for spoke in SPOKES])
 
         await until(started)
-        assert not await runs(town, CLUSTER, "one"), "it does not run at home too"
-        [on] = [spoke for spoke in SPOKES if await runs(town, spoke, "one")]
-        await ends_at_home(town, "one", on=on)
+        assert not await runs(system, CLUSTER, "one"), "it does not run at home too"
+        [on] = [spoke for spoke in SPOKES if await runs(system, spoke, "one")]
+        await ends_at_home(system, "one", on=on)
         await asyncio.sleep(60)
-        assert await left_behind(dict(town.kubes)) == []
+        assert await left_behind(dict(system.kubes)) == []
         for spoke in SPOKES:
-            assert not await found(town, spoke, "one"), f"a copy is left on {spoke}"
+            assert not await found(system, spoke, "one"), f"a copy is left on {spoke}"
 
     played(drive, knowing=EVERYWHERE)
 
 
 def test_integrations_that_come_while_everything_runs_are_followed() -> None:
-    async def drive(town: SpokesTown) -> None:
-        await town.hub.kube.create(GADGET, gadget("one"))
+    async def drive(system: MultiClusterSystem) -> None:
+        await system.hub.kube.create(GADGET, gadget("one"))
 
         async def started() -> bool:
-            return any([await runs(town, spoke, "one") for spoke in SPOKES])
+            return any([await runs(system, spoke, "one") for spoke in SPOKES])
 
         await until(started)
 
@@ -132,31 +139,31 @@ def test_integrations_that_come_while_everything_runs_are_followed() -> None:
 
 
 def test_a_spoke_that_does_not_know_the_kind_is_passed_over() -> None:
-    async def drive(town: SpokesTown) -> None:
-        await town.hub.kube.create(GADGET, gadget("one"))
+    async def drive(system: MultiClusterSystem) -> None:
+        await system.hub.kube.create(GADGET, gadget("one"))
 
         async def started() -> bool:
-            return await runs(town, "spoke-2", "one")
+            return await runs(system, "spoke-2", "one")
 
         await until(started)
-        assert not await found(town, "spoke-1", "one")
-        await ends_at_home(town, "one", on="spoke-2")
+        assert not await found(system, "spoke-1", "one")
+        await ends_at_home(system, "one", on="spoke-2")
 
     played(drive, knowing=(CLUSTER, "spoke-2"))
 
 
 def test_a_deleted_gadget_takes_its_copies_along() -> None:
-    async def drive(town: SpokesTown) -> None:
-        await town.hub.kube.create(GADGET, gadget("one"))
+    async def drive(system: MultiClusterSystem) -> None:
+        await system.hub.kube.create(GADGET, gadget("one"))
 
         async def started() -> bool:
-            return any([await runs(town, spoke, "one") for spoke in SPOKES])
+            return any([await runs(system, spoke, "one") for spoke in SPOKES])
 
         await until(started)
-        await town.hub.kube.delete(GADGET, "team-a", "one")
+        await system.hub.kube.delete(GADGET, "team-a", "one")
 
         async def gone() -> bool:
-            return not any([await found(town, spoke, "one") for spoke in SPOKES])
+            return not any([await found(system, spoke, "one") for spoke in SPOKES])
 
         await until(gone)
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from services.simulator.scenarios.spokes.clusters import SpokesTown
+from services.simulator.scenarios.spokes.clusters import MultiClusterSystem
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.integrations import PIPELINE_RUN
@@ -17,15 +17,15 @@ NOBODYS_SECONDS = 30
 END_SECONDS = 120
 
 
-async def workload(town: SpokesTown) -> Object:
-    [found] = (await town.hub.kube.list(kinds.WORKLOAD)).items
+async def workload(system: MultiClusterSystem) -> Object:
+    [found] = (await system.hub.kube.list(kinds.WORKLOAD)).items
     return found
 
 
-async def nominate(town: SpokesTown, *names: str) -> None:
+async def nominate(system: MultiClusterSystem, *names: str) -> None:
     """What another program does."""
-    metadata = (await workload(town))["metadata"]
-    await town.hub.kube.patch(
+    metadata = (await workload(system))["metadata"]
+    await system.hub.kube.patch(
         kinds.WORKLOAD,
         metadata["namespace"],
         metadata["name"],
@@ -34,23 +34,23 @@ async def nominate(town: SpokesTown, *names: str) -> None:
     )
 
 
-async def copies(town: SpokesTown) -> list[str]:
+async def copies(system: MultiClusterSystem) -> list[str]:
     """The spokes that have one."""
-    return [s for s in SPOKES if (await town.kubes[s].list(kinds.PIPELINE_RUN)).items]
+    return [s for s in SPOKES if (await system.kubes[s].list(kinds.PIPELINE_RUN)).items]
 
 
-def play(dispatcher: str, drive: Callable[[SpokesTown], Coroutine[Any, Any, None]]) -> None:
+def play(dispatcher: str, drive: Callable[[MultiClusterSystem], Coroutine[Any, Any, None]]) -> None:
     with World(1) as world:
         settings = {"dispatcher": dispatcher}
-        town = SpokesTown(world, SPOKES, rules=RULES, dispatcher=settings, beat_seconds=5)
+        system = MultiClusterSystem(world, SPOKES, rules=RULES, dispatcher=settings, beat_seconds=5)
 
         async def play() -> None:
-            await furnish(town)
-            town.serve()
+            await furnish(system)
+            system.serve()
             await asyncio.sleep(WARM_SECONDS)
-            await town.hub.kube.create(kinds.PIPELINE_RUN, run(1))
-            await drive(town)
-            [ended] = (await town.hub.kube.list(kinds.PIPELINE_RUN)).items
+            await system.hub.kube.create(kinds.PIPELINE_RUN, run(1))
+            await drive(system)
+            [ended] = (await system.hub.kube.list(kinds.PIPELINE_RUN)).items
             finish = PIPELINE_RUN.finish(ended)
             assert finish is not None
             assert finish.success
@@ -60,20 +60,20 @@ def play(dispatcher: str, drive: Callable[[SpokesTown], Coroutine[Any, Any, None
 
 
 def test_a_program_of_that_name_nominates_and_nobody_else() -> None:
-    async def drive(town: SpokesTown) -> None:
+    async def drive(system: MultiClusterSystem) -> None:
         await asyncio.sleep(NOBODYS_SECONDS)
-        assert await copies(town) == []
-        status = (await workload(town))["status"]
+        assert await copies(system) == []
+        status = (await workload(system))["status"]
         [check] = status["admissionChecks"]
         assert (check["state"], check["message"]) == (
             "Pending",
             "The workload waits for a nomination",
         )
 
-        await nominate(town, "nowhere", SPOKES[1])
+        await nominate(system, "nowhere", SPOKES[1])
         await asyncio.sleep(5)
-        assert await copies(town) == [SPOKES[1]]
-        status = (await workload(town))["status"]
+        assert await copies(system) == [SPOKES[1]]
+        status = (await workload(system))["status"]
         assert status["clusterName"] == SPOKES[1]
         assert "nominatedClusterNames" not in status
         await asyncio.sleep(END_SECONDS)
@@ -82,10 +82,10 @@ def test_a_program_of_that_name_nominates_and_nobody_else() -> None:
 
 
 def test_who_was_nominated_is_said_at_the_hub_until_one_has_won() -> None:
-    async def drive(town: SpokesTown) -> None:
+    async def drive(system: MultiClusterSystem) -> None:
         said: list[Object] = []
         for _ in range(200):
-            found = (await town.hub.kube.list(kinds.WORKLOAD)).items
+            found = (await system.hub.kube.list(kinds.WORKLOAD)).items
             said += [one.get("status") or {} for one in found]
             await asyncio.sleep(0.01)
         assert [*SPOKES] in [status.get("nominatedClusterNames") for status in said]

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from services.simulator.scenarios.spokes.clusters import CHECK, SpokesTown, made
+from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem, made
 from services.simulator.scenarios.system import CLUSTER
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
@@ -37,10 +37,10 @@ def low(name: str, *, seconds: int = 60) -> Object:
     return job
 
 
-async def raise_to(town: SpokesTown, name: str, class_: str) -> None:
+async def raise_to(system: MultiClusterSystem, name: str, class_: str) -> None:
     """What its user does, at the hub."""
     change = {"metadata": {"labels": {LABEL: class_}}}
-    await town.hub.kube.patch(kinds.JOB, NAMESPACE, name, change)
+    await system.hub.kube.patch(kinds.JOB, NAMESPACE, name, change)
 
 
 async def priorities(kube: Kube) -> dict[str, tuple[int, str]]:
@@ -56,8 +56,8 @@ async def priorities(kube: Kube) -> dict[str, tuple[int, str]]:
 
 
 def test_on_a_spoke_of_ours_it_overtakes_who_came_before_it() -> None:
-    async def drive(town: SpokesTown) -> None:
-        east = town.kubes[SPOKE]
+    async def drive(system: MultiClusterSystem) -> None:
+        east = system.kubes[SPOKE]
 
         async def copies() -> dict[str, Object]:
             found = (await east.list(kinds.JOB, namespace=NAMESPACE)).items
@@ -68,54 +68,54 @@ def test_on_a_spoke_of_ours_it_overtakes_who_came_before_it() -> None:
             return copy is not None and JOB.active(copy)
 
         for name in ("first", "second", "third"):
-            await town.hub.kube.create(kinds.JOB, low(name, seconds=100))
+            await system.hub.kube.create(kinds.JOB, low(name, seconds=100))
             await asyncio.sleep(5)
         await until(lambda: runs("first"))
         assert set(await copies()) == {"first", "second", "third"}, "two wait"
-        await raise_to(town, "third", "high")
+        await raise_to(system, "third", "high")
         await asyncio.sleep(5)
         expected = {"first": (10, "low"), "second": (10, "low"), "third": (100, "high")}
-        assert await priorities(east) == await priorities(town.hub.kube) == expected
+        assert await priorities(east) == await priorities(system.hub.kube) == expected
         await until(lambda: runs("third"))
-        assert not await ended_at_home(town, "second")
+        assert not await ended_at_home(system, "second")
         assert not await runs("second")
-        await raise_to(town, "third", "low")
+        await raise_to(system, "third", "low")
         await asyncio.sleep(5)
         assert (await priorities(east))["third"] == (10, "low"), "also while it runs"
-        await until(lambda: ended_at_home(town, "first", "second", "third"))
+        await until(lambda: ended_at_home(system, "first", "second", "third"))
 
     with World(1) as world:
-        town = SpokesTown(world, (SPOKE,), rules=RULES, dispatcher={}, beat_seconds=5)
+        system = MultiClusterSystem(world, (SPOKE,), rules=RULES, dispatcher={}, beat_seconds=5)
 
         async def act() -> None:
-            await queues(town.hub.kube, cpu="8", check=CHECK)
-            await queues(town.kubes[SPOKE], cpu="1")
-            for kube in town.kubes.values():
+            await queues(system.hub.kube, cpu="8", check=CHECK)
+            await queues(system.kubes[SPOKE], cpu="1")
+            for kube in system.kubes.values():
                 await classes(kube)
-            await town.configure()
-            town.serve()
+            await system.configure()
+            system.serve()
             await asyncio.sleep(30)
-            await drive(town)
+            await drive(system)
 
         world.run(act)
         assert world.failures == [], "\n".join(world.failures)
 
 
 def test_a_stock_spoke_is_told_the_class_and_its_value_at_the_hub() -> None:
-    async def drive(town: SpokesTown, kueue: StockSpoke) -> None:
-        await classes(town.kubes[CLUSTER])
-        await town.hub.kube.create(kinds.JOB, low("one"))
+    async def drive(system: MultiClusterSystem, kueue: StockSpoke) -> None:
+        await classes(system.kubes[CLUSTER])
+        await system.hub.kube.create(kinds.JOB, low("one"))
 
         async def there() -> dict[str, tuple[int, str]]:
             return await priorities(kueue.kube)
 
         await until(there)
         assert await there() == {"one": (10, "low")}
-        await raise_to(town, "one", "high")
+        await raise_to(system, "one", "high")
         await asyncio.sleep(5)
         assert await there() == {"one": (100, "high")}
         worth = {"value": 101}
-        await town.hub.kube.patch(kinds.WORKLOAD_PRIORITY_CLASS, None, "high", worth)
+        await system.hub.kube.patch(kinds.WORKLOAD_PRIORITY_CLASS, None, "high", worth)
         await asyncio.sleep(5)
         assert await there() == {"one": (101, "high")}
         kueue.slots = 1
@@ -127,6 +127,6 @@ def test_a_stock_spoke_is_told_the_class_and_its_value_at_the_hub() -> None:
         job = await kueue.get(kinds.JOB, "one")
         assert job is not None
         assert job["metadata"]["labels"][LABEL] == "high"
-        await until(lambda: ended_at_home(town, "one"))
+        await until(lambda: ended_at_home(system, "one"))
 
     with_stock_spoke(drive, slots=0)

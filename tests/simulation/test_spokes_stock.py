@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from services.simulator.scenarios.spokes.clusters import CHECK, SpokesTown, made
-from services.simulator.scenarios.spokes.judge import Overseer, left_behind
-from services.simulator.scenarios.system import CLUSTER, Town
+from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem, made
+from services.simulator.scenarios.spokes.judge import PodObserver, left_behind
+from services.simulator.scenarios.system import CLUSTER, System
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.integrations import JOB
@@ -67,43 +67,46 @@ async def until(what: Callable[[], Awaitable[object]]) -> None:
 
 
 def with_stock_spoke(
-    drive: Callable[[SpokesTown, StockSpoke], Awaitable[None]], *, slots: int, besides: str = ""
-) -> Overseer:
+    drive: Callable[[MultiClusterSystem, StockSpoke], Awaitable[None]],
+    *,
+    slots: int,
+    besides: str = "",
+) -> PodObserver:
     """A hub of ours, the spoke `stock` with Kueue; `besides`: a spoke of ours, too."""
     with World(1) as world:
         spokes = ("stock", *([besides] if besides else []))
-        town = SpokesTown(
+        system = MultiClusterSystem(
             world, spokes, rules=RULES, dispatcher={}, beat_seconds=5, kueues=("stock",)
         )
-        overseer = Overseer(town.apis, world.loop.time)
-        kueue = StockSpoke(town.kubes["stock"], world.now, slots=slots)
+        observer = PodObserver(system.apis, world.loop.time)
+        kueue = StockSpoke(system.kubes["stock"], world.now, slots=slots)
 
         async def act() -> None:
-            for cluster, kube in town.kubes.items():
+            for cluster, kube in system.kubes.items():
                 await queues(kube, cpu="8", check=CHECK if cluster == CLUSTER else None)
-            await town.configure()
-            town.serve()
+            await system.configure()
+            system.serve()
             world.outside(kueue.live())
             await asyncio.sleep(30)
-            await drive(town, kueue)
+            await drive(system, kueue)
 
         world.run(act)
         assert world.failures == [], "\n".join(world.failures)
-    assert overseer.problems == [], "no job has two running copies"
-    return overseer
+    assert observer.problems == [], "no job has two running copies"
+    return observer
 
 
-async def ended_at_home(town: SpokesTown, *names: str) -> bool:
-    jobs = [await town.hub.kube.get(kinds.JOB, NAMESPACE, name) for name in names]
+async def ended_at_home(system: MultiClusterSystem, *names: str) -> bool:
+    jobs = [await system.hub.kube.get(kinds.JOB, NAMESPACE, name) for name in names]
     return all((finish := JOB.finish(job)) is not None and finish.success for job in jobs)
 
 
 def test_a_stock_spoke_is_given_the_workload_first_and_the_job_once_its_kueue_admitted_it() -> None:
     names = ("one", "two", "three")
 
-    async def drive(town: SpokesTown, kueue: StockSpoke) -> None:
+    async def drive(system: MultiClusterSystem, kueue: StockSpoke) -> None:
         for name in names:
-            await town.hub.kube.create(kinds.JOB, a_job(name, managedBy=MANAGED))
+            await system.hub.kube.create(kinds.JOB, a_job(name, managedBy=MANAGED))
 
         async def there() -> list[Object]:
             return (await kueue.kube.list(kinds.JOB, namespace=NAMESPACE)).items
@@ -116,21 +119,21 @@ def test_a_stock_spoke_is_given_the_workload_first_and_the_job_once_its_kueue_ad
             assert copy["metadata"]["labels"][ORIGIN] == "multikueue"
             assert copy["metadata"]["annotations"][ORDER].startswith(f"{CLUSTER}/")
         assert "managedBy" not in job["spec"], "its own controller is to run it"
-        await until(lambda: ended_at_home(town, *names))
+        await until(lambda: ended_at_home(system, *names))
         assert kueue.jobs_without == [], "no job comes before its Workload has quota"
         assert len(kueue.admitted) == len(set(kueue.admitted)) == len(names)
         await asyncio.sleep(60)
-        assert await left_behind(dict(town.kubes)) == []
+        assert await left_behind(dict(system.kubes)) == []
         left = (await kueue.kube.list(kinds.WORKLOAD, namespace=NAMESPACE)).items
         assert left == [], "the Workloads go with the jobs"
 
-    overseer = with_stock_spoke(drive, slots=1)
-    assert {place for places in overseer.ran.values() for place in places} == {"stock"}
+    observer = with_stock_spoke(drive, slots=1)
+    assert {place for places in observer.ran.values() for place in places} == {"stock"}
 
 
 def test_the_hub_decides_nothing_in_the_place_of_a_spokes_own_kueue() -> None:
-    async def drive(town: SpokesTown, kueue: StockSpoke) -> None:
-        await town.hub.kube.create(kinds.JOB, a_job("one", managedBy=MANAGED))
+    async def drive(system: MultiClusterSystem, kueue: StockSpoke) -> None:
+        await system.hub.kube.create(kinds.JOB, a_job("one", managedBy=MANAGED))
 
         async def mirrored() -> list[Object]:
             return (await kueue.kube.list(kinds.WORKLOAD, namespace=NAMESPACE)).items
@@ -143,14 +146,14 @@ def test_the_hub_decides_nothing_in_the_place_of_a_spokes_own_kueue() -> None:
         assert "status" not in queue, "of queues, too"
         assert await kueue.get(kinds.JOB, "one") is None
         kueue.slots = 1
-        await until(lambda: ended_at_home(town, "one"))
+        await until(lambda: ended_at_home(system, "one"))
 
     with_stock_spoke(drive, slots=0)
 
 
 def test_what_a_stock_spoke_evicts_goes_where_there_is_room_and_runs_once() -> None:
-    async def drive(town: SpokesTown, kueue: StockSpoke) -> None:
-        await town.hub.kube.create(kinds.JOB, a_job("one", seconds=300, managedBy=MANAGED))
+    async def drive(system: MultiClusterSystem, kueue: StockSpoke) -> None:
+        await system.hub.kube.create(kinds.JOB, a_job("one", seconds=300, managedBy=MANAGED))
 
         async def runs() -> bool:
             job = await kueue.get(kinds.JOB, "one")
@@ -158,10 +161,10 @@ def test_what_a_stock_spoke_evicts_goes_where_there_is_room_and_runs_once() -> N
 
         await until(runs)
         await kueue.evict(kueue.admitted[0])
-        await until(lambda: ended_at_home(town, "one"))
+        await until(lambda: ended_at_home(system, "one"))
 
-    overseer = with_stock_spoke(drive, slots=1, besides="ours")
-    assert overseer.ran[NAMESPACE, "one"] == ["stock", "ours"]
+    observer = with_stock_spoke(drive, slots=1, besides="ours")
+    assert observer.ran[NAMESPACE, "one"] == ["stock", "ours"]
 
 
 # A hub with stock Kueue ---------------------------------------------------------------------------
@@ -169,18 +172,18 @@ def test_what_a_stock_spoke_evicts_goes_where_there_is_room_and_runs_once() -> N
 POD_SETS: list[Object] = [{"name": "main", "count": 1, "template": a_job("x")["spec"]["template"]}]
 
 
-def with_stock_hub(drive: Callable[[Town, StockHub], Awaitable[None]], *, cpu: str) -> None:
+def with_stock_hub(drive: Callable[[System, StockHub], Awaitable[None]], *, cpu: str) -> None:
     """A cluster that Sluicegate admits on; somebody's Kueue sends it work through the API server."""
     with World(1) as world:
-        town = Town(world, rules=RULES)
-        manager = StockHub(town.kube, world.now)
+        system = System(world, rules=RULES)
+        manager = StockHub(system.kube, world.now)
 
         async def act() -> None:
-            await queues(town.kube, cpu=cpu)
+            await queues(system.kube, cpu=cpu)
             for service in ("watcher", "classifier", "quota", "patcher"):
-                town.serve(service)
+                system.serve(service)
             await asyncio.sleep(30)
-            await drive(town, manager)
+            await drive(system, manager)
 
         world.run(act)
         assert world.failures == [], "\n".join(world.failures)
@@ -192,7 +195,7 @@ async def shows(manager: StockHub, name: str, **wanted: str) -> bool:
 
 
 def test_a_stock_hub_sees_its_workload_admitted_then_starts_its_job_and_sees_the_end() -> None:
-    async def drive(town: Town, manager: StockHub) -> None:
+    async def drive(system: System, manager: StockHub) -> None:
         await manager.mirror("job-one-1234", POD_SETS, queue="main")
         await until(lambda: shows(manager, "job-one-1234", QuotaReserved="True", Admitted="True"))
         remote = await manager.get(kinds.WORKLOAD, "job-one-1234")
@@ -208,7 +211,7 @@ def test_a_stock_hub_sees_its_workload_admitted_then_starts_its_job_and_sees_the
 
         await until(ended)
         await until(lambda: shows(manager, "job-one-1234", Finished="True"))
-        workloads = (await town.kube.list(kinds.WORKLOAD, namespace=NAMESPACE)).items
+        workloads = (await system.kube.list(kinds.WORKLOAD, namespace=NAMESPACE)).items
         assert [one["metadata"]["name"] for one in workloads] == ["job-one-1234"], "no second one"
 
         await manager.clean_up("job-one-1234", "one")
@@ -226,8 +229,8 @@ def test_a_stock_hub_sees_its_workload_admitted_then_starts_its_job_and_sees_the
 
 
 def test_a_stock_hubs_next_workload_waits_for_the_quota_that_the_first_one_holds() -> None:
-    async def drive(town: Town, manager: StockHub) -> None:
-        del town
+    async def drive(system: System, manager: StockHub) -> None:
+        del system
         await manager.mirror("job-one-1", POD_SETS, queue="main")
         await until(lambda: shows(manager, "job-one-1", Admitted="True"))
         await manager.mirror("job-two-2", POD_SETS, queue="main")

@@ -63,32 +63,32 @@ class Verdict:
 
 def judge(story: Story, *, load: bool = True, queues: bool = True) -> list[Verdict]:
     """All checks. `load`: nothing in it may be refused or fail; `queues`: it was meant to make some."""
-    evidence = story.evidence
+    message_logs = story.message_logs
     found = {
         "nothing lost: everything submitted was seen, and ran to its end": [
             *(
                 f"{each.name} was refused: {each.refusal}"
                 for each in (story.refused if load else ())
             ),
-            *checks.none_lost(evidence, story.names, finished=True),
-            *checks.nothing_dead(evidence),
+            *checks.none_lost(message_logs, story.names, finished=True),
+            *checks.nothing_dead(message_logs),
             *(_failures(story.cases) if load else ()),
         ],
         "nothing admitted twice, nothing started twice, one decider at a time": [
-            *checks.none_admitted_twice(evidence),
-            *checks.none_started_twice(evidence),
-            *checks.decided_in_order(evidence),
+            *checks.none_admitted_twice(message_logs),
+            *checks.none_started_twice(message_logs),
+            *checks.decided_in_order(message_logs),
         ],
-        "no quota exceeded at any position of the log": checks.quotas_respected(evidence),
+        "no quota exceeded at any position of the log": checks.quotas_respected(message_logs),
         "nothing ran without quota, and all quota was given back": [
-            *checks.none_runs_without_leave(evidence),
-            *checks.quota_given_back(evidence),
+            *checks.none_runs_without_leave(message_logs),
+            *checks.quota_given_back(message_logs),
         ],
         "every build got a machine or was told why, and none is left behind": machines_settled(
             story
         ),
         "no priority inversion: nobody more important waited who would have fitted": (
-            checks.priorities_respected(evidence)
+            checks.priorities_respected(message_logs)
         ),
     }
     if queues:

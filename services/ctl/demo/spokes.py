@@ -14,7 +14,7 @@ from services.ctl.demo.create import Submitted, create_all
 from services.ctl.demo.load import Arrival
 from services.ctl.dev.app import Running
 from services.simulator.judge import checks
-from services.simulator.judge.evidence import LOGS, Evidence, gather
+from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
@@ -89,7 +89,7 @@ async def run_spokes(
     for line in distribution(orders, names):
         say(f"  {line}")
     say("checks, from the logs and the clusters:")
-    found = judge(gather(entries), orders, submitted, spokes=names, stuck=stuck, left=left)
+    found = judge(read_logs(entries), orders, submitted, spokes=names, stuck=stuck, left=left)
     for name, wrong in found.items():
         say(f"  {'FAILED ' if wrong else 'ok     '} {name}")
         for sentence in wrong[:5]:
@@ -114,7 +114,7 @@ def _kind(order: Dispatch) -> str:
 
 
 def judge(
-    evidence: Evidence,
+    message_logs: MessageLogs,
     orders: Iterable[Dispatch],
     submitted: Iterable[Submitted],
     *,
@@ -141,8 +141,8 @@ def judge(
         "nothing lost: everything submitted ran to its end on a spoke": [
             *refused,
             *(f"{name} has not ended" for name in stuck),
-            *checks.none_lost(evidence, wanted, finished=True),
-            *checks.nothing_dead(evidence),
+            *checks.none_lost(message_logs, wanted, finished=True),
+            *checks.nothing_dead(message_logs),
             *(f"{name} was chosen nowhere" for name, of in told.items() if not of.chosen),
             *([] if len(told) == len(wanted) else [f"{len(told)} of {len(wanted)} were sent away"]),
         ],
@@ -151,10 +151,10 @@ def judge(
             for name, of in told.items()
             if of.at_once > 1
         ],
-        "no quota exceeded, neither the hub's nor a spoke's": checks.quotas_respected(evidence),
+        "no quota exceeded, neither the hub's nor a spoke's": checks.quotas_respected(message_logs),
         "nothing ran without quota, and all quota was given back": [
-            *checks.none_runs_without_leave(evidence),
-            *checks.quota_given_back(evidence),
+            *checks.none_runs_without_leave(message_logs),
+            *checks.quota_given_back(message_logs),
         ],
         f"at most {COPIES_MAX} copies were made for a workload, on average": (
             [f"{copies} copies for {len(told)} workloads"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from services.ctl.demo.create import Submitted
-from services.simulator.judge.evidence import LOGS, Evidence, gather
+from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.effects import HostState, PlatformState
@@ -59,7 +59,7 @@ class Case:
 class Story:
     """Everything that is known when it is over."""
 
-    evidence: Evidence
+    message_logs: MessageLogs
     cases: tuple[Case, ...]
     refused: tuple[Submitted, ...] = ()
     hosts: tuple[HostState, ...] = ()
@@ -77,22 +77,22 @@ async def tell(
 ) -> Story:
     """Read the logs from their beginning to their present end."""
     entries = [entry for log in LOGS for entry in await _read(bus, log)]
-    evidence = gather(entries)
+    message_logs = read_logs(entries)
     said = await _read(bus, "HOSTS")
     hosts = [
         HostState.decode(entry.data)
         for entry in said
         if entry.headers.get("ce-type") == HostState.type
     ]
-    states = {record.message.uid: record.message for record in evidence.workloads}
+    states = {record.message.uid: record.message for record in message_logs.workloads}
     first: dict[str, Admission] = {}
     last: dict[str, Admission] = {}
-    for record in evidence.admissions:
+    for record in message_logs.admissions:
         last[record.message.uid] = record.message
         if record.message.state == ADMITTED:
             first.setdefault(record.message.uid, record.message)
     return Story(
-        evidence=evidence,
+        message_logs=message_logs,
         cases=tuple(
             Case(
                 submitted=each,

@@ -143,7 +143,7 @@ def _most(story: Story) -> dict[tuple[str, Cell], int]:
     done: dict[str, list[PodSet]] = {}
     now: dict[tuple[str, Cell], int] = {}
     most: dict[tuple[str, Cell], int] = {}
-    coming = iter(story.evidence.workloads)
+    coming = iter(story.message_logs.workloads)
     state = next(coming, None)
 
     def account(uid: str) -> None:
@@ -154,7 +154,7 @@ def _most(story: Story) -> dict[tuple[str, Cell], int]:
             for key, amount in using[uid].items():
                 now[key] = now.get(key, 0) + amount
 
-    for record in story.evidence.admissions:
+    for record in story.message_logs.admissions:
         while state is not None and state.sequence <= record.message.inputs.get("WORKLOADS", 0):
             if any(p.reclaimable or p.returned for p in state.message.pod_sets):
                 done[state.message.uid] = state.message.pod_sets
@@ -188,7 +188,7 @@ def _usage(admission: Admission, done: Iterable[PodSet]) -> dict[tuple[str, Cell
 
 def _quotas(story: Story) -> dict[tuple[str, Cell], int]:
     quotas: dict[tuple[str, Cell], int] = {}
-    for record in story.evidence.observed:
+    for record in story.message_logs.observed:
         observed = record.message
         if observed.plural != kinds.CLUSTER_QUEUE.plural or observed.object is None:
             continue

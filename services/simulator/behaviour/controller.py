@@ -73,11 +73,11 @@ class Controller(ABC):
     def follow(self, kind: Kind, key_of: Callable[[Event], Key | None]) -> None:
         """Enqueue the key that `key_of` makes of each change of `kind`."""
 
-        def hear(event: Event) -> None:
+        def on_event(event: Event) -> None:
             if (key := key_of(event)) is not None:
                 self.enqueue(key)
 
-        self._subscriptions.append(self.api.store.subscribe(kind, hear))
+        self._subscriptions.append(self.api.store.subscribe(kind, on_event))
 
     def _own_key(self, event: Event) -> Key | None:
         if event.type == "DELETED":
@@ -106,7 +106,7 @@ class Controller(ABC):
         if seconds > 0:
             # Less than the clock's resolution would be over before it has begun, for ever.
             seconds = max(seconds, LEAST_SECONDS)
-        handle = self.clock.call_later(max(seconds, 0), lambda: self._ring(key))
+        handle = self.clock.call_later(max(seconds, 0), lambda: self._on_timer(key))
         if timer is not None and not timer.cancelled():
             if timer.when() <= handle.when():
                 handle.cancel()
@@ -114,7 +114,7 @@ class Controller(ABC):
             timer.cancel()
         self._timers[key] = handle
 
-    def _ring(self, key: Key) -> None:
+    def _on_timer(self, key: Key) -> None:
         self._timers.pop(key, None)
         self.enqueue(key)
 

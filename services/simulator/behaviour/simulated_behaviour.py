@@ -14,8 +14,8 @@ __all__ = [
     "annotations",
     "duration",
     "fails",
+    "simulation_annotations",
     "some_duration",
-    "wishes_of",
 ]
 
 PREFIX: Final = "simulator.sluicegate.dev/"
@@ -56,6 +56,6 @@ def fails(obj: Obj) -> bool:
     return annotations(obj).get(OUTCOME) == "fail"
 
 
-def wishes_of(obj: Obj) -> dict[str, str]:
+def simulation_annotations(obj: Obj) -> dict[str, str]:
     """Return only the annotations that are meant for the simulation."""
     return {key: value for key, value in annotations(obj).items() if key.startswith(PREFIX)}

@@ -15,7 +15,7 @@ from shared.contracts.kube.kinds import (
 )
 from shared.contracts.kube.kinds import Kind as Resource
 
-__all__ = ["CLASS", "NAMESPACE_NAME", "RUNS", "Arrival", "arrivals", "surroundings"]
+__all__ = ["CLASS", "NAMESPACE_NAME", "RUNS", "WorkloadArrival", "arrivals", "cluster_objects"]
 
 NAMESPACE_NAME: Final = "bench"
 FLAVOR: Final = "rf"
@@ -24,7 +24,7 @@ RUNS: Final = "sluicegate.dev/bench-runs-milliseconds"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class WorkloadArrival:
     """A workload to create."""
 
     at: float
@@ -34,7 +34,7 @@ class Arrival:
     object: Object
 
 
-def surroundings(load: Load) -> Iterator[tuple[Resource, Object]]:
+def cluster_objects(load: Load) -> Iterator[tuple[Resource, Object]]:
     """Yield flavor, namespace and queues, in the order in which they are to be created."""
     yield RESOURCE_FLAVOR, {"metadata": {"name": FLAVOR}, "spec": {}}
     yield NAMESPACE, {"metadata": {"name": NAMESPACE_NAME}}
@@ -71,10 +71,10 @@ def surroundings(load: Load) -> Iterator[tuple[Resource, Object]]:
         )
 
 
-def arrivals(load: Load, *, scale: float) -> list[Arrival]:
+def arrivals(load: Load, *, scale: float) -> list[WorkloadArrival]:
     """All workloads in the order of their creation; `scale` 0.1 makes a tenth of each kind."""
     found = [
-        Arrival(
+        WorkloadArrival(
             at=kind.every * number / 1000,
             kind=kind,
             object=_workload(queue, kind, number),

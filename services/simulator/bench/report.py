@@ -60,14 +60,14 @@ class Timeline:
     def evicted(self, name: str, at: float) -> None:
         """Evicted=True was seen of one that holds quota."""
         self.evictions += 1
-        self._let_go(self._workloads.get(name), at)
+        self._release(self._workloads.get(name), at)
 
     def finished(self, name: str, at: float) -> None:
         """The API server took Finished=True."""
         known = self._workloads[name]
         known.finished = at
         self.ended = max(self.ended, at)
-        self._let_go(known, at)
+        self._release(known, at)
 
     @property
     def known(self) -> int:
@@ -99,7 +99,7 @@ class Timeline:
                 found.setdefault(workload.kind, []).append(waited)
         return found
 
-    def _let_go(self, known: _Workload | None, at: float) -> None:
+    def _release(self, known: _Workload | None, at: float) -> None:
         if known is not None and known.admitted is not None:
             self.held += known.cpu * (at - known.admitted)
             known.admitted = None

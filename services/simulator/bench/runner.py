@@ -12,9 +12,9 @@ from services.quota.bench import Load
 from services.simulator.bench.generator import (
     NAMESPACE_NAME,
     RUNS,
-    Arrival,
+    WorkloadArrival,
     arrivals,
-    surroundings,
+    cluster_objects,
 )
 from services.simulator.bench.report import Timeline
 from services.simulator.bench.writer import RETRY_SECONDS, Writer, is_true
@@ -54,7 +54,7 @@ class Runner:
 
     async def prepare(self) -> None:
         """Create flavor and queues. May be repeated."""
-        for kind, obj in surroundings(self._load):
+        for kind, obj in cluster_objects(self._load):
             try:
                 await self._kube.create(kind, obj)
             except AlreadyExistsError:
@@ -83,7 +83,7 @@ class Runner:
 
         await asyncio.gather(*(creator() for _ in range(CREATORS)))
 
-    async def _create_one(self, arrival: Arrival) -> None:
+    async def _create_one(self, arrival: WorkloadArrival) -> None:
         while True:
             try:
                 await self._kube.create(WORKLOAD, arrival.object)

@@ -10,13 +10,14 @@ import asyncio
 import math
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Final
 
 from services.simulator.cluster.kinds.catalogue import JOBS, PODS
 from services.simulator.cluster.storage.stored import Event
-from services.simulator.scenarios.spokes.clusters import CHECK, SpokesTown, made
-from services.simulator.scenarios.spokes.judge import Overseer
+from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem, made
+from services.simulator.scenarios.spokes.judge import PodObserver
 from services.simulator.scenarios.system import CLUSTER
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
@@ -25,7 +26,7 @@ from shared.contracts.messages.effects import Dispatch
 from shared.integrations import JOB
 from shared.testing.world.world import World
 
-__all__ = ["Result", "measure"]
+__all__ = ["Result"]
 
 NAMESPACE: Final = "team-a"
 QUEUE: Final = "main"
@@ -78,43 +79,43 @@ class Result:
         ]
 
 
-def measure(*, workloads: int, spokes: int, slots: int, dispatcher: str) -> Result:
+def _measure(*, workloads: int, spokes: int, slots: int, dispatcher: str) -> Result:
     """Play one world. `slots`: cpus of each spoke; each job takes one."""
     result = Result(workloads=workloads, spokes=spokes)
     own = tuple(f"spoke-{number}" for number in range(1, spokes + 1))
     settings = {"dispatcher": dispatcher, "silent_seconds": 30.0}
     with World(1) as world:
-        town = SpokesTown(
+        system = MultiClusterSystem(
             world, own, rules=f"queueName: {QUEUE}\n", dispatcher=settings, beat_seconds=10
         )
-        overseer = Overseer(town.apis, world.loop.time)
-        gauge = _Gauge(town, slots)
-        world.run(lambda: _drive(town, workloads, slots))
-        result.problems = [*overseer.problems, *world.failures]
-        _read(town, gauge, result, slots * spokes)
+        observer = PodObserver(system.apis, world.loop.time)
+        gauge = _Gauge(system, slots)
+        world.run(lambda: _drive(system, workloads, slots))
+        result.problems = [*observer.problems, *world.failures]
+        _read(system, gauge, result, slots * spokes)
     return result
 
 
 class _Gauge:
     """How many pods live on each spoke, at each change."""
 
-    def __init__(self, town: SpokesTown, slots: int) -> None:
-        self._town = town
+    def __init__(self, system: MultiClusterSystem, slots: int) -> None:
+        self._system = system
         self._slots = slots
-        self._living: dict[str, set[str]] = {spoke: set() for spoke in town.spokes}
-        self.most = dict.fromkeys(town.spokes, 0.0)
+        self._living: dict[str, set[str]] = {spoke: set() for spoke in system.spokes}
+        self.most = dict.fromkeys(system.spokes, 0.0)
         self.curve: list[tuple[float, int]] = []
         self.started: dict[str, float] = {}
         self.copies = 0
-        for spoke in town.spokes:
-            town.apis[spoke].store.subscribe(PODS, lambda event, at=spoke: self._hear(at, event))  # type: ignore[misc]
-            town.apis[spoke].store.subscribe(JOBS, self._count)
+        for spoke in system.spokes:
+            system.apis[spoke].store.subscribe(PODS, partial(self._on_event, spoke))
+            system.apis[spoke].store.subscribe(JOBS, self._count)
 
     def _count(self, event: Event) -> None:
         self.copies += event.type == "ADDED"
 
-    def _hear(self, spoke: str, event: Event) -> None:
-        pod, now = event.stored.obj, self._town.world.loop.time()
+    def _on_event(self, spoke: str, event: Event) -> None:
+        pod, now = event.stored.obj, self._system.world.loop.time()
         uid, living = pod["metadata"]["uid"], self._living[spoke]
         over = (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
         if event.type == "DELETED" or over:
@@ -127,10 +128,10 @@ class _Gauge:
         self.curve.append((now, sum(map(len, self._living.values()))))
 
 
-async def _drive(town: SpokesTown, workloads: int, slots: int) -> None:
-    for cluster in (CLUSTER, *town.spokes):
+async def _drive(system: MultiClusterSystem, workloads: int, slots: int) -> None:
+    for cluster in (CLUSTER, *system.spokes):
         hub = cluster == CLUSTER
-        quota = slots * len(town.spokes) if hub else slots
+        quota = slots * len(system.spokes) if hub else slots
         resources = [{"name": "cpu", "nominalQuota": str(quota)}]
         flavors = [{"name": "any", "resources": resources}]
         spec: Object = {
@@ -146,17 +147,17 @@ async def _drive(town: SpokesTown, workloads: int, slots: int) -> None:
             (kinds.CLUSTER_QUEUE, made(kinds.CLUSTER_QUEUE, QUEUE, spec=spec)),
             (kinds.LOCAL_QUEUE, made(kinds.LOCAL_QUEUE, QUEUE, namespace=NAMESPACE, spec=local)),
         ):
-            await town.kubes[cluster].create(kind, obj)
-    await town.configure()
-    town.serve()
+            await system.kubes[cluster].create(kind, obj)
+    await system.configure()
+    system.serve()
     await asyncio.sleep(WARM_SECONDS)
     random = Random(1)
     for number in range(workloads):
-        await town.hub.kube.create(kinds.JOB, _job(number, random))
+        await system.hub.kube.create(kinds.JOB, _job(number, random))
         await asyncio.sleep(0.005)
     while True:
         await asyncio.sleep(5)
-        found = (await town.hub.kube.list(kinds.JOB)).items
+        found = (await system.hub.kube.list(kinds.JOB)).items
         if all(JOB.finish(job) is not None for job in found):
             return
 
@@ -175,8 +176,11 @@ def _job(number: int, random: Random) -> Object:
     return job
 
 
-def _read(town: SpokesTown, gauge: _Gauge, result: Result, total: int) -> None:
-    streams, epoch = town.hub.server.streams, town.world.now().timestamp() - town.world.loop.time()
+def _read(system: MultiClusterSystem, gauge: _Gauge, result: Result, total: int) -> None:
+    streams, epoch = (
+        system.hub.server.streams,
+        system.world.now().timestamp() - system.world.loop.time(),
+    )
     reserved: dict[str, float] = {}
     for stored in streams["ADMISSIONS"].messages.values():
         if stored.headers.get("ce-type") != Admission.type:
@@ -218,14 +222,14 @@ def main() -> int:
     parser.add_argument("--spokes", type=int, default=5)
     parser.add_argument("--slots", type=int, default=40)
     given = parser.parse_args()
-    result = measure(
+    result = _measure(
         workloads=given.workloads,
         spokes=given.spokes,
         slots=given.slots,
         dispatcher="best-fit",
     )
     sys.stdout.write("\n".join(result.lines()) + "\n")
-    other = measure(
+    other = _measure(
         workloads=max(1, given.workloads // COMPARED),
         spokes=given.spokes,
         slots=max(1, given.slots // COMPARED),

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from services.simulator.cluster import patches, strategies
 from services.simulator.cluster.admission import AdmissionChain, AdmissionRequest
 from services.simulator.cluster.collector import FOREGROUND, ORPHAN, Collector
+from services.simulator.cluster.conversion import convert
 from services.simulator.cluster.errors import (
     ApiError,
     Cause,
@@ -26,7 +27,6 @@ from services.simulator.cluster.errors import (
 )
 from services.simulator.cluster.kinds import definitions
 from services.simulator.cluster.kinds.catalogue import BUILT_IN, NAMESPACES, PODS
-from services.simulator.cluster.kinds.conversion import convert
 from services.simulator.cluster.kinds.registry import Kind, KindRegistry, Obj
 from services.simulator.cluster.rules import Rules
 from services.simulator.cluster.storage.store import HISTORY_MAX, Store

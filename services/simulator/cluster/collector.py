@@ -33,14 +33,14 @@ class Collector:
         self._dependents: dict[str, dict[str, None]] = {}
         """Uids of the dependents of each owner uid, in order of appearance."""
 
-        store.subscribe(None, self._hear)
+        store.subscribe(None, self._on_event)
 
     def dependents(self, uid: str) -> list[Stored]:
         """The living objects that name `uid` as an owner."""
         found = (self._store.by_uid(child) for child in self._dependents.get(uid, ()))
         return [stored for stored in found if stored is not None]
 
-    def _hear(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         stored = event.stored
         if event.before is not None:
             for owner in _owners(event.before.obj):

@@ -41,7 +41,7 @@ STRICT_LABEL_KINDS: Final = frozenset({("", "namespaces"), ("", "services")})
 """Kinds whose names become DNS labels."""
 
 
-def _wrong(field: str, value: Any, rule: str) -> Cause:
+def _invalid_value(field: str, value: Any, rule: str) -> Cause:
     shown = f'"{value}"' if isinstance(value, str) else str(value)
     return Cause(reason="FieldValueInvalid", field=field, message=f"Invalid value: {shown}: {rule}")
 
@@ -83,20 +83,20 @@ def _qualified_faults(key: str) -> Iterable[str]:
 def _label_causes(labels: Any) -> Iterable[Cause]:
     field = "metadata.labels"
     for key, value in labels.items():
-        yield from (_wrong(field, key, fault) for fault in _qualified_faults(key))
+        yield from (_invalid_value(field, key, fault) for fault in _qualified_faults(key))
         if not value:
             continue
         if len(value) > LABEL_MAX:
-            yield _wrong(field, value, f"must be no more than {LABEL_MAX} characters")
+            yield _invalid_value(field, value, f"must be no more than {LABEL_MAX} characters")
         if not _QUALIFIED.fullmatch(value):
-            yield _wrong(field, value, VALUE_RULE)
+            yield _invalid_value(field, value, VALUE_RULE)
 
 
 def _annotation_causes(annotations: Any) -> Iterable[Cause]:
     field = "metadata.annotations"
     size = 0
     for key, value in annotations.items():
-        yield from (_wrong(field, key, fault) for fault in _qualified_faults(key.lower()))
+        yield from (_invalid_value(field, key, fault) for fault in _qualified_faults(key.lower()))
         size += len(key.encode()) + len(value.encode())
     if size > ANNOTATIONS_BYTES_MAX:
         message = f"Too long: may not be more than {ANNOTATIONS_BYTES_MAX} bytes"
@@ -109,10 +109,10 @@ def _owner_causes(owners: Any) -> Iterable[Cause]:
         field = f"metadata.ownerReferences[{index}]"
         for part in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(part):
-                yield _wrong(f"{field}.{part}", owner.get(part) or "", "must not be empty")
+                yield _invalid_value(f"{field}.{part}", owner.get(part) or "", "must not be empty")
         controllers += owner.get("controller") is True
     if controllers > 1:
-        yield _wrong(
+        yield _invalid_value(
             "metadata.ownerReferences",
             owners,
             "Only one reference can have Controller set to true.",
@@ -130,7 +130,7 @@ def metadata_causes(kind: Kind, obj: Obj) -> list[Cause]:
     else:
         strict = (kind.group, kind.plural) in STRICT_LABEL_KINDS
         faults = _label_faults(name) if strict else _subdomain_faults(name)
-        causes += [_wrong("metadata.name", name, fault) for fault in faults]
+        causes += [_invalid_value("metadata.name", name, fault) for fault in faults]
     if labels := metadata.get("labels"):
         causes += _label_causes(labels)
     if annotations := metadata.get("annotations"):
@@ -139,7 +139,7 @@ def metadata_causes(kind: Kind, obj: Obj) -> list[Cause]:
         causes += _owner_causes(owners)
     for finalizer in metadata.get("finalizers") or ():
         causes += [
-            _wrong("metadata.finalizers", finalizer, fault)
+            _invalid_value("metadata.finalizers", finalizer, fault)
             for fault in _qualified_faults(str(finalizer))
         ]
     return causes

@@ -10,9 +10,7 @@ from services.simulator.cluster.kinds.registry import Kind, Obj
 __all__ = [
     "ALL",
     "Selector",
-    "fields_selector",
     "label_object_selector",
-    "labels_selector",
     "select",
 ]
 
@@ -71,7 +69,7 @@ def _over_labels(tests: Sequence[_Test]) -> Selector:
     return selects
 
 
-def labels_selector(text: str) -> Selector:
+def _labels_selector(text: str) -> Selector:
     """Read a ``labelSelector`` parameter: equality, set and existence requirements."""
     tests = [_label_test(requirement) for requirement in _requirements(text)]
     return _over_labels(tests) if tests else ALL
@@ -113,7 +111,7 @@ def _at(obj: Obj, path: Sequence[str]) -> str:
     return "" if value is None or isinstance(value, dict | list) else str(value)
 
 
-def fields_selector(text: str, kind: Kind) -> Selector:
+def _fields_selector(text: str, kind: Kind) -> Selector:
     """Read a ``fieldSelector`` parameter; 400 for a field that this kind does not select by."""
     tests: list[tuple[tuple[str, ...], str, bool]] = []
     for requirement in _requirements(text):
@@ -132,8 +130,8 @@ def fields_selector(text: str, kind: Kind) -> Selector:
 
 def select(kind: Kind, labels: str = "", fields: str = "") -> Selector | None:
     """Combine both parameters; ``None`` when they select everything."""
-    chosen = [labels_selector(labels)] if labels else []
-    chosen += [fields_selector(fields, kind)] if fields else []
+    chosen = [_labels_selector(labels)] if labels else []
+    chosen += [_fields_selector(fields, kind)] if fields else []
     chosen = [selector for selector in chosen if selector is not ALL]
     if not chosen:
         return None

@@ -10,7 +10,7 @@ from typing import Final
 import uvicorn
 from typing_extensions import override
 
-from services.simulator.http.front import Front
+from services.simulator.http.application import Application
 
 __all__ = ["HOST", "Server"]
 
@@ -23,11 +23,11 @@ KEEP_ALIVE_SECONDS: Final = 120
 
 
 class Server:
-    """Serves a `Front`. With certificate and key it speaks TLS."""
+    """Serves a `Application`. With certificate and key it speaks TLS."""
 
     def __init__(
         self,
-        front: Front,
+        application: Application,
         *,
         host: str = HOST,
         port: int = 0,
@@ -36,7 +36,7 @@ class Server:
         key: Path | None = None,
     ) -> None:
         """Take port 0 for any free one. `known_as`: the name by which others reach `host`."""
-        self._front = front
+        self._application = application
         self._host = host
         self._known_as = known_as or host
         self._port = port
@@ -48,7 +48,7 @@ class Server:
 
     def _configuration(self) -> uvicorn.Config:
         return uvicorn.Config(
-            self._front,
+            self._application,
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -80,7 +80,7 @@ class Server:
             listener.close()
             raise
         self._port = int(listener.getsockname()[1])
-        self._front.open()
+        self._application.open()
         server = self._server = _QuietServer(self._configuration())
         self._task = asyncio.create_task(server.serve(sockets=[listener]), name="simulator-http")
         ready = asyncio.create_task(server.ready.wait())
@@ -91,7 +91,7 @@ class Server:
 
     async def stop(self) -> None:
         """End all watches, finish requests, close the port."""
-        self._front.close()
+        self._application.close()
         if self._server is not None and self._task is not None:
             self._server.should_exit = True
             self._server.leaving.set()

@@ -140,7 +140,7 @@ class Watches:
             if loop.time() - written < COALESCE_SECONDS:
                 await asyncio.sleep(COALESCE_SECONDS)
             wake.clear()
-            body = b"".join(self._line(asked, type_, event) for type_, event in watch.take())
+            body = b"".join(self._line(asked, type_, event) for type_, event in watch.drain())
             if initial:
                 initial = False
                 body += self._bookmark(asked, watch.seen, {"k8s.io/initial-events-end": "true"})

@@ -16,9 +16,9 @@ from typing_extensions import override
 
 from services.simulator.cluster.admission import AdmissionPlugin, AdmissionRequest
 from services.simulator.cluster.api import Api
+from services.simulator.cluster.conversion import convert
 from services.simulator.cluster.errors import ApiError, bad_request, internal_error
 from services.simulator.cluster.kinds.catalogue import NAMESPACES
-from services.simulator.cluster.kinds.conversion import convert
 from services.simulator.cluster.kinds.registry import Kind, Obj
 from services.simulator.cluster.patches import json_patch
 from services.simulator.cluster.selectors import label_object_selector

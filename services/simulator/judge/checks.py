@@ -1,11 +1,11 @@
-"""The verdicts. Each is a function of evidence that returns what is wrong, in sentences."""
+"""The verdicts. Each is a function of message_logs that returns what is wrong, in sentences."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
-from services.simulator.judge.books import Books, Cell
-from services.simulator.judge.evidence import Evidence, Record
+from services.simulator.judge.message_logs import MessageLogs, Record
+from services.simulator.judge.quota_ledger import Cell, QuotaLedger
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
@@ -30,13 +30,13 @@ BILLION: Final = 10**9
 Uid = str
 
 
-def decided_in_order(evidence: Evidence) -> list[str]:
+def decided_in_order(message_logs: MessageLogs) -> list[str]:
     """One decider at a time: (term, number) only grows along the log."""
     wrong: list[str] = []
     last = (0, 0)
-    places = [(one.sequence, (one.message.term, 0)) for one in evidence.terms]
+    places = [(one.sequence, (one.message.term, 0)) for one in message_logs.terms]
     places += [
-        (one.sequence, (one.message.term, one.message.number)) for one in evidence.admissions
+        (one.sequence, (one.message.term, one.message.number)) for one in message_logs.admissions
     ]
     for sequence, place in sorted(places):
         if place <= last:
@@ -45,12 +45,12 @@ def decided_in_order(evidence: Evidence) -> list[str]:
     return wrong
 
 
-def none_admitted_twice(evidence: Evidence) -> list[str]:
+def none_admitted_twice(message_logs: MessageLogs) -> list[str]:
     """While a workload holds quota, it is not given other quota; one job has one holder at a time."""
     wrong: list[str] = []
     held: dict[Uid, Admission] = {}
     by_name: dict[tuple[str, str, str], Uid] = {}
-    for record in evidence.admissions:
+    for record in message_logs.admissions:
         new = record.message
         before = held.get(new.uid)
         if new.state not in HOLDING:
@@ -73,10 +73,10 @@ def none_admitted_twice(evidence: Evidence) -> list[str]:
     return wrong
 
 
-def quotas_respected(evidence: Evidence) -> list[str]:
+def quotas_respected(message_logs: MessageLogs) -> list[str]:
     """Nothing planned is admitted beyond what its queue may use at that place of the log."""
     wrong: list[str] = []
-    for record, books in _walk(evidence):
+    for record, books in _walk(message_logs):
         new = record.message
         if new.unplanned:
             continue
@@ -90,14 +90,14 @@ def quotas_respected(evidence: Evidence) -> list[str]:
     return wrong
 
 
-def priorities_respected(evidence: Evidence) -> list[str]:
+def priorities_respected(message_logs: MessageLogs) -> list[str]:
     """At no admission did a waiting workload of higher priority in the same queue fit into what was free.
 
     Judged by what the decider had taken in (`Admission.inputs`). In doubt it is no inversion.
     """
     wrong: list[str] = []
-    line = _Line(evidence.workloads)
-    for record, books in _walk(evidence):
+    line = _WaitingWorkloads(message_logs.workloads)
+    for record, books in _walk(message_logs):
         new = record.message
         line.advance(new.inputs.get("WORKLOADS", 0))
         if books.increase(new) and new.uid not in books.held and not new.unplanned:
@@ -105,7 +105,7 @@ def priorities_respected(evidence: Evidence) -> list[str]:
                 (
                     one
                     for one in line.ahead_of(new, books)
-                    if books.fits(one) and line.may_go(one, new.decided_at)
+                    if books.fits(one) and line.may_be_admitted(one, new.decided_at)
                 ),
                 None,
             )
@@ -119,7 +119,7 @@ def priorities_respected(evidence: Evidence) -> list[str]:
     return wrong
 
 
-class _Line:
+class _WaitingWorkloads:
     """Who waits, as far as the decider knew."""
 
     def __init__(self, workloads: Iterable[Record[WorkloadState]]) -> None:
@@ -138,7 +138,7 @@ class _Line:
                 self._states.pop(key, None)
             self._next += 1
 
-    def ahead_of(self, new: Admission, books: Books) -> list[WorkloadState]:
+    def ahead_of(self, new: Admission, books: QuotaLedger) -> list[WorkloadState]:
         return [
             state
             for state in self._states.values()
@@ -148,7 +148,7 @@ class _Line:
             and books.queue_of(state.namespace, state.queue) == new.cluster_queue
         ]
 
-    def may_go(self, state: WorkloadState, at: datetime) -> bool:
+    def may_be_admitted(self, state: WorkloadState, at: datetime) -> bool:
         """Nothing but quota keeps it: not itself, and no time that it has to wait for."""
         last = self.decided.get(state.uid)
         times = [state.requeue_at, None if last is None else last.requeue_at]
@@ -161,14 +161,14 @@ class _Line:
         )
 
 
-def reasons_given(evidence: Evidence) -> list[str]:
+def reasons_given(message_logs: MessageLogs) -> list[str]:
     """Whoever waits was told why, last of all."""
     last: dict[tuple[str, str, str], Admission] = {}
-    for record in evidence.admissions:
+    for record in message_logs.admissions:
         one = record.message
         last[one.cluster, one.namespace, one.name] = one
     wrong: list[str] = []
-    for state in _latest(evidence.workloads).values():
+    for state in _latest(message_logs.workloads).values():
         if state.phase != "waiting":
             continue
         said = last.get((state.cluster, state.namespace, state.name))
@@ -179,11 +179,11 @@ def reasons_given(evidence: Evidence) -> list[str]:
     return wrong
 
 
-def none_started_twice(evidence: Evidence) -> list[str]:
+def none_started_twice(message_logs: MessageLogs) -> list[str]:
     """A job starts once, and once more for each time that it was taken off."""
     starts: dict[Uid, list[str]] = {}
     names: dict[Uid, str] = {}
-    for record in evidence.observed:
+    for record in message_logs.observed:
         job = record.message
         if integration_for(group=job.group, kind=job.kind) is None or not job.object:
             continue
@@ -193,7 +193,7 @@ def none_started_twice(evidence: Evidence) -> list[str]:
             names[job.uid] = f"{job.kind} {job.namespace}/{job.name}"
     taken_off: dict[Uid, int] = {}
     held: set[Uid] = set()
-    for decision in evidence.admissions:
+    for decision in message_logs.admissions:
         uid, state = decision.message.uid, decision.message.state
         if state in HOLDING:
             held.add(uid)
@@ -207,14 +207,14 @@ def none_started_twice(evidence: Evidence) -> list[str]:
     ]
 
 
-def none_runs_without_leave(evidence: Evidence) -> list[str]:
+def none_runs_without_leave(message_logs: MessageLogs) -> list[str]:
     """Whatever was seen to run held quota when it was seen, by the time at which the logs took both."""
     wrong: list[str] = []
     held: set[Uid] = set()
-    decisions = list(evidence.admissions)
+    decisions = list(message_logs.admissions)
     told: set[Uid] = set()
     index = 0
-    for record in evidence.observed:
+    for record in message_logs.observed:
         while index < len(decisions) and decisions[index].time <= record.time:
             one = decisions[index].message
             (held.add if one.state in HOLDING else held.discard)(one.uid)
@@ -229,19 +229,21 @@ def none_runs_without_leave(evidence: Evidence) -> list[str]:
     return wrong
 
 
-def nothing_dead(evidence: Evidence) -> list[str]:
+def nothing_dead(message_logs: MessageLogs) -> list[str]:
     """Nobody gave up on a message."""
     return [
         f"dead letter of {one.message.service} for {one.message.original_subject}: "
         f"{one.message.reason}"
-        for one in evidence.dead
+        for one in message_logs.dead
     ]
 
 
-def none_lost(evidence: Evidence, submitted: Mapping[Uid, str], *, finished: bool) -> list[str]:
+def none_lost(
+    message_logs: MessageLogs, submitted: Mapping[Uid, str], *, finished: bool
+) -> list[str]:
     """Every job that was submitted (uid to name) is known; with `finished`, all ended."""
-    states = {state.uid: state for state in _latest(evidence.workloads).values()}
-    dead = {one.message.original_subject for one in evidence.dead}
+    states = {state.uid: state for state in _latest(message_logs.workloads).values()}
+    dead = {one.message.original_subject for one in message_logs.dead}
     wrong: list[str] = []
     for uid, name in submitted.items():
         state = states.get(uid)
@@ -253,10 +255,10 @@ def none_lost(evidence: Evidence, submitted: Mapping[Uid, str], *, finished: boo
     return wrong
 
 
-def quota_given_back(evidence: Evidence) -> list[str]:
+def quota_given_back(message_logs: MessageLogs) -> list[str]:
     """Once all has ended, nobody holds quota."""
     held: dict[Uid, str] = {}
-    for record in evidence.admissions:
+    for record in message_logs.admissions:
         one = record.message
         if one.state in HOLDING:
             held[one.uid] = f"{_name(one)} still holds quota in {one.cluster_queue}: {one.state}"
@@ -265,7 +267,7 @@ def quota_given_back(evidence: Evidence) -> list[str]:
     return list(held.values())
 
 
-ALWAYS: Final[tuple[Callable[[Evidence], list[str]], ...]] = (
+ALWAYS: Final[tuple[Callable[[MessageLogs], list[str]], ...]] = (
     decided_in_order,
     none_admitted_twice,
     quotas_respected,
@@ -278,22 +280,22 @@ ALWAYS: Final[tuple[Callable[[Evidence], list[str]], ...]] = (
 """What must hold for every history in which all jobs came through the gate."""
 
 
-def _walk(evidence: Evidence) -> Iterable[tuple[Record[Admission], Books]]:
+def _walk(message_logs: MessageLogs) -> Iterable[tuple[Record[Admission], QuotaLedger]]:
     """Each decision, and the books as they stood before it, with what it knew."""
-    books: dict[str, Books] = {}
+    books: dict[str, QuotaLedger] = {}
     index = told = 0
-    for record in evidence.admissions:
+    for record in message_logs.admissions:
         known = record.message.inputs.get("WORKLOADS", 0)
-        while told < len(evidence.workloads) and evidence.workloads[told].sequence <= known:
-            state = evidence.workloads[told].message
-            books.setdefault(state.cluster, Books()).reclaim(state)
+        while told < len(message_logs.workloads) and message_logs.workloads[told].sequence <= known:
+            state = message_logs.workloads[told].message
+            books.setdefault(state.cluster, QuotaLedger()).reclaim(state)
             told += 1
         known = record.message.inputs.get("OBSERVED", 0)
-        while index < len(evidence.observed) and evidence.observed[index].sequence <= known:
-            observed = evidence.observed[index].message
-            books.setdefault(observed.cluster, Books()).observe(observed)
+        while index < len(message_logs.observed) and message_logs.observed[index].sequence <= known:
+            observed = message_logs.observed[index].message
+            books.setdefault(observed.cluster, QuotaLedger()).observe(observed)
             index += 1
-        of_cluster = books.setdefault(record.message.cluster, Books())
+        of_cluster = books.setdefault(record.message.cluster, QuotaLedger())
         yield record, of_cluster
         of_cluster.record(record.message)
 

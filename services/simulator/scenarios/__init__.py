@@ -1,6 +1,12 @@
-"""Worlds with all services in them: a load, faults, and a judge. One seed is one history."""
+"""Seeded worlds with all services in them: a load, faults, and checks of the outcome.
 
-from services.simulator.scenarios import basic, coscheduling, lives
+Enters: the name of a scenario and a seed; the same seed always gives the same run.
+Inside: `system` builds the services of a world, each scenario drives a load through them, `runner`
+plays many seeds on several cores.
+Leaves: a `port.Verdict` for each seed: what is wrong, and a log of what happened.
+"""
+
+from services.simulator.scenarios import basic, coscheduling, time_limits
 from services.simulator.scenarios.machines import scenario as machines
 from services.simulator.scenarios.port import Scenario
 from services.simulator.scenarios.spokes import scenario as spokes
@@ -10,7 +16,7 @@ __all__ = ["SCENARIOS"]
 SCENARIOS: dict[str, Scenario] = {
     "basic": basic.play,
     "coscheduling": coscheduling.play,
-    "lives": lives.play,
+    "lives": time_limits.play,
     "machines": machines.play,
     "spokes": spokes.play,
 }

@@ -9,7 +9,7 @@ from typing import Any, Final
 from services.simulator.judge import checks
 from services.simulator.scenarios import load
 from services.simulator.scenarios.port import Verdict
-from services.simulator.scenarios.system import Town
+from services.simulator.scenarios.system import System
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.integrations import integration_for
@@ -79,9 +79,9 @@ def play(seed: int) -> Verdict:
     random = Random(f"basic/{seed}")
     verdict = Verdict(seed=seed)
     with World(seed, faults=faults_of(random)) as world:
-        town = Town(world)
+        system = System(world)
         try:
-            world.run(lambda: _drive(town, random, verdict))
+            world.run(lambda: _drive(system, random, verdict))
         except (DeadlockError, StepBudgetError) as error:
             verdict.problems.append(str(error))
         verdict.problems += world.failures
@@ -90,42 +90,42 @@ def play(seed: int) -> Verdict:
     return verdict
 
 
-async def _drive(town: Town, random: Random, verdict: Verdict) -> None:
+async def _drive(system: System, random: Random, verdict: Verdict) -> None:
     for kind, obj in load.queues(random):
-        await town.kube.create(kind, obj)
+        await system.kube.create(kind, obj)
     for service in ("watcher", "classifier", "quota"):
         for replica in range(1, random.randint(1, 2) + 1):
-            town.serve(service, replica=replica)
+            system.serve(service, replica=replica)
     for service in ("patcher", "dispatcher", "provisioner"):
-        town.serve(service)
+        system.serve(service)
     if random.random() < 1 / 2:
         await asyncio.sleep(STARTING_SECONDS)  # Else the first jobs are there before the services.
-    town.unleash()
-    meddling = asyncio.create_task(_meddle(town, random))
-    submitted = await _submit(town, random)
+    system.start_faults()
+    meddling = asyncio.create_task(_disturb(system, random))
+    submitted = await _submit(system, random)
     deleted = await meddling
-    ended = await _until_ended(town, submitted)
+    ended = await _until_ended(system, submitted)
     if ended:
         await asyncio.sleep(SETTLE_SECONDS)
-    evidence = town.evidence()
+    message_logs = system.message_logs()
     for check in checks.ALWAYS:
-        verdict.problems += check(evidence)
+        verdict.problems += check(message_logs)
     # What a user deletes before anybody saw it leaves no trace, and need not.
     names = {
         uid: f"{namespace}/{name}" for _, namespace, name, uid in submitted if uid not in deleted
     }
-    verdict.problems += checks.none_lost(evidence, names, finished=ended)
+    verdict.problems += checks.none_lost(message_logs, names, finished=ended)
     if ended:
-        verdict.problems += checks.quota_given_back(evidence)
+        verdict.problems += checks.quota_given_back(message_logs)
     else:
-        left = [name async for name in _unended(town, submitted)]
+        left = [name async for name in _unended(system, submitted)]
         verdict.problems.append(f"after {END_SECONDS:g} s these have not ended: {', '.join(left)}")
 
 
 Submitted = list[tuple[Kind, str, str, str]]
 
 
-async def _submit(town: Town, random: Random) -> Submitted:
+async def _submit(system: System, random: Random) -> Submitted:
     loop = asyncio.get_running_loop()
     began = loop.time()
     submitted: Submitted = []
@@ -134,14 +134,14 @@ async def _submit(town: Town, random: Random) -> Submitted:
     )
     for one in coming:
         await asyncio.sleep(max(0.0, began + one.at - loop.time()))
-        created = await town.kube.create(one.kind, one.job)
+        created = await system.kube.create(one.kind, one.job)
         metadata = created["metadata"]
-        town.world.note(f"submit {one.kind.kind} {metadata['namespace']}/{metadata['name']}")
+        system.world.note(f"submit {one.kind.kind} {metadata['namespace']}/{metadata['name']}")
         submitted.append((one.kind, metadata["namespace"], metadata["name"], metadata["uid"]))
     return submitted
 
 
-async def _meddle(town: Town, random: Random) -> set[str]:
+async def _disturb(system: System, random: Random) -> set[str]:
     """What users do meanwhile: delete a job, whatever it is doing, and change a quota.
 
     Returns the uids of what was deleted.
@@ -156,47 +156,47 @@ async def _meddle(town: Town, random: Random) -> set[str]:
             return deleted
         await asyncio.sleep(at - loop.time())
         if random.random() < 1 / 2:
-            deleted |= await _delete_one(town, random)
+            deleted |= await _delete_one(system, random)
         else:
-            await _resize_one(town, random)
+            await _resize_one(system, random)
 
 
-async def _delete_one(town: Town, random: Random) -> set[str]:
+async def _delete_one(system: System, random: Random) -> set[str]:
     kind = random.choice((kinds.PIPELINE_RUN, kinds.JOB))
-    listing = await town.kube.list(kind)
+    listing = await system.kube.list(kind)
     if not listing.items:
         return set()
     metadata = random.choice(listing.items)["metadata"]
     namespace, name = metadata["namespace"], metadata["name"]
-    town.world.note(f"delete {kind.kind} {namespace}/{name}")
-    await town.kube.delete(kind, namespace, name)
+    system.world.note(f"delete {kind.kind} {namespace}/{name}")
+    await system.kube.delete(kind, namespace, name)
     return {metadata["uid"]}
 
 
-async def _resize_one(town: Town, random: Random) -> None:
+async def _resize_one(system: System, random: Random) -> None:
     name, size = random.choice(load.NAMESPACES), random.randint(2, 6)
-    town.world.note(f"resize {name} to {size} cpu")
+    system.world.note(f"resize {name} to {size} cpu")
     path = "/spec/resourceGroups/0/flavors/0/resources/0/nominalQuota"
     patch = [{"op": "replace", "path": path, "value": str(size)}]
-    await town.kube.patch(kinds.CLUSTER_QUEUE, None, name, patch)
+    await system.kube.patch(kinds.CLUSTER_QUEUE, None, name, patch)
 
 
-async def _until_ended(town: Town, submitted: Submitted) -> bool:
+async def _until_ended(system: System, submitted: Submitted) -> bool:
     """Whether all ended in time."""
     loop = asyncio.get_running_loop()
     while loop.time() < END_SECONDS:
-        if town.world.calm and not [name async for name in _unended(town, submitted)]:
+        if system.world.calm and not [name async for name in _unended(system, submitted)]:
             return True
         await asyncio.sleep(1.0)
     return False
 
 
-async def _unended(town: Town, submitted: Submitted) -> AsyncIterator[str]:
+async def _unended(system: System, submitted: Submitted) -> AsyncIterator[str]:
     for kind, namespace, name, _ in submitted:
         integration = integration_for(group=kind.group, kind=kind.kind)
         assert integration is not None
         try:
-            obj = await town.kube.get(kind, namespace, name)
+            obj = await system.kube.get(kind, namespace, name)
         except NotFoundError:
             continue  # Its user deleted it.
         if integration.finish(obj) is None:

@@ -21,7 +21,7 @@ from services.simulator.cluster.storage.stored import Event, Stored
 from services.simulator.judge import checks
 from services.simulator.scenarios.basic import faults_of
 from services.simulator.scenarios.port import Verdict
-from services.simulator.scenarios.system import Town
+from services.simulator.scenarios.system import System
 from shared.contracts import coscheduling
 from shared.contracts.coscheduling import (
     AFFINITY_ANNOTATION,
@@ -53,9 +53,9 @@ def play(seed: int) -> Verdict:
     random = Random(f"coscheduling/{seed}")
     verdict = Verdict(seed=seed)
     with World(seed, faults=faults_of(random)) as world:
-        town = Town(world)
+        system = System(world)
         try:
-            world.run(lambda: _drive(town, random, verdict))
+            world.run(lambda: _drive(system, random, verdict))
         except (DeadlockError, StepBudgetError) as error:
             verdict.problems.append(str(error))
         verdict.problems += world.failures
@@ -64,30 +64,30 @@ def play(seed: int) -> Verdict:
     return verdict
 
 
-async def _drive(town: Town, random: Random, verdict: Verdict) -> None:
-    for kind, obj in _furniture(random):
-        await town.kube.create(kind, obj)
-    watch = Placements(town)
+async def _drive(system: System, random: Random, verdict: Verdict) -> None:
+    for kind, obj in _cluster_objects(random):
+        await system.kube.create(kind, obj)
+    watch = _PlacementObserver(system)
     for service in ("watcher", "classifier", "quota", "patcher"):
-        town.serve(service)
-    town.unleash()
-    meddling = asyncio.create_task(_meddle(town, random))
-    submitted = await _submit(town, random)
+        system.serve(service)
+    system.start_faults()
+    meddling = asyncio.create_task(_disturb(system, random))
+    submitted = await _submit(system, random)
     deleted = await meddling
-    ended = await _until_ended(town, submitted)
+    ended = await _until_ended(system, submitted)
     if ended:
         await asyncio.sleep(SETTLE_SECONDS)
-    evidence = town.evidence()
+    message_logs = system.message_logs()
     for check in checks.ALWAYS:
-        verdict.problems += check(evidence)
+        verdict.problems += check(message_logs)
     runs = {uid: name for name, uid in submitted.items() if uid not in deleted}
-    verdict.problems += checks.none_lost(evidence, runs, finished=ended)
+    verdict.problems += checks.none_lost(message_logs, runs, finished=ended)
     verdict.problems += watch.problems
-    verdict.problems += _left_behind(town)
+    verdict.problems += _left_behind(system)
     if ended:
-        verdict.problems += checks.quota_given_back(evidence)
+        verdict.problems += checks.quota_given_back(message_logs)
     else:
-        left = ", ".join(_unended(town, submitted))
+        left = ", ".join(_unended(system, submitted))
         verdict.problems.append(f"after {END_SECONDS:g} s these have not ended: {left}")
     if not watch.judged:
         verdict.problems.append("no pod was placed: nothing was judged")
@@ -96,7 +96,7 @@ async def _drive(town: Town, random: Random, verdict: Verdict) -> None:
 # --- what there is ---------------------------------------------------------------------------------
 
 
-def _furniture(random: Random) -> Iterator[tuple[kinds.Kind, Object]]:
+def _cluster_objects(random: Random) -> Iterator[tuple[kinds.Kind, Object]]:
     for name in (*NAMESPACES, "tekton-pipelines"):
         yield kinds.NAMESPACE, _object(kinds.NAMESPACE, name)
     yield (
@@ -177,20 +177,20 @@ def _run(number: int, random: Random) -> Object:
 # --- what happens ----------------------------------------------------------------------------------
 
 
-async def _submit(town: Town, random: Random) -> dict[str, str]:
+async def _submit(system: System, random: Random) -> dict[str, str]:
     """Namespace and name of each run to its uid."""
     submitted: dict[str, str] = {}
     for number in range(random.randint(5, 14)):
         await asyncio.sleep(random.uniform(0, LOAD_SECONDS / 8))
-        created = await town.kube.create(kinds.PIPELINE_RUN, _run(number, random))
+        created = await system.kube.create(kinds.PIPELINE_RUN, _run(number, random))
         metadata = created["metadata"]
         name = f"{metadata['namespace']}/{metadata['name']}"
-        town.world.note(f"submit {name} {metadata['annotations'].get(names.COSCHEDULE)}")
+        system.world.note(f"submit {name} {metadata['annotations'].get(names.COSCHEDULE)}")
         submitted[name] = metadata["uid"]
     return submitted
 
 
-async def _meddle(town: Town, random: Random) -> set[str]:
+async def _disturb(system: System, random: Random) -> set[str]:
     """Nodes are cordoned and uncordoned, runs cancelled and deleted. Returns the uids of the deleted."""
     deleted: set[str] = set()
     loop = asyncio.get_running_loop()
@@ -201,72 +201,74 @@ async def _meddle(town: Town, random: Random) -> set[str]:
             return deleted
         await asyncio.sleep(at - loop.time())
         if random.random() < 2 / 3:
-            await _cordon_one(town, random)
+            await _cordon_one(system, random)
         elif random.random() < 1 / 2:
-            await _cancel_one(town, random)
+            await _cancel_one(system, random)
         else:
-            deleted |= await _delete_one(town, random)
+            deleted |= await _delete_one(system, random)
 
 
-async def _cordon_one(town: Town, random: Random) -> None:
+async def _cordon_one(system: System, random: Random) -> None:
     """Cordon a node, best one with a placeholder; never the last: then nothing could ever end."""
-    nodes = [stored.obj for stored in town.api.store.objects(NODES)]
+    nodes = [stored.obj for stored in system.api.store.objects(NODES)]
     free = [one for one in nodes if not (one.get("spec") or {}).get("unschedulable")]
     if len(free) == 1:
-        await _cordon(town, random.choice([one for one in nodes if one not in free]), off=True)
+        await _cordon(system, random.choice([one for one in nodes if one not in free]), off=True)
         return
-    placed = {_node(p) for p in town.api.store.objects(PODS) if COSCHEDULED_RUN_LABEL in _labels(p)}
+    placed = {
+        _node(p) for p in system.api.store.objects(PODS) if COSCHEDULED_RUN_LABEL in _labels(p)
+    }
     best = [one for one in free if one["metadata"]["name"] in placed]
-    await _cordon(town, random.choice(best or free), off=False)
+    await _cordon(system, random.choice(best or free), off=False)
 
 
-async def _cordon(town: Town, node: Obj, *, off: bool) -> None:
+async def _cordon(system: System, node: Obj, *, off: bool) -> None:
     name = node["metadata"]["name"]
-    town.world.note(f"{'uncordon' if off else 'cordon'} {name}")
+    system.world.note(f"{'uncordon' if off else 'cordon'} {name}")
     patch = {"spec": {"unschedulable": None if off else True}}
-    await town.kube.patch(kinds.NODE, None, name, patch)
+    await system.kube.patch(kinds.NODE, None, name, patch)
 
 
-async def _cancel_one(town: Town, random: Random) -> None:
-    runs = town.api.store.objects(PIPELINERUNS)
+async def _cancel_one(system: System, random: Random) -> None:
+    runs = system.api.store.objects(PIPELINERUNS)
     if not runs:
         return
     run = random.choice(runs)
     if (run.obj.get("status") or {}).get("completionTime"):
         return
-    town.world.note(f"cancel {run.namespace}/{run.name}")
+    system.world.note(f"cancel {run.namespace}/{run.name}")
     try:
-        await town.kube.patch(
+        await system.kube.patch(
             kinds.PIPELINE_RUN, run.namespace, run.name, {"spec": {"status": "Cancelled"}}
         )
     except KubeError as error:
-        town.world.note(f"refused: {error}")
+        system.world.note(f"refused: {error}")
 
 
-async def _delete_one(town: Town, random: Random) -> set[str]:
-    runs = town.api.store.objects(PIPELINERUNS)
+async def _delete_one(system: System, random: Random) -> set[str]:
+    runs = system.api.store.objects(PIPELINERUNS)
     if not runs:
         return set()
     run = random.choice(runs)
-    town.world.note(f"delete {run.namespace}/{run.name}")
+    system.world.note(f"delete {run.namespace}/{run.name}")
     try:
-        await town.kube.delete(kinds.PIPELINE_RUN, run.namespace, run.name)
+        await system.kube.delete(kinds.PIPELINE_RUN, run.namespace, run.name)
     except NotFoundError:
         return set()
     return {run.uid}
 
 
-def _unended(town: Town, submitted: dict[str, str]) -> Iterator[str]:
+def _unended(system: System, submitted: dict[str, str]) -> Iterator[str]:
     for name in submitted:
-        run = town.api.store.get(PIPELINERUNS, *name.split("/"))
+        run = system.api.store.get(PIPELINERUNS, *name.split("/"))
         if run is not None and not (run.obj.get("status") or {}).get("completionTime"):
             yield name
 
 
-async def _until_ended(town: Town, submitted: dict[str, str]) -> bool:
+async def _until_ended(system: System, submitted: dict[str, str]) -> bool:
     loop = asyncio.get_running_loop()
     while loop.time() < END_SECONDS:
-        if town.world.calm and next(_unended(town, submitted), None) is None:
+        if system.world.calm and next(_unended(system, submitted), None) is None:
             return True
         await asyncio.sleep(1.0)
     return False
@@ -275,16 +277,16 @@ async def _until_ended(town: Town, submitted: dict[str, str]) -> bool:
 # --- what is judged --------------------------------------------------------------------------------
 
 
-class Placements:
+class _PlacementObserver:
     """Looks at every pod that gets a node."""
 
-    def __init__(self, town: Town) -> None:
-        self._town = town
+    def __init__(self, system: System) -> None:
+        self._system = system
         self.problems: list[str] = []
         self.judged = 0
-        town.api.store.subscribe(PODS, self._hear)
+        system.api.store.subscribe(PODS, self._on_event)
 
-    def _hear(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         before, pod = event.before, event.stored
         if before is None or before.obj["spec"].get("nodeName"):
             return
@@ -298,7 +300,7 @@ class Placements:
     def _living(self) -> list[Stored]:
         return [
             pod
-            for pod in self._town.api.store.objects(PODS)
+            for pod in self._system.api.store.objects(PODS)
             if pod.obj["spec"].get("nodeName")
             and (pod.obj.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
         ]
@@ -309,7 +311,7 @@ class Placements:
             (o for o in pod.obj["metadata"].get("ownerReferences") or () if o["kind"] == "TaskRun"),
             None,
         )
-        owner = None if task is None else self._town.api.store.by_uid(task["uid"])
+        owner = None if task is None else self._system.api.store.by_uid(task["uid"])
         if owner is None:
             return
         annotations = owner.obj["metadata"].get("annotations") or {}
@@ -357,25 +359,25 @@ def _node(pod: Stored) -> str:
     return node
 
 
-def _left_behind(town: Town) -> list[str]:
+def _left_behind(system: System) -> list[str]:
     """Placeholders of runs that have ended, and claims that should have gone with them."""
-    store = town.api.store
+    store = system.api.store
     left = [
         f"{one.kind.kind} {one.name}"
         for kind in (STATEFUL_SETS, PODS)
         for one in store.objects(kind)
-        if (uid := _labels(one).get(COSCHEDULED_RUN_LABEL)) is not None and _over(town, uid)
+        if (uid := _labels(one).get(COSCHEDULED_RUN_LABEL)) is not None and _over(system, uid)
     ]
     for claim in store.objects(CLAIMS):
         uid = claim.obj["metadata"]["ownerReferences"][0]["uid"]
         run = store.by_uid(uid)
         told = {} if run is None else run.obj["metadata"].get("annotations") or {}
         kept = run is not None and told.get(names.COSCHEDULE) not in coscheduling.PER_RUN
-        if _over(town, uid) and not kept:
+        if _over(system, uid) and not kept:
             left.append(f"claim {claim.name}")
     return [f"left behind: {', '.join(left)}"] if left else []
 
 
-def _over(town: Town, uid: str) -> bool:
-    run = town.api.store.by_uid(uid)
+def _over(system: System, uid: str) -> bool:
+    run = system.api.store.by_uid(uid)
     return run is None or bool((run.obj.get("status") or {}).get("completionTime"))

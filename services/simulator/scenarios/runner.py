@@ -9,7 +9,7 @@ from typing import Final, TextIO
 from services.simulator.scenarios import SCENARIOS
 from services.simulator.scenarios.port import Verdict
 
-__all__ = ["UnknownScenarioError", "play_one", "run"]
+__all__ = ["UnknownScenarioError", "run"]
 
 LOG_LINES_SHOWN: Final = 40
 PROBLEMS_SHOWN: Final = 10
@@ -64,7 +64,7 @@ def run(
     return 0 if passed == seeds else 1
 
 
-def play_one(task: tuple[str, int, bool]) -> Verdict:
+def _play_one(task: tuple[str, int, bool]) -> Verdict:
     """Play one seed of a scenario. What it raises is a problem of that seed."""
     scenario, seed, with_log = task
     try:
@@ -84,13 +84,13 @@ def command(scenario: str, seed: int) -> str:
 def _play_all(scenario: str, seeds: Iterable[int], jobs: int, with_logs: bool) -> Iterator[Verdict]:
     tasks = [(scenario, seed, with_logs) for seed in seeds]
     if jobs <= 1 or len(tasks) == 1:
-        yield from map(play_one, tasks)
+        yield from map(_play_one, tasks)
         return
     # A world must not see what its parent did: children come from a process that only imported.
     context = get_context("forkserver")
     context.set_forkserver_preload([SCENARIOS_MODULE])
     with context.Pool(jobs, maxtasksperchild=SEEDS_PER_CHILD) as pool:
-        yield from pool.imap(play_one, tasks)
+        yield from pool.imap(_play_one, tasks)
 
 
 def _report(scenario: str, verdict: Verdict, out: TextIO, *, with_log: bool) -> None:

@@ -21,12 +21,12 @@ from services.provisioner import app as provisioner
 from services.provisioner.settings import ProvisionerSettings
 from services.quota import app as quota
 from services.quota.settings import QuotaSettings
-from services.simulator.behaviour.running import Behaviour
+from services.simulator.behaviour.manager import ControllerManager
 from services.simulator.cluster.admission import AdmissionRequest
 from services.simulator.cluster.api import Api
 from services.simulator.cluster.errors import Cause, forbidden, invalid
 from services.simulator.cluster.kinds.registry import Obj
-from services.simulator.judge.evidence import LOGS, Evidence, gather
+from services.simulator.judge.message_logs import LOGS, MessageLogs, read_logs
 from services.simulator.local import LocalKube
 from services.watcher import app as watcher
 from services.watcher.observe import observed
@@ -40,7 +40,7 @@ from shared.testing.world.kube import WorldKube
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from shared.testing.world.world import Process, ProcessContext, World
 
-__all__ = ["CLUSTER", "SERVICES", "Town", "set_up"]
+__all__ = ["CLUSTER", "SERVICES", "System", "set_up"]
 
 S = TypeVar("S", bound=ServiceSettings)
 
@@ -57,10 +57,10 @@ class Runnable(Protocol):
         """Work until cancelled."""
 
 
-Build = Callable[["Town", ProcessContext, Bus], Runnable]
+Build = Callable[["System", ProcessContext, Bus], Runnable]
 
 
-class Town:
+class System:
     """Everything there is in one world."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Town:
         random = Random(f"cluster/{world.seed}")
         self.api = Api(now=world.now, random=random)
         self.api.admission.plugins.append(_Webhook(self, parse_rules(rules, CelEngine()), random))
-        self.behaviour = Behaviour(self.api, random=random)
+        self.behaviour = ControllerManager(self.api, random=random)
         self.kube = LocalKube(self.api)
         """The cluster as its users have it: without faults."""
 
@@ -105,18 +105,18 @@ class Town:
         """The cluster as a process has it."""
         return WorldKube(LocalKube(self.api), context.world, cluster=CLUSTER)
 
-    def unleash(self) -> None:
+    def start_faults(self) -> None:
         """Let faults begin."""
         world = self.world
 
         def bus_restart() -> None:
             self.server.restart(down_seconds=world.between((0.1, 5.0)))
 
-        world.unleash(parties=("bus", CLUSTER), bus_restart=bus_restart)
+        world.start_faults(parties=("bus", CLUSTER), bus_restart=bus_restart)
 
-    def evidence(self) -> Evidence:
+    def message_logs(self) -> MessageLogs:
         """What the logs say."""
-        return gather(
+        return read_logs(
             stored.entry() for log in LOGS for stored in self.server.streams[log].messages.values()
         )
 
@@ -131,9 +131,9 @@ class _Webhook:
 
     name = "sluicegate"
 
-    def __init__(self, town: Town, rules: Rules, random: Random) -> None:
-        self._town = town
-        self._policy = Policy.of(town.configuration)
+    def __init__(self, system: System, rules: Rules, random: Random) -> None:
+        self._system = system
+        self._policy = Policy.of(system.configuration)
         self._rules = rules
         self._random = random
 
@@ -146,7 +146,7 @@ class _Webhook:
                 request.obj,
                 self._rules,
                 namespace=request.namespace,
-                new_traceparent=lambda: new_traceparent(self._random, self._town.world.now()),
+                new_traceparent=lambda: new_traceparent(self._random, self._system.world.now()),
                 place=self._place(request.namespace),
             )
         except RefusedError as error:
@@ -156,7 +156,7 @@ class _Webhook:
 
     def _place(self, namespace: str) -> Place:
         """What the webhook would know by then: here it knows at once."""
-        api = self._town.api
+        api = self._system.api
         vicinity = Vicinity(cluster=CLUSTER, policy=self._policy)
         for kind in Vicinity.watched():
             served = api.kinds.find(kind.group, kind.version, kind.plural)
@@ -194,45 +194,45 @@ def set_up(kind: type[S], context: ProcessContext, **given: Any) -> S:
     return read.model_copy(update={"instance": context.instance})
 
 
-def _watcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
+def _watcher(system: System, context: ProcessContext, bus: Bus) -> Runnable:
     return watcher.assemble(
-        settings=set_up(WatcherSettings, context, cluster=CLUSTER, **town.set_for("watcher")),
+        settings=set_up(WatcherSettings, context, cluster=CLUSTER, **system.set_for("watcher")),
         bus=bus,
-        kube=town.cluster_for(context),
+        kube=system.cluster_for(context),
         now=context.now,
         random=context.random,
     )
 
 
-def _classifier(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
-    policy = Policy.of(town.configuration)
+def _classifier(system: System, context: ProcessContext, bus: Bus) -> Runnable:
+    policy = Policy.of(system.configuration)
     return classifier.assemble(bus=bus, now=context.now, policy=policy)
 
 
-def _quota(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
-    own = {"audit_seconds": 2, **town.set_for("quota")}
+def _quota(system: System, context: ProcessContext, bus: Bus) -> Runnable:
+    own = {"audit_seconds": 2, **system.set_for("quota")}
     return quota.assemble(
         settings=set_up(QuotaSettings, context, **own),
         bus=bus,
         now=context.now,
-        configuration=town.configuration,
+        configuration=system.configuration,
     )
 
 
-def _patcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
+def _patcher(system: System, context: ProcessContext, bus: Bus) -> Runnable:
     return patcher.assemble(
-        settings=set_up(PatcherSettings, context, cluster=CLUSTER, **town.set_for("patcher")),
+        settings=set_up(PatcherSettings, context, cluster=CLUSTER, **system.set_for("patcher")),
         bus=bus,
-        kube=town.cluster_for(context),
+        kube=system.cluster_for(context),
         now=context.now,
-        configuration=town.configuration,
+        configuration=system.configuration,
         entropy=context.random.randbytes,
     )
 
 
-def _provisioner(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
+def _provisioner(system: System, context: ProcessContext, bus: Bus) -> Runnable:
     return provisioner.assemble(
-        settings=set_up(ProvisionerSettings, context, **town.set_for("provisioner")),
+        settings=set_up(ProvisionerSettings, context, **system.set_for("provisioner")),
         bus=bus,
         providers={},
         now=context.now,
@@ -240,9 +240,9 @@ def _provisioner(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
     )
 
 
-def _dispatcher(town: Town, context: ProcessContext, bus: Bus) -> Runnable:
+def _dispatcher(system: System, context: ProcessContext, bus: Bus) -> Runnable:
     return dispatcher.assemble(
-        settings=set_up(DispatcherSettings, context, **town.set_for("dispatcher")),
+        settings=set_up(DispatcherSettings, context, **system.set_for("dispatcher")),
         bus=bus,
         now=context.now,
         random=context.random,

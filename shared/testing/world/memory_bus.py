@@ -179,7 +179,7 @@ class MemoryBus:
         self._stopped.set()
         self.connection.close()
         for lease in self._leases:
-            lease.forsake()
+            lease.abandon()
         for stopping in (self._worker.stop(seconds=0), self._publisher.stop()):
             self._ending.append(asyncio.get_running_loop().create_task(stopping))
 
@@ -304,7 +304,7 @@ class MemoryBus:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        def take(data: bytes, reply: Reply) -> None:
+        def receive(data: bytes, reply: Reply) -> None:
             self.connection.answer(lambda: begin(data, reply))
 
         withdrawn = False
@@ -316,9 +316,9 @@ class MemoryBus:
             # Ours at once, also where the server is away: then it forgets with the connection.
             nonlocal withdrawn
             withdrawn = True
-            self.connection.send(lambda: self._server.withdraw(subject, take))
+            self.connection.send(lambda: self._server.withdraw(subject, receive))
 
-        await self.ask(lambda server: server.respond(subject, reaches, take))
+        await self.ask(lambda server: server.respond(subject, reaches, receive))
         return withdraw
 
     async def put_body(self, name: str, data: bytes) -> str:
@@ -400,11 +400,11 @@ class MemoryBus:
                 self.connection.answer(partial(begin, delivery))
 
         def begin(delivery: _Delivery) -> None:
-            task = asyncio.get_running_loop().create_task(take(delivery))
+            task = asyncio.get_running_loop().create_task(process(delivery))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        async def take(delivery: Any) -> None:
+        async def process(delivery: Any) -> None:
             await self._wire.point(f"deliver {delivery.subject}")
             await self._worker.take(registration, delivery)
             subscriber.credit += 1
@@ -433,7 +433,7 @@ class MemoryBus:
         self, log_name: str, filters: tuple[str, ...], *, view: bool, start: int
     ) -> AsyncGenerator[Entry | CaughtUp, None]:
         stream = self._server.stream(view_of(log_name) if view else log_name)
-        target = await self._patiently(lambda server: server.stream(log_name).last)
+        target = await self._retry(lambda server: server.stream(log_name).last)
         feed = Feed(
             connection=self.connection,
             alive=self._alive,
@@ -441,7 +441,7 @@ class MemoryBus:
             position=start - 1,
             filters=filters,
         )
-        self._server.listen(stream.name, feed.on_news)
+        self._server.listen(stream.name, feed.on_messages)
         self.connection.down.append(feed.on_down)
         stopped = asyncio.create_task(self._stopped.wait())
         stopped.add_done_callback(lambda _: feed.wake.set())
@@ -452,7 +452,7 @@ class MemoryBus:
                 feed.wake.clear()
                 given, feed.given = feed.given, None
                 if given is None:
-                    given = await self._patiently(feed.next_batch(feed.position))
+                    given = await self._retry(feed.next_batch(feed.position))
                 batch, feed.position, done = given
                 for stored in batch:
                     entry = stored.entry()
@@ -471,7 +471,7 @@ class MemoryBus:
             self.connection.down.remove(feed.on_down)
             feed.over = True
 
-    async def _patiently(self, question: Callable[[MemoryServer], T]) -> T:
+    async def _retry(self, question: Callable[[MemoryServer], T]) -> T:
         while True:
             try:
                 return await self.ask(question)

@@ -50,7 +50,7 @@ class Feed:
         finally:
             self.waiting = False
 
-    def on_news(self, subjects: tuple[str, ...]) -> bool:
+    def on_messages(self, subjects: tuple[str, ...]) -> bool:
         """The stream has these subjects anew; none: it may be anything. At the server."""
         if self.over or not self.alive():
             return False

@@ -72,7 +72,7 @@ class MemoryLease:
             with contextlib.suppress(UnavailableError):
                 await self._bus.ask(lambda server: server.release(self._name, self._bus.holder))
 
-    def forsake(self) -> None:
+    def abandon(self) -> None:
         """Die without a word: the lease runs out."""
         self._task.cancel()
 

@@ -75,7 +75,7 @@ class Durable:
     turn: int = 0
     retrying: bool = False
 
-    def take(self, now: float) -> tuple[Stored, int] | None:
+    def next_delivery(self, now: float) -> tuple[Stored, int] | None:
         """The next message to give out, and how often it has been then."""
         while self.due and self.due[0][0] <= now:
             due, sequence = heapq.heappop(self.due)
@@ -174,9 +174,9 @@ class MemoryServer:
             self.world.note(f"bus restarts, away for {down_seconds:.3f} s")
         self.up = False
         self.epoch += 1
-        self.later(down_seconds, self._come_back)
+        self.later(down_seconds, self._finish_restart)
 
-    def _come_back(self) -> None:
+    def _finish_restart(self) -> None:
         self.up = True
         for name in self.streams:
             self._notify(name)
@@ -305,7 +305,7 @@ class MemoryServer:
                     durable.retrying = True
                     self.later(UNREACHABLE_RETRY_SECONDS, self._pump_again, durable)
                 return
-            taken = durable.take(now)
+            taken = durable.next_delivery(now)
             if taken is None:
                 return
             stored, deliveries = taken

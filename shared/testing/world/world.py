@@ -308,7 +308,7 @@ class World:
 
     # Faults that come by themselves
 
-    def unleash(
+    def start_faults(
         self, *, parties: tuple[str, ...] = (BUS,), bus_restart: Callable[[], object] | None = None
     ) -> None:
         """Begin with kills, partitions and restarts of the bus, as the faults say."""
@@ -353,7 +353,7 @@ class World:
         random_module.seed(self.seed)
         logging = structlog.get_config()
         structlog.configure(
-            processors=[self._hear],
+            processors=[self._on_log_line],
             wrapper_class=structlog.make_filtering_bound_logger("info"),
             cache_logger_on_first_use=False,
         )
@@ -369,7 +369,7 @@ class World:
             if collecting:
                 gc.enable()
 
-    def _hear(self, _logger: object, level: str, event: MutableMapping[str, Any]) -> str:
+    def _on_log_line(self, _logger: object, level: str, event: MutableMapping[str, Any]) -> str:
         """Services' own log lines belong to the world's log, and nowhere else."""
         said = event.pop("event", "")
         error = sys.exc_info()[1] if event.pop("exc_info", None) else None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec
 
 from services.simulator.manifests import read_folder
-from services.simulator.scenarios.system import RULES, Town
+from services.simulator.scenarios.system import RULES, System
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, QUEUE, workload_name
@@ -45,9 +45,9 @@ KINDS: Final = {
 class Stage:
     """A cluster as its users have it, and questions about it."""
 
-    def __init__(self, town: Town) -> None:
-        self.town = town
-        self.kube = town.kube
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self.kube = system.kube
 
     def now(self) -> float:
         """Seconds since the world began."""
@@ -79,7 +79,7 @@ class Stage:
         """The kind of a manifest, in the version that it is written in."""
         group, _, version = str(obj["apiVersion"]).rpartition("/")
         served = (
-            one for one in self.town.api.kinds if (one.group, one.kind) == (group, obj["kind"])
+            one for one in self.system.api.kinds if (one.group, one.kind) == (group, obj["kind"])
         )
         known = KINDS.get((group, obj["kind"])) or next(served)
         return Kind(
@@ -166,7 +166,7 @@ class Stage:
         deadline = self.now() + seconds
         while not await what():
             if self.now() >= deadline:
-                log = "\n".join(line[:LINE_MAX] for line in self.town.world.log[-60:])
+                log = "\n".join(line[:LINE_MAX] for line in self.system.world.log[-60:])
                 raise AssertionError(f"after {seconds:g} s it is not so:\n{log}")
             await asyncio.sleep(0.25)
 
@@ -219,7 +219,7 @@ def story(
     def decorate(tell: Callable[Concatenate[Stage, P], Awaitable[None]]) -> Callable[P, None]:
         def test(*args: P.args, **kwargs: P.kwargs) -> None:
             with World(seed) as world:
-                town = Town(
+                system = System(
                     world,
                     rules=rules,
                     settings=settings,
@@ -228,8 +228,8 @@ def story(
 
                 async def drive() -> None:
                     for service in services:
-                        town.serve(service)
-                    await tell(Stage(town), *args, **kwargs)
+                        system.serve(service)
+                    await tell(Stage(system), *args, **kwargs)
 
                 world.run(drive)
                 assert not world.failures, "\n".join(world.failures)

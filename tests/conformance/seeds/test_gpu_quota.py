@@ -170,7 +170,7 @@ async def test_manage_jobs_without_queue_name_holds_every_job_until_somebody_giv
 @says("003:37")
 @story(configuration=MANAGE, services=())
 async def test_what_ran_without_a_queue_before_jobs_were_managed_runs_on(stage: Stage) -> None:
-    plugins = stage.town.api.admission.plugins
+    plugins = stage.system.api.admission.plugins
     webhooks = plugins.copy()
     plugins.clear()
     await stage.create(*pool("q", {"cpu": 1}))
@@ -178,7 +178,7 @@ async def test_what_ran_without_a_queue_before_jobs_were_managed_runs_on(stage: 
     await stage.settle()
     plugins += webhooks
     for service in ("watcher", "classifier", "quota", "patcher"):
-        stage.town.serve(service)
+        stage.system.serve(service)
     await stage.until_admitted(await stage.create(job("after", "q", {"cpu": 1})))
 
     assert (await stage.fresh(before))["status"]["active"] == 1

@@ -63,7 +63,7 @@ async def task_runs(stage: Stage, run: Object) -> list[Object]:
 async def test_a_run_waits_in_the_queue_until_a_machine_of_its_platform_is_free(
     stage: Stage, named: str
 ) -> None:
-    park = Park(stage.town)
+    park = Park(stage.system)
     await park.open(CONFIG)
     await stage.create(priority("konflux-default", 400), *pool("builds", SLOTS, local=QUEUE))
     first = await stage.create(build("first", "linux/arm64", named=named))

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from services.simulator.scenarios.spokes.clusters import CHECK, SpokesTown, made
-from services.simulator.scenarios.spokes.judge import Overseer, left_behind
+from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem, made
+from services.simulator.scenarios.spokes.judge import PodObserver, left_behind
 from services.simulator.scenarios.system import CLUSTER
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
@@ -19,7 +19,7 @@ SLOTS = 4
 """Of each spoke; the hub's queue has those of all together."""
 
 
-async def furnish(town: SpokesTown, *more: str) -> None:
+async def furnish(system: MultiClusterSystem, *more: str) -> None:
     """Queues on every cluster, with quota of slots and of `more`."""
     for cluster in (CLUSTER, *SPOKES):
         hub = cluster == CLUSTER
@@ -39,8 +39,8 @@ async def furnish(town: SpokesTown, *more: str) -> None:
             (kinds.CLUSTER_QUEUE, made(kinds.CLUSTER_QUEUE, "cluster-pipeline-queue", spec=spec)),
             (kinds.LOCAL_QUEUE, made(kinds.LOCAL_QUEUE, QUEUE, namespace=NAMESPACE, spec=local)),
         ):
-            await town.kubes[cluster].create(kind, obj)
-    await town.configure()
+            await system.kubes[cluster].create(kind, obj)
+    await system.configure()
 
 
 def run(number: int) -> Object:
@@ -60,26 +60,26 @@ def run(number: int) -> Object:
 def test_multikueue_dispatches_pipeline_runs_to_spokes_and_distributes_load_across_them() -> None:
     with World(1) as world:
         rules = f"queueName: {QUEUE}\nmultiKueueOverride: true\n"
-        town = SpokesTown(world, SPOKES, rules=rules, dispatcher={}, beat_seconds=5)
-        overseer = Overseer(town.apis, world.loop.time)
+        system = MultiClusterSystem(world, SPOKES, rules=rules, dispatcher={}, beat_seconds=5)
+        observer = PodObserver(system.apis, world.loop.time)
 
         async def drive() -> list[Object]:
-            await furnish(town)
-            town.serve()
+            await furnish(system)
+            system.serve()
             await asyncio.sleep(60)
             for number in range(RUNS):
-                await town.hub.kube.create(kinds.PIPELINE_RUN, run(number))
+                await system.hub.kube.create(kinds.PIPELINE_RUN, run(number))
             await asyncio.sleep(300)
-            assert await left_behind(dict(town.kubes)) == []
-            return (await town.hub.kube.list(kinds.PIPELINE_RUN)).items
+            assert await left_behind(dict(system.kubes)) == []
+            return (await system.hub.kube.list(kinds.PIPELINE_RUN)).items
 
         runs = world.run(drive)
         assert world.failures == []
-    assert overseer.problems == [], "no run has two running copies"
+    assert observer.problems == [], "no run has two running copies"
     finishes = [PIPELINE_RUN.finish(one) for one in runs]
     assert [f is not None and f.success for f in finishes] == [True] * RUNS
     assert all(one["status"]["childReferences"] for one in runs), "the status comes home whole"
-    places = [place for found in overseer.ran.values() for place in found]
+    places = [place for found in observer.ran.values() for place in found]
     assert sorted(set(places)) == list(SPOKES), "none at the hub, some on each spoke"
 
 
@@ -96,23 +96,23 @@ cel:
 @says("000:32")
 def test_where_multikueue_is_enabled_the_workload_is_dispatched_instead_of_started_here() -> None:
     with World(1) as world:
-        town = SpokesTown(world, SPOKES, rules=STEPS, dispatcher={}, beat_seconds=5)
+        system = MultiClusterSystem(world, SPOKES, rules=STEPS, dispatcher={}, beat_seconds=5)
 
         async def drive() -> tuple[Object, Object, dict[str, list[Object]]]:
-            await furnish(town, "linux-arm64")
-            for kube in town.kubes.values():
+            await furnish(system, "linux-arm64")
+            for kube in system.kubes.values():
                 await kube.create(
                     kinds.WORKLOAD_PRIORITY_CLASS,
                     made(kinds.WORKLOAD_PRIORITY_CLASS, "release", value=900),
                 )
-            town.serve()
+            system.serve()
             await asyncio.sleep(60)
-            held = await town.hub.kube.create(kinds.PIPELINE_RUN, run(1))
+            held = await system.hub.kube.create(kinds.PIPELINE_RUN, run(1))
             await asyncio.sleep(20)
-            [workload] = (await town.hub.kube.list(kinds.WORKLOAD)).items
+            [workload] = (await system.hub.kube.list(kinds.WORKLOAD)).items
             runs = {
                 place: (await kube.list(kinds.PIPELINE_RUN)).items
-                for place, kube in town.kubes.items()
+                for place, kube in system.kubes.items()
             }
             return held, workload, runs
 

@@ -7,8 +7,8 @@ import pytest
 
 from services.simulator.local import LocalKube
 from services.simulator.scenarios import SCENARIOS
-from services.simulator.scenarios.spokes.clusters import SpokesTown
-from services.simulator.scenarios.system import CLUSTER, Town
+from services.simulator.scenarios.spokes.clusters import MultiClusterSystem
+from services.simulator.scenarios.system import CLUSTER, System
 from shared.contracts.kube.kinds import Kind, Object
 from shared.kube.port import Kube, Listing, Patch, WatchEvent
 from shared.testing.world.kube import WorldKube
@@ -35,12 +35,14 @@ def asked(
         return WorldKube(_Noting(kube, found[service]), context.world, cluster=cluster)
 
     monkeypatch.setattr(
-        Town, "cluster_for", lambda town, context: noting(LocalKube(town.api), context, CLUSTER)
+        System,
+        "cluster_for",
+        lambda system, context: noting(LocalKube(system.api), context, CLUSTER),
     )
     monkeypatch.setattr(
-        SpokesTown,
+        MultiClusterSystem,
         "_cluster_for",
-        lambda town, spoke, context: noting(LocalKube(town.apis[spoke]), context, spoke),
+        lambda system, spoke, context: noting(LocalKube(system.apis[spoke]), context, spoke),
     )
     for seed in seeds:
         for play in SCENARIOS.values():

@@ -14,7 +14,7 @@ from services.ctl.demo.create import Submitted
 from services.ctl.demo.load import Arrival
 from services.ctl.demo.story import Case, Story
 from services.ctl.demo.summary import machines, tier_rows
-from services.simulator.judge.evidence import gather
+from services.simulator.judge.message_logs import read_logs
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.effects import HostState, Machine, PlatformState, Seat
@@ -130,7 +130,7 @@ def machine(*, shared: bool) -> Machine:
 
 def story(*hosts: HostState, record: PlatformState | None = None) -> Story:
     platforms = (record,) if record is not None else ()
-    return Story(evidence=gather([]), cases=(), hosts=hosts, platforms=platforms)
+    return Story(message_logs=read_logs([]), cases=(), hosts=hosts, platforms=platforms)
 
 
 def test_machines_are_counted_with_reuse_and_waits() -> None:

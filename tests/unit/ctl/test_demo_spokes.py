@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from services.ctl.demo.spokes import distribution, judge
-from services.simulator.judge.evidence import gather
+from services.simulator.judge.message_logs import read_logs
 from shared.contracts.messages.effects import Dispatch
 from shared.contracts.messages.workloads import OwnerReference
 
@@ -53,7 +53,7 @@ CASES: dict[str, tuple[list[Dispatch], str, str]] = {
 
 @pytest.mark.parametrize(("orders", "check", "problem"), CASES.values(), ids=CASES.keys())
 def test_what_is_wrong_is_found(orders: list[Dispatch], check: str, problem: str) -> None:
-    found = judge(gather([]), orders, [], spokes=SPOKES, stuck=[], left=[])
+    found = judge(read_logs([]), orders, [], spokes=SPOKES, stuck=[], left=[])
     assert found[check] == [problem]
 
 
@@ -63,6 +63,6 @@ def test_one_after_the_other_is_not_at_once() -> None:
         order("spoke-1", "withdrawn"),
         order("spoke-2", "chosen"),
     ]
-    found = judge(gather([]), orders, [], spokes=SPOKES, stuck=[], left=[])
+    found = judge(read_logs([]), orders, [], spokes=SPOKES, stuck=[], left=[])
     assert found["nobody ran on two spokes"] == []
     assert found["every spoke had a share"] == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from services.simulator.http.front import Front
+from services.simulator.http.application import Application
 from services.simulator.http.server import Server
 from shared.kube.client import HttpKube
 from shared.testing.waiting import eventually
@@ -47,7 +47,7 @@ class Answer:
         return json.dumps({**status, "reason": self.reason, "message": self.message}).encode()
 
 
-class Moody(Front):
+class Moody(Application):
     """An API server that answers the requests of one step as it was told to, one after the other."""
 
     def __init__(self, setup: Setup) -> None:
@@ -91,15 +91,15 @@ async def _nowhere(_message: MutableMapping[str, Any]) -> None:
 @pytest.fixture
 async def moody() -> AsyncIterator[Moody]:
     setup = Setup()
-    front = Moody(setup)
-    server = Server(front)
+    application = Moody(setup)
+    server = Server(application)
     await server.start()
     kube = HttpKube.at(server.url)
     setup.patchers_kube = kube
     await setup.bus.start()
     await setup.start_patcher()
     await setup.flavor()
-    yield front
+    yield application
     await setup.kill_patcher()
     await setup.bus.stop()
     await kube.close()

@@ -87,7 +87,7 @@ def test_in_every_seed_everybody_is_told_no_limit_breaks_and_nothing_is_left(see
                 await asyncio.sleep(0.5)
 
         async def drive() -> None:
-            stage.world.unleash(bus_restart=stage.server.restart)
+            stage.world.start_faults(bus_restart=stage.server.restart)
             lives = [Life(stage, dice, number) for number in range(TASK_RUNS)]
             judging = asyncio.create_task(judge())
             async with asyncio.TaskGroup() as group:

@@ -89,7 +89,7 @@ def queues(
     )
 
 
-class Books(RuleBasedStateMachine):
+class QuotaLedger(RuleBasedStateMachine):
     """Facts at random; decisions are carried out late and in any order."""
 
     def __init__(self) -> None:
@@ -385,7 +385,7 @@ def _held(w: Workload) -> Held:
     )
 
 
-TestBooks = Books.TestCase
+TestBooks = QuotaLedger.TestCase
 TestBooks.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

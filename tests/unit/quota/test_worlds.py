@@ -14,7 +14,7 @@ from services.quota.engine.facts import (
     Preemption,
 )
 from tests.unit.quota.builders import CLUSTER, cohort, drained, group, local, queue, quota
-from tests.unit.quota.test_properties import NAMES, QUEUES, Books
+from tests.unit.quota.test_properties import NAMES, QUEUES, QuotaLedger
 
 STEPS = 150
 
@@ -43,8 +43,8 @@ def random_queue(random: Random, name: str) -> ClusterQueueChanged:
     )
 
 
-def make(random: Random) -> Books:
-    books = Books()
+def make(random: Random) -> QuotaLedger:
+    books = QuotaLedger()
     books.policy = Policy(fair_sharing=random.random() < 0.4)
     books.engine = QuotaEngine(books.policy)
     books.take(
@@ -61,7 +61,7 @@ def make(random: Random) -> Books:
     return books
 
 
-def step(books: Books, random: Random) -> None:
+def step(books: QuotaLedger, random: Random) -> None:
     what = random.random()
     name = random.choice(NAMES)
     if what < 0.35:

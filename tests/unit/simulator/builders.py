@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from services.simulator.behaviour.conditions import condition
-from services.simulator.behaviour.running import Behaviour
+from services.simulator.behaviour.manager import ControllerManager
 from services.simulator.cluster.api import Api
 from services.simulator.cluster.kinds.catalogue import JOBS, PIPELINERUNS, SECRETS
 from services.simulator.cluster.kinds.registry import Kind, Obj
@@ -66,7 +66,7 @@ class Cluster:
     def __init__(self, seed: int = 1) -> None:
         self.loop = asyncio.get_running_loop()
         self.api = Api(now=lambda: START + timedelta(seconds=self.loop.time()), random=Random(seed))
-        self.behaviour = Behaviour(self.api, random=Random(seed))
+        self.behaviour = ControllerManager(self.api, random=Random(seed))
 
     async def create(self, kind_: Kind, body: Obj) -> Stored:
         return await self.api.create(kind_, kind_.storage_version, "default", body)

@@ -399,7 +399,7 @@ async def test_faults_can_be_ordered(client: Client) -> None:
             return None
         return ApiError(429, "TooManyRequests", f"not now: {path}", retry_after_seconds=7)
 
-    client.simulator.front.fault = busy
+    client.simulator.application.fault = busy
 
     refused = await client.send("POST", MAPS, config_map())
 

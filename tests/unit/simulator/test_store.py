@@ -472,7 +472,7 @@ def watch(cluster: Api, since: int, labels: dict[str, str] | None = None) -> Wat
 
 
 def said(events: Watch) -> list[tuple[str, str]]:
-    return [(type_, event.stored.name) for type_, event in events.take()]
+    return [(type_, event.stored.name) for type_, event in events.drain()]
 
 
 async def test_a_watch_tells_what_came_after_its_version() -> None:
@@ -495,7 +495,7 @@ async def test_an_object_enters_and_leaves_a_selection() -> None:
         await merge(cluster, MAPS, "a", {"metadata": {"labels": labels}})
     await delete(cluster, MAPS, "a")
 
-    seen = events.take()
+    seen = events.drain()
     assert [type_ for type_, _ in seen] == ["ADDED", "DELETED", "ADDED", "DELETED"]
     shown = [event.stored.obj["metadata"]["labels"]["in"] for _, event in seen]
     assert shown == ["yes"] * 4, "what leaves is shown as it was when it last matched"
@@ -537,9 +537,9 @@ async def test_everybody_hears_of_changes_in_the_same_order() -> None:
     await create(cluster, MAPS, owned("child", owner))
     await delete(cluster, MAPS, "owner")
 
-    heard = [event.version for _, event in first.take()]
+    heard = [event.version for _, event in first.drain()]
     assert heard == sorted(heard)
-    assert heard == [event.version for _, event in second.take()]
+    assert heard == [event.version for _, event in second.drain()]
 
 
 async def test_a_watcher_that_is_too_slow_loses_its_watch_and_nothing_before() -> None:

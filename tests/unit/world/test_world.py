@@ -20,7 +20,7 @@ def history(seed: int) -> list[str]:
     with World(seed, faults=BAD_TIMES) as world:
         world.process("a", ticking)
         world.process("b", ticking)
-        world.unleash()
+        world.start_faults()
         world.run(lambda: asyncio.sleep(90))
     return world.log
 

@@ -13,9 +13,9 @@ from services.simulator.behaviour.nodes.scheduling import (
     HOSTNAME,
     claims_of,
     feasible,
+    has_anti_affinity,
     preferred,
-    repels,
-    why_not,
+    unschedulable_message,
 )
 from services.simulator.behaviour.nodes.volumes import Volumes
 from services.simulator.behaviour.simulated_behaviour import duration, fails, some_duration
@@ -71,10 +71,11 @@ class PodController(Controller):
 
     def __init__(self, api: Api, clock: Clock, random: Random) -> None:
         super().__init__(api, clock, random, PODS)
-        self._ends: dict[str, float] = {}
+        self._end_times: dict[str, float] = {}
         self._turn = 0
         self._waiting: dict[Key, None] = {}
-        """Pods that fit nowhere, or whose volume is elsewhere; looked at again when that may change."""
+        """Pods that fit on no node, or whose volume is attached to another node. Queued again when a node or
+        volume changes."""
 
         self._repelling: dict[str, None] = {}
         """Uids of the living pods that others have to keep away from."""
@@ -87,11 +88,11 @@ class PodController(Controller):
         for number in range(1, NODES_AT_START + 1):
             self._add_node(f"node-{number}", {}, [])
         for kind in (NODES, CLAIMS):
-            self.follow(kind, self._look_again)
+            self.follow(kind, self._requeue_pending)
         self.follow(PODS, self._pod_changed)
         super().start()
 
-    def _look_again(self, event: Event) -> Key | None:
+    def _requeue_pending(self, event: Event) -> Key | None:
         """A node or a volume changed: whoever waits may have a place now."""
         del event
         for key in self._waiting:
@@ -104,11 +105,11 @@ class PodController(Controller):
         if ended:
             self._repelling.pop(uid, None)
             self._waiting.pop((event.stored.namespace, event.stored.name), None)
-        elif event.before is None and repels(obj):
+        elif event.before is None and has_anti_affinity(obj):
             self._repelling[uid] = None
         placed = event.before is not None and not event.before.obj["spec"].get("nodeName")
         if self._waiting and (ended or (placed and obj["spec"].get("nodeName"))):
-            self._look_again(event)
+            self._requeue_pending(event)
         return None
 
     def _add_node(self, name: str, labels: dict[str, str], taints: list[Obj]) -> None:
@@ -121,7 +122,7 @@ class PodController(Controller):
 
     @override
     def forget(self, uid: str) -> None:
-        self._ends.pop(uid, None)
+        self._end_times.pop(uid, None)
 
     @override
     async def reconcile(self, stored: Stored) -> None:
@@ -133,9 +134,9 @@ class PodController(Controller):
         elif not obj["spec"].get("nodeName"):
             await self._schedule(stored)
         elif (obj.get("status") or {}).get("phase") != "Running":
-            await self._begin(stored)
+            await self._start(stored)
         else:
-            await self._go_on(stored)
+            await self._advance_running(stored)
 
     async def _schedule(self, stored: Stored) -> None:
         if stored.obj["spec"].get("schedulingGates"):
@@ -155,7 +156,7 @@ class PodController(Controller):
 
     def _nodes_for(self, stored: Stored) -> list[Obj]:
         pod = stored.obj
-        if self._volumes.missing(stored):
+        if self._volumes.unready_reason(stored):
             return []
         nodes = [node.obj for node in self.api.store.objects(NODES)]
         # The others matter only where somebody minds them.
@@ -169,7 +170,12 @@ class PodController(Controller):
         spec = stored.obj["spec"]
         number = self.api.store.count(NODES) + 1
         wanted = {str(key): str(value) for key, value in (spec.get("nodeSelector") or {}).items()}
-        if number > NODES_MAX or not wanted or HOSTNAME in wanted or self._volumes.missing(stored):
+        if (
+            number > NODES_MAX
+            or not wanted
+            or HOSTNAME in wanted
+            or self._volumes.unready_reason(stored)
+        ):
             return False
         imagined = _node(f"node-{number}", wanted, [], self.api.rules.now())
         placed = [p.obj for p in self.api.store.objects(PODS) if _is_placed(p)]
@@ -183,15 +189,17 @@ class PodController(Controller):
 
     async def _unschedulable(self, stored: Stored) -> None:
         self._waiting[stored.namespace, stored.name] = None
-        message = self._volumes.missing(stored) or why_not(self.api.store.count(NODES))
+        message = self._volumes.unready_reason(stored) or unschedulable_message(
+            self.api.store.count(NODES)
+        )
         conditions = with_condition(
             stored.obj, "PodScheduled", "False", "Unschedulable", message, now=self.api.rules.now()
         )
         if conditions != (stored.obj.get("status") or {}).get("conditions"):
             await self.write_status(stored, {"conditions": conditions})
 
-    async def _begin(self, stored: Stored) -> None:
-        if claims_of(stored.obj) and self._volumes.elsewhere(stored):
+    async def _start(self, stored: Stored) -> None:
+        if claims_of(stored.obj) and self._volumes.attached_to_other_node(stored):
             # The volume can be attached to one node, and is still in use on another.
             self._waiting[stored.namespace, stored.name] = None
             return
@@ -224,8 +232,8 @@ class PodController(Controller):
             for container in stored.obj["spec"].get("containers") or ()
         ]
 
-    async def _go_on(self, stored: Stored) -> None:
-        end = self._ends.get(stored.uid)
+    async def _advance_running(self, stored: Stored) -> None:
+        end = self._end_times.get(stored.uid)
         now = self.clock.time()
         if end is None:
             wished = duration(stored.obj)
@@ -233,13 +241,13 @@ class PodController(Controller):
             if wished is None and forever:
                 return
             lasts = some_duration(self.random) if wished is None else wished
-            self._ends[stored.uid] = end = now + lasts
+            self._end_times[stored.uid] = end = now + lasts
         if now < end:
             self.enqueue_after((stored.namespace, stored.name), end - now)
         else:
-            await self._end(stored, "Failed" if fails(stored.obj) else "Succeeded")
+            await self._finish(stored, "Failed" if fails(stored.obj) else "Succeeded")
 
-    async def _end(self, stored: Stored, phase: str) -> None:
+    async def _finish(self, stored: Stored, phase: str) -> None:
         now = self.api.rules.now()
         failed = phase == "Failed"
         started = (stored.obj.get("status") or {}).get("startTime", now)
@@ -264,14 +272,14 @@ class PodController(Controller):
             return
         key = (stored.namespace, stored.name)
         now = self.clock.time()
-        deadline = self._ends.get(stored.uid + "/end")
+        deadline = self._end_times.get(stored.uid + "/end")
         if deadline is None:
             grace = min(float(metadata["deletionGracePeriodSeconds"]), TERMINATION_SECONDS)
-            deadline = self._ends[stored.uid + "/end"] = now + grace
+            deadline = self._end_times[stored.uid + "/end"] = now + grace
         if now < deadline:
             self.enqueue_after(key, deadline - now)
             return
-        self._ends.pop(stored.uid + "/end", None)
+        self._end_times.pop(stored.uid + "/end", None)
         held = {**metadata, "deletionGracePeriodSeconds": 0}
         obj = {**stored.obj, "metadata": held}
         if metadata.get("finalizers"):

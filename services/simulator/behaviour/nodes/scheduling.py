@@ -10,7 +10,15 @@ from typing import Any, Final
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.selectors import label_object_selector
 
-__all__ = ["ENDED", "HOSTNAME", "claims_of", "feasible", "preferred", "repels", "why_not"]
+__all__ = [
+    "ENDED",
+    "HOSTNAME",
+    "claims_of",
+    "feasible",
+    "has_anti_affinity",
+    "preferred",
+    "unschedulable_message",
+]
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -28,7 +36,7 @@ def claims_of(pod: Obj) -> list[str]:
     return [str(claim["claimName"]) for claim in found if claim.get("claimName")]
 
 
-def repels(pod: Obj) -> bool:
+def has_anti_affinity(pod: Obj) -> bool:
     """Whether other pods may not come to where it is."""
     return bool(_terms(pod, "podAntiAffinity"))
 
@@ -45,10 +53,10 @@ def feasible(
     return [
         node
         for node in nodes
-        if _takes(node, pod["spec"])
+        if _admits(node, pod["spec"])
         and bound <= {node["metadata"]["name"]}
-        and _near_what_it_wants(pod, node, around)
-        and _far_from_what_it_shuns(pod, node, around)
+        and _satisfies_affinity(pod, node, around)
+        and _satisfies_anti_affinity(pod, node, around)
     ]
 
 
@@ -65,7 +73,7 @@ def preferred(pod: Obj, nodes: Sequence[Obj], placed: Sequence[Obj]) -> list[Obj
         name: sum(
             int(wish.get("weight", 1))
             for wish in wishes
-            if any(_same_place(wish["podAffinityTerm"], pod, other, node, where)
+            if any(_in_same_domain(wish["podAffinityTerm"], pod, other, node, where)
                    for other, where in around)
         )
         for name, node in by_name.items()
@@ -74,7 +82,7 @@ def preferred(pod: Obj, nodes: Sequence[Obj], placed: Sequence[Obj]) -> list[Obj
     return [node for node in nodes if costs[node["metadata"]["name"]] == least]
 
 
-def why_not(nodes: int) -> str:
+def unschedulable_message(nodes: int) -> str:
     """The scheduler's message for a pod that fits nowhere."""
     return (
         f"0/{nodes} nodes are available: none matches the pod's node selector, tolerations, "
@@ -85,7 +93,7 @@ def why_not(nodes: int) -> str:
 # --- the node by itself ------------------------------------------------------------------------
 
 
-def _takes(node: Obj, pod_spec: Obj) -> bool:
+def _admits(node: Obj, pod_spec: Obj) -> bool:
     spec = node.get("spec") or {}
     if spec.get("unschedulable"):
         return False
@@ -136,32 +144,34 @@ def _terms(pod: Obj, which: str) -> list[Any]:
     return list(affinity.get(REQUIRED) or ())
 
 
-def _near_what_it_wants(pod: Obj, node: Obj, around: _Placed) -> bool:
+def _satisfies_affinity(pod: Obj, node: Obj, around: _Placed) -> bool:
     for term in _terms(pod, "podAffinity"):
-        if any(_same_place(term, pod, other, node, where) for other, where in around):
+        if any(_in_same_domain(term, pod, other, node, where) for other, where in around):
             continue
         # The first of a group that wants to be together may go anywhere.
-        nobody = not any(_meant(term, pod, other) for other, _ in around)
-        if not (nobody and _meant(term, pod, pod)):
+        nobody = not any(_term_selects(term, pod, other) for other, _ in around)
+        if not (nobody and _term_selects(term, pod, pod)):
             return False
     return True
 
 
-def _far_from_what_it_shuns(pod: Obj, node: Obj, around: _Placed) -> bool:
+def _satisfies_anti_affinity(pod: Obj, node: Obj, around: _Placed) -> bool:
     """Nor does it come where somebody is who shuns it: the rule holds both ways."""
     mine = _terms(pod, "podAntiAffinity")
-    if any(_same_place(term, pod, other, node, where) for term in mine for other, where in around):
+    if any(
+        _in_same_domain(term, pod, other, node, where) for term in mine for other, where in around
+    ):
         return False
     return not any(
-        _same_place(term, other, pod, where, node)
+        _in_same_domain(term, other, pod, where, node)
         for other, where in around
         for term in _terms(other, "podAntiAffinity")
     )
 
 
-def _same_place(term: Obj, owner: Obj, other: Obj, node: Obj, where: Obj) -> bool:
+def _in_same_domain(term: Obj, owner: Obj, other: Obj, node: Obj, where: Obj) -> bool:
     """Whether `owner`'s term means `other`, and both nodes are one place in its topology."""
-    if not _meant(term, owner, other):
+    if not _term_selects(term, owner, other):
         return False
     key = str(term.get("topologyKey", HOSTNAME))
     left, right = (_label(one, key) for one in (node, where))
@@ -173,12 +183,12 @@ def _label(node: Obj, key: str) -> str | None:
     return label
 
 
-def _meant(term: Obj, owner: Obj, other: Obj) -> bool:
+def _term_selects(term: Obj, owner: Obj, other: Obj) -> bool:
     namespace = other["metadata"].get("namespace", "")
     if {namespace, "*"}.isdisjoint(_namespaces(term, owner)):
         return False
     selector = term.get("labelSelector")
-    # Unlike elsewhere, a term without a selector means nobody.
+    # Unlike other selectors, a term without a selector means nobody.
     return selector is not None and label_object_selector(selector)(other)
 
 

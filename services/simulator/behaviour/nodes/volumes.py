@@ -56,7 +56,7 @@ class Volumes:
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    def missing(self, pod: Stored) -> str | None:
+    def unready_reason(self, pod: Stored) -> str | None:
         """Why the pod must wait for its claims; None if they are there."""
         for name in claims_of(pod.obj):
             claim = self._api.store.get(CLAIMS, pod.namespace, name)
@@ -83,7 +83,7 @@ class Volumes:
             if claim is not None and not _is_bound(claim.obj):
                 self._api.store.put(CLAIMS, _bound(claim.obj, node))
 
-    def elsewhere(self, pod: Stored) -> bool:
+    def attached_to_other_node(self, pod: Stored) -> bool:
         """Whether a volume of the pod is in use on another node and can be attached to only one."""
         mine = {name for name in claims_of(pod.obj) if self._one_node(pod.namespace, name)}
         return bool(mine) and any(
@@ -105,7 +105,7 @@ class ClaimController(Controller):
 
     def __init__(self, api: Api, clock: Clock, random: Random) -> None:
         super().__init__(api, clock, random, CLAIMS)
-        self._going: dict[Key, None] = {}
+        self._terminating: dict[Key, None] = {}
         """Claims that are being deleted and still used."""
 
     @override
@@ -115,7 +115,7 @@ class ClaimController(Controller):
 
     def _pod_changed(self, event: Event) -> Key | None:
         if event.type == "DELETED":
-            for key in self._going:
+            for key in self._terminating:
                 self.enqueue(key)
         return None
 
@@ -127,7 +127,7 @@ class ClaimController(Controller):
     async def reconcile(self, stored: Stored) -> None:
         metadata = stored.obj["metadata"]
         if "deletionTimestamp" in metadata:
-            self._let_go(stored)
+            self._release(stored)
         elif PROTECTION not in (metadata.get("finalizers") or ()):
             held = {**metadata, "finalizers": [*(metadata.get("finalizers") or ()), PROTECTION]}
             self.api.store.put(CLAIMS, {**stored.obj, "metadata": held})
@@ -139,21 +139,21 @@ class ClaimController(Controller):
             node = self.random.choice([node.name for node in self.api.store.objects(NODES)])
             self.api.store.put(CLAIMS, _bound(stored.obj, node))
 
-    def _let_go(self, stored: Stored) -> None:
+    def _release(self, stored: Stored) -> None:
         metadata = stored.obj["metadata"]
         finalizers = list(metadata.get("finalizers") or ())
         key = (stored.namespace, stored.name)
         if PROTECTION not in finalizers:
-            self._going.pop(key, None)
+            self._terminating.pop(key, None)
             return
         used = any(
             stored.name in claims_of(pod.obj) and pod.obj["spec"].get("nodeName")
             for pod in self.api.store.objects(PODS, stored.namespace)
         )
         if used:
-            self._going[key] = None
+            self._terminating[key] = None
             return
-        self._going.pop(key, None)
+        self._terminating.pop(key, None)
         finalizers.remove(PROTECTION)
         obj = {**stored.obj, "metadata": {**metadata, "finalizers": finalizers}}
         if finalizers:

@@ -127,16 +127,16 @@ class PipelineRunController(Controller):
         if not started and obj["spec"].get("status") == "Cancelled":
             # Tekton starts and ends it in one reconcile, and says both with one write.
             message = f'PipelineRun "{stored.name}" was cancelled'
-            await self._end(stored, "False", "Cancelled", message)
+            await self._finish(stored, "False", "Cancelled", message)
             return
         if not started:
-            await self._begin(stored)
+            await self._start(stored)
             return
         await self._drive(stored)
 
     # --- one step ------------------------------------------------------------------------------
 
-    async def _begin(self, stored: Stored) -> None:
+    async def _start(self, stored: Stored) -> None:
         now = self.api.rules.now()
         conditions = with_condition(stored.obj, "Succeeded", "Unknown", "Started", "", now=now)
         await self.write_status(stored, {"startTime": now, "conditions": conditions})
@@ -172,11 +172,11 @@ class PipelineRunController(Controller):
         if deadline is not None and self.clock.time() >= deadline:
             await self._cancel_tasks(stored, progress, "PipelineRun has timed out")
             message = f'PipelineRun "{stored.name}" {timed_out(pipeline_seconds(stored.obj))}'
-            await self._end(stored, "False", "PipelineRunTimeout", message)
+            await self._finish(stored, "False", "PipelineRunTimeout", message)
         elif asked == "Cancelled":
             await self._cancel_tasks(stored, progress, "PipelineRun was cancelled")
             message = f'PipelineRun "{stored.name}" was cancelled'
-            await self._end(stored, "False", "Cancelled", message)
+            await self._finish(stored, "False", "Cancelled", message)
         else:
             if asked == "CancelledRunFinally":
                 tasks = [task for task in progress.running if not task.finally_]
@@ -219,15 +219,15 @@ class PipelineRunController(Controller):
         skipped = progress.unstarted(finally_=False)
         message = f"{self._counts(progress)}, Skipped: {skipped}"
         if progress.failed:
-            await self._end(stored, "False", "Failed", message, progress)
+            await self._finish(stored, "False", "Failed", message, progress)
         elif asked and (skipped or progress.count("TaskRunCancelled")):
             message = f'PipelineRun "{stored.name}" was cancelled'
-            await self._end(stored, "False", "Cancelled", message, progress)
+            await self._finish(stored, "False", "Cancelled", message, progress)
         elif progress.count("TaskRunCancelled"):
-            await self._end(stored, "False", "Cancelled", message, progress)
+            await self._finish(stored, "False", "Cancelled", message, progress)
         else:
             reason = "Completed" if skipped or asked else "Succeeded"
-            await self._end(stored, "True", reason, message, progress)
+            await self._finish(stored, "True", reason, message, progress)
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -325,7 +325,7 @@ class PipelineRunController(Controller):
             ]
         await self.write_status(stored, changed)
 
-    async def _end(
+    async def _finish(
         self,
         stored: Stored,
         status: str,

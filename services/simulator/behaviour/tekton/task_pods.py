@@ -2,7 +2,11 @@
 
 from typing import Any, Final
 
-from services.simulator.behaviour.simulated_behaviour import PODS, annotations, wishes_of
+from services.simulator.behaviour.simulated_behaviour import (
+    PODS,
+    annotations,
+    simulation_annotations,
+)
 from services.simulator.behaviour.tekton.coscheduling import ANNOTATION, COMPONENT, INSTANCE
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Stored
@@ -52,7 +56,7 @@ def pod_of(taskrun: Stored, owner: Obj) -> Obj:
             "name": pod_name(taskrun.name),
             "namespace": taskrun.namespace,
             "labels": {**(obj["metadata"].get("labels") or {}), LABEL_TASK_RUN: taskrun.name},
-            "annotations": wishes_of(obj),
+            "annotations": simulation_annotations(obj),
             "ownerReferences": [owner],
         },
         "spec": spec,

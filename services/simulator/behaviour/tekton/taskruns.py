@@ -17,7 +17,7 @@ from services.simulator.cluster.kinds.catalogue import PODS, SECRETS, TASKRUNS
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Event, Stored
 
-__all__ = ["SECRET_PREFIX", "TaskRunController", "machine_volume", "timed_out"]
+__all__ = ["SECRET_PREFIX", "TaskRunController", "timed_out"]
 
 SECRET_PREFIX: Final = "multi-platform-ssh-"  # noqa: S105 - a name, no secret
 """The Secret with a machine's address is called so, and then as the TaskRun."""
@@ -25,7 +25,7 @@ SECRET_PREFIX: Final = "multi-platform-ssh-"  # noqa: S105 - a name, no secret
 TASKRUN_SECONDS_DEFAULT: Final = 3600.0
 
 
-def machine_volume(taskrun: str) -> Obj:
+def _machine_volume(taskrun: str) -> Obj:
     """Return the volume that makes a task's pod wait for its machine."""
     return {"name": "ssh", "secret": {"secretName": SECRET_PREFIX + taskrun, "optional": False}}
 
@@ -76,22 +76,22 @@ class TaskRunController(Controller):
             text = spec.get("statusMessage") or ""
             message = f'TaskRun "{stored.name}" was cancelled. {text}'.rstrip()
             self._delete_pod(stored)
-            await self._end(stored, "False", "TaskRunCancelled", message)
+            await self._finish(stored, "False", "TaskRunCancelled", message)
         elif not (obj.get("status") or {}).get("startTime"):
-            await self._begin(stored)
+            await self._start(stored)
         else:
-            await self._go_on(stored)
+            await self._advance_running(stored)
 
-    async def _begin(self, stored: Stored) -> None:
+    async def _start(self, stored: Stored) -> None:
         """Resolve the task: from now on its volumes can be seen, and its timeout counts."""
         now = self.api.rules.now()
         if flag(self.api) == "workspaces" and len(claims(stored.obj)) > 1:
             message = "more than one PersistentVolumeClaim is bound"
-            await self._end(stored, "False", "TaskRunValidationFailed", message)
+            await self._finish(stored, "False", "TaskRunValidationFailed", message)
             return
         task_spec: Obj = dict(stored.obj["spec"].get("taskSpec") or {"steps": []})
         if _wants_machine(stored.obj) and not self._secret_name(task_spec):
-            machine = machine_volume(stored.name)
+            machine = _machine_volume(stored.name)
             task_spec["volumes"] = [*_volumes(task_spec), machine]
         self._ends[stored.uid] = -1.0
         message = "Not all Steps in the Task have finished executing"
@@ -107,7 +107,7 @@ class TaskRunController(Controller):
                 return str(name)
         return None
 
-    async def _go_on(self, stored: Stored) -> None:
+    async def _advance_running(self, stored: Stored) -> None:
         key = (stored.namespace, stored.name)
         task_spec = (stored.obj.get("status") or {}).get("taskSpec")
         if self._secret_name(task_spec) is not None:
@@ -119,7 +119,7 @@ class TaskRunController(Controller):
                     '"step-build" exited with code 1: the machine could not be prepared, see key '
                     f"error of Secret {secret.name}"
                 )
-                await self._end(stored, "False", "Failed", message)
+                await self._finish(stored, "False", "Failed", message)
                 return
         if wants_pod(stored.obj):
             await self._follow_pod(stored)
@@ -138,9 +138,9 @@ class TaskRunController(Controller):
             message = (
                 '"step-run" exited with code 1 (image: "simulated"); the simulation was asked to'
             )
-            await self._end(stored, "False", "Failed", message)
+            await self._finish(stored, "False", "Failed", message)
         else:
-            await self._end(stored, "True", "Succeeded", "All Steps have completed executing")
+            await self._finish(stored, "True", "Succeeded", "All Steps have completed executing")
 
     async def _follow_pod(self, stored: Stored) -> None:
         """What becomes of its pod becomes of the TaskRun; one that was deleted is made again."""
@@ -151,14 +151,14 @@ class TaskRunController(Controller):
         left = self._ends[stored.uid] - now
         phase = None if pod is None else (pod.obj.get("status") or {}).get("phase")
         if phase == "Succeeded":
-            await self._end(stored, "True", "Succeeded", "All Steps have completed executing")
+            await self._finish(stored, "True", "Succeeded", "All Steps have completed executing")
         elif phase == "Failed":
             message = '"step-run" exited with code 1 (image: "simulated")'
-            await self._end(stored, "False", "Failed", message)
+            await self._finish(stored, "False", "Failed", message)
         elif left <= 0:
             self._delete_pod(stored)
             message = f'TaskRun "{stored.name}" {timed_out(_limit(stored.obj))}'
-            await self._end(stored, "False", "TaskRunTimeout", message)
+            await self._finish(stored, "False", "TaskRunTimeout", message)
         else:
             if left < float("inf"):
                 self.enqueue_after((stored.namespace, stored.name), left)
@@ -171,7 +171,7 @@ class TaskRunController(Controller):
         if pod is not None and wants_pod(stored.obj):
             self.api.delete_now(pod)
 
-    async def _end(self, stored: Stored, status: str, reason: str, message: str) -> None:
+    async def _finish(self, stored: Stored, status: str, reason: str, message: str) -> None:
         now = self.api.rules.now()
         conditions = with_condition(stored.obj, "Succeeded", status, reason, message, now=now)
         self._ends.pop(stored.uid, None)

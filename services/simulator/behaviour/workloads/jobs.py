@@ -9,7 +9,7 @@ from typing_extensions import override
 from services.simulator.behaviour.clock import Clock
 from services.simulator.behaviour.conditions import condition, with_condition
 from services.simulator.behaviour.controller import Controller, owner_key
-from services.simulator.behaviour.simulated_behaviour import wishes_of
+from services.simulator.behaviour.simulated_behaviour import simulation_annotations
 from services.simulator.cluster.api import Api, DeleteOptions
 from services.simulator.cluster.kinds.catalogue import JOBS, PODS
 from services.simulator.cluster.kinds.registry import Obj
@@ -86,7 +86,7 @@ class JobController(Controller):
         if spec.get("suspend"):
             await self._suspend(stored, pods)
         elif not (obj.get("status") or {}).get("startTime"):
-            await self._begin(stored)
+            await self._start(stored)
         elif not await self._conclude(stored, pods):
             await self._scale(stored, pods)
 
@@ -108,7 +108,7 @@ class JobController(Controller):
 
     # --- states --------------------------------------------------------------------------------
 
-    async def _begin(self, stored: Stored) -> None:
+    async def _start(self, stored: Stored) -> None:
         now = self.api.rules.now()
         status: dict[str, Any] = {"startTime": now}
         suspended = condition(stored.obj, "Suspended")
@@ -234,7 +234,7 @@ class JobController(Controller):
     async def _create_pod(self, stored: Stored) -> None:
         template = stored.obj["spec"].get("template") or {}
         metadata = template.get("metadata") or {}
-        annotations = {**wishes_of(stored.obj), **(metadata.get("annotations") or {})}
+        annotations = {**simulation_annotations(stored.obj), **(metadata.get("annotations") or {})}
         name: dict[str, Any] = {"generateName": f"{stored.name}-"}
         if stored.obj["spec"].get("completionMode") == "Indexed":
             pods = self._pods(stored)

@@ -34,7 +34,7 @@ class Subscription:
         self._listeners.pop(self, None)
 
 
-class _Shelf:
+class _KindStore:
     """All objects of one kind."""
 
     __slots__ = ("events", "forgotten", "listeners", "objects", "order", "spaces")
@@ -57,7 +57,7 @@ class Store:
 
     def __init__(self, *, history_max: int = HISTORY_MAX) -> None:
         self._history_max = history_max
-        self._shelves: dict[str, _Shelf] = {}  # By resource: a kind may be redefined.
+        self._by_kind: dict[str, _KindStore] = {}  # By resource: a kind may be redefined.
         self._by_uid: dict[str, Stored] = {}
         self._version = 1
         self._horizon = 0
@@ -65,24 +65,24 @@ class Store:
 
         self._listeners: dict[Subscription, None] = {}
         self._pending: deque[Event] = deque()
-        self._telling = False
+        self._notifying = False
 
     @property
     def version(self) -> int:
         """The resource version of the last change to anything."""
         return self._version
 
-    def _shelf(self, kind: Kind) -> _Shelf:
-        shelf = self._shelves.get(kind.resource)
-        if shelf is None:
-            shelf = self._shelves[kind.resource] = _Shelf(self._history_max)
-            shelf.forgotten = self._horizon
-        return shelf
+    def _kind_store(self, kind: Kind) -> _KindStore:
+        kind_store = self._by_kind.get(kind.resource)
+        if kind_store is None:
+            kind_store = self._by_kind[kind.resource] = _KindStore(self._history_max)
+            kind_store.forgotten = self._horizon
+        return kind_store
 
     def get(self, kind: Kind, namespace: str, name: str) -> Stored | None:
         """Return the object, or ``None``."""
-        shelf = self._shelves.get(kind.resource)
-        return None if shelf is None else shelf.objects.get((namespace, name))
+        kind_store = self._by_kind.get(kind.resource)
+        return None if kind_store is None else kind_store.objects.get((namespace, name))
 
     def by_uid(self, uid: str) -> Stored | None:
         """Return the living object of that uid, or ``None``."""
@@ -90,25 +90,25 @@ class Store:
 
     def count(self, kind: Kind) -> int:
         """How many objects of the kind there are."""
-        shelf = self._shelves.get(kind.resource)
-        return 0 if shelf is None else len(shelf.objects)
+        kind_store = self._by_kind.get(kind.resource)
+        return 0 if kind_store is None else len(kind_store.objects)
 
     def objects(self, kind: Kind, namespace: str | None = None) -> list[Stored]:
         """Return the objects of a kind, of one namespace or of all, in the order of their keys."""
-        shelf = self._shelves.get(kind.resource)
-        if shelf is None:
+        kind_store = self._by_kind.get(kind.resource)
+        if kind_store is None:
             return []
         if namespace is not None:
-            space = shelf.spaces.get(namespace, {})
+            space = kind_store.spaces.get(namespace, {})
             return [space[name] for name in sorted(space)]
-        if shelf.order is None:
-            shelf.order = sorted(shelf.objects)
-        return [shelf.objects[key] for key in shelf.order]
+        if kind_store.order is None:
+            kind_store.order = sorted(kind_store.objects)
+        return [kind_store.objects[key] for key in kind_store.order]
 
     def in_namespace(self, namespace: str) -> Iterator[Stored]:
         """Every object in a namespace, kind by kind."""
-        for shelf in list(self._shelves.values()):
-            space = shelf.spaces.get(namespace, {})
+        for kind_store in list(self._by_kind.values()):
+            space = kind_store.spaces.get(namespace, {})
             yield from [space[name] for name in sorted(space)]
 
     def put(self, kind: Kind, obj: Obj) -> Stored:
@@ -116,18 +116,18 @@ class Store:
 
         `obj` becomes the store's: its metadata gets the version written into it.
         """
-        shelf = self._shelf(kind)
+        kind_store = self._kind_store(kind)
         self._version += 1
         obj["metadata"]["resourceVersion"] = str(self._version)
         stored = Stored(kind, obj, self._version)
         key = (stored.namespace, stored.name)
-        before = shelf.objects.get(key)
+        before = kind_store.objects.get(key)
         if before is None:
-            shelf.order = None
-        shelf.objects[key] = stored
-        shelf.spaces.setdefault(stored.namespace, {})[stored.name] = stored
+            kind_store.order = None
+        kind_store.objects[key] = stored
+        kind_store.spaces.setdefault(stored.namespace, {})[stored.name] = stored
         self._by_uid[stored.uid] = stored
-        self._record(shelf, "ADDED" if before is None else "MODIFIED", stored, before)
+        self._record(kind_store, "ADDED" if before is None else "MODIFIED", stored, before)
         return stored
 
     def remove(self, stored: Stored, last: Obj | None = None) -> Stored:
@@ -136,19 +136,19 @@ class Store:
         `last` is that state where the write that removes it also changed it (the end of the last
         finalizer).
         """
-        shelf = self._shelf(stored.kind)
+        kind_store = self._kind_store(stored.kind)
         self._version += 1
         last = stored.obj if last is None else last
         metadata = {**last["metadata"], "resourceVersion": str(self._version)}
         removed = Stored(stored.kind, {**last, "metadata": metadata}, self._version)
-        del shelf.objects[stored.namespace, stored.name]
-        shelf.order = None
-        space = shelf.spaces[stored.namespace]
+        del kind_store.objects[stored.namespace, stored.name]
+        kind_store.order = None
+        space = kind_store.spaces[stored.namespace]
         del space[stored.name]
         if not space:
-            del shelf.spaces[stored.namespace]
+            del kind_store.spaces[stored.namespace]
         self._by_uid.pop(stored.uid, None)
-        self._record(shelf, "DELETED", removed, stored)
+        self._record(kind_store, "DELETED", removed, stored)
         return removed
 
     def restore(self, objects: Iterable[tuple[Kind, Obj]], version: int) -> None:
@@ -156,50 +156,50 @@ class Store:
 
         Nobody can watch from before; whoever follows everything is told of each as of a new one.
         """
-        for shelf in self._shelves.values():
-            shelf.objects.clear()
-            shelf.spaces.clear()
-            shelf.order = None
+        for kind_store in self._by_kind.values():
+            kind_store.objects.clear()
+            kind_store.spaces.clear()
+            kind_store.order = None
         self._by_uid.clear()
         for kind, obj in objects:
-            shelf = self._shelf(kind)
+            kind_store = self._kind_store(kind)
             stored = Stored(kind, obj, int(obj["metadata"]["resourceVersion"]))
-            shelf.objects[stored.namespace, stored.name] = stored
-            shelf.spaces.setdefault(stored.namespace, {})[stored.name] = stored
+            kind_store.objects[stored.namespace, stored.name] = stored
+            kind_store.spaces.setdefault(stored.namespace, {})[stored.name] = stored
             self._by_uid[stored.uid] = stored
             self._pending.append(Event("ADDED", stored, None))
         self._version = self._horizon = version
         self.forget_events()
-        self._tell()
+        self._notify()
 
     def _record(
-        self, shelf: _Shelf, type_: EventType, stored: Stored, before: Stored | None
+        self, kind_store: _KindStore, type_: EventType, stored: Stored, before: Stored | None
     ) -> None:
-        if len(shelf.events) == self._history_max:
-            shelf.forgotten = shelf.events[0].version
+        if len(kind_store.events) == self._history_max:
+            kind_store.forgotten = kind_store.events[0].version
         event = Event(type_, stored, before)
-        shelf.events.append(event)
+        kind_store.events.append(event)
         self._pending.append(event)
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         # A listener may write (the garbage collector does). Its event must reach everybody after
         # this one, so whoever is telling already tells that as well.
-        if self._telling:
+        if self._notifying:
             return
-        self._telling = True
+        self._notifying = True
         try:
             while self._pending:
                 event = self._pending.popleft()
-                shelf = self._shelf(event.stored.kind)
-                for subscription in (*self._listeners, *shelf.listeners):
+                kind_store = self._kind_store(event.stored.kind)
+                for subscription in (*self._listeners, *kind_store.listeners):
                     subscription.listener(event)
         finally:
-            self._telling = False
+            self._notifying = False
 
     def subscribe(self, kind: Kind | None, listener: Listener) -> Subscription:
         """Tell `listener` of every change from now on, of one kind or (``None``) of all."""
-        listeners = self._listeners if kind is None else self._shelf(kind).listeners
+        listeners = self._listeners if kind is None else self._kind_store(kind).listeners
         return Subscription(listeners, listener)
 
     def since(self, kind: Kind, version: int) -> list[Event]:
@@ -208,14 +208,14 @@ class Store:
         A version from the future is refused as well: it comes from an earlier life of this
         server, whose memory is gone.
         """
-        shelf = self._shelf(kind)
-        if version < shelf.forgotten or version > self._version:
-            raise gone(version, shelf.forgotten)
-        events = shelf.events
+        kind_store = self._kind_store(kind)
+        if version < kind_store.forgotten or version > self._version:
+            raise gone(version, kind_store.forgotten)
+        events = kind_store.events
         return list(events)[bisect_right(events, version, key=lambda event: event.version) :]
 
     def forget_events(self) -> None:
         """Compact: whoever watches from a version before this moment has to list again."""
-        for shelf in self._shelves.values():
-            shelf.events.clear()
-            shelf.forgotten = self._version
+        for kind_store in self._by_kind.values():
+            kind_store.events.clear()
+            kind_store.forgotten = self._version

@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 import orjson
 
-from services.simulator.cluster.kinds.conversion import convert
+from services.simulator.cluster.conversion import convert
 from services.simulator.cluster.kinds.registry import Kind, Obj
 
 __all__ = ["Event", "EventType", "Stored"]
@@ -68,7 +68,7 @@ class Stored:
 class Event:
     """One change, as watchers see it."""
 
-    __slots__ = ("_departure", "before", "stored", "type")
+    __slots__ = ("_as_deletion", "before", "stored", "type")
 
     def __init__(self, type_: EventType, stored: Stored, before: Stored | None) -> None:
         self.type: EventType = type_
@@ -78,24 +78,24 @@ class Event:
         self.before = before
         """Before the change; ``None`` for a new object."""
 
-        self._departure: Event | None = None
+        self._as_deletion: Event | None = None
 
     @property
     def version(self) -> int:
         """The resource version of the change."""
         return self.stored.version
 
-    def departure(self) -> "Event":
+    def as_deletion(self) -> "Event":
         """Return this change as who no longer selects the object sees it: its end.
 
         The object is shown as it was when it last matched, under this change's version.
         """
-        if self._departure is None:
+        if self._as_deletion is None:
             assert self.before is not None, "what leaves a selection was in it before"
             metadata = self.before.obj["metadata"] | {"resourceVersion": str(self.version)}
             last = Stored(self.stored.kind, {**self.before.obj, "metadata": metadata}, self.version)
-            self._departure = Event("DELETED", last, self.before)
-        return self._departure
+            self._as_deletion = Event("DELETED", last, self.before)
+        return self._as_deletion
 
     def line(self, type_: EventType, version: str | None = None) -> bytes:
         """Return the watch line that says `type_` of this object."""

@@ -20,7 +20,7 @@ def _ignore() -> None:
 
 
 class Watch:
-    """The changes of one kind since a version, filtered. Poll `take`, or be called by `on_ready`."""
+    """The changes of one kind since a version, filtered. Poll `drain`, or be called by `on_ready`."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class Watch:
             self._buffer.append(("ADDED", Event("ADDED", stored, None)))
         if not initial:
             for event in store.since(kind, since):
-                self._hear(event)
-        self._subscription = store.subscribe(kind, self._hear)
+                self._on_event(event)
+        self._subscription = store.subscribe(kind, self._on_event)
 
     def _shown_as(self, event: Event) -> EventType | None:
         """An object that begins to match is added, one that no longer does is deleted."""
@@ -67,7 +67,7 @@ class Watch:
             return "MODIFIED" if matched else "ADDED"
         return "DELETED" if matched else None
 
-    def _hear(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         shown = self._shown_as(event)
         if shown is None:
             return
@@ -76,15 +76,15 @@ class Watch:
             self.close()
         else:
             left = shown == "DELETED" and event.type != "DELETED"
-            self._buffer.append((shown, event.departure() if left else event))
+            self._buffer.append((shown, event.as_deletion() if left else event))
         self.on_ready()
 
     @property
     def pending(self) -> bool:
-        """Whether `take` would return something."""
+        """Whether `drain` would return something."""
         return bool(self._buffer)
 
-    def take(self) -> list[tuple[EventType, Event]]:
+    def drain(self) -> list[tuple[EventType, Event]]:
         """Return what has happened since the last call, oldest first."""
         taken = list(self._buffer)
         self._buffer.clear()

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any, Final
 
 from services.provisioner.checks.reservations import CONTROLLER
-from services.simulator.scenarios.system import CLUSTER, Town
+from services.simulator.scenarios.system import CLUSTER, System
 from shared.bus.port import BusError
 from shared.contracts.kube import kinds
 from shared.contracts.kube.names import slot_resource, workload_name
@@ -30,21 +30,21 @@ class Runs:
     """A few runs, one after the other or at once."""
 
     def __init__(
-        self, town: Town, random: Random, *, until_seconds: float, note: Callable[[str], None]
+        self, system: System, random: Random, *, until_seconds: float, note: Callable[[str], None]
     ) -> None:
         """`note`: takes what went wrong, in a sentence."""
-        self._town = town
+        self._system = system
         self._random = Random(f"runs/{random.random()}")
         self._until = until_seconds
         self._accuse = note
-        self._bus = MemoryBus(town.server, instance="quota-hand")
+        self._bus = MemoryBus(system.server, instance="quota-hand")
         self._number = 0
 
     async def play(self) -> None:
         """Until all of them are over."""
         await self._bus.start()
         check = {"metadata": {"name": CHECK}, "spec": {"controllerName": CONTROLLER}}
-        await self._town.kube.create(kinds.ADMISSION_CHECK, check)
+        await self._system.kube.create(kinds.ADMISSION_CHECK, check)
         count = self._random.randint(0, RUNS_MAX)
         async with asyncio.TaskGroup() as group:
             for number in range(count):
@@ -52,7 +52,7 @@ class Runs:
         await self._bus.stop()
 
     async def _run(self, number: int, begin: float) -> None:
-        dice = Random(f"run/{self._town.world.seed}/{number}")
+        dice = Random(f"run/{self._system.world.seed}/{number}")
         await asyncio.sleep(begin)
         platforms = dice.sample(PLATFORMS, dice.randint(1, 2))
         name, uid = await self._create(number)
@@ -86,7 +86,7 @@ class Runs:
             "metadata": {"name": f"run-{number}", "namespace": NAMESPACE},
             "spec": {"managedBy": "example.com/nobody", "pipelineRef": {"name": "build"}},
         }
-        uid = str((await self._town.kube.create(kinds.PIPELINE_RUN, body))["metadata"]["uid"])
+        uid = str((await self._system.kube.create(kinds.PIPELINE_RUN, body))["metadata"]["uid"])
         kind = kinds.PIPELINE_RUN
         return workload_name(kind=kind.kind, group=kind.group, name=f"run-{number}", uid=uid), uid
 
@@ -98,10 +98,10 @@ class Runs:
         pod_set = PodSetAssignment(name="pod-set-1", count=1, flavors={}, usage=usage)
         admission = Admission(
             cluster=CLUSTER, namespace=NAMESPACE, name=name, uid=uid, state=state, term=1,
-            number=number, decided_at=self._town.world.now(), checks=[CHECK],
+            number=number, decided_at=self._system.world.now(), checks=[CHECK],
             pod_sets=[pod_set] if usage else [],
         )  # fmt: skip
-        self._town.world.note(f"run {name} is {state}")
+        self._system.world.note(f"run {name} is {state}")
         while True:
             try:
                 await self._bus.publish(admission)
@@ -115,7 +115,7 @@ class Runs:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + ANSWER_SECONDS
         while loop.time() < deadline:
-            stored = self._town.server.latest(
+            stored = self._system.server.latest(
                 "CHECKS", f"sluice.check.{CLUSTER}.{NAMESPACE}.{name}.{CHECK}"
             )
             said = CheckState.decode(stored.data) if stored is not None else None
@@ -146,11 +146,11 @@ class Runs:
                     "taskSpec": {"steps": [{"name": "build", "image": "builder"}]},
                 },
             }
-            names.append((await self._town.kube.create(kinds.TASK_RUN, body))["metadata"]["name"])
+            names.append((await self._system.kube.create(kinds.TASK_RUN, body))["metadata"]["name"])
         while names:
             there = {
                 one["metadata"]["name"]: one
-                for one in (await self._town.kube.list(kinds.TASK_RUN, namespace=NAMESPACE)).items
+                for one in (await self._system.kube.list(kinds.TASK_RUN, namespace=NAMESPACE)).items
             }
             names = [name for name in names if name in there and not _is_done(there[name])]
             await asyncio.sleep(RETRY_SECONDS)

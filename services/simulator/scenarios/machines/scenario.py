@@ -22,7 +22,7 @@ from services.provisioner.settings import ProvisionerSettings
 from services.simulator.scenarios.basic import faults_of
 from services.simulator.scenarios.machines.runs import Runs
 from services.simulator.scenarios.port import Verdict
-from services.simulator.scenarios.system import CLUSTER, Town
+from services.simulator.scenarios.system import CLUSTER, System
 from shared.contracts.kube import kinds
 from shared.contracts.messages.effects import HostState, PlatformState
 from shared.kube.port import NotFoundError
@@ -114,7 +114,7 @@ class _Fleet(FakeHosts):
         await self._world.point(f"cleaned {place.user} on {place.host}")
 
 
-class _Canary:
+class _SecretLeakDetector:
     """Remembers every private key and password, to look for it everywhere at the end."""
 
     def __init__(self, keys: Keys, seen: list[bytes]) -> None:
@@ -129,12 +129,12 @@ class _Canary:
         return secret
 
 
-class _Scene:
+class _MachineWorld:
     """One world with its cloud and its hosts."""
 
-    def __init__(self, town: Town, random: Random, verdict: Verdict) -> None:
-        self.town = town
-        self.world = town.world
+    def __init__(self, system: System, random: Random, verdict: Verdict) -> None:
+        self.system = system
+        self.world = system.world
         self.random = random
         self.verdict = verdict
         self.config = host_config(random)
@@ -153,7 +153,7 @@ class _Scene:
     # --- the processes ---
 
     async def provisioner(self, context: ProcessContext) -> None:
-        bus = MemoryBus(self.town.server, instance=context.instance, random=context.random)
+        bus = MemoryBus(self.system.server, instance=context.instance, random=context.random)
         keys: Keys = InSecret()
         if self.one_time:
             keys = OneTimeKeys(
@@ -165,7 +165,7 @@ class _Scene:
             bus=bus,
             providers={"fake": _Cloud(self.cloud, self.world)},
             hosts=_Fleet(self.fleet, self.world),
-            keys=_Canary(keys, self.canaries),
+            keys=_SecretLeakDetector(keys, self.canaries),
             now=context.now,
             random=context.random,
             entropy=context.random.randbytes,
@@ -174,13 +174,13 @@ class _Scene:
         await running.run()
 
     async def patcher(self, context: ProcessContext) -> None:
-        bus = MemoryBus(self.town.server, instance=context.instance, random=context.random)
+        bus = MemoryBus(self.system.server, instance=context.instance, random=context.random)
         running = patcher.assemble(
             settings=PatcherSettings(
                 cluster=CLUSTER, instance=context.instance, seal_namespace=NAMESPACE
             ),
             bus=bus,
-            kube=self.town.cluster_for(context),
+            kube=self.system.cluster_for(context),
             now=context.now,
             entropy=context.random.randbytes,
         )
@@ -205,11 +205,11 @@ class _Scene:
                 "taskSpec": {"steps": [{"name": "build", "image": "builder"}]},
             },
         }
-        created = await self.town.kube.create(kinds.TASK_RUN, body)
+        created = await self.system.kube.create(kinds.TASK_RUN, body)
         self.world.note(f"submit {created['metadata']['name']}")
         return str(created["metadata"]["uid"])
 
-    async def meddle(self) -> None:
+    async def disturb(self) -> None:
         """What users, clouds and hosts do meanwhile."""
         loop = asyncio.get_running_loop()
         while loop.time() < FAULT_SECONDS:
@@ -220,12 +220,12 @@ class _Scene:
             await act()
 
     async def _delete(self) -> None:
-        listing = await self.town.kube.list(kinds.TASK_RUN)
+        listing = await self.system.kube.list(kinds.TASK_RUN)
         if listing.items:
             metadata = self.random.choice(listing.items)["metadata"]
             self.deleted.add(metadata["uid"])
             self.world.note(f"delete {metadata['name']}")
-            await self.town.kube.delete(kinds.TASK_RUN, metadata["namespace"], metadata["name"])
+            await self.system.kube.delete(kinds.TASK_RUN, metadata["namespace"], metadata["name"])
 
     async def _fail(self) -> None:
         actions: tuple[Action, ...] = ("launch", "find", "list", "terminate")
@@ -263,7 +263,7 @@ class _Scene:
 
     async def configure(self, data: dict[str, str]) -> None:
         patch = [{"op": "replace", "path": "/data", "value": data}]
-        await self.town.kube.patch(kinds.CONFIG_MAP, NAMESPACE, "host-config", patch)
+        await self.system.kube.patch(kinds.CONFIG_MAP, NAMESPACE, "host-config", patch)
 
     # --- judging ---
 
@@ -275,11 +275,13 @@ class _Scene:
             )
             for platform, count in Counter(platforms).items():
                 if count > MAXIMUM[platform]:
-                    self.accuse(f"{count} machines of {platform}, {MAXIMUM[platform]} allowed")
+                    self.report_problem(
+                        f"{count} machines of {platform}, {MAXIMUM[platform]} allowed"
+                    )
             limits = self.limits()
             for host, seats in self._seats().items():
                 if seats > limits[host]:
-                    self.accuse(f"{seats} TaskRuns on {host}, {limits[host]} allowed")
+                    self.report_problem(f"{seats} TaskRuns on {host}, {limits[host]} allowed")
             await asyncio.sleep(LOOK_SECONDS)
 
     def limits(self) -> dict[str, int]:
@@ -299,7 +301,7 @@ class _Scene:
 
     def records(self) -> list[PlatformState]:
         """The latest record of each platform."""
-        stream = self.town.server.streams["HOSTS"]
+        stream = self.system.server.streams["HOSTS"]
         for sequence in range(self._read_to + 1, stream.last + 1):
             stored = stream.messages.get(sequence)
             if stored is not None and stored.subject.startswith("sluice.platform."):
@@ -307,22 +309,22 @@ class _Scene:
             self._read_to = sequence
         return list(self._records.values())
 
-    def told(self) -> dict[str, set[str]]:
+    def published_states(self) -> dict[str, set[str]]:
         """TaskRun uid to the states that it was told."""
         told: dict[str, set[str]] = {}
-        for stored in self.town.server.streams["HOSTS"].messages.values():
+        for stored in self.system.server.streams["HOSTS"].messages.values():
             if stored.subject.startswith("sluice.host."):
                 state = HostState.decode(stored.data)
                 told.setdefault(state.uid, set()).add(state.state)
         return told
 
-    def accuse(self, problem: str) -> None:
+    def report_problem(self, problem: str) -> None:
         if problem not in self.verdict.problems:
             self.verdict.problems.append(problem)
 
     async def unended(self) -> list[str]:
         """TaskRuns that still wait or run."""
-        listing = await self.town.kube.list(kinds.TASK_RUN)
+        listing = await self.system.kube.list(kinds.TASK_RUN)
         return [
             one["metadata"]["name"]
             for one in listing.items
@@ -338,20 +340,20 @@ class _Scene:
             ("machines that run", alive),
             ("machines on record", recorded),
             ("places on record", seated),
-            ("users on hosts", [u for host in self.limits() for u in self._strangers(host)]),
+            ("users on hosts", [u for host in self.limits() for u in self._leftover_users(host)]),
             ("secrets", await self._secrets()),
             ("finalizers", await self._finalizers()),
         ):
             if left:
-                self.accuse(f"left behind: {what}: {', '.join(sorted(left))}")
-        told = self.told()
+                self.report_problem(f"left behind: {what}: {', '.join(sorted(left))}")
+        told = self.published_states()
         for uid in uids:
             if uid not in self.deleted and not told.get(uid, set()) & {"ready", "failed"}:
-                self.accuse(f"TaskRun {uid} got neither a secret nor an error")
+                self.report_problem(f"TaskRun {uid} got neither a secret nor an error")
         for place in self._leaks():
-            self.accuse(f"a private key can be read in {place}")
+            self.report_problem(f"a private key can be read in {place}")
 
-    def _strangers(self, host: str) -> list[str]:
+    def _leftover_users(self, host: str) -> list[str]:
         """Users that stay on a host that is still there."""
         machine = self.cloud.machines.get(host)
         gone = machine is not None and machine.gone_at is not None
@@ -360,14 +362,14 @@ class _Scene:
     async def _secrets(self) -> list[str]:
         found = []
         for team in TEAMS:
-            for secret in (await self.town.kube.list(kinds.SECRET, namespace=team)).items:
+            for secret in (await self.system.kube.list(kinds.SECRET, namespace=team)).items:
                 name = secret["metadata"]["name"]
                 if name.startswith("multi-platform-ssh-"):
                     found.append(name)
         return found
 
     async def _finalizers(self) -> list[str]:
-        listing = await self.town.kube.list(kinds.TASK_RUN)
+        listing = await self.system.kube.list(kinds.TASK_RUN)
         return [
             one["metadata"]["name"] for one in listing.items if one["metadata"].get("finalizers")
         ]
@@ -376,7 +378,7 @@ class _Scene:
         """Streams, and the log of all processes, in which one of them stands."""
         places = {
             name: b"\n".join(stored.data for stored in stream.messages.values())
-            for name, stream in self.town.server.streams.items()
+            for name, stream in self.system.server.streams.items()
         }
         places["the log"] = "\n".join(self.world.log).encode()
         return [
@@ -399,7 +401,7 @@ def play(seed: int) -> Verdict:
     if faults.until_seconds:
         faults = replace(faults, until_seconds=FAULT_SECONDS, crash=5 * faults.crash)
     with World(seed, faults=faults) as world:
-        scene = _Scene(Town(world), random, verdict)
+        scene = _MachineWorld(System(world), random, verdict)
         try:
             world.run(lambda: _drive(scene))
         except (DeadlockError, StepBudgetError) as error:
@@ -410,23 +412,23 @@ def play(seed: int) -> Verdict:
     return verdict
 
 
-async def _drive(scene: _Scene) -> None:
-    town, random = scene.town, scene.random
+async def _drive(scene: _MachineWorld) -> None:
+    system, random = scene.system, scene.random
     for name in (NAMESPACE, *TEAMS):
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        await town.kube.create(kinds.NAMESPACE, body)
+        await system.kube.create(kinds.NAMESPACE, body)
     labels = {"build.appstudio.redhat.com/multi-platform-config": "hosts"}
     metadata = {"name": "host-config", "namespace": NAMESPACE, "labels": labels}
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": scene.config}
-    await town.kube.create(kinds.CONFIG_MAP, config)
-    town.serve("watcher")
-    town.world.process("patcher-1", scene.patcher)
+    await system.kube.create(kinds.CONFIG_MAP, config)
+    system.serve("watcher")
+    system.world.process("patcher-1", scene.patcher)
     for replica in range(1, random.randint(1, 2) + 1):
-        town.world.process(f"provisioner-{replica}", scene.provisioner)
-    town.unleash()
+        system.world.process(f"provisioner-{replica}", scene.provisioner)
+    system.start_faults()
     watching = asyncio.create_task(scene.watch())
-    meddling = asyncio.create_task(scene.meddle())
-    runs = Runs(town, random, until_seconds=FAULT_SECONDS, note=scene.accuse)
+    meddling = asyncio.create_task(scene.disturb())
+    runs = Runs(system, random, until_seconds=FAULT_SECONDS, note=scene.report_problem)
     running = asyncio.create_task(runs.play())
     uids = await _submit(scene)
     await meddling
@@ -438,7 +440,7 @@ async def _drive(scene: _Scene) -> None:
     while loop.time() < END_SECONDS and await scene.unended():  # noqa: ASYNC110 - virtual time
         await asyncio.sleep(1.0)
     if left := await scene.unended():
-        scene.accuse(f"after {END_SECONDS:g} s these have not ended: {', '.join(left)}")
+        scene.report_problem(f"after {END_SECONDS:g} s these have not ended: {', '.join(left)}")
     await asyncio.sleep(SETTLE_SECONDS)
     await scene.judge_end(uids)
     if watching.done():
@@ -446,7 +448,7 @@ async def _drive(scene: _Scene) -> None:
     watching.cancel()
 
 
-async def _submit(scene: _Scene) -> list[str]:
+async def _submit(scene: _MachineWorld) -> list[str]:
     count = scene.random.choice((8, 20, 40))
     moments = sorted(scene.random.uniform(0, LOAD_SECONDS) for _ in range(count))
     loop, uids = asyncio.get_running_loop(), []
@@ -456,5 +458,5 @@ async def _submit(scene: _Scene) -> list[str]:
         try:
             uids.append(await scene.build(number))
         except NotFoundError as error:
-            scene.accuse(f"a TaskRun could not be submitted: {error}")
+            scene.report_problem(f"a TaskRun could not be submitted: {error}")
     return uids

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from services.patcher import app as patcher
 from services.patcher.settings import PatcherSettings
-from services.simulator.behaviour.running import Behaviour
+from services.simulator.behaviour.manager import ControllerManager
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
-from services.simulator.scenarios.system import CLUSTER, Town, set_up
+from services.simulator.scenarios.system import CLUSTER, System, set_up
 from services.watcher import app as watcher
 from services.watcher.settings import WatcherSettings
 from shared.contracts.kube import kinds
@@ -20,15 +20,15 @@ from shared.testing.world.kube import WorldKube
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.world import ProcessContext, World
 
-__all__ = ["CHECK", "ORIGIN_NAME", "SpokesTown", "made"]
+__all__ = ["CHECK", "ORIGIN_NAME", "MultiClusterSystem", "made"]
 
 CHECK: Final = "elsewhere"
 CONFIG: Final = "spokes"
 ORIGIN_NAME: Final = "multikueue"
 
 
-class SpokesTown:
-    """The hub is a `Town`; every spoke is an API server with its pair."""
+class MultiClusterSystem:
+    """The hub is a `System`; every spoke is an API server with its pair."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class SpokesTown:
         self.spokes = spokes
         self._kueues = kueues
         self._beat_seconds = beat_seconds
-        self.hub = Town(
+        self.hub = System(
             world,
             rules=rules,
             settings={
@@ -60,7 +60,7 @@ class SpokesTown:
             api = Api(now=world.now, random=random)
             self.apis[spoke] = api
             self.kubes[spoke] = LocalKube(api)
-            world.process(spoke, _living(Behaviour(api, random=random)), mortal=False)
+            world.process(spoke, _living(ControllerManager(api, random=random)), mortal=False)
 
     def serve(self) -> None:
         """Start everything."""
@@ -70,7 +70,7 @@ class SpokesTown:
             self.world.process(f"watcher-{spoke}", self._watcher(spoke))
             self.world.process(f"patcher-{spoke}", self._patcher(spoke))
 
-    def has_given_up(self, job: tuple[str, str], spoke: str) -> bool:
+    def reports_lost(self, job: tuple[str, str], spoke: str) -> bool:
         """Whether the hub said that what `job` had on `spoke` is lost."""
         said = self.hub.server.streams["CHECKS"].messages.values()
         checks = (
@@ -150,7 +150,7 @@ def made(kind: Kind, name: str, *, namespace: str | None = None, **more: Any) ->
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **more}
 
 
-def _living(behaviour: Behaviour) -> Callable[[ProcessContext], Any]:
+def _living(behaviour: ControllerManager) -> Callable[[ProcessContext], Any]:
     async def start(context: ProcessContext) -> None:
         del context
         behaviour.start()

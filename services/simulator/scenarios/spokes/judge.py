@@ -13,7 +13,7 @@ from shared.contracts.messages.spokes import COPY_FINALIZER, ORIGIN
 from shared.integrations import INTEGRATIONS, Integration
 from shared.kube.port import Kube
 
-__all__ = ["Overseer", "left_behind"]
+__all__ = ["PodObserver", "left_behind"]
 
 PIPELINE_RUN_LABEL: Final = "tekton.dev/pipelineRun"
 
@@ -21,7 +21,7 @@ Name = tuple[str, str]
 """Namespace and name of a job: names are given once in a world."""
 
 
-class Overseer:
+class PodObserver:
     """Hears of every pod, in the moment in which it is made or ends."""
 
     def __init__(

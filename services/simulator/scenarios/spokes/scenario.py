@@ -10,8 +10,8 @@ from typing import Any, Final
 from services.simulator.judge import checks
 from services.simulator.scenarios.basic import faults_of
 from services.simulator.scenarios.port import Verdict
-from services.simulator.scenarios.spokes.clusters import CHECK, SpokesTown, made
-from services.simulator.scenarios.spokes.judge import Overseer, left_behind
+from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem, made
+from services.simulator.scenarios.spokes.judge import PodObserver, left_behind
 from services.simulator.scenarios.system import CLUSTER
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind, Object
@@ -51,7 +51,7 @@ DOWN_SECONDS: Final = 25.0
 """How long a patcher may be down, or away from its cluster."""
 
 
-def settings_of(random: Random) -> dict[str, Any]:
+def _settings_of(random: Random) -> dict[str, Any]:
     """How this hub is set."""
     after_lease = random.random() < 1 / 2
     return {
@@ -72,7 +72,7 @@ def settings_of(random: Random) -> dict[str, Any]:
     }
 
 
-def spoke_faults(random: Random, settings: dict[str, Any]) -> Faults:
+def _spoke_faults(random: Random, settings: dict[str, Any]) -> Faults:
     """Crashes, partitions and delays always, of the other faults a mixture.
 
     With leases, a patcher is not away from its cluster for too long.
@@ -99,23 +99,23 @@ def play(seed: int) -> Verdict:
     """Play the world of `seed`."""
     random = Random(f"spokes/{seed}")
     verdict = Verdict(seed=seed)
-    settings = settings_of(random)
-    with World(seed, faults=spoke_faults(random, settings)) as world:
-        town = SpokesTown(
+    settings = _settings_of(random)
+    with World(seed, faults=_spoke_faults(random, settings)) as world:
+        system = MultiClusterSystem(
             world, SPOKES, rules=RULES, dispatcher=settings, beat_seconds=BEAT_SECONDS
         )
         held: set[str] = set()
-        overseer = Overseer(
-            town.apis,
+        observer = PodObserver(
+            system.apis,
             world.loop.time,
-            given_up=lambda job, spoke: job[1] in held or town.has_given_up(job, spoke),
+            given_up=lambda job, spoke: job[1] in held or system.reports_lost(job, spoke),
         )
         world.note(f"dispatcher {settings['dispatcher']}, {settings['redispatch']}")
         try:
-            world.run(lambda: _drive(town, overseer, held, random, verdict))
+            world.run(lambda: _drive(system, observer, held, random, verdict))
         except (DeadlockError, StepBudgetError) as error:
             verdict.problems.append(str(error))
-        verdict.problems += overseer.problems
+        verdict.problems += observer.problems
         verdict.problems += world.failures
         verdict.log = world.log
         verdict.seconds, verdict.steps = world.loop.time(), world.loop.steps
@@ -123,42 +123,48 @@ def play(seed: int) -> Verdict:
 
 
 async def _drive(
-    town: SpokesTown, overseer: Overseer, held: set[str], random: Random, verdict: Verdict
+    system: MultiClusterSystem,
+    observer: PodObserver,
+    held: set[str],
+    random: Random,
+    verdict: Verdict,
 ) -> None:
     for cluster in (CLUSTER, *SPOKES):
         for kind, obj in _queues(cluster, random):
-            await town.kubes[cluster].create(kind, obj)
-    await town.configure()
-    town.serve()
+            await system.kubes[cluster].create(kind, obj)
+    await system.configure()
+    system.serve()
     if random.random() < 1 / 2:
         await asyncio.sleep(5.0)
-    town.world.unleash(
+    system.world.start_faults(
         parties=("bus", *(CLUSTER, *SPOKES)),
-        bus_restart=lambda: town.hub.server.restart(down_seconds=town.world.between((0.1, 5.0))),
+        bus_restart=lambda: system.hub.server.restart(
+            down_seconds=system.world.between((0.1, 5.0))
+        ),
     )
-    cutting = asyncio.create_task(_cut_spokes(town, overseer, held, random))
-    meddling = asyncio.create_task(_meddle(town, random))
-    submitted = await _submit(town, random)
+    cutting = asyncio.create_task(_cut_spokes(system, observer, held, random))
+    meddling = asyncio.create_task(_disturb(system, random))
+    submitted = await _submit(system, random)
     gone = await meddling
     await cutting
-    ended = await _until_ended(town, submitted)
+    ended = await _until_ended(system, submitted)
     if not ended:
-        left = [name async for name in _unended(town, submitted)]
+        left = [name async for name in _unended(system, submitted)]
         verdict.problems.append(f"after {END_SECONDS:g} s these have not ended: {', '.join(left)}")
     else:
         await asyncio.sleep(SETTLE_SECONDS)
-        verdict.problems += await left_behind(dict(town.kubes))
-    evidence = town.hub.evidence()
+        verdict.problems += await left_behind(dict(system.kubes))
+    message_logs = system.hub.message_logs()
     for check in checks.ALWAYS:
-        verdict.problems += check(evidence)
+        verdict.problems += check(message_logs)
     wanted = {uid: f"{NAMESPACE}/{name}" for _, name, uid in submitted if uid not in gone}
-    verdict.problems += checks.none_lost(evidence, wanted, finished=ended)
+    verdict.problems += checks.none_lost(message_logs, wanted, finished=ended)
     if ended:
-        verdict.problems += checks.quota_given_back(evidence)
+        verdict.problems += checks.quota_given_back(message_logs)
         verdict.problems += [
             f"{NAMESPACE}/{name} never ran, and ended"
             for _, name, uid in submitted
-            if uid not in gone and (NAMESPACE, name) not in overseer.ran
+            if uid not in gone and (NAMESPACE, name) not in observer.ran
         ]
 
 
@@ -247,7 +253,7 @@ def _priority(random: Random) -> dict[str, str]:
 Submitted = list[tuple[Kind, str, str]]
 
 
-async def _submit(town: SpokesTown, random: Random) -> Submitted:
+async def _submit(system: MultiClusterSystem, random: Random) -> Submitted:
     loop = asyncio.get_running_loop()
     began = loop.time()
     coming = [
@@ -261,9 +267,9 @@ async def _submit(town: SpokesTown, random: Random) -> Submitted:
     submitted: Submitted = []
     for at, kind, job in sorted(coming, key=lambda one: one[0]):
         await asyncio.sleep(max(0.0, began + at - loop.time()))
-        created = await town.hub.kube.create(kind, job)
+        created = await system.hub.kube.create(kind, job)
         metadata = created["metadata"]
-        town.world.note(f"submit {kind.kind} {metadata['name']}")
+        system.world.note(f"submit {kind.kind} {metadata['name']}")
         submitted.append((kind, metadata["name"], metadata["uid"]))
     return submitted
 
@@ -271,7 +277,9 @@ async def _submit(town: SpokesTown, random: Random) -> Submitted:
 # --- what happens to it ----------------------------------------------------------------------------
 
 
-async def _cut_spokes(town: SpokesTown, overseer: Overseer, held: set[str], random: Random) -> None:
+async def _cut_spokes(
+    system: MultiClusterSystem, observer: PodObserver, held: set[str], random: Random
+) -> None:
     """Cut whole spokes off the bus, and have one on a slow link.
 
     The first to be cut runs something, and half of these cuts last for longer than the time-out; the
@@ -279,37 +287,37 @@ async def _cut_spokes(town: SpokesTown, overseer: Overseer, held: set[str], rand
     """
     loop = asyncio.get_running_loop()
     slow, by_seconds = random.choice(SPOKES), random.choice((0.05, 0.3, 1.5))
-    for process in town.pair(slow):
-        town.world.slow_down(process, by_seconds)
+    for process in system.pair(slow):
+        system.world.slow_down(process, by_seconds)
     every = random.choice((15.0, 40.0, 1e6))
-    await _until_at_work(overseer)
+    await _until_at_work(observer)
     at, shortest = loop.time() + random.uniform(0, 3), random.choice((5.0, LOST_SECONDS))
     holding = []
     while at < FAULT_SECONDS:
         await asyncio.sleep(at - loop.time())
-        spoke = random.choice([spoke for _, spoke in overseer.at_work()] or SPOKES)
+        spoke = random.choice([spoke for _, spoke in observer.at_work()] or SPOKES)
         seconds = random.uniform(shortest, 1.5 * LOST_SECONDS)
-        for process in town.pair(spoke):
-            town.world.heal(process, "bus")
-            town.world.partition(process, "bus", seconds=seconds)
+        for process in system.pair(spoke):
+            system.world.heal(process, "bus")
+            system.world.partition(process, "bus", seconds=seconds)
         if random.random() < 1 / 2:
-            there = [job for job, place in overseer.at_work() if place == spoke]
-            holding.append(asyncio.create_task(_hold(town, there, held, random)))
+            there = [job for job, place in observer.at_work() if place == spoke]
+            holding.append(asyncio.create_task(_hold(system, there, held, random)))
         at, shortest = loop.time() + random.expovariate(1 / every), 5.0
     await asyncio.gather(*holding)
     await asyncio.sleep(max(0.0, FAULT_SECONDS - loop.time()))
 
 
-async def _until_at_work(overseer: Overseer) -> None:
+async def _until_at_work(observer: PodObserver) -> None:
     """Until some job runs, but not for ever."""
     for _ in range(int(FAULT_SECONDS)):
-        if overseer.at_work():
+        if observer.at_work():
             return
         await asyncio.sleep(0.5)
 
 
 async def _hold(
-    town: SpokesTown, jobs: list[tuple[str, str]], held: set[str], random: Random
+    system: MultiClusterSystem, jobs: list[tuple[str, str]], held: set[str], random: Random
 ) -> None:
     """Take the quota of one of these jobs back, as an operator may, and give it again.
 
@@ -317,7 +325,7 @@ async def _hold(
     """
     found = [
         (workload["metadata"]["name"], owner["name"])
-        for workload in (await town.hub.kube.list(kinds.WORKLOAD)).items
+        for workload in (await system.hub.kube.list(kinds.WORKLOAD)).items
         for owner in workload["metadata"].get("ownerReferences") or []
         if owner["kind"] == kinds.JOB.kind and (NAMESPACE, owner["name"]) in jobs
     ]
@@ -326,14 +334,14 @@ async def _hold(
     name, job = random.choice(found)
     held.add(job)
     for active, pause in ((False, random.uniform(1, 10)), (True, 0.0)):
-        town.world.note(f"set {name} active: {active}")
+        system.world.note(f"set {name} active: {active}")
         with suppress(NotFoundError):
             patch = {"spec": {"active": active}}
-            await town.hub.kube.patch(kinds.WORKLOAD, NAMESPACE, name, patch)
+            await system.hub.kube.patch(kinds.WORKLOAD, NAMESPACE, name, patch)
         await asyncio.sleep(pause)
 
 
-async def _meddle(town: SpokesTown, random: Random) -> set[str]:
+async def _disturb(system: MultiClusterSystem, random: Random) -> set[str]:
     """What users do meanwhile: delete a job or cancel a run; also on a spoke, where they should not.
 
     Returns the uids of jobs of the hub that were deleted or cancelled.
@@ -347,43 +355,43 @@ async def _meddle(town: SpokesTown, random: Random) -> set[str]:
             return gone
         await asyncio.sleep(at - loop.time())
         act = random.choice((_delete, _cancel, _delete_copy))
-        gone |= await act(town, random)
+        gone |= await act(system, random)
 
 
-async def _delete(town: SpokesTown, random: Random) -> set[str]:
-    return await _delete_one(town, CLUSTER, random)
+async def _delete(system: MultiClusterSystem, random: Random) -> set[str]:
+    return await _delete_one(system, CLUSTER, random)
 
 
-async def _delete_copy(town: SpokesTown, random: Random) -> set[str]:
-    await _delete_one(town, random.choice(SPOKES), random)
+async def _delete_copy(system: MultiClusterSystem, random: Random) -> set[str]:
+    await _delete_one(system, random.choice(SPOKES), random)
     return set()
 
 
-async def _delete_one(town: SpokesTown, cluster: str, random: Random) -> set[str]:
+async def _delete_one(system: MultiClusterSystem, cluster: str, random: Random) -> set[str]:
     kind = random.choice((kinds.PIPELINE_RUN, kinds.JOB))
-    found = (await town.kubes[cluster].list(kind)).items
+    found = (await system.kubes[cluster].list(kind)).items
     if not found:
         return set()
     metadata = random.choice(found)["metadata"]
-    town.world.note(f"delete {kind.kind} {metadata['name']} on {cluster}")
-    await town.kubes[cluster].delete(kind, metadata["namespace"], metadata["name"])
+    system.world.note(f"delete {kind.kind} {metadata['name']} on {cluster}")
+    await system.kubes[cluster].delete(kind, metadata["namespace"], metadata["name"])
     return {metadata["uid"]}
 
 
-async def _cancel(town: SpokesTown, random: Random) -> set[str]:
+async def _cancel(system: MultiClusterSystem, random: Random) -> set[str]:
     runs = [
         run
-        for run in (await town.hub.kube.list(kinds.PIPELINE_RUN)).items
+        for run in (await system.hub.kube.list(kinds.PIPELINE_RUN)).items
         if (run.get("status") or {}).get("startTime")
         and not (run.get("status") or {}).get("completionTime")
     ]
     if not runs:
         return set()
     metadata = random.choice(runs)["metadata"]
-    town.world.note(f"cancel PipelineRun {metadata['name']}")
+    system.world.note(f"cancel PipelineRun {metadata['name']}")
     patch = {"spec": {"status": "CancelledRunFinally"}}
     try:
-        await town.hub.kube.patch(
+        await system.hub.kube.patch(
             kinds.PIPELINE_RUN, metadata["namespace"], metadata["name"], patch
         )
     except (ConflictError, NotFoundError):
@@ -391,22 +399,22 @@ async def _cancel(town: SpokesTown, random: Random) -> set[str]:
     return {metadata["uid"]}
 
 
-async def _until_ended(town: SpokesTown, submitted: Submitted) -> bool:
+async def _until_ended(system: MultiClusterSystem, submitted: Submitted) -> bool:
     loop = asyncio.get_running_loop()
     while loop.time() < END_SECONDS:
-        world = town.world
-        if world.calm and world.whole and not [name async for name in _unended(town, submitted)]:
+        world = system.world
+        if world.calm and world.whole and not [name async for name in _unended(system, submitted)]:
             return True
         await asyncio.sleep(1.0)
     return False
 
 
-async def _unended(town: SpokesTown, submitted: Submitted) -> AsyncIterator[str]:
+async def _unended(system: MultiClusterSystem, submitted: Submitted) -> AsyncIterator[str]:
     for kind, name, _ in submitted:
         integration = integration_for(group=kind.group, kind=kind.kind)
         assert integration is not None
         try:
-            obj = await town.hub.kube.get(kind, NAMESPACE, name)
+            obj = await system.hub.kube.get(kind, NAMESPACE, name)
         except NotFoundError:
             continue  # Its user deleted it.
         if integration.finish(obj) is None:

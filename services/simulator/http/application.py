@@ -35,7 +35,7 @@ from services.simulator.http.requests import (
     path_not_found,
 )
 
-__all__ = ["Fault", "Front"]
+__all__ = ["Application", "Fault"]
 
 log = structlog.get_logger(__name__)
 
@@ -140,7 +140,7 @@ class _Request:
         return accepted_shape(self.headers.get("accept", ""))
 
 
-class Front:
+class Application:
     """Serves one `Api`. Holds nothing of its own but lists that are not read to their end."""
 
     def __init__(self, api: Api, *, now: Callable[[], datetime]) -> None:

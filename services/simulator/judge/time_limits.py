@@ -1,14 +1,15 @@
 """Verdicts about clocks: time limits that end too early, back-offs cut short, counts that count twice."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Final
 
-from services.simulator.judge.evidence import Evidence, Record
+from services.simulator.judge.message_logs import MessageLogs, Record
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.settings.configuration import WaitForPodsReady
 
-__all__ = ["backoffs_kept", "counted_once", "limits_kept", "out_stays_out"]
+__all__ = ["ALWAYS", "limits_kept"]
 
 SKEW = timedelta(seconds=1.5)
 """How far two processes' clocks may be apart in a world, and a little."""
@@ -16,10 +17,10 @@ SKEW = timedelta(seconds=1.5)
 DEACTIVATED = "DeactivatedDueTo"
 
 
-def backoffs_kept(evidence: Evidence) -> list[str]:
+def _backoffs_kept(message_logs: MessageLogs) -> list[str]:
     """Nobody is given quota before the instant to which it was put off."""
     wrong = []
-    for before, record in _steps(evidence):
+    for before, record in _successive(message_logs):
         one = record.message
         due = before.requeue_at
         if one.state not in HOLDING or before.state in HOLDING or one.unplanned or due is None:
@@ -29,10 +30,10 @@ def backoffs_kept(evidence: Evidence) -> list[str]:
     return wrong
 
 
-def counted_once(evidence: Evidence) -> list[str]:
+def _counted_once(message_logs: MessageLogs) -> list[str]:
     """`requeueState.count` grows by one with each timeout, and is forgotten only with a deactivation."""
     wrong = []
-    for before, record in _steps(evidence):
+    for before, record in _successive(message_logs):
         one = record.message
         grown = one.requeue_count - before.requeue_count
         timed_out = one.reason == "PodsReadyTimeout" and before.state == "admitted"
@@ -45,11 +46,11 @@ def counted_once(evidence: Evidence) -> list[str]:
     return wrong
 
 
-def limits_kept(evidence: Evidence, wait: WaitForPodsReady) -> list[str]:
+def limits_kept(message_logs: MessageLogs, wait: WaitForPodsReady) -> list[str]:
     """No timeout and no execution time is cut short; `admitted_at` does not move meanwhile."""
     wrong = []
-    limits = {r.message.uid: r.message.max_execution_seconds for r in evidence.workloads}
-    for before, record in _steps(evidence):
+    limits = {r.message.uid: r.message.max_execution_seconds for r in message_logs.workloads}
+    for before, record in _successive(message_logs):
         one = record.message
         if before.state == one.state == "admitted" and before.admitted_at != one.admitted_at:
             wrong.append(f"{_place(record)}: its admission moves to {one.admitted_at}")
@@ -73,11 +74,11 @@ def limits_kept(evidence: Evidence, wait: WaitForPodsReady) -> list[str]:
     return wrong
 
 
-def out_stays_out(evidence: Evidence) -> list[str]:
+def _out_stays_out(message_logs: MessageLogs) -> list[str]:
     """Nobody is given quota who is inactive, as far as the decider knew, or about to be."""
     wrong = []
-    states = _States(evidence.workloads)
-    for before, record in _steps(evidence):
+    states = _KnownStates(message_logs.workloads)
+    for before, record in _successive(message_logs):
         one = record.message
         states.advance(one.inputs.get("WORKLOADS", 0))
         state = states.of.get(one.uid)
@@ -92,7 +93,7 @@ def out_stays_out(evidence: Evidence) -> list[str]:
     return wrong
 
 
-class _States:
+class _KnownStates:
     """How workloads stood, as far as a decider had read."""
 
     def __init__(self, records: list[Record[WorkloadState]]) -> None:
@@ -107,10 +108,10 @@ class _States:
             self._next += 1
 
 
-def _steps(evidence: Evidence) -> Iterator[tuple[Admission, Record[Admission]]]:
+def _successive(message_logs: MessageLogs) -> Iterator[tuple[Admission, Record[Admission]]]:
     """Each decision with the one before it about the same life, in the order of the log."""
     last: dict[str, Admission] = {}
-    for record in evidence.admissions:
+    for record in message_logs.admissions:
         one = record.message
         before = last.get(one.uid)
         if before is None:
@@ -124,3 +125,11 @@ def _steps(evidence: Evidence) -> Iterator[tuple[Admission, Record[Admission]]]:
 def _place(record: Record[Admission]) -> str:
     one = record.message
     return f"ADMISSIONS {record.sequence}: {one.namespace}/{one.name}"
+
+
+ALWAYS: Final[tuple[Callable[[MessageLogs], list[str]], ...]] = (
+    _backoffs_kept,
+    _counted_once,
+    _out_stays_out,
+)
+"""What must hold for every history."""

@@ -15,7 +15,7 @@ from shared.contracts.kube.kinds import CLUSTER_QUEUE, WORKLOAD, Object
 from shared.kube.port import Kube
 from shared.kube.reflector import Changed, Listed, Reflector, Unserved
 
-__all__ = ["admit_blindly"]
+__all__ = ["admit_without_quota"]
 
 WRITERS: Final = 32
 """Writes under way at a time."""
@@ -32,7 +32,7 @@ ACTIVE: Final = {
 }
 
 
-async def admit_blindly(kube: Kube, writer: Writer) -> None:
+async def admit_without_quota(kube: Kube, writer: Writer) -> None:
     """Admit whatever waits, until it is cancelled."""
     waiting: asyncio.Queue[Object] = asyncio.Queue()
     unfinished: set[str] = set()

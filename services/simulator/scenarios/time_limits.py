@@ -4,11 +4,11 @@ import asyncio
 from random import Random
 from typing import Any, Final
 
-from services.simulator.judge import checks, lives
+from services.simulator.judge import checks, time_limits
 from services.simulator.scenarios import load
 from services.simulator.scenarios.basic import faults_of
 from services.simulator.scenarios.port import Verdict
-from services.simulator.scenarios.system import Town
+from services.simulator.scenarios.system import System
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
 from shared.kube.port import NotFoundError
@@ -44,9 +44,9 @@ def play(seed: int) -> Verdict:
     random = Random(f"lives/{seed}")
     verdict = Verdict(seed=seed)
     with World(seed, faults=faults_of(random)) as world:
-        town = Town(world, configuration=CONFIGURATION)
+        system = System(world, configuration=CONFIGURATION)
         try:
-            world.run(lambda: _drive(town, random, verdict))
+            world.run(lambda: _drive(system, random, verdict))
         except (DeadlockError, StepBudgetError) as error:
             verdict.problems.append(str(error))
         verdict.problems += world.failures
@@ -55,37 +55,37 @@ def play(seed: int) -> Verdict:
     return verdict
 
 
-async def _drive(town: Town, random: Random, verdict: Verdict) -> None:
+async def _drive(system: System, random: Random, verdict: Verdict) -> None:
     for kind, obj in load.queues(random):
-        await town.kube.create(kind, obj)
+        await system.kube.create(kind, obj)
     for service in ("watcher", "classifier", "quota"):
         for replica in range(1, random.randint(1, 2) + 1):
-            town.serve(service, replica=replica)
-    town.serve("patcher")
-    town.unleash()
-    meddling = asyncio.create_task(_meddle(town, random))
-    jobs = await _submit(town, random)
+            system.serve(service, replica=replica)
+    system.serve("patcher")
+    system.start_faults()
+    meddling = asyncio.create_task(_disturb(system, random))
+    jobs = await _submit(system, random)
     await meddling
-    over = await _until_over(town, jobs)
-    evidence = town.evidence()
+    over = await _until_over(system, jobs)
+    message_logs = system.message_logs()
     wait = CONFIGURATION.pods_ready
     assert wait is not None
-    for check in (*checks.ALWAYS, lives.backoffs_kept, lives.counted_once, lives.out_stays_out):
-        verdict.problems += check(evidence)
-    verdict.problems += lives.limits_kept(evidence, wait)
+    for check in (*checks.ALWAYS, *time_limits.ALWAYS):
+        verdict.problems += check(message_logs)
+    verdict.problems += time_limits.limits_kept(message_logs, wait)
     if not over:
-        left = [name for name in jobs if not await _is_over(town, *name)]
+        left = [name for name in jobs if not await _is_over(system, *name)]
         verdict.problems.append(f"after {END_SECONDS:g} s these go on and on: {left}")
 
 
-async def _submit(town: Town, random: Random) -> list[tuple[str, str]]:
+async def _submit(system: System, random: Random) -> list[tuple[str, str]]:
     """Namespace and name of each job."""
     jobs = []
     for number in range(random.randint(4, 12)):
         await asyncio.sleep(random.uniform(0, 2 * LOAD_SECONDS / 12))
         job = _job(number, random)
-        town.world.note(f"submit {job['metadata']['namespace']}/{job['metadata']['name']}")
-        await town.kube.create(kinds.JOB, job)
+        system.world.note(f"submit {job['metadata']['namespace']}/{job['metadata']['name']}")
+        await system.kube.create(kinds.JOB, job)
         jobs.append((job["metadata"]["namespace"], job["metadata"]["name"]))
     return jobs
 
@@ -118,46 +118,46 @@ def _job(number: int, random: Random) -> Object:
     }
 
 
-async def _meddle(town: Town, random: Random) -> None:
+async def _disturb(system: System, random: Random) -> None:
     """What users do: put a workload out, let one in again, kill a pod."""
     loop = asyncio.get_running_loop()
     while loop.time() < 2 * LOAD_SECONDS:
         await asyncio.sleep(random.uniform(1, 12))
         kind = random.choice((kinds.WORKLOAD, kinds.WORKLOAD, kinds.POD))
-        found = (await town.kube.list(kind)).items
+        found = (await system.kube.list(kind)).items
         if not found:
             continue
         one = random.choice(found)
         metadata = one["metadata"]
         try:
             if kind is kinds.POD:
-                await town.kube.delete(kind, metadata["namespace"], metadata["name"])
+                await system.kube.delete(kind, metadata["namespace"], metadata["name"])
                 continue
             active = not one["spec"].get("active", True)
-            town.world.note(f"{metadata['name']}: active {active}")
+            system.world.note(f"{metadata['name']}: active {active}")
             patch = {"spec": {"active": active}}
-            await town.kube.patch(kind, metadata["namespace"], metadata["name"], patch)
+            await system.kube.patch(kind, metadata["namespace"], metadata["name"], patch)
         except NotFoundError:
             continue
 
 
-async def _until_over(town: Town, jobs: list[tuple[str, str]]) -> bool:
+async def _until_over(system: System, jobs: list[tuple[str, str]]) -> bool:
     """Whether in time each one had ended, or was put out for good."""
     loop = asyncio.get_running_loop()
     while loop.time() < END_SECONDS:
-        if town.world.calm and all([await _is_over(town, *name) for name in jobs]):
+        if system.world.calm and all([await _is_over(system, *name) for name in jobs]):
             await asyncio.sleep(LOOK_SECONDS)
             return True
         await asyncio.sleep(LOOK_SECONDS)
     return False
 
 
-async def _is_over(town: Town, namespace: str, name: str) -> bool:
-    job = await town.kube.get(kinds.JOB, namespace, name)
+async def _is_over(system: System, namespace: str, name: str) -> bool:
+    job = await system.kube.get(kinds.JOB, namespace, name)
     conditions = (job.get("status") or {}).get("conditions") or []
     if any(c["type"] in {"Complete", "Failed"} and c["status"] == "True" for c in conditions):
         return True
-    for workload in (await town.kube.list(kinds.WORKLOAD, namespace=namespace)).items:
+    for workload in (await system.kube.list(kinds.WORKLOAD, namespace=namespace)).items:
         owners = workload["metadata"].get("ownerReferences") or []
         if any(owner["uid"] == job["metadata"]["uid"] for owner in owners):
             inactive = workload["spec"].get("active", True) is False

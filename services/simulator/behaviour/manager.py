@@ -15,10 +15,10 @@ from services.simulator.behaviour.workloads.jobsets import JobSetController
 from services.simulator.behaviour.workloads.statefulsets import StatefulSetController
 from services.simulator.cluster.api import Api
 
-__all__ = ["Behaviour"]
+__all__ = ["ControllerManager"]
 
 
-class Behaviour:
+class ControllerManager:
     """What makes a store a cluster. Needs a running loop from `start` on, real or virtual."""
 
     def __init__(self, api: Api, *, random: Random, speed: float = 1.0) -> None:

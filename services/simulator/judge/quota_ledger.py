@@ -15,7 +15,7 @@ from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["Books", "Cell"]
+__all__ = ["Cell", "QuotaLedger"]
 
 Cell = tuple[str, str]
 """Flavor and resource."""
@@ -42,7 +42,7 @@ class _Node:
     """Not stopped, and every namespace may use it."""
 
 
-class Books:
+class QuotaLedger:
     """The queues of one cluster, and who holds what in them."""
 
     def __init__(self) -> None:

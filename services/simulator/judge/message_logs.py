@@ -12,12 +12,12 @@ from shared.contracts.messages.effects import DeadLetter, Outcome
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["LOGS", "Evidence", "Record", "gather"]
+__all__ = ["LOGS", "MessageLogs", "Record", "read_logs"]
 
 M = TypeVar("M", bound=Message)
 
 LOGS: Final = ("OBSERVED", "WORKLOADS", "ADMISSIONS", "OUTCOMES", "DEAD")
-"""The logs that are evidence."""
+"""The logs that are message_logs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class Record(Generic[M]):
 
 
 @dataclass(slots=True, kw_only=True)
-class Evidence:
+class MessageLogs:
     """All that was said, log by log."""
 
     observed: list[Record[Observed]] = field(default_factory=list)
@@ -43,27 +43,27 @@ class Evidence:
     dead: list[Record[DeadLetter]] = field(default_factory=list)
 
 
-def gather(entries: Iterable[Entry]) -> Evidence:
+def read_logs(entries: Iterable[Entry]) -> MessageLogs:
     """Sort entries of the logs, each log's in its order, by what they say.
 
     Messages of other types are left out. Raises `UndecodableError` for a body that is none.
     """
-    evidence = Evidence()
+    message_logs = MessageLogs()
     for entry in entries:
         type_ = entry.headers.get("ce-type")
         if type_ == Observed.type:
-            evidence.observed.append(_record(entry, Observed))
+            message_logs.observed.append(_record(entry, Observed))
         elif type_ == WorkloadState.type:
-            evidence.workloads.append(_record(entry, WorkloadState))
+            message_logs.workloads.append(_record(entry, WorkloadState))
         elif type_ == Admission.type:
-            evidence.admissions.append(_record(entry, Admission))
+            message_logs.admissions.append(_record(entry, Admission))
         elif type_ == Term.type:
-            evidence.terms.append(_record(entry, Term))
+            message_logs.terms.append(_record(entry, Term))
         elif type_ == Outcome.type:
-            evidence.outcomes.append(_record(entry, Outcome))
+            message_logs.outcomes.append(_record(entry, Outcome))
         elif type_ == DeadLetter.type:
-            evidence.dead.append(_record(entry, DeadLetter))
-    return evidence
+            message_logs.dead.append(_record(entry, DeadLetter))
+    return message_logs
 
 
 def _record(entry: Entry, type_: type[M]) -> Record[M]:
