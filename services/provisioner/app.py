@@ -1,99 +1,80 @@
-"""Builds the provisioner. The only module that knows all of its parts."""
+"""Builds the provisioner from its parts."""
 
-import asyncio
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from random import Random
 from secrets import token_bytes
 from typing import Final
 
-import structlog
-
 from services.provisioner.config.host_config import NO_CONFIG
-from services.provisioner.controllers import Tools
-from services.provisioner.hosts.access import InSecret, Keys
+from services.provisioner.controllers import Dependencies
+from services.provisioner.hosts.access import KeyDelivery, SecretKeyDelivery
 from services.provisioner.hosts.port import Hosts
 from services.provisioner.metrics import Metrics
 from services.provisioner.providers.fake import FakeCloud, FakeProvider
 from services.provisioner.providers.port import Provider
 from services.provisioner.providers.registry import Registry
 from services.provisioner.settings import ProvisionerSettings
-from services.provisioner.term import Session
-from shared.bus.port import Bus, BusError, Lease
+from services.provisioner.term import Term
+from shared.bus.leadership import lead
+from shared.bus.port import Bus
 from shared.contracts.seal import Entropy
 from shared.runtime.host import Parts, run_service
 from shared.telemetry.tracing import NO_TRACING, Tracing
 
 __all__ = ["Provisioner", "assemble", "main"]
 
-log = structlog.get_logger(__name__)
-
 PAUSE_SECONDS: Final = 1.0
-"""At most, between two sessions: two that quarrel about a record must not do it in step."""
+"""The longest pause before the next term. It is random, so that two replicas do not write in step."""
 
 
 class Provisioner:
-    """Gives machines to TaskRuns whenever the lease is its own."""
+    """Serves a term whenever it gets the lease."""
 
     def __init__(
         self,
         *,
         settings: ProvisionerSettings,
         bus: Bus,
-        tools: Tools,
+        dependencies: Dependencies,
         now: Callable[[], datetime],
         random: Random,
     ) -> None:
         self._settings = settings
         self._bus = bus
-        self._tools = tools
+        self._dependencies = dependencies
         self._now = now
         self._random = random
-        self._session: Session | None = None
+        self._term: Term | None = None
         self._last_good = NO_CONFIG
 
     async def run(self) -> None:
-        """One session after another, until cancelled."""
-        while True:
-            lease = await self._bus.lease(f"provisioner-{self._settings.cluster}")
-            try:
-                await self._serve(lease)
-            finally:
-                self._session = None
-                self._tools.metrics.step_down()
-                await lease.release()
-            await asyncio.sleep(self._random.uniform(0, PAUSE_SECONDS))
+        """Serve one term after another, until cancelled."""
+        await lead(
+            self._bus,
+            f"provisioner-{self._settings.cluster}",
+            self._serve,
+            pause_seconds=lambda: self._random.uniform(0, PAUSE_SECONDS),
+        )
 
     def ready(self) -> str | None:
-        """Ready also while another replica is the one: standing by is its work."""
-        return self._session.not_ready() if self._session is not None else None
+        """None if ready. A replica without the lease is ready too."""
+        return self._term.not_ready() if self._term is not None else None
 
-    async def _serve(self, lease: Lease) -> None:
-        session = Session(
+    async def _serve(self) -> None:
+        self._term = term = Term(
             settings=self._settings,
             bus=self._bus,
-            tools=self._tools,
+            dependencies=self._dependencies,
             now=self._now,
             last_good=self._last_good,
         )
-        self._session = session
-        working = asyncio.create_task(session.run())
-        losing = asyncio.create_task(lease.lost())
         try:
-            await asyncio.wait({working, losing}, return_when=asyncio.FIRST_COMPLETED)
+            await term.run()
         finally:
-            working.cancel()
-            losing.cancel()
-            await asyncio.gather(working, losing, return_exceptions=True)
-            self._last_good = session.config
-        if working.cancelled():
-            log.warning("the lease is lost; somebody else goes on")
-            return
-        try:
-            working.result()
-        except* BusError as errors:
-            # A record was written by somebody else, or could not be written: read all again.
-            log.warning("session ended", because=[str(error) for error in errors.exceptions])
+            self._last_good = term.config
+            self._term = None
+            self._dependencies.metrics.clear_gauges()
 
 
 def assemble(
@@ -105,25 +86,27 @@ def assemble(
     random: Random,
     registry: Registry | None = None,
     hosts: Hosts | None = None,
-    keys: Keys | None = None,
+    keys: KeyDelivery | None = None,
     entropy: Entropy = token_bytes,
     metrics: Metrics | None = None,
     tracing: Tracing = NO_TRACING,
 ) -> Provisioner:
-    """Wire the parts. Opens nothing.
+    """Wire the parts. Opens no connection.
 
-    `providers`: by the value of `dynamic.<platform>.type`, unless there is a `registry`. `hosts` None:
-    nobody enters hosts. `keys` None: a TaskRun's key is in its secret.
+    `providers`: by the value of `dynamic.<platform>.type`, used without `registry`. `hosts` None: hosts are
+    not entered. `keys` None: the secret of a TaskRun contains its key.
     """
-    tools = Tools(
+    dependencies = Dependencies(
         registry=registry or Registry(providers),
         hosts=hosts,
-        keys=keys or InSecret(),
+        keys=keys or SecretKeyDelivery(),
         entropy=entropy,
         metrics=metrics or Metrics(),
         tracing=tracing,
     )
-    return Provisioner(settings=settings, bus=bus, tools=tools, now=now, random=random)
+    return Provisioner(
+        settings=settings, bus=bus, dependencies=dependencies, now=now, random=random
+    )
 
 
 def main() -> int:
@@ -134,8 +117,8 @@ def main() -> int:
         return datetime.now(UTC)
 
     def build(parts: Parts) -> Provisioner:
-        # Imported here: worlds and laptops do without clouds.
-        from services.provisioner.adapters import outside  # noqa: PLC0415
+        # Imported here: simulations and laptops need no clouds.
+        from services.provisioner.adapters import build_adapters  # noqa: PLC0415
 
         cloud = FakeCloud(
             now=now,
@@ -143,17 +126,17 @@ def main() -> int:
             boot_seconds=settings.fake_boot_seconds,
             broken_rate=settings.fake_broken_rate,
         )
-        out = outside(settings, bus=parts.bus, fake=FakeProvider(cloud), now=now)
-        parts.on_stop(out.registry.close)
-        if out.beside is not None:
-            parts.beside(out.beside)
+        adapters = build_adapters(settings, bus=parts.bus, fake=FakeProvider(cloud), now=now)
+        parts.on_stop(adapters.registry.close)
+        if adapters.key_service is not None:
+            parts.beside(adapters.key_service)
         return assemble(
             settings=settings,
             bus=parts.bus,
             providers={},
-            registry=out.registry,
-            hosts=out.hosts,
-            keys=out.keys,
+            registry=adapters.registry,
+            hosts=adapters.hosts,
+            keys=adapters.keys,
             metrics=Metrics.exposed(),
             tracing=parts.tracing,
             now=now,

@@ -1,24 +1,29 @@
-"""Sees to what the records say: a tender for each machine, an usher for each place, and the sweep."""
+"""Runs a controller for each machine and each slot of the ledgers, and sweeps the providers."""
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
 
-from services.provisioner import translate
-from services.provisioner.allocation.ledger import Book, Machine, Seat
-from services.provisioner.allocation.results import Cleaned, Gone, SeatReport, Sighting, Unusable
+from services.provisioner.allocation.ledger import AllocationLedger, HostSlot, Machine
+from services.provisioner.allocation.results import (
+    HostCleaned,
+    HostReport,
+    HostUnusable,
+    MachineGone,
+    MachineObservation,
+)
 from services.provisioner.config.host_config import (
     CHECK_INTERVAL_SECONDS,
-    DynamicPlatform,
-    MachineSpec,
     PlatformConfig,
-    PoolPlatform,
+    machine_spec_of,
 )
-from services.provisioner.hosts.access import Keys, Manners, Usher
+from services.provisioner.hosts.access import HostAccessController, KeyDelivery, RetryPolicy
 from services.provisioner.hosts.port import Hosts
-from services.provisioner.machines.controller import Pace, Tender, ask
+from services.provisioner.machines.controller import MachineController, PollPolicy, call_provider
+from services.provisioner.machines.orders import to_order
 from services.provisioner.machines.sweeper import sweep
 from services.provisioner.metrics import Metrics
 from services.provisioner.providers.port import Order, Provider, ProviderError
@@ -27,198 +32,197 @@ from services.provisioner.settings import ProvisionerSettings
 from shared.contracts.seal import Entropy
 from shared.telemetry.tracing import NO_TRACING, Tracing
 
-__all__ = ["Care", "Tools", "spec_of"]
+__all__ = ["ControllerSet", "Dependencies"]
 
 log = structlog.get_logger(__name__)
 
 
-class Tools:
-    """What reaches the world outside: clouds, hosts, keys."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dependencies:
+    """What outlives a term: clouds, hosts, key delivery, telemetry."""
 
-    def __init__(
-        self,
-        *,
-        registry: Registry,
-        hosts: Hosts | None,
-        keys: Keys,
-        entropy: Entropy,
-        metrics: Metrics,
-        tracing: Tracing = NO_TRACING,
-    ) -> None:
-        """`hosts` None: hosts are pretended, nobody goes there."""
-        self.registry = registry
-        self.hosts = hosts
-        self.keys = keys
-        self.entropy = entropy
-        self.metrics = metrics
-        self.tracing = tracing
+    registry: Registry
+    hosts: Hosts | None
+    """None: hosts are not entered, and their slots are ready at once."""
+
+    keys: KeyDelivery
+    entropy: Entropy
+    metrics: Metrics
+    tracing: Tracing = NO_TRACING
 
 
-class Care:
-    """One session's errands. They can all be begun again from the records."""
+class ControllerSet:
+    """The controllers of one term. After a crash all of them are started again from the ledgers."""
 
     def __init__(
         self,
         *,
         settings: ProvisionerSettings,
-        tools: Tools,
+        dependencies: Dependencies,
         now: Callable[[], datetime],
         resolve: Callable[[str], PlatformConfig | str],
         seal_key: Callable[[], str | None],
-        touch: Callable[[str], None],
+        mark_dirty: Callable[[str], None],
     ) -> None:
+        """`resolve`: the configuration of a platform. `mark_dirty`: asks for a round of a platform."""
         self._cluster = settings.cluster
-        self._tools = tools
+        self._dependencies = dependencies
         self._now = now
         self._resolve = resolve
         self._seal_key = seal_key
-        self._touch = touch
-        self._tenders: dict[str, Tender] = {}
-        self._ushers: dict[str, Usher] = {}
-        self._sightings: dict[str, dict[str, Sighting]] = {}
-        self._reports: dict[str, dict[str, SeatReport]] = {}
-        self._pace = Pace(
-            call=settings.provider_call_seconds,
-            launch_retry=settings.launch_retry_seconds,
-            poll_retry=settings.poll_retry_seconds,
+        self._mark_dirty = mark_dirty
+        self._machine_controllers: dict[str, MachineController] = {}
+        self._host_controllers: dict[str, HostAccessController] = {}
+        self._observations: dict[str, dict[str, MachineObservation]] = {}
+        """By platform and machine, since the last round."""
+
+        self._reports: dict[str, dict[str, HostReport]] = {}
+        """By platform and slot uid, since the last round."""
+
+        self._poll_policy = PollPolicy(
+            call_seconds=settings.provider_call_seconds,
+            launch_retry_seconds=settings.launch_retry_seconds,
+            poll_retry_seconds=settings.poll_retry_seconds,
         )
-        self._manners = Manners(
-            call=settings.host_call_seconds,
-            retry=settings.host_retry_seconds,
-            patience=settings.host_patience_seconds,
-            clean_patience=settings.clean_patience_seconds,
-            key_life=settings.key_seconds,
+        self._retry_policy = RetryPolicy(
+            call_seconds=settings.host_call_seconds,
+            retry_seconds=settings.host_retry_seconds,
+            prepare_timeout_seconds=settings.host_patience_seconds,
+            clean_timeout_seconds=settings.clean_patience_seconds,
+            key_life_seconds=settings.key_seconds,
         )
 
-    def take_sightings(self, platform: str) -> dict[str, Sighting]:
-        """What the providers said since the last round."""
-        return self._sightings.pop(platform, {})
+    def pop_observations(self, platform: str) -> dict[str, MachineObservation]:
+        """What providers reported since the last round, by machine."""
+        return self._observations.pop(platform, {})
 
-    def take_reports(self, platform: str) -> dict[str, SeatReport]:
-        """What was done on hosts since the last round."""
+    def pop_reports(self, platform: str) -> dict[str, HostReport]:
+        """What was done on hosts since the last round, by slot uid."""
         return self._reports.pop(platform, {})
 
-    def look_after(self, group: asyncio.TaskGroup, book: Book) -> None:
-        """Bring the errands in line with the record."""
-        for machine in book.machines.values():
-            tender = self._tenders.get(machine.name)
-            if tender is None:
-                self._start_tender(group, book.platform, machine)
-            else:
-                tender.update(machine)
-        for uid, seat in book.seats.items():
-            usher = self._ushers.get(uid)
-            if usher is None:
-                self._start_usher(group, book.platform, seat)
-            else:
-                usher.update(seat)
-
-    def forget(self, before: Book, after: Book) -> None:
-        """Tell the errands of what is in the record no more."""
+    def reconcile(
+        self, group: asyncio.TaskGroup, before: AllocationLedger, after: AllocationLedger
+    ) -> None:
+        """Stop the controllers of what left the ledger, and update or start the others in `group`."""
         for name in before.machines.keys() - after.machines.keys():
-            tender = self._tenders.get(name)
-            if tender is not None:
-                tender.update(None)
-        for uid in before.seats.keys() - after.seats.keys():
-            usher = self._ushers.pop(uid, None)
-            if usher is not None:
-                usher.update(None)
+            if name in self._machine_controllers:
+                self._machine_controllers[name].update(None)
+        for uid in before.slots.keys() - after.slots.keys():
+            if uid in self._host_controllers:
+                self._host_controllers.pop(uid).update(None)
+        for name, machine in after.machines.items():
+            if name in self._machine_controllers:
+                self._machine_controllers[name].update(machine)
+            else:
+                self._start_machine_controller(group, after.platform, machine)
+        for uid, slot in after.slots.items():
+            if uid in self._host_controllers:
+                self._host_controllers[uid].update(slot)
+            else:
+                self._start_host_controller(group, after.platform, slot)
 
     # --- machines ---
 
-    def _start_tender(self, group: asyncio.TaskGroup, platform: str, machine: Machine) -> None:
+    def _start_machine_controller(
+        self, group: asyncio.TaskGroup, platform: str, machine: Machine
+    ) -> None:
         try:
-            provider = self._tools.registry.get(machine.provider)
+            provider = self._dependencies.registry.get(machine.provider)
         except UnknownProviderError as error:
-            log.error("nobody can look after a machine", machine=machine.name, error=str(error))
+            log.error("no provider for a machine", machine=machine.name, error=str(error))
             return
-        tender = Tender(
+        controller = MachineController(
             machine=machine,
             provider=provider,
             order=lambda: self._order(platform, machine),
             check_interval=lambda: self._check_interval(platform),
-            report=lambda name, sighting: self._saw(platform, name, sighting),
-            pace=self._pace,
+            report=lambda name, observation: self._report_machine(platform, name, observation),
+            policy=self._poll_policy,
             now=self._now,
         )
-        self._tenders[machine.name] = tender
-        group.create_task(self._tend(machine.name, tender))
+        self._machine_controllers[machine.name] = controller
+        group.create_task(self._run_machine_controller(machine.name, controller))
 
-    async def _tend(self, name: str, tender: Tender) -> None:
-        await tender.run()
-        del self._tenders[name]
+    async def _run_machine_controller(self, name: str, controller: MachineController) -> None:
+        await controller.run()
+        del self._machine_controllers[name]
 
-    def _saw(self, platform: str, name: str, sighting: Sighting | None) -> None:
-        if sighting is not None:
-            self._sightings.setdefault(platform, {})[name] = sighting
-        self._touch(platform)
+    def _report_machine(
+        self, platform: str, name: str, observation: MachineObservation | None
+    ) -> None:
+        if observation is not None:
+            self._observations.setdefault(platform, {})[name] = observation
+        self._mark_dirty(platform)
 
     def _order(self, platform: str, machine: Machine) -> Order | None:
-        spec = spec_of(self._resolve(platform))
+        spec = machine_spec_of(self._resolve(platform))
         if spec is None or spec.account != machine.provider:
             return None
-        return translate.to_order(machine, spec, platform=platform, cluster=self._cluster)
+        return to_order(machine, spec, platform=platform, cluster=self._cluster)
 
     def _check_interval(self, platform: str) -> float:
-        spec = spec_of(self._resolve(platform))
+        spec = machine_spec_of(self._resolve(platform))
         return spec.check_interval_seconds if spec else CHECK_INTERVAL_SECONDS
 
-    # --- places ---
+    # --- hosts ---
 
-    def _start_usher(self, group: asyncio.TaskGroup, platform: str, seat: Seat) -> None:
-        if seat.access is None or seat.state in {"held", "ready"}:
+    def _start_host_controller(
+        self, group: asyncio.TaskGroup, platform: str, slot: HostSlot
+    ) -> None:
+        if slot.access is None or slot.state in {"held", "ready"}:
             return
-        if self._tools.hosts is None:
-            log.error("this installation cannot enter hosts any more", host=seat.host)
+        if self._dependencies.hosts is None:
+            log.error("this installation cannot enter hosts any more", host=slot.host)
             return
-        usher = Usher(
+        controller = HostAccessController(
             cluster=self._cluster,
             platform=platform,
-            seat=seat,
-            hosts=self._tools.hosts,
-            keys=self._tools.keys,
+            slot=slot,
+            hosts=self._dependencies.hosts,
+            keys=self._dependencies.keys,
             seal_key=self._seal_key,
-            report=lambda uid, report: self._did(platform, uid, report),
-            manners=self._manners,
+            report=lambda uid, report: self._report_host(platform, uid, report),
+            policy=self._retry_policy,
             now=self._now,
-            entropy=self._tools.entropy,
+            entropy=self._dependencies.entropy,
         )
-        self._ushers[seat.uid] = usher
-        group.create_task(usher.run())
+        self._host_controllers[slot.uid] = controller
+        group.create_task(controller.run())
 
-    def _did(self, platform: str, uid: str, report: SeatReport) -> None:
+    def _report_host(self, platform: str, uid: str, report: HostReport) -> None:
         match report:
-            case Unusable():
-                self._tools.metrics.provisioning_failed(platform)
-            case Cleaned(given_up=True):
-                self._tools.metrics.cleanup_failed(platform)
+            case HostUnusable():
+                self._dependencies.metrics.provisioning_failed(platform)
+            case HostCleaned(given_up=True):
+                self._dependencies.metrics.cleanup_failed(platform)
             case _:
                 pass
         self._reports.setdefault(platform, {})[uid] = report
-        self._touch(platform)
+        self._mark_dirty(platform)
 
     # --- sweeping ---
 
     async def sweep(self, machines: Callable[[], dict[str, tuple[str, Machine]]]) -> None:
-        """Compare what every account has with the records. `machines`: by name, with the platform."""
-        for account, provider in self._tools.registry.all():
+        """Compare every account with the records. `machines`: platform and record by name."""
+        for account, provider in self._dependencies.registry.all():
             try:
-                await self._sweep_one(account, provider, machines)
+                await self._sweep_account(account, provider, machines)
             except ProviderError as error:
                 log.warning("provider could not be swept", provider=account, error=str(error))
 
-    async def _sweep_one(
+    async def _sweep_account(
         self,
         account: str,
         provider: Provider,
         machines: Callable[[], dict[str, tuple[str, Machine]]],
     ) -> None:
+        call_seconds = self._poll_policy.call_seconds
         running = frozenset(
             name
             for name, (_, machine) in machines().items()
             if machine.provider == account and machine.state == "running"
         )
-        listed = await ask(provider.list_owned(self._cluster), self._pace.call)
+        listed = await call_provider(provider.list_owned(self._cluster), call_seconds)
         recorded = machines()
         found = sweep(
             listed=listed,
@@ -227,18 +231,9 @@ class Care:
         )
         for name in found.vanished:
             log.warning("machine vanished", provider=account, machine=name)
-            self._tools.metrics.swept("vanished")
-            self._saw(recorded[name][0], name, Gone())
+            self._dependencies.metrics.swept("vanished")
+            self._report_machine(recorded[name][0], name, MachineGone())
         for name in found.orphans:
             log.warning("machine without a record ends", provider=account, machine=name)
-            self._tools.metrics.swept("no record")
-            await ask(provider.terminate(name), self._pace.call)
-
-
-def spec_of(config: PlatformConfig | str) -> MachineSpec | None:
-    """What is ordered for a platform; None where nothing is."""
-    match config:
-        case DynamicPlatform(machines=spec) | PoolPlatform(machines=spec):
-            return spec
-        case _:
-            return None
+            self._dependencies.metrics.swept("no record")
+            await call_provider(provider.terminate(name), call_seconds)

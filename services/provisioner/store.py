@@ -1,7 +1,7 @@
-"""What the provisioner knows of one cluster: who asks, what was said, what the configuration says.
+"""What one term of leadership knows of its cluster: TaskRuns, host configuration, what was published.
 
-Messages go in; out come the platforms about which something has to be decided. All of it can be
-read again from the views, so losing it loses nothing.
+Enters: messages of the bus. Leaves: the platforms that need a decision, and the inputs of that decision.
+The store can be read again from the bus, so losing it loses nothing.
 """
 
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from datetime import datetime
 
 import structlog
 
-from services.provisioner import translate
-from services.provisioner.allocation.ledger import Book
+from services.provisioner import wire
+from services.provisioner.allocation.ledger import AllocationLedger
 from services.provisioner.checks.reservations import Reservations
 from services.provisioner.config.host_config import (
     NO_CONFIG,
@@ -19,42 +19,44 @@ from services.provisioner.config.host_config import (
     PlatformConfig,
     parse_host_config,
 )
+from services.provisioner.config.parameter_rules import ParameterRules
 from services.provisioner.config.platforms import PlatformFormatError, is_platform
-from services.provisioner.providers.keys import Keys
-from services.provisioner.task_runs.requests import Request, has_ended, is_marked, to_request
-from shared.bus.port import Entry
+from services.provisioner.task_runs.requests import (
+    HostRequest,
+    TaskRunRef,
+    has_ended,
+    has_finalizer,
+    to_host_request,
+)
 from shared.contracts.kube.kinds import CONFIG_MAP, TASK_RUN
 from shared.contracts.kube.names import slot_resource
-from shared.contracts.messages.base import UndecodableError
-from shared.contracts.messages.effects import HostState, PlatformOffer, PlatformState, SealKey
-from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.effects import HostState, PlatformOffer, PlatformState
+from shared.contracts.messages.observed import Observed
 
-__all__ = ["Knowledge", "Said", "Shelf"]
+__all__ = ["PublishedState", "Store", "StoredRecord"]
 
 log = structlog.get_logger(__name__)
 
-_TaskRunKey = tuple[str, str]
-"""Namespace and name."""
-
 
 @dataclass(slots=True, kw_only=True)
-class Said:
-    """The last thing that was published about a TaskRun."""
+class PublishedState:
+    """The last state that was published about a TaskRun, and its sequence in the log."""
 
     state: HostState
     sequence: int
 
 
 @dataclass(slots=True, kw_only=True)
-class Shelf:
-    """A book with its place in the log, which the next edition must follow."""
+class StoredRecord:
+    """A ledger and its sequence in the log, which the next version must follow."""
 
-    book: Book
+    ledger: AllocationLedger
     sequence: int
 
 
-class Knowledge:
-    """One session's memory."""
+class Store:
+    """The state of one term. Fields without underscore are read and written by `Term`."""
 
     def __init__(
         self,
@@ -62,143 +64,119 @@ class Knowledge:
         cluster: str,
         host_config: tuple[str, str],
         providers: frozenset[str],
-        keys: Mapping[str, Keys] | None = None,
+        rules: Mapping[str, ParameterRules] | None = None,
         last_good: HostConfig = NO_CONFIG,
     ) -> None:
+        """`host_config`: namespace and name of the ConfigMap. For the rest see `parse_host_config`."""
         self._cluster = cluster
         self._host_config = host_config
         self._providers = providers
-        self._keys = keys or {}
+        self._rules = rules or {}
         self.config = last_good
         self.config_found = False
         self.synced = False
-        """The watcher has listed everything: who is not there is gone."""
+        """True once the watcher has listed the cluster: a TaskRun that was not observed does not exist."""
 
-        self.reservations = Reservations()
+        self.reservations = Reservations(cluster)
         self.offer: PlatformOffer | None = None
-        """What was last said of the platforms that there are."""
+        """The offer that was published last."""
 
-        self._offered: HostConfig | None = None
-        self._offered_found = False
-        """For which configuration that was found to be so."""
+        self._offered: tuple[HostConfig, bool] | None = None
+        """`config` and `config_found` for which `offer` is known to be up to date."""
 
         self.seal_key: str | None = None
-        """Public key of the cluster's patcher; None: it has not published one yet."""
+        """Public key of the cluster's patcher; None until the patcher publishes one."""
 
-        self._active: dict[str, Request] = {}
-        self._life: dict[_TaskRunKey, str] = {}
-        """Uid of the TaskRun that has the name now, among those that ask."""
+        self._active: dict[str, HostRequest] = {}
+        """By uid: TaskRuns that ask for a host and have not ended."""
 
-        self._present: dict[_TaskRunKey, None] = {}
-        """Multi-platform TaskRuns that exist, ended ones included."""
+        self._uids: dict[TaskRunRef, str] = {}
+        """Uid of the active TaskRun with that name."""
+
+        self._existing: set[TaskRunRef] = set()
+        """TaskRuns in the cluster that ask or asked for a host, ended ones included."""
 
         self._by_platform: dict[str, dict[str, None]] = {}
-        self.said: dict[_TaskRunKey, Said] = {}
-        self._unreleased: dict[str, dict[_TaskRunKey, None]] = {}
-        self.shelves: dict[str, Shelf] = {}
+        self._published: dict[TaskRunRef, PublishedState] = {}
+        self._unreleased: dict[str, dict[TaskRunRef, None]] = {}
+        """By platform: TaskRuns whose published state is not `released`."""
+
+        self.records: dict[str, StoredRecord] = {}
         self._dirty: dict[str, None] = {}
 
-    def is_concerned(self) -> bool:
-        """Whether there is a check that we answer: without one, no decision asks for a place."""
-        return self.reservations.are_asked_for
+    # --- input ---
 
-    # --- taking in ---
-
-    def take_observed(self, entry: Entry) -> None:
-        """Take in an entry of `OBSERVED`. What cannot be read harms nothing but itself."""
-        try:
-            if entry.subject.endswith(".synced"):
-                entry.read(Synced)
-                self.synced = True
-                return
-            observed = entry.read(Observed)
-        except UndecodableError as error:
-            log.warning("observation skipped", subject=entry.subject, error=str(error))
-            return
+    def apply_observed(self, observed: Observed) -> None:
+        """Apply an observed TaskRun, ConfigMap or AdmissionCheck."""
         if observed.plural == TASK_RUN.plural:
-            self._take_task_run(observed)
+            self._apply_task_run(observed)
         elif observed.plural == CONFIG_MAP.plural:
-            self._take_config_map(observed)
-        elif self.reservations.take_check(observed):
-            self.touch_all()
+            self._apply_config_map(observed)
+        elif self.reservations.apply_check(observed):
+            self.mark_all_dirty()
 
-    def take_hosts(self, entry: Entry) -> None:
-        """Take in an entry of `HOSTS`: our own words, or those of a predecessor."""
-        try:
-            if entry.headers.get("ce-type") == PlatformState.type:
-                platform = entry.read(PlatformState)
-                shelf = self.shelves.get(platform.platform)
-                if shelf is None or shelf.sequence < entry.sequence:
-                    self.keep(translate.to_book(platform), entry.sequence)
-                    self.touch(platform.platform)
-                return
-            if entry.headers.get("ce-type") == PlatformOffer.type:
-                self.offer = entry.read(PlatformOffer)
-                self._offered = None
-                return
-            if entry.headers.get("ce-type") == SealKey.type:
-                self.seal_key = entry.read(SealKey).public_key
-                return
-            state = entry.read(HostState)
-        except UndecodableError as error:
-            log.warning("host skipped", subject=entry.subject, error=str(error))
-            return
-        said = self.said.get((state.namespace, state.name))
-        if said is None or said.sequence < entry.sequence:
-            self.remember(state, entry.sequence)
-            self.touch(state.platform)
+    def apply_platform_state(self, state: PlatformState, sequence: int) -> None:
+        """Apply the record of a platform, unless a newer one is known."""
+        record = self.records.get(state.platform)
+        if record is None or record.sequence < sequence:
+            self.store_record(wire.to_ledger(state), sequence)
+            self.mark_dirty(state.platform)
 
-    def take_admission(self, entry: Entry) -> None:
-        """Take in an entry of `ADMISSIONS`: places may be wanted, or no longer."""
-        resources = self.reservations.take_admission(entry)
-        for platform in self.config.platforms if resources else ():
+    def apply_host_state(self, state: HostState, sequence: int) -> None:
+        """Apply the published state of a TaskRun, unless a newer one is known."""
+        known = self.published(TaskRunRef(state.namespace, state.name))
+        if known is None or known.sequence < sequence:
+            self.store_published(state, sequence)
+            self.mark_dirty(state.platform)
+
+    def apply_offer(self, offer: PlatformOffer) -> None:
+        """Apply the offer that was published last."""
+        self.offer = offer
+        self._offered = None
+
+    def apply_admission(self, admission: Admission) -> None:
+        """Apply a decision of quota: slots may have to be reserved or released."""
+        resources = self.reservations.apply_admission(admission)
+        for platform in (*self.config.platforms, *self.records) if resources else ():
             if slot_resource(platform) in resources:
-                self.touch(platform)
-        for platform in self.shelves if resources else ():
-            if slot_resource(platform) in resources:
-                self.touch(platform)
+                self.mark_dirty(platform)
 
-    @staticmethod
-    def record_in(entry: Entry) -> str | None:
-        """The platform whose record `entry` is; None if it is about a TaskRun, or unreadable."""
-        if entry.headers.get("ce-type") != PlatformState.type:
-            return None
-        try:
-            return entry.read(PlatformState).platform
-        except UndecodableError:
-            return None  # `take_hosts` says so.
-
-    def _take_task_run(self, observed: Observed) -> None:
+    def _apply_task_run(self, observed: Observed) -> None:
         if observed.namespace is None:
             return
-        key = (observed.namespace, observed.name)
-        before = self._life.get(key)
+        ref = TaskRunRef(observed.namespace, observed.name)
+        before = self._uids.get(ref)
         if before is not None and before != observed.uid:
-            self._end(key, before)  # The name was given to another one while we looked away.
+            self._end(
+                ref, before
+            )  # A new TaskRun has the name, and the end of the old was not seen.
         if observed.deleted:
-            self._present.pop(key, None)
-            self._end(key, observed.uid)
+            self._existing.discard(ref)
+            self._end(ref, observed.uid)
             return
-        if observed.object is None:
-            log.warning("TaskRun is too large to be read", namespace=key[0], name=key[1])
+        if observed.body is None:
+            log.warning("TaskRun is too large to be read", namespace=ref.namespace, name=ref.name)
             return
-        request = to_request(observed.object)
+        request = to_host_request(observed.body)
         if request is not None:
-            self._present[key] = None
-        if has_ended(observed.object):
-            self._end(key, observed.uid)
-            if is_marked(observed.object) and request is not None and key not in self.said:
-                # The bus has lost what was said about it; somebody must let go of it.
-                self._remember_lost(request)
+            self._existing.add(ref)
+        if has_ended(observed.body):
+            self._end(ref, observed.uid)
+            if request is not None and ref not in self._published and has_finalizer(observed.body):
+                self._publish_lost(request)
             return
         if request is None or self._active.get(observed.uid) == request:
             return
-        self._life[key] = request.uid
+        self._uids[ref] = request.uid
         self._active[request.uid] = request
         self._by_platform.setdefault(request.platform, {})[request.uid] = None
-        self.touch(request.platform)
+        self.mark_dirty(request.platform)
 
-    def _remember_lost(self, request: Request) -> None:
+    def _publish_lost(self, request: HostRequest) -> None:
+        """The bus lost the state of a TaskRun that ended: let a release be published.
+
+        Without it the patcher would never remove the finalizer.
+        """
         lost = HostState(
             cluster=self._cluster,
             namespace=request.namespace,
@@ -208,141 +186,141 @@ class Knowledge:
             state="failed",
             at=request.created_at,
         )
-        self.remember(lost, 0)
-        self.touch(request.platform)
+        self.store_published(lost, 0)
+        self.mark_dirty(request.platform)
 
-    def _end(self, key: _TaskRunKey, uid: str) -> None:
+    def _end(self, ref: TaskRunRef, uid: str) -> None:
         request = self._active.pop(uid, None)
         if request is not None:
             self._by_platform[request.platform].pop(uid, None)
-            self.touch(request.platform)
-        if self._life.get(key) == uid:
-            del self._life[key]
-        said = self.said.get(key)
-        if said is not None and said.state.uid == uid:
-            self.touch(said.state.platform)
+            self.mark_dirty(request.platform)
+        if self._uids.get(ref) == uid:
+            del self._uids[ref]
+        published = self._published.get(ref)
+        if published is not None and published.state.uid == uid:
+            self.mark_dirty(published.state.platform)
 
-    def _take_config_map(self, observed: Observed) -> None:
+    def _apply_config_map(self, observed: Observed) -> None:
         if (observed.namespace, observed.name) != self._host_config:
             return
         self.config_found = not observed.deleted
-        if observed.deleted or observed.object is None:
+        if observed.deleted or observed.body is None:
             log.warning("host configuration is gone; the last good one stays")
         else:
-            data = observed.object.get("data") or {}
+            data = observed.body.get("data") or {}
             self.config = parse_host_config(
-                data, available=self._providers, keys=self._keys, last_good=self.config
+                data, available=self._providers, rules=self._rules, last_good=self.config
             )
             for what, error in self.config.errors.items():
                 log.warning("host configuration", what=what, error=error)
-        self.touch_all()
+        self.mark_all_dirty()
 
-    # --- keeping what was written ---
+    # --- what this term published ---
 
-    def keep(self, book: Book, sequence: int) -> None:
-        """Remember a book as it is in the log at `sequence`."""
-        self.shelves[book.platform] = Shelf(book=book, sequence=sequence)
+    def store_record(self, ledger: AllocationLedger, sequence: int) -> None:
+        """Store a ledger as it is in the log at `sequence`."""
+        self.records[ledger.platform] = StoredRecord(ledger=ledger, sequence=sequence)
 
-    def remember(self, state: HostState, sequence: int) -> None:
-        """Remember what was said about a TaskRun."""
-        key = (state.namespace, state.name)
-        before = self.said.get(key)
+    def store_published(self, state: HostState, sequence: int) -> None:
+        """Store the state of a TaskRun as it is in the log at `sequence`."""
+        ref = TaskRunRef(state.namespace, state.name)
+        before = self._published.get(ref)
         if before is not None:
-            self._unreleased.get(before.state.platform, {}).pop(key, None)
-        self.said[key] = Said(state=state, sequence=sequence)
+            self._unreleased.get(before.state.platform, {}).pop(ref, None)
+        self._published[ref] = PublishedState(state=state, sequence=sequence)
         if state.state != "released":
-            self._unreleased.setdefault(state.platform, {})[key] = None
+            self._unreleased.setdefault(state.platform, {})[ref] = None
 
-    def take_forgettable(self, before: datetime) -> list[Said]:
-        """Drop and return what was said about TaskRuns that are gone, and released before then."""
-        old = [
-            key
-            for key, said in self.said.items()
-            if said.state.state == "released"
-            and said.state.at < before
-            and key not in self._present
+    def pop_expired(self, before: datetime) -> list[PublishedState]:
+        """Drop and return the states of TaskRuns that are deleted, and were released before `before`."""
+        expired = [
+            ref
+            for ref, published in self._published.items()
+            if published.state.state == "released"
+            and published.state.at < before
+            and ref not in self._existing
         ]
-        return [self.said.pop(key) for key in old]
+        return [self._published.pop(ref) for ref in expired]
 
-    # --- asking ---
+    # --- which platforms need a decision ---
 
-    def touch(self, platform: str) -> None:
-        """Something about `platform` has to be decided."""
+    def mark_dirty(self, platform: str) -> None:
+        """Let the next round decide about `platform`."""
         self._dirty[platform] = None
 
-    def touch_all(self) -> None:
-        """Everything has to be looked at: the configuration changed, or time has passed."""
-        known = (*self.shelves, *self._by_platform, *self._unreleased)
+    def mark_all_dirty(self) -> None:
+        """Let the next round decide about every known platform."""
+        known = (*self.records, *self._by_platform, *self._unreleased)
         for platform in (*known, *self.config.platforms):
-            self.touch(platform)
+            self.mark_dirty(platform)
 
-    def take_dirty(self) -> list[str]:
-        """The platforms to decide about now."""
+    def pop_dirty(self) -> list[str]:
+        """The platforms that need a decision now."""
         dirty, self._dirty = list(self._dirty), {}
         return dirty
 
-    @property
-    def anything_dirty(self) -> bool:
-        """Whether there is something to decide."""
-        return bool(self._dirty)
+    # --- inputs of a decision ---
 
-    def offer_to_make(self, now: datetime) -> PlatformOffer | None:
-        """What is to be said of the platforms that there are; None: it was said."""
-        config = self.config
-        if self._offered is config and self._offered_found == self.config_found:
-            return None  # Asked at every turn, and the configuration hardly ever changes.
+    def changed_offer(self, now: datetime) -> PlatformOffer | None:
+        """The offer to publish; None if the published one is up to date."""
+        # Asked in every round: tuples compare by identity first, and the configuration rarely changes.
+        current = (self.config, self.config_found)
+        if self._offered == current:
+            return None
         offer = PlatformOffer(
             cluster=self._cluster,
             configured=self.config_found,
-            platforms={name: slot_resource(name) for name in sorted(config.platforms)},
+            platforms={name: slot_resource(name) for name in sorted(self.config.platforms)},
             problems={
                 name: text
-                for name, text in sorted(config.errors.items())
-                if name not in config.platforms and is_platform(name)
+                for name, text in sorted(self.config.errors.items())
+                if name not in self.config.platforms and is_platform(name)
             },
             at=now,
         )
-        if self.offer is not None and self.offer.model_copy(update={"at": now}) == offer:
-            self._offered, self._offered_found = config, self.config_found
+        if self.offer is not None and _content(self.offer) == _content(offer):
+            self._offered = current
             return None
         return offer
 
-    def requests(self, platform: str) -> list[Request]:
-        """Every TaskRun that asks for `platform` and has not ended."""
+    def published(self, ref: TaskRunRef) -> PublishedState | None:
+        """The last published state of a TaskRun."""
+        return self._published.get(ref)
+
+    def requests(self, platform: str) -> list[HostRequest]:
+        """All TaskRuns that ask for `platform` and have not ended."""
         return [self._active[uid] for uid in self._by_platform.get(platform, ())]
 
-    def is_active(self, uid: str) -> bool:
-        """Whether that TaskRun asks for a machine, and has not ended."""
-        return uid in self._active
-
-    def settled(self, requests: list[Request]) -> frozenset[str]:
-        """Those of `requests` that have their secret, or had it."""
+    def settled(self, requests: list[HostRequest]) -> frozenset[str]:
+        """Uids of those `requests` whose TaskRun has its secret, or had it."""
         settled = set()
         for request in requests:
-            said = self.said.get((request.namespace, request.name))
+            published = self._published.get(request.ref)
             if (
-                said is not None
-                and said.state.uid == request.uid
-                and said.state.state in {"ready", "failed", "released"}
+                published is not None
+                and published.state.uid == request.uid
+                and published.state.state in {"ready", "failed", "released"}
             ):
                 settled.add(request.uid)
         return frozenset(settled)
 
-    def ended_but_unreleased(self, platform: str) -> list[Said]:
-        """What was said about TaskRuns of `platform` that have ended since."""
+    def ended_but_unreleased(self, platform: str) -> list[PublishedState]:
+        """Published states of TaskRuns of `platform` that have ended and are not `released` yet."""
         return [
-            self.said[key]
-            for key in self._unreleased.get(platform, ())
-            if not self.is_active(self.said[key].state.uid)
+            self._published[ref]
+            for ref in self._unreleased.get(platform, ())
+            if self._published[ref].state.uid not in self._active
         ]
 
-    def book(self, platform: str) -> Book:
-        """What was decided about `platform` so far."""
-        shelf = self.shelves.get(platform)
-        return shelf.book if shelf else Book(cluster=self._cluster, platform=platform)
+    def ledger(self, platform: str) -> AllocationLedger:
+        """The recorded ledger of `platform`, or an empty one."""
+        record = self.records.get(platform)
+        return (
+            record.ledger if record else AllocationLedger(cluster=self._cluster, platform=platform)
+        )
 
     def resolve(self, platform: str) -> PlatformConfig | str:
-        """How `platform` is served, or the text with which its TaskRuns fail."""
+        """The configuration of `platform`, or the message with which its TaskRuns fail."""
         if not is_platform(platform):
             return str(PlatformFormatError())
         found = self.config.resolve(platform)
@@ -351,11 +329,15 @@ class Knowledge:
             return f"failed to read host config: there is no ConfigMap {namespace}/{name}"
         return found
 
-    def busy_elsewhere(self, platform: str) -> dict[str, int]:
-        """Host to how many TaskRuns of other platforms sit on it: hosts can move."""
-        busy: dict[str, int] = {}
-        for other, shelf in self.shelves.items():
+    def used_by_other_platforms(self, platform: str) -> dict[str, int]:
+        """Host to the number of slots on it that other platforms hold: a host may change its platform."""
+        used: dict[str, int] = {}
+        for other, record in self.records.items():
             if other != platform:
-                for seat in shelf.book.seats.values():
-                    busy[seat.host] = busy.get(seat.host, 0) + 1
-        return busy
+                for slot in record.ledger.slots.values():
+                    used[slot.host] = used.get(slot.host, 0) + 1
+        return used
+
+
+def _content(offer: PlatformOffer) -> tuple[object, ...]:
+    return (offer.cluster, offer.configured, offer.platforms, offer.problems)

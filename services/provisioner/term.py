@@ -1,288 +1,320 @@
-"""What the provisioner does while it is the one: reads, decides, writes, and looks after machines.
+"""One term of leadership: reads the bus, decides, publishes, and runs the controllers.
 
-A platform's record is written, with the sequence that it must follow, before anything that follows
-from it: before TaskRuns are told and before a provider is called. So a crash anywhere leaves a
-record that says what to go on with, and two provisioners cannot both give the last place away.
+A round of one platform has five steps:
+
+1. `allocate` computes the next ledger from the store and the reports of the controllers.
+2. The ledger is published with the sequence that it must follow (the fence).
+3. The states of TaskRuns that changed are published.
+4. The controllers order and terminate machines, prepare and clean hosts.
+5. Admission checks whose answer changed are published.
+
+Because step 2 comes first, a crash at any point leaves a record that says how to go on, and two leaders
+cannot both give the last slot away: the second one gets a `FencedError`.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
 from datetime import datetime, timedelta
 
-import structlog
-
-from services.provisioner import translate
-from services.provisioner.allocation.allocate import OLD, allocate
-from services.provisioner.allocation.ledger import Access, Book, Machine
+from services.provisioner import wire
+from services.provisioner.allocation.allocate import allocate
+from services.provisioner.allocation.ledger import AllocationLedger, HostAccess, Machine
 from services.provisioner.allocation.results import (
-    Failed,
-    Launch,
+    AllocationOutcome,
     Launching,
-    Outcome,
     Placed,
     Preparing,
-    Release,
-    Terminate,
-    Verdict,
-    Waiting,
+    Result,
 )
-from services.provisioner.checks.publisher import Checks
-from services.provisioner.config.host_config import Host, HostConfig, MachineSpec, StaticPlatform
-from services.provisioner.config.systems import System, user_of
-from services.provisioner.controllers import Care, Tools, spec_of
-from services.provisioner.hosts.maintenance import Upkeep
+from services.provisioner.checks.publisher import CheckPublisher
+from services.provisioner.config.host_config import (
+    Host,
+    HostConfig,
+    MachineSpec,
+    machine_spec_of,
+)
+from services.provisioner.config.systems import System
+from services.provisioner.controllers import ControllerSet, Dependencies
+from services.provisioner.hosts.maintenance import HostMaintenance
 from services.provisioner.hosts.port import Hosts
-from services.provisioner.metrics import UNKNOWN
+from services.provisioner.naming import build_user_name
 from services.provisioner.settings import ProvisionerSettings
-from services.provisioner.store import Knowledge
-from services.provisioner.task_runs.requests import Request
-from services.provisioner.tracing import trace_end, trace_place
-from shared.bus.port import Bus, CaughtUp, Entry, FencedError, PublishFuture
+from services.provisioner.store import Store
+from services.provisioner.telemetry import Telemetry
+from shared.bus.follow import follow, read
+from shared.bus.port import Bus, Entry, FencedError
 from shared.contracts import subjects
 from shared.contracts.kube.kinds import ADMISSION_CHECK, CONFIG_MAP, TASK_RUN
-from shared.contracts.messages.effects import HostState, PlatformState
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.effects import (
+    CheckState,
+    HostState,
+    PlatformOffer,
+    PlatformState,
+    SealKey,
+)
+from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.subjects import observed_filter
 
-__all__ = ["Session"]
-
-log = structlog.get_logger(__name__)
+__all__ = ["Term"]
 
 
-class Session:
-    """From taking the lease to losing it. Nothing of it is worth keeping."""
+class Term:
+    """From getting the lease to losing it. Everything in it can be read again from the bus."""
 
     def __init__(
         self,
         *,
         settings: ProvisionerSettings,
         bus: Bus,
-        tools: Tools,
+        dependencies: Dependencies,
         now: Callable[[], datetime],
         last_good: HostConfig,
     ) -> None:
+        """`last_good`: the host configuration of an earlier term of this process."""
         self._settings = settings
         self._cluster = settings.cluster
         self._bus = bus
-        self._tools = tools
+        self._dependencies = dependencies
         self._now = now
-        self._knowledge = Knowledge(
+        self._store = Store(
             cluster=settings.cluster,
             host_config=(settings.host_config_namespace, settings.host_config_name),
-            providers=tools.registry.types,
-            keys=tools.registry.keys,
+            providers=dependencies.registry.types,
+            rules=dependencies.registry.rules,
             last_good=last_good,
         )
-        self._care = Care(
+        self._telemetry = Telemetry(metrics=dependencies.metrics, tracing=dependencies.tracing)
+        self._controllers = ControllerSet(
             settings=settings,
-            tools=tools,
+            dependencies=dependencies,
             now=now,
-            resolve=self._knowledge.resolve,
-            seal_key=lambda: self._knowledge.seal_key,
-            touch=self._touch,
+            resolve=self._store.resolve,
+            seal_key=lambda: self._store.seal_key,
+            mark_dirty=self._mark_dirty,
         )
-        self._checks = Checks(
+        self._checks = CheckPublisher(
             cluster=settings.cluster,
             bus=bus,
-            reservations=self._knowledge.reservations,
+            reservations=self._store.reservations,
             retry_seconds=settings.check_retry_seconds,
             now=now,
         )
         self._unread = {"HOSTS", "OBSERVED", "CHECKS"}
-        self._concerned = asyncio.Event()
-        """There is a check of ours; until then, nobody has to read what was decided."""
+        self._has_own_checks = asyncio.Event()
+        """Admissions are read from the first AdmissionCheck on that the provisioner answers."""
 
+        self._hosts_listed = asyncio.Event()
         self._hosts_read = asyncio.Event()
         self._writing: dict[str, int] = {}
-        """Platforms whose record is on its way, to the last sequence of it that came by meanwhile."""
+        """Platforms whose record is being written, to the last sequence of it that was read meanwhile."""
 
-        self._waited: dict[str, datetime] = {}
-        """TaskRun uid to when its wait ended, though it has no host yet."""
-
-        self._wake = asyncio.Event()
-        self._group: asyncio.TaskGroup | None = None
+        self._work_pending = asyncio.Event()
 
     @property
     def config(self) -> HostConfig:
-        """The host configuration as far as it was ever good."""
-        return self._knowledge.config
+        """The last valid host configuration."""
+        return self._store.config
 
     def not_ready(self) -> str | None:
-        """None once it decides, else what it waits for."""
+        """None once the term decides; before, what it waits for."""
         if self._unread:
             return f"reading {', '.join(sorted(self._unread))}"
-        if not self._knowledge.synced:
-            return f"nobody has listed cluster {self._cluster} yet"
+        if not self._store.synced:
+            return f"the watcher has not listed cluster {self._cluster} yet"
         return None
 
     async def run(self) -> None:
-        """Work until cancelled. Raises `BusError` where the views have to be read again."""
+        """Work until cancelled. Raises `BusError` if the streams have to be read again."""
         async with asyncio.TaskGroup() as group:
-            self._group = group
             group.create_task(self._follow_hosts())
+            group.create_task(self._read_fences())
             group.create_task(self._follow_observed())
-            group.create_task(self._follow_decisions())
-            group.create_task(
-                self._follow("CHECKS", "check", self._knowledge.reservations.take_answer)
-            )
-            group.create_task(self._decide())
+            group.create_task(self._follow_admissions())
+            group.create_task(self._follow_checks())
+            group.create_task(self._decide(group))
             group.create_task(self._sweep())
-            if self._tools.hosts is not None and self._settings.upkeep_seconds:
-                group.create_task(self._upkeep(self._tools.hosts).run())
+            if self._dependencies.hosts is not None and self._settings.upkeep_seconds:
+                group.create_task(self._maintenance(self._dependencies.hosts).run())
 
     # --- reading ---
 
     async def _follow_hosts(self) -> None:
         token = subjects.encode(self._cluster)
         filters = [
-            f"{subjects.ROOT}.{what}.{token}.*.*" for what in ("host", "platform", "offer", "seal")
+            f"{subjects.ROOT}.{kind}.{token}.*.*" for kind in ("host", "platform", "offer", "seal")
         ]
-        async with aclosing(self._bus.watch("HOSTS", *filters)) as entries:
-            async for entry in entries:
-                if isinstance(entry, CaughtUp):
-                    await self._read_fences()
-                    self._caught_up("HOSTS")
-                elif "HOSTS" in self._unread:
-                    self._knowledge.take_hosts(entry)
-                else:
-                    self._take_later(entry)
-                    self._wake.set()
+        await follow(
+            self._bus,
+            {
+                HostState: self._on_host_state,
+                PlatformState: self._on_platform_state,
+                PlatformOffer: self._on_offer,
+                SealKey: self._on_seal_key,
+            },
+            filters=filters,
+            on_caught_up=self._hosts_listed.set,
+        )
 
-    def _take_later(self, entry: Entry) -> None:
-        """Our own words come back; a record that is not ours may name TaskRuns not observed yet."""
-        record = self._knowledge.record_in(entry)
-        if record is None:
-            self._knowledge.take_hosts(entry)
-        elif record in self._writing:
-            self._writing[record] = max(self._writing[record], entry.sequence)
+    def _on_host_state(self, state: HostState, entry: Entry) -> None:
+        self._store.apply_host_state(state, entry.sequence)
+        self._work_pending.set()
+
+    def _on_offer(self, offer: PlatformOffer, _: Entry) -> None:
+        self._store.apply_offer(offer)
+        self._work_pending.set()
+
+    def _on_seal_key(self, key: SealKey, _: Entry) -> None:
+        self._store.seal_key = key.public_key
+
+    def _on_platform_state(self, state: PlatformState, entry: Entry) -> None:
+        """Apply a record while reading for the first time. Later it must be one of this term."""
+        platform = state.platform
+        if "HOSTS" in self._unread:
+            self._store.apply_platform_state(state, entry.sequence)
+        elif platform in self._writing:
+            self._writing[platform] = max(self._writing[platform], entry.sequence)
         else:
-            self._check_sole_writer(record, entry.sequence)
+            self._check_only_writer(platform, entry.sequence)
 
-    def _check_sole_writer(self, platform: str, sequence: int) -> None:
-        shelf = self._knowledge.shelves.get(platform)
-        if shelf is None or sequence > shelf.sequence:
-            raise FencedError(f"somebody else has written the record of {platform}")
+    def _check_only_writer(self, platform: str, sequence: int) -> None:
+        record = self._store.records.get(platform)
+        if record is None or sequence > record.sequence:
+            raise FencedError(f"another replica has written the record of {platform}")
 
     async def _read_fences(self) -> None:
-        """Where a record stands in the log: the log may have dropped what the view still has."""
-        for platform, shelf in list(self._knowledge.shelves.items()):
-            subject = PlatformState(
-                cluster=self._cluster, platform=platform, at=self._now()
-            ).subject
-            latest = await self._bus.latest("HOSTS", subject)
-            if latest is None:
-                shelf.sequence = 0
-            else:
-                self._knowledge.take_hosts(latest)
+        """Read the last sequence of each record: the log may have dropped what the view still has."""
+        while True:
+            await self._hosts_listed.wait()
+            self._hosts_listed.clear()
+            for platform, record in list(self._store.records.items()):
+                state = PlatformState(cluster=self._cluster, platform=platform, at=self._now())
+                latest = await self._bus.latest("HOSTS", state.subject)
+                recorded = read(latest, PlatformState)
+                if latest is None:
+                    record.sequence = 0
+                elif recorded is not None:
+                    self._store.apply_platform_state(recorded, latest.sequence)
+            self._hosts_read.set()
+            self._caught_up("HOSTS")
 
     async def _follow_observed(self) -> None:
-        filters = (
-            observed_filter(TASK_RUN, self._cluster),
-            observed_filter(CONFIG_MAP, self._cluster),
-            observed_filter(ADMISSION_CHECK, self._cluster),
-            subjects.join("observed", self._cluster, None, None, detail="synced"),
+        # A record is written after its TaskRuns were observed. Read in the same order: a recorded
+        # TaskRun that this reading does not find has ended.
+        await self._hosts_read.wait()
+        await follow(
+            self._bus,
+            {Observed: self._on_observed, Synced: self._on_synced},
+            filters=[
+                observed_filter(TASK_RUN, self._cluster),
+                observed_filter(CONFIG_MAP, self._cluster),
+                observed_filter(ADMISSION_CHECK, self._cluster),
+                subjects.join("observed", self._cluster, None, None, detail="synced"),
+            ],
+            on_caught_up=lambda: self._caught_up("OBSERVED"),
         )
-        # Only now: every TaskRun that a record names was observed before that record was written,
-        # so who is missing after this reading has ended.
+
+    def _on_observed(self, observed: Observed, _: Entry) -> None:
+        self._store.apply_observed(observed)
+        if self._store.reservations.has_own_checks and not self._has_own_checks.is_set():
+            self._unread.add("ADMISSIONS")  # No decision before the admissions are read.
+            self._has_own_checks.set()
+        self._work_pending.set()
+
+    def _on_synced(self, _synced: Synced, _: Entry) -> None:
+        self._store.synced = True
+        self._work_pending.set()
+
+    async def _follow_admissions(self) -> None:
+        # After the records, as above: a slot is reserved after its admission was read.
+        await self._has_own_checks.wait()
         await self._hosts_read.wait()
-        async with aclosing(self._bus.watch("OBSERVED", *filters)) as entries:
-            async for entry in entries:
-                if isinstance(entry, CaughtUp):
-                    self._caught_up("OBSERVED")
-                else:
-                    self._knowledge.take_observed(entry)
-                    self._see_whether_concerned()
-                    self._wake.set()
+        await follow(
+            self._bus,
+            {Admission: self._on_admission},
+            filters=[f"{subjects.ROOT}.admission.{subjects.encode(self._cluster)}.>"],
+            on_caught_up=lambda: self._caught_up("ADMISSIONS"),
+        )
 
-    def _see_whether_concerned(self) -> None:
-        """From the first check of ours on: nothing is decided before decisions were read."""
-        if not self._concerned.is_set() and self._knowledge.is_concerned():
-            self._unread.add("ADMISSIONS")
-            self._concerned.set()
+    def _on_admission(self, admission: Admission, _: Entry) -> None:
+        self._store.apply_admission(admission)
+        self._work_pending.set()
 
-    async def _follow_decisions(self) -> None:
-        await self._concerned.wait()
-        await self._follow("ADMISSIONS", "admission", self._knowledge.take_admission)
-
-    async def _follow(self, stream: str, what: str, take: Callable[[Entry], None]) -> None:
-        # Only now, for the same reason: who holds no quota any more keeps no place.
+    async def _follow_checks(self) -> None:
         await self._hosts_read.wait()
-        filter_ = f"{subjects.ROOT}.{what}.{subjects.encode(self._cluster)}.>"
-        async with aclosing(self._bus.watch(stream, filter_)) as entries:
-            async for entry in entries:
-                if isinstance(entry, CaughtUp):
-                    self._caught_up(stream)
-                else:
-                    take(entry)
-                    self._wake.set()
+        await follow(
+            self._bus,
+            {CheckState: self._on_check_state},
+            filters=[f"{subjects.ROOT}.check.{subjects.encode(self._cluster)}.>"],
+            on_caught_up=lambda: self._caught_up("CHECKS"),
+        )
 
-    def _touch(self, platform: str) -> None:
-        self._knowledge.touch(platform)
-        self._wake.set()
+    def _on_check_state(self, state: CheckState, entry: Entry) -> None:
+        self._store.reservations.apply_check_state(state, entry.sequence)
+        self._work_pending.set()
 
     def _caught_up(self, stream: str) -> None:
         self._unread.discard(stream)
-        if stream == "HOSTS":
-            self._hosts_read.set()
-        self._wake.set()
+        self._work_pending.set()
+
+    def _mark_dirty(self, platform: str) -> None:
+        self._store.mark_dirty(platform)
+        self._work_pending.set()
 
     # --- deciding ---
 
-    async def _decide(self) -> None:
+    async def _decide(self, group: asyncio.TaskGroup) -> None:
         while True:
-            await self._wake.wait()
-            self._wake.clear()
+            await self._work_pending.wait()
+            self._work_pending.clear()
             if self.not_ready() is not None:
                 continue
-            await self._make_offer()
-            for platform in self._knowledge.take_dirty():
-                await self._decide_platform(platform)
-            await self._checks.answer(self._knowledge.config)
+            await self._publish_offer()
+            for platform in self._store.pop_dirty():
+                await self._decide_platform(group, platform)
+            await self._checks.publish_changed(self._store.config)
 
-    async def _make_offer(self) -> None:
-        offer = self._knowledge.offer_to_make(self._now())
+    async def _publish_offer(self) -> None:
+        offer = self._store.changed_offer(self._now())
         if offer is not None:
             await self._bus.publish(offer)
-            self._knowledge.offer = offer
+            self._store.offer = offer
 
-    async def _decide_platform(self, platform: str) -> None:
-        before = self._knowledge.book(platform)
-        kept = self._knowledge.reservations.requests(platform, before)
-        requests = [*self._knowledge.requests(platform), *kept]
+    async def _decide_platform(self, group: asyncio.TaskGroup, platform: str) -> None:
+        before = self._store.ledger(platform)
+        reserved = self._store.reservations.requests(platform, before)
+        requests = [*self._store.requests(platform), *reserved]
         now = self._now()
         outcome = allocate(
-            book=before,
-            config=self._knowledge.resolve(platform),
+            ledger=before,
+            config=self._store.resolve(platform),
             requests=requests,
-            settled=self._knowledge.settled(requests),
-            sightings=self._care.take_sightings(platform),
-            busy_elsewhere=self._knowledge.busy_elsewhere(platform),
+            settled=self._store.settled(requests),
+            observations=self._controllers.pop_observations(platform),
+            used_by_other_platforms=self._store.used_by_other_platforms(platform),
             now=now,
-            reports=self._care.take_reports(platform),
+            reports=self._controllers.pop_reports(platform),
             access=self._access,
         )
-        if outcome.book is not before:
-            await self._write(outcome.book, now=now)
-        self._log(platform, outcome)
-        await self._publish(
-            [
-                *self._released(platform, outcome.book, now=now),
-                *self._told(platform, outcome, now=now),
-            ]
+        if outcome.ledger is not before:
+            await self._write(outcome.ledger, now=now)
+        self._telemetry.ledger_changed(platform, outcome.events)
+        released = self._released_states(platform, outcome.ledger, now=now)
+        changed = self._changed_states(platform, outcome, now=now)
+        await self._publish([*released, *changed])
+        self._telemetry.round_ended(
+            platform, outcome, self._store.requests(platform), self._store.config
         )
-        self._stand(platform, outcome)
-        self._knowledge.reservations.take_verdicts(kept, outcome.verdicts)
-        assert self._group is not None, "errands start inside of run()"
-        self._care.forget(before, outcome.book)
-        self._care.look_after(self._group, outcome.book)
+        self._store.reservations.apply_results(reserved, outcome.results)
+        self._controllers.reconcile(group, before, outcome.ledger)
 
-    def _access(self, source: Host | MachineSpec) -> Access | None:
-        """How to enter what `source` describes; None where hosts are pretended."""
-        if self._tools.hosts is None:
+    def _access(self, source: Host | MachineSpec) -> HostAccess | None:
+        """How to log in to a host or machine; None if this installation enters no hosts."""
+        if self._dependencies.hosts is None:
             return None
         match source:
             case Host():
-                return Access(
+                return HostAccess(
                     user=source.user or "root",
                     port=source.port,
                     secret=source.secret,
@@ -290,156 +322,97 @@ class Session:
                 )
             case MachineSpec(ssh_secret=secret) if secret:
                 windows = source.system is System.WINDOWS
-                user = self._tools.registry.ssh_user(source.provider)
-                return Access(
+                user = self._dependencies.registry.ssh_user(source.provider)
+                return HostAccess(
                     user="Administrator" if windows else user,
                     secret=secret,
                     sudo_commands=source.sudo_commands,
                 )
             case _:
-                return None  # Only a machine that is not real has no secret.
+                return None  # Only a machine of the fake provider has no secret.
 
-    async def _write(self, book: Book, *, now: datetime) -> None:
-        shelf = self._knowledge.shelves.get(book.platform)
-        state = translate.to_platform_state(book, now=now)
-        expected = shelf.sequence if shelf is not None else 0
-        self._writing[book.platform] = 0
-        sequence = await self._bus.publish(state, expect_subject=expected)
-        self._knowledge.keep(book, sequence)
-        self._check_sole_writer(book.platform, self._writing.pop(book.platform))
+    async def _write(self, ledger: AllocationLedger, *, now: datetime) -> None:
+        record = self._store.records.get(ledger.platform)
+        expected = record.sequence if record is not None else 0
+        self._writing[ledger.platform] = 0
+        sequence = await self._bus.publish(
+            wire.to_platform_state(ledger, now=now), expect_subject=expected
+        )
+        self._store.store_record(ledger, sequence)
+        self._check_only_writer(ledger.platform, self._writing.pop(ledger.platform))
 
-    def _told(self, platform: str, outcome: Outcome, *, now: datetime) -> list[HostState]:
-        """What has to be said: the verdicts that differ from the last word."""
-        spec = spec_of(self._knowledge.resolve(platform))
-        failed_hosts = outcome.book.failed_hosts
+    def _changed_states(
+        self, platform: str, outcome: AllocationOutcome, *, now: datetime
+    ) -> list[HostState]:
+        """The states of TaskRuns that differ from the published ones."""
+        spec = machine_spec_of(self._store.resolve(platform))
         states = []
-        for request in self._knowledge.requests(platform):
-            verdict = outcome.verdicts.get(request.uid)
-            if verdict is None:
+        for request in self._store.requests(platform):
+            result = outcome.results.get(request.uid)
+            if result is None:
                 continue
-            state = translate.to_host_state(
+            state = wire.to_host_state(
                 request,
-                verdict,
+                result,
                 cluster=self._cluster,
                 provider=spec.provider if spec else "",
-                failed_hosts=failed_hosts.get(request.uid, ()),
-                ordered_at=_ordered_at(outcome.book, verdict),
+                failed_hosts=outcome.ledger.failed_hosts.get(request.uid, ()),
+                ordered_at=_ordered_at(outcome.ledger, result),
                 now=now,
             )
-            said = self._knowledge.said.get((request.namespace, request.name))
-            if said is None or _words(said.state) != _words(state):
+            known = self._store.published(request.ref)
+            if known is None or _visible(known.state) != _visible(state):
                 states.append(state)
-                if said is None or said.state.state != state.state:
-                    self._count(request, verdict, now=now)
-                    if isinstance(verdict, Placed | Failed):
-                        trace_place(self._tools.tracing, request, state, now=now)
+                if known is None or known.state.state != state.state:
+                    self._telemetry.state_published(
+                        request, result, state, self._store.config, now=now
+                    )
         return states
 
-    def _count(self, request: Request, verdict: Verdict, *, now: datetime) -> None:
-        platform = self._shown(request.platform)
-        served_at = self._waited.get(request.uid, now)
-        match verdict:
-            case Placed():
-                self._tools.metrics.placed(
-                    platform,
-                    seconds=(now - served_at).total_seconds(),
-                    waited=(served_at - request.created_at).total_seconds(),
-                    prepared=bool(verdict.sealed),
-                )
-            case Failed():
-                self._tools.metrics.allocation_failed(platform)
-            case Launching() | Preparing():
-                self._waited.setdefault(request.uid, now)
-            case Waiting():
-                pass
-
-    def _shown(self, platform: str) -> str:
-        """A platform as a label: users may write anything, and labels live for ever."""
-        return platform if platform in self._knowledge.config.platforms else UNKNOWN
-
-    def _stand(self, platform: str, outcome: Outcome) -> None:
-        shown = self._shown(platform)
-        if shown == UNKNOWN:
-            return
-        running = [seat.namespace for seat in outcome.book.seats.values() if seat.state != "held"]
-        waiting = [
-            request.namespace
-            for request in self._knowledge.requests(platform)
-            if isinstance(outcome.verdicts.get(request.uid), Waiting | Launching)
-        ]
-        config = self._knowledge.config.platforms[platform]
-        static = len(config.hosts) if isinstance(config, StaticPlatform) else 0
-        self._tools.metrics.stand(
-            shown,
-            hosts=static + len(outcome.book.machines),
-            running=running,
-            waiting=waiting,
-        )
-
-    def _released(self, platform: str, book: Book, *, now: datetime) -> list[HostState]:
-        """Who ended and holds nothing any more. A machine must be gone, not only told to go."""
-        holding = {*book.seats, *(m.holder for m in book.machines.values() if not m.shared)}
+    def _released_states(
+        self, platform: str, ledger: AllocationLedger, *, now: datetime
+    ) -> list[HostState]:
+        """The states of TaskRuns that ended and hold nothing: a machine must be gone, not only ended."""
+        holding = {*ledger.slots, *(m.holder for m in ledger.machines.values() if not m.shared)}
         ended = [
-            said.state
-            for said in self._knowledge.ended_but_unreleased(platform)
-            if said.state.uid not in holding
+            published.state
+            for published in self._store.ended_but_unreleased(platform)
+            if published.state.uid not in holding
         ]
         for state in ended:
-            self._waited.pop(state.uid, None)
-            if state.state == "ready":
-                seconds = (now - (state.asked_at or state.at)).total_seconds()
-                self._tools.metrics.ended(self._shown(platform), seconds=seconds)
-                trace_end(self._tools.tracing, state, now=now)
-        return [translate.to_released(state, now=now) for state in ended]
+            self._telemetry.host_released(state, self._store.config, now=now)
+        return [wire.to_released(state, now=now) for state in ended]
 
     async def _publish(self, states: Sequence[HostState]) -> None:
-        futures: list[tuple[HostState, PublishFuture]] = [
-            (state, self._bus.publish(state)) for state in states
-        ]
-        results = await asyncio.gather(*(future for _, future in futures), return_exceptions=True)
+        futures = [self._bus.publish(state) for state in states]
+        results = await asyncio.gather(*futures, return_exceptions=True)
         for state, result in zip(states, results, strict=True):
             if isinstance(result, BaseException):
                 raise result
-            self._knowledge.remember(state, result)
+            self._store.store_published(state, result)
 
-    def _log(self, platform: str, outcome: Outcome) -> None:
-        for step in outcome.steps:
-            match step:
-                case Launch(machine=machine):
-                    log.info(
-                        "machine ordered",
-                        platform=platform,
-                        machine=machine.name,
-                        task_run=machine.task_run,
-                    )
-                case Terminate(name=name, reason=reason):
-                    log.info("machine ends", platform=platform, machine=name, because=reason)
-                    if reason == OLD:
-                        self._tools.metrics.swept("old")
-                case Release(uid=uid, host=host):
-                    log.info("place released", platform=platform, host=host, uid=uid)
+    # --- maintenance ---
 
-    # --- keeping ---
-
-    def _upkeep(self, hosts: Hosts) -> Upkeep:
-        return Upkeep(
+    def _maintenance(self, hosts: Hosts) -> HostMaintenance:
+        return HostMaintenance(
             hosts=hosts,
-            listed=self._listed,
+            listed=lambda: list(self._store.config.hosts.values()),
             access=self._access,
             users_on=self._users_on,
-            metrics=self._tools.metrics,
+            metrics=self._dependencies.metrics,
             every_seconds=self._settings.upkeep_seconds,
             call_seconds=self._settings.upkeep_call_seconds,
             update=self._settings.upkeep_update,
         )
 
-    def _listed(self) -> list[Host]:
-        return list(self._knowledge.config.hosts.values())
-
     def _users_on(self, host: str) -> list[str]:
-        shelves = self._knowledge.shelves.values()
-        seats = [seat for shelf in shelves for seat in shelf.book.seats.values()]
-        return sorted(user_of(namespace=s.namespace, name=s.name) for s in seats if s.host == host)
+        records = self._store.records.values()
+        slots = [slot for record in records for slot in record.ledger.slots.values()]
+        return sorted(
+            build_user_name(namespace=slot.namespace, name=slot.name)
+            for slot in slots
+            if slot.host == host
+        )
 
     async def _sweep(self) -> None:
         while True:
@@ -447,45 +420,46 @@ class Session:
             if self.not_ready() is not None:
                 continue
             self._open_accounts()
-            await self._care.sweep(self._machines)
+            await self._controllers.sweep(self._machines)
             await self._purge()
-            # Machines grow old without anybody saying so.
-            self._knowledge.touch_all()
-            self._wake.set()
+            # Machines of a pool expire without any message.
+            self._store.mark_all_dirty()
+            self._work_pending.set()
 
     def _open_accounts(self) -> None:
-        """Sweep where machines may be ordered, though none is recorded there."""
-        for config in self._knowledge.config.platforms.values():
-            spec = spec_of(config)
+        """Open every configured account, so that accounts without recorded machines are swept too."""
+        for config in self._store.config.platforms.values():
+            spec = machine_spec_of(config)
             if spec is not None:
-                self._tools.registry.get(spec.account)
+                self._dependencies.registry.get(spec.account)
 
     def _machines(self) -> dict[str, tuple[str, Machine]]:
         return {
             name: (platform, machine)
-            for platform, shelf in self._knowledge.shelves.items()
-            for name, machine in shelf.book.machines.items()
+            for platform, record in self._store.records.items()
+            for name, machine in record.ledger.machines.items()
         }
 
     async def _purge(self) -> None:
+        """Drop the states and check answers of what no longer exists from the views."""
         before = self._now() - timedelta(seconds=self._settings.forget_seconds)
-        for said in self._knowledge.take_forgettable(before):
-            await self._bus.purge("HOSTS", said.state.subject, up_to=said.sequence)
-        for check, sequence in self._knowledge.reservations.take_forgettable(before):
+        for published in self._store.pop_expired(before):
+            await self._bus.purge("HOSTS", published.state.subject, up_to=published.sequence)
+        for check, sequence in self._store.reservations.pop_expired(before):
             await self._bus.purge("CHECKS", check.subject, up_to=sequence)
 
 
-def _ordered_at(book: Book, verdict: Verdict) -> datetime | None:
-    match verdict:
+def _ordered_at(ledger: AllocationLedger, result: Result) -> datetime | None:
+    match result:
         case Launching(host=host) | Preparing(host=host) | Placed(host=host):
-            machine = book.machines.get(host)
+            machine = ledger.machines.get(host)
             return machine.launched_at if machine is not None else None
         case _:
             return None
 
 
-def _words(state: HostState) -> tuple[object, ...]:
-    """What a reader would notice."""
+def _visible(state: HostState) -> tuple[object, ...]:
+    """The fields whose change is published."""
     return (
         state.uid,
         state.state,

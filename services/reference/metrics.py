@@ -16,7 +16,7 @@ import services.quota.leadership
 import services.tracer.handlers
 import shared.telemetry.metrics
 from services.provisioner.metrics import Metrics as MachineMetrics
-from services.provisioner.metrics import Tally
+from services.provisioner.metrics import UnsuffixedCounter
 from services.quota.metrics.catalogue import NOT_OURS, OURS
 
 __all__ = ["EVERYBODY", "Declared", "declared", "metrics_page"]
@@ -108,7 +108,7 @@ def _of_machines() -> Iterator[Declared]:
     for metric in vars(MachineMetrics()).values():
         if isinstance(metric, MetricWrapperBase):
             yield _read("provisioner", metric)
-        elif isinstance(metric, Tally):
+        elif isinstance(metric, UnsuffixedCounter):
             yield Declared(
                 service="provisioner",
                 name=metric.name,

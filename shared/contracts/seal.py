@@ -16,7 +16,15 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-__all__ = ["KEY_BYTES", "Entropy", "SealError", "open_sealed", "public_key_of", "seal"]
+__all__ = [
+    "KEY_BYTES",
+    "Entropy",
+    "SealError",
+    "host_context",
+    "open_sealed",
+    "public_key_of",
+    "seal",
+]
 
 KEY_BYTES: Final = 32
 
@@ -37,6 +45,11 @@ def public_key_of(private_key: bytes) -> str:
     """The public half of `private_key`, as it is published."""
     public = X25519PrivateKey.from_private_bytes(private_key).public_key()
     return base64.b64encode(public.public_bytes_raw()).decode()
+
+
+def host_context(*, cluster: str, namespace: str, name: str, uid: str) -> str:
+    """The context of a TaskRun's sealed secret: it opens for no other TaskRun."""
+    return f"host/{cluster}/{namespace}/{name}/{uid}"
 
 
 def seal(content: bytes, *, to: str, context: str, entropy: Entropy) -> str:

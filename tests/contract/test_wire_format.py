@@ -13,6 +13,7 @@ from shared.contracts.messages.effects import (
     DeadLetter,
     Dispatch,
     HostAccess,
+    HostSlot,
     HostState,
     Machine,
     OneTimeKey,
@@ -20,7 +21,6 @@ from shared.contracts.messages.effects import (
     PlatformOffer,
     PlatformState,
     SealKey,
-    Seat,
 )
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.queues import FlavorUsage, QueueStatus, ResourceUsage
@@ -112,7 +112,7 @@ EXAMPLES: dict[str, Message] = {
     ),
     "platform": PlatformState(
         cluster="hub", platform="linux/arm64", attempts={"t-1": 1}, refusals={}, at=NOON,
-        seats=[Seat(uid="t-1", namespace="team-a", name="build-arm64", host="prod-arm64-6b1f",
+        seats=[HostSlot(uid="t-1", namespace="team-a", name="build-arm64", host="prod-arm64-6b1f",
                     address="10.0.0.7", state="preparing",
                     access=HostAccess(user="ec2-user", secret="arm64-ssh"))],
         machines=[Machine(name="prod-arm64-6b1f", provider="fake", tag="prod-arm64", state="running",

@@ -9,7 +9,7 @@ from services.ctl.main import app
 from shared.bus.nats.bus import NatsBus
 from shared.contracts.kube.kinds import CONFIG_MAP
 from shared.contracts.messages.base import Message
-from shared.contracts.messages.effects import HostState, PlatformState, Seat
+from shared.contracts.messages.effects import HostSlot, HostState, PlatformState
 from shared.contracts.messages.observed import Observed
 from shared.testing.nats_server import nats_server
 from tests.unit.provisioner.stage import HOST_CONFIG, NAMESPACE
@@ -19,7 +19,7 @@ PLATFORM = "linux/ppc64le"
 
 def said(now: datetime) -> list[Message]:
     metadata = {"name": "host-config", "namespace": NAMESPACE, "uid": "config"}
-    seat = Seat(uid="u-1", namespace="team-a", name="one", host="power-1", address="10.0.0.1")
+    seat = HostSlot(uid="u-1", namespace="team-a", name="one", host="power-1", address="10.0.0.1")
     return [
         Observed(
             cluster="hub", group="", version=CONFIG_MAP.version, plural=CONFIG_MAP.plural,

@@ -22,8 +22,8 @@ from services.patcher import app as patcher
 from services.patcher.settings import PatcherSettings
 from services.provisioner import app as provisioner
 from services.provisioner.hosts.ssh import SshHosts
-from services.provisioner.keys.one_time import OneTimeKeys
-from services.provisioner.keys.one_time_server import OneTimeServer
+from services.provisioner.keys.one_time import OneTimeKeyStore
+from services.provisioner.keys.one_time_server import OneTimeKeyServer
 from services.provisioner.settings import ProvisionerSettings
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
@@ -154,11 +154,11 @@ async def running(tmp_path: Path, traces: "Traces") -> AsyncIterator[Setup]:
         folder = CertificateFolder(tmp_path / "otp", ["localhost"])
         folder.ensure(now())
         tls = ReloadingContext(folder.certificate, folder.key)
-        keys = OneTimeKeys(
+        keys = OneTimeKeyStore(
             cluster="hub", bus=ours, url="", authority=lambda: folder.ca_bundle().decode(),
             life_seconds=600, now=now, entropy=token_bytes,
         )  # fmt: skip
-        server = OneTimeServer(keys, host="127.0.0.1", port=0, tls=lambda: tls.context)
+        server = OneTimeKeyServer(keys, host="127.0.0.1", port=0, tls=lambda: tls.context)
         keys._url = f"https://localhost:{await server.start()}/otp"
         stack.push_async_callback(server.stop)
         services: list[Runnable] = [

@@ -11,8 +11,8 @@ from secrets import token_bytes
 
 import pytest
 
-from services.provisioner.keys.one_time import OneTimeKeys
-from services.provisioner.keys.one_time_server import OneTimeServer
+from services.provisioner.keys.one_time import OneTimeKeyStore
+from services.provisioner.keys.one_time_server import OneTimeKeyServer
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.streams import load
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(CURL is None, reason="there is no curl")
 class Replica:
     """One process of the service, as far as keys go."""
 
-    def __init__(self, keys: OneTimeKeys, server: OneTimeServer) -> None:
+    def __init__(self, keys: OneTimeKeyStore, server: OneTimeKeyServer) -> None:
         self.keys = keys
         self._server = server
         self.url = ""
@@ -50,12 +50,12 @@ async def replica(server: EmbeddedServer, name: str, folder: Path) -> AsyncItera
         url=server.url, instance=name, service="provisioner", now=lambda: datetime.now(UTC)
     )
     await bus.start()
-    keys = OneTimeKeys(
+    keys = OneTimeKeyStore(
         cluster="hub", bus=bus, url="https://otp.example/otp",
         authority=lambda: certificates.ca_bundle().decode(), life_seconds=600,
         now=lambda: datetime.now(UTC), entropy=token_bytes,
     )  # fmt: skip
-    listener = OneTimeServer(keys, host="127.0.0.1", port=0, tls=lambda: tls.context)
+    listener = OneTimeKeyServer(keys, host="127.0.0.1", port=0, tls=lambda: tls.context)
     running = Replica(keys, listener)
     try:
         await running.listen()
@@ -87,7 +87,7 @@ async def test_a_key_outlives_its_replica_and_the_server_and_is_given_out_once_b
     tls = tmp_path / "tls"
     async with nats_server() as server:
         async with replica(server, "one", tls) as one:
-            secret = dict(await one.keys.hand_over(KEY))
+            secret = dict(await one.keys.deliver(KEY))
         await server.kill()
         await server.start()
         async with replica(server, "two", tls) as two, replica(server, "three", tls) as three:
@@ -101,7 +101,7 @@ async def test_of_many_who_ask_several_replicas_at_once_one_gets_it(tmp_path: Pa
             await stack.enter_async_context(replica(server, f"otp-{n}", tmp_path / "tls"))
             for n in range(3)
         ]
-        secret = dict(await replicas[0].keys.hand_over(KEY))
+        secret = dict(await replicas[0].keys.deliver(KEY))
         results = await asyncio.gather(
             *(fetch(tmp_path / f"ssh-{n}", secret, replicas[n % 3].url) for n in range(6))
         )
@@ -110,7 +110,7 @@ async def test_of_many_who_ask_several_replicas_at_once_one_gets_it(tmp_path: Pa
 
 async def test_while_the_server_is_away_the_script_waits_and_loses_nothing(tmp_path: Path) -> None:
     async with nats_server() as server, replica(server, "one", tmp_path / "tls") as one:
-        secret = dict(await one.keys.hand_over(KEY))
+        secret = dict(await one.keys.deliver(KEY))
         await server.kill()
         fetching = asyncio.create_task(fetch(tmp_path / "ssh", secret, one.url))
         await asyncio.sleep(3)

@@ -5,9 +5,8 @@ import pytest
 from services.provisioner.checks.reservations import Reservations
 from services.provisioner.hosts import access
 from services.provisioner.hosts.fake import FakeHosts
-from services.provisioner.hosts.port import Place
+from services.provisioner.hosts.port import HostTarget
 from services.simulator.scenarios.machines.scenario import play
-from shared.bus.port import Entry
 from shared.contracts.messages.admissions import Admission
 
 SEEDS = (2, 124, 160, 398)
@@ -19,8 +18,8 @@ def test_nothing_is_left_behind_and_no_limit_is_exceeded(seed: int) -> None:
 
 
 def test_a_user_that_stays_on_a_host_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def forget(self: FakeHosts, place: Place) -> None:
-        del self, place
+    async def forget(self: FakeHosts, target: HostTarget) -> None:
+        del self, target
 
     monkeypatch.setattr(FakeHosts, "clean", forget)
     assert any("users on hosts" in problem for problem in play(2).problems)
@@ -37,12 +36,11 @@ def test_a_key_that_is_not_sealed_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_place_that_stays_kept_for_a_run_that_is_over_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    take = Reservations.take_admission
+    apply_admission = Reservations.apply_admission
 
-    def deaf(self: Reservations, entry: Entry) -> list[str]:
-        over = Admission.decode(entry.data).state == "released"
-        return [] if over else take(self, entry)
+    def ignore_release(self: Reservations, admission: Admission) -> set[str]:
+        return set() if admission.state == "released" else apply_admission(self, admission)
 
-    monkeypatch.setattr(Reservations, "take_admission", deaf)
+    monkeypatch.setattr(Reservations, "apply_admission", ignore_release)
     problems = play(4).problems
     assert any("places on record" in problem for problem in problems)

@@ -13,10 +13,10 @@ from services.ctl.get.table import Table
 from services.provisioner.config.host_config import (
     DynamicPlatform,
     PoolPlatform,
-    StaticPlatform,
     parse_host_config,
+    slots_of,
 )
-from services.provisioner.providers.keys import RULES
+from services.provisioner.config.parameter_rules import RULES
 from services.provisioner.providers.registry import GROUP
 from shared.bus.port import CaughtUp
 from shared.contracts.kube.ages import duration
@@ -65,7 +65,7 @@ def quota_of(data: dict[str, str], *, flavor: str) -> tuple[list[dict[str, Any]]
     A platform is the resource `linux-arm64`; `aws-ip` counts the machines of AWS, as the shipped rules
     ask for them.
     """
-    config = parse_host_config(data, available=_types(), keys=RULES)
+    config = parse_host_config(data, available=_types(), rules=RULES)
     slots: dict[str, int] = {}
     addresses = 0
     for name, platform in sorted(config.platforms.items()):
@@ -108,16 +108,8 @@ def _types() -> frozenset[str]:
 
 
 def _places(platform: Any) -> int:
-
-    match platform:
-        case StaticPlatform(hosts=hosts):
-            return sum(host.concurrency for host in hosts)
-        case DynamicPlatform(machines=spec):
-            return spec.max_instances
-        case PoolPlatform(machines=spec, concurrency=concurrency):
-            return spec.max_instances * concurrency
-        case _:
-            return LOCAL_SLOTS
+    slots = slots_of(platform)
+    return LOCAL_SLOTS if slots is None else slots
 
 
 _KINDS: Final = {
@@ -138,7 +130,7 @@ def platforms_of(
         return found.setdefault((cluster, name), Platform(cluster=cluster, name=name))
 
     for cluster, data in configs.items():
-        config = parse_host_config(data, available=_types(), keys=RULES)
+        config = parse_host_config(data, available=_types(), rules=RULES)
         for name, platform in config.platforms.items():
             shown = of(cluster, name)
             shown.kind = _KINDS[type(platform).__name__]

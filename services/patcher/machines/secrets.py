@@ -15,7 +15,7 @@ from services.patcher.machines.seal_key import SealKeeper
 from shared.bus.port import LaterError
 from shared.contracts.kube.kinds import POD, SECRET, TASK_RUN, Object
 from shared.contracts.messages.effects import HostState
-from shared.contracts.seal import SealError
+from shared.contracts.seal import SealError, host_context
 from shared.kube.port import (
     AlreadyExistsError,
     ConflictError,
@@ -166,8 +166,9 @@ class Machines:
     def _secret(self, host: HostState) -> Object:
         if host.sealed is None:
             return secret_for(host)
-        # The provisioner seals with the same words: a box opens for its own TaskRun only.
-        context = f"host/{host.cluster}/{host.namespace}/{host.name}/{host.uid}"
+        context = host_context(
+            cluster=host.cluster, namespace=host.namespace, name=host.name, uid=host.uid
+        )
         try:
             more = json.loads(self._keeper.open(host.sealed, context=context))
         except SealError:

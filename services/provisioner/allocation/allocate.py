@@ -1,10 +1,15 @@
-"""Who gets which host: state and facts in, the next state and what to tell everybody out.
+"""Decides which TaskRun gets which host.
 
-Pure: the same input gives the same output, and a round that changes nothing may be repeated. The
-rules are those of `research/tekton.md` 2.6 to 2.9 without the defects of 2.12. What differs, on
-purpose: waiters are served strictly in order of age; a machine counts against the maximum from its
-order until it is proved gone, old machines of a pool included; a pool does not order a second
-machine for somebody whose machine is still starting.
+Enters: the ledger of a platform, its configuration, the TaskRuns that ask, what providers and hosts
+report. Leaves: the next ledger, and a result for each TaskRun. Pure: the same input gives the same
+output, and a round without news changes nothing.
+
+The rules are those of konflux-ci/multi-platform-controller@c28c4a01, with these differences on purpose:
+
+- Waiting TaskRuns are served strictly by age.
+- A machine counts against the maximum from its order until it is proved gone, old machines of a pool
+  included.
+- A pool orders no second machine for a TaskRun whose machine is still starting.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,35 +18,34 @@ from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 
 from services.provisioner.allocation.ledger import (
-    Access,
-    Book,
+    AllocationLedger,
+    HostAccess,
+    HostSlot,
     Machine,
     MachineState,
-    Seat,
-    SeatState,
-    is_kept,
-    machine_name,
+    SlotState,
+    is_reserved,
 )
 from services.provisioner.allocation.results import (
-    Broken,
-    Cleaned,
+    AllocationOutcome,
     Failed,
-    Gone,
-    Launch,
+    HostCleaned,
+    HostPrepared,
+    HostReport,
+    HostUnusable,
     Launching,
-    Outcome,
+    LaunchRefused,
+    LedgerEvent,
+    MachineBroken,
+    MachineEnding,
+    MachineGone,
+    MachineObservation,
+    MachineOrdered,
+    MachineUp,
     Placed,
-    Prepared,
     Preparing,
-    Refused,
-    Release,
-    SeatReport,
-    Sighting,
-    Step,
-    Terminate,
-    Unusable,
-    Up,
-    Verdict,
+    Result,
+    SlotReleased,
     Waiting,
 )
 from services.provisioner.config.host_config import (
@@ -52,87 +56,92 @@ from services.provisioner.config.host_config import (
     PlatformConfig,
     PoolPlatform,
     StaticPlatform,
+    machine_spec_of,
 )
-from services.provisioner.task_runs.requests import Request
+from services.provisioner.naming import machine_name
+from services.provisioner.task_runs.requests import HostRequest
 from services.provisioner.task_runs.ssh_secret import LOCALHOST
 
-__all__ = ["MACHINES_PER_REQUEST_MAX", "OLD", "allocate"]
+__all__ = ["EXPIRED", "MACHINES_PER_REQUEST_MAX", "allocate"]
 
-OLD: Final = "it is old and idle"
+EXPIRED: Final = "it is old and idle"
+"""Reason with which an idle machine of a pool ends after its maximum age."""
+
 MACHINES_PER_REQUEST_MAX: Final = 3
-"""Machines that come up broken before the TaskRun that they were ordered for is given up."""
+"""Broken machines that a TaskRun may cost before it fails."""
 
 
 def allocate(
     *,
-    book: Book,
+    ledger: AllocationLedger,
     config: PlatformConfig | str,
-    requests: Iterable[Request],
+    requests: Iterable[HostRequest],
     settled: frozenset[str],
-    sightings: Mapping[str, Sighting],
-    busy_elsewhere: Mapping[str, int],
+    observations: Mapping[str, MachineObservation],
+    used_by_other_platforms: Mapping[str, int],
     now: datetime,
-    reports: Mapping[str, SeatReport] | None = None,
-    access: Callable[[Host | MachineSpec], Access | None] = lambda _: None,
-) -> Outcome:
-    """One round for one platform.
+    reports: Mapping[str, HostReport] | None = None,
+    access: Callable[[Host | MachineSpec], HostAccess | None] = lambda _: None,
+) -> AllocationOutcome:
+    """Run one round for one platform.
 
-    `config`: a text means that it cannot be served, and why. `requests`: every TaskRun of the platform
-    that has not ended. `settled`: those among them that have their secret, so they get no second
-    machine if theirs vanishes. `busy_elsewhere`: places on static hosts that TaskRuns of other
-    platforms hold, since a host may have moved to another platform. `reports`: what was done on hosts,
-    by TaskRun uid. `access`: how a host or a platform's machines are entered; None: nobody has to.
+    `config`: a text if the platform cannot be served; it is the error message. `requests`: all TaskRuns
+    of the platform that have not ended. `settled`: uids of those that have their secret already; they
+    get no second machine if theirs vanishes. `observations`: by machine name. `used_by_other_platforms`:
+    static host to the slots on it that TaskRuns of other platforms hold, since a host may have changed
+    its platform. `reports`: by slot uid. `access`: how to log in to a host or machine, None for no login.
     """
-    active = {request.uid: request for request in sorted(requests, key=lambda r: r.turn)}
-    round_ = _Round(book, config, active, settled, busy_elsewhere, now, access)
+    active = {request.uid: request for request in sorted(requests, key=lambda r: r.queue_key)}
+    round_ = _Round(ledger, config, active, settled, used_by_other_platforms, now, access)
     round_.release_ended()
-    round_.take_reports(reports or {})
-    round_.take(sightings)
-    round_.give_up_late()
-    round_.hand_on()
-    round_.retire()
-    verdicts = {
-        uid: round_.verdict(request)
+    round_.apply_reports(reports or {})
+    round_.apply_observations(observations)
+    round_.fail_overdue()
+    round_.transfer_reserved()
+    round_.end_unused()
+    results = {
+        uid: round_.serve(request)
         for uid, request in active.items()
-        if (uid not in settled and not request.keeps_only) or uid in round_.seats
+        if (uid not in settled and not request.existing_only) or uid in round_.slots
     }
-    return Outcome(book=round_.book(), verdicts=verdicts, steps=tuple(round_.steps))
+    return AllocationOutcome(ledger=round_.ledger(), results=results, events=tuple(round_.events))
 
 
 class _Round:
-    """A book while it is being written."""
+    """A mutable copy of the ledger during one round."""
 
     def __init__(
         self,
-        book: Book,
+        ledger: AllocationLedger,
         config: PlatformConfig | str,
-        active: Mapping[str, Request],
+        active: Mapping[str, HostRequest],
         settled: frozenset[str],
-        busy_elsewhere: Mapping[str, int],
+        used_by_other_platforms: Mapping[str, int],
         now: datetime,
-        access: Callable[[Host | MachineSpec], Access | None],
+        access: Callable[[Host | MachineSpec], HostAccess | None],
     ) -> None:
         self._access = access
-        self._before = book
+        self._before = ledger
         self._config = config
+        self._spec = machine_spec_of(config)
         self._active = active
         self._settled = settled
-        self._busy_elsewhere = busy_elsewhere
+        self._used_by_other_platforms = used_by_other_platforms
         self._now = now
-        self.seats = dict(book.seats)
-        self._machines = dict(book.machines)
-        self._attempts = dict(book.attempts)
-        self._refusals = dict(book.refusals)
-        self._failed_hosts = dict(book.failed_hosts)
-        self.steps: list[Step] = []
-        self._booting_places = -1
-        """Places on machines of the pool that are starting, for those who come; -1: not counted."""
+        self.slots = dict(ledger.slots)
+        self._machines = dict(ledger.machines)
+        self._attempts = dict(ledger.attempts)
+        self._refusals = dict(ledger.refusals)
+        self._failed_hosts = dict(ledger.failed_hosts)
+        self.events: list[LedgerEvent] = []
+        self._starting_slots: int | None = None
+        """Free slots on pool machines that are starting. None until the first request needs it."""
 
-    def book(self) -> Book:
-        """The next state; the very object that came in if nothing changed."""
+    def ledger(self) -> AllocationLedger:
+        """The next ledger; the very object that came in if nothing changed."""
         after = replace(
             self._before,
-            seats=self.seats,
+            slots=self.slots,
             machines=self._machines,
             attempts=self._attempts,
             refusals=self._refusals,
@@ -140,107 +149,96 @@ class _Round:
         )
         return self._before if after == self._before else after
 
-    # --- endings ---
+    # --- the end of slots and machines ---
 
     def release_ended(self) -> None:
-        """A TaskRun that ended gives its place back, and is forgotten."""
-        for uid, seat in list(self.seats.items()):
+        """Release the slots of TaskRuns that ended, and forget those TaskRuns."""
+        for uid, slot in list(self.slots.items()):
             if uid in self._active:
                 continue
-            machine = self._machines.get(seat.host)
-            alone = machine is not None and not machine.shared
-            if seat.access is None or seat.state == "held" or alone:
-                self._release(seat)  # Nobody was there, or the machine goes with all that is on it.
-            elif seat.state != "cleaning":
-                self.seats[uid] = replace(seat, state="cleaning", sealed="")
-        memories: tuple[dict[str, Any], ...] = (
-            self._attempts,
-            self._refusals,
-            self._failed_hosts,
-        )
-        for memory in memories:
-            for uid in [uid for uid in memory if uid not in self._active]:
-                del memory[uid]
+            # Nothing is to clean if nobody logged in, or if the machine ends with all that is on it.
+            if slot.access is None or slot.state == "held" or self._is_exclusive(slot.host):
+                self._release(slot)
+            elif slot.state != "cleaning":
+                self.slots[uid] = replace(slot, state="cleaning", sealed="")
+        by_uid: tuple[dict[str, Any], ...] = (self._attempts, self._refusals, self._failed_hosts)
+        for entries in by_uid:
+            for uid in entries.keys() - self._active.keys():
+                del entries[uid]
 
-    def _release(self, seat: Seat) -> None:
-        del self.seats[seat.uid]
-        self.steps.append(Release(uid=seat.uid, host=seat.host))
+    def _is_exclusive(self, host: str) -> bool:
+        """Whether `host` is a machine that was ordered for one TaskRun."""
+        machine = self._machines.get(host)
+        return machine is not None and not machine.shared
 
-    def _leave(self, seat: Seat) -> None:
-        """Its TaskRun goes elsewhere, but an earlier visit may have made its user there."""
-        machine = self._machines.get(seat.host)
-        if machine is not None and not machine.shared:
-            self._release(seat)
-            return
-        del self.seats[seat.uid]
-        left = f"{seat.uid}@{seat.host}"
-        self.seats[left] = replace(seat, uid=left, state="cleaning")
+    def _release(self, slot: HostSlot) -> None:
+        del self.slots[slot.uid]
+        self.events.append(SlotReleased(uid=slot.uid, host=slot.host))
 
-    def take_reports(self, reports: Mapping[str, SeatReport]) -> None:
-        """Take in what was done on hosts."""
-        for uid, seat in list(self.seats.items()):
+    def apply_reports(self, reports: Mapping[str, HostReport]) -> None:
+        """Apply what was done on hosts. A report that does not fit the slot's state is late: ignored."""
+        for uid, slot in list(self.slots.items()):
             match reports.get(uid):
-                case Prepared(sealed=sealed) if seat.state == "preparing":
-                    self.seats[uid] = replace(seat, state="ready", sealed=sealed)
-                case Unusable(reason=reason) if seat.state == "preparing":
-                    self._leave(seat)
-                    self._avoid(seat, reason)
-                case Cleaned() if seat.state == "cleaning":
-                    self._release(seat)
+                case HostPrepared(sealed=sealed) if slot.state == "preparing":
+                    self.slots[uid] = replace(slot, state="ready", sealed=sealed)
+                case HostUnusable(reason=reason) if slot.state == "preparing":
+                    self._leave_host(slot, reason)
+                case HostCleaned() if slot.state == "cleaning":
+                    self._release(slot)
                 case _:
-                    pass  # Nothing new, or about what it was before.
+                    pass
 
-    def _avoid(self, seat: Seat, reason: str) -> None:
-        """A host that could not be prepared is not tried again; a machine of its own was the only one."""
-        failed = self._failed_hosts.get(seat.uid, ())
-        self._failed_hosts[seat.uid] = (*failed, seat.host)
-        machine = self._machines.get(seat.host)
-        if machine is not None and not machine.shared:
-            self._refuse(seat.uid, f"Error allocating host: failed to provision host: {reason}")
+    def _leave_host(self, slot: HostSlot, reason: str) -> None:
+        """The TaskRun does not get this host again. Without another machine it fails."""
+        failed = self._failed_hosts.get(slot.uid, ())
+        self._failed_hosts[slot.uid] = (*failed, slot.host)
+        if self._is_exclusive(slot.host):
+            self._release(slot)
+            self._refuse(slot.uid, f"Error allocating host: failed to provision host: {reason}")
+            return
+        # An earlier visit may have made the user: the host is cleaned before the slot is free.
+        del self.slots[slot.uid]
+        left = f"{slot.uid}@{slot.host}"
+        self.slots[left] = replace(slot, uid=left, state="cleaning")
 
-    def take(self, sightings: Mapping[str, Sighting]) -> None:
-        """Take in what the providers said."""
+    def apply_observations(self, observations: Mapping[str, MachineObservation]) -> None:
+        """Apply what providers reported. An observation of a machine that ends already is ignored."""
         for name, machine in list(self._machines.items()):
-            match sightings.get(name):
+            match observations.get(name):
                 case None:
                     pass
-                case Up(address=address) if machine.state == "launching":
-                    self._came_up(replace(machine, state="running", address=address))
-                case Broken(reason=reason) if machine.state == "launching":
-                    self._terminate(machine, f"it came up broken: {reason}")
-                    self._try_another(machine, reason)
-                case Refused(reason=reason) if machine.state == "launching":
-                    self._terminate(machine, f"the provider refused it: {reason}")
+                case MachineUp(address=address) if machine.state == "launching":
+                    self._start(replace(machine, state="running", address=address))
+                case MachineBroken(reason=reason) if machine.state == "launching":
+                    self._end(machine, f"it came up broken: {reason}")
+                    self._refuse_after_attempts(machine, reason)
+                case LaunchRefused(reason=reason) if machine.state == "launching":
+                    self._end(machine, f"the provider refused it: {reason}")
                     self._refuse(machine.holder, f"Error allocating host: {reason}")
-                case Gone():
-                    self._vanished(machine)
-                case Up() | Broken() | Refused():
-                    pass  # Said before the machine was told to go, or twice.
-                case sighting:
-                    assert_never(sighting)
+                case MachineGone():
+                    self._remove(machine)
+                case MachineUp() | MachineBroken() | LaunchRefused():
+                    pass
+                case observation:
+                    assert_never(observation)
 
-    def _came_up(self, machine: Machine) -> None:
+    def _start(self, machine: Machine) -> None:
+        """A machine runs. One that was ordered for a single TaskRun goes to it."""
         self._machines[machine.name] = machine
         holder = self._active.get(machine.holder)
-        if not machine.shared and holder is not None and self._wants(holder):
-            spec = self._spec()
-            self._seat(
-                holder,
-                host=machine.name,
-                address=machine.address,
-                access=self._access(spec) if spec is not None else None,
-            )
+        if not machine.shared and holder is not None and self._needs_slot(holder):
+            access = self._access(self._spec) if self._spec is not None else None
+            self._add_slot(holder, host=machine.name, address=machine.address, access=access)
 
-    def _vanished(self, machine: Machine) -> None:
+    def _remove(self, machine: Machine) -> None:
         del self._machines[machine.name]
-        for uid in [uid for uid, seat in self.seats.items() if seat.host == machine.name]:
-            del self.seats[uid]
-            self.steps.append(Release(uid=uid, host=machine.name))
+        for slot in [slot for slot in self.slots.values() if slot.host == machine.name]:
+            self._release(slot)
         if machine.state == "launching":
-            self._try_another(machine, "it vanished")
+            self._refuse_after_attempts(machine, "it vanished")
 
-    def _try_another(self, machine: Machine, reason: str) -> None:
-        """The next one is ordered further down, unless too many went wrong."""
+    def _refuse_after_attempts(self, machine: Machine, reason: str) -> None:
+        """Fail the TaskRun if it had its attempts. Otherwise `serve` orders the next machine."""
         if self._attempts.get(machine.holder, 0) >= MACHINES_PER_REQUEST_MAX:
             self._refuse(
                 machine.holder,
@@ -248,94 +246,92 @@ class _Round:
                 f"the last because {reason}",
             )
 
-    def give_up_late(self) -> None:
-        """A machine that has no address in time goes, and its TaskRun with it."""
+    def fail_overdue(self) -> None:
+        """End machines that have no address at their deadline, and fail their TaskRuns."""
         for machine in list(self._machines.values()):
             if machine.state == "launching" and self._now >= machine.deadline:
-                self._terminate(machine, "it has no address in time")
+                self._end(machine, "it has no address in time")
                 self._refuse(
                     machine.holder,
                     "Error allocating host: timed out waiting for instance address",
                 )
 
-    def hand_on(self) -> None:
-        """A TaskRun whose run had a place kept for it takes that one, whoever else waits."""
+    def transfer_reserved(self) -> None:
+        """Give each TaskRun the slot or machine that is reserved for its run, whoever else waits."""
         for request in self._active.values():
-            if request.reserved or not request.workload or not self._wants(request):
+            if request.reserved or not request.workload or not self._needs_slot(request):
                 continue
-            seat = self._kept_for(request)
-            if seat is not None:
-                del self.seats[seat.uid]
-                self._seat(request, host=seat.host, address=seat.address, access=seat.access)
-            self._take_machine(request, seat)
+            slot = self._reserved_slot(request)
+            if slot is not None:
+                del self.slots[slot.uid]
+                self._add_slot(request, host=slot.host, address=slot.address, access=slot.access)
+            self._transfer_machine(request, slot)
 
-    def _kept_for(self, request: Request) -> Seat | None:
+    def _reserved_slot(self, request: HostRequest) -> HostSlot | None:
         failed = self._failed(request)
-        for seat in self.seats.values():
-            whose = (seat.namespace, seat.name)
-            if seat.state == "held" and whose == (request.namespace, request.workload):
-                return None if seat.host in failed else seat
+        for slot in self.slots.values():
+            run = (slot.namespace, slot.name)
+            if slot.state == "held" and run == (request.namespace, request.workload):
+                return None if slot.host in failed else slot
         return None
 
-    def _take_machine(self, request: Request, seat: Seat | None) -> None:
-        """The machine of its place is its own now; without a place, one that starts for its run."""
+    def _transfer_machine(self, request: HostRequest, slot: HostSlot | None) -> None:
+        """Make `request` the holder of the slot's machine; without a slot, of one that starts."""
         run = f"{request.namespace}:{request.workload}"
         for machine in self._machines.values():
-            kept = is_kept(machine.holder) and machine.task_run == run
-            starts = machine.state == "launching" and kept
-            if machine.shared or not (machine.name == seat.host if seat else starts):
+            reserved = is_reserved(machine.holder) and machine.task_run == run
+            starts = machine.state == "launching" and reserved
+            if machine.shared or not (machine.name == slot.host if slot else starts):
                 continue
             self._machines[machine.name] = replace(
                 machine, holder=request.uid, task_run=f"{request.namespace}:{request.name}"
             )
             return
 
-    def retire(self) -> None:
-        """Let go of the machines that nobody will use (again)."""
+    def end_unused(self) -> None:
+        """Terminate the machines that no TaskRun will use (again)."""
         for machine in list(self._machines.values()):
-            if machine.state == "terminating":
-                continue
-            reason = self._useless(machine)
+            reason = self._reason_to_end(machine)
             if reason is not None:
-                self._terminate(machine, reason)
+                self._end(machine, reason)
 
-    def _useless(self, machine: Machine) -> str | None:
-        if any(seat.host == machine.name for seat in self.seats.values()):
+    def _reason_to_end(self, machine: Machine) -> str | None:
+        if any(slot.host == machine.name for slot in self.slots.values()):
             return None
         if not machine.shared:
             holder = self._active.get(machine.holder)
             if holder is None:
                 return "its TaskRun has ended"
-            if machine.state == "launching" and self._wants(holder) and self._spec() is not None:
+            if machine.state == "launching" and self._needs_slot(holder) and self._spec is not None:
                 return None
             return "its TaskRun does not use it"
         if not isinstance(self._config, PoolPlatform):
             return "the platform is no pool any more"
-        if machine.state == "running" and self._is_old(machine, self._config):
-            return OLD
+        if machine.state == "running" and self._is_expired(machine, self._config):
+            return EXPIRED
         return None
 
-    def _terminate(self, machine: Machine, reason: str) -> None:
+    def _end(self, machine: Machine, reason: str) -> None:
         if machine.state != "terminating":
             self._machines[machine.name] = replace(machine, state="terminating")
-            self.steps.append(Terminate(name=machine.name, reason=reason))
+            self.events.append(MachineEnding(name=machine.name, reason=reason))
 
     def _refuse(self, uid: str, message: str) -> None:
         request = self._active.get(uid)
-        if request is not None and self._wants(request):
+        if request is not None and self._needs_slot(request):
             self._refusals[uid] = message
 
-    def _wants(self, request: Request) -> bool:
+    def _needs_slot(self, request: HostRequest) -> bool:
         uid = request.uid
-        return uid not in self.seats and uid not in self._refusals and uid not in self._settled
+        return uid not in self.slots and uid not in self._refusals and uid not in self._settled
 
-    # --- beginnings, called in the order of the waiters ---
+    # --- new slots and machines; called by age of the requests ---
 
-    def verdict(self, request: Request) -> Verdict:
-        """What `request` is told; it gets a place or a machine if it is its turn."""
-        seat = self.seats.get(request.uid)
-        if seat is not None:
-            return _told(seat)
+    def serve(self, request: HostRequest) -> Result:
+        """The result for `request`, after giving it a slot or ordering a machine if that is possible."""
+        slot = self.slots.get(request.uid)
+        if slot is not None:
+            return _result_of(slot)
         refusal = self._refusals.get(request.uid)
         if refusal is not None:
             return Failed(message=refusal)
@@ -345,93 +341,96 @@ class _Round:
             case LocalPlatform():
                 return Placed(host=LOCALHOST, address="")
             case StaticPlatform() as config:
-                return self._static(request, config)
+                return self._serve_static(request, config)
             case DynamicPlatform() as config:
-                return self._dynamic(request, config)
+                return self._serve_dynamic(request, config)
             case PoolPlatform() as config:
-                return self._pool(request, config)
+                return self._serve_pool(request, config)
             case _:
                 assert_never(self._config)
 
-    def _static(self, request: Request, config: StaticPlatform) -> Verdict:
-        places = {
+    def _serve_static(self, request: HostRequest, config: StaticPlatform) -> Result:
+        hosts = {
             host.name: (
                 host.address,
-                host.concurrency - self._busy_elsewhere.get(host.name, 0),
+                host.concurrency - self._used_by_other_platforms.get(host.name, 0),
                 self._access(host),
             )
             for host in config.hosts
         }
-        return self._sit_down(request, places) or Waiting(
+        return self._pick_host(request, hosts) or Waiting(
             message=f"all hosts of {config.platform} are busy"
         )
 
-    def _dynamic(self, request: Request, config: DynamicPlatform) -> Verdict:
+    def _serve_dynamic(self, request: HostRequest, config: DynamicPlatform) -> Result:
         for machine in self._machines.values():
             if machine.holder == request.uid and machine.state == "launching":
                 return Launching(host=machine.name)
         if self._failed(request):
             return Failed(message="Error allocating host: failed to provision host")
         if len(self._machines) >= config.machines.max_instances:
-            return Waiting(message=self._full(config.machines))
-        machine = self._order(request, config.machines, shared=False)
-        return Launching(host=machine.name)
+            return self._wait_for_machine(config.machines)
+        return self._order(request, config.machines, shared=False)
 
-    def _pool(self, request: Request, config: PoolPlatform) -> Verdict:
-        offered = {
+    def _serve_pool(self, request: HostRequest, config: PoolPlatform) -> Result:
+        running = {
             machine.name: (machine.address, config.concurrency, self._access(config.machines))
-            for machine in self._shared("running")
-            if not self._is_old(machine, config)
+            for machine in self._pool_machines("running")
+            if not self._is_expired(machine, config)
         }
-        verdict = self._sit_down(request, offered) if offered else None
-        if isinstance(verdict, Placed | Preparing):
-            return verdict
-        starting = self._shared("launching")
-        if self._booting_places < 0:
-            self._booting_places = len(starting) * config.concurrency
-        if self._booting_places == 0 and len(self._machines) < config.machines.max_instances:
-            machine = self._order(request, config.machines, shared=True)
-            self._booting_places += config.concurrency - 1
-            return Launching(host=machine.name)
-        if self._booting_places == 0:
-            return verdict or Waiting(message=self._full(config.machines))
-        self._booting_places -= 1
+        result = self._pick_host(request, running) if running else None
+        if isinstance(result, Placed | Preparing):
+            return result
+        starting = self._pool_machines("launching")
+        if self._starting_slots is None:
+            self._starting_slots = len(starting) * config.concurrency
+        if self._starting_slots == 0:
+            if len(self._machines) >= config.machines.max_instances:
+                return result or self._wait_for_machine(config.machines)
+            self._starting_slots = config.concurrency - 1
+            return self._order(request, config.machines, shared=True)
+        self._starting_slots -= 1
         for machine in starting:
             if machine.holder == request.uid:
                 return Launching(host=machine.name)
         return Waiting(message=f"a machine of {config.platform} is starting")
 
-    def _shared(self, state: MachineState) -> list[Machine]:
+    def _pool_machines(self, state: MachineState) -> list[Machine]:
         return [m for m in self._machines.values() if m.shared and m.state == state]
 
-    def _sit_down(
-        self, request: Request, places: Mapping[str, tuple[str, int, Access | None]]
+    def _pick_host(
+        self, request: HostRequest, hosts: Mapping[str, tuple[str, int, HostAccess | None]]
     ) -> Placed | Preparing | Failed | None:
-        """The host with the most free places; None if there is none now."""
+        """Give `request` a slot on the host with the most free ones. None if all are taken.
+
+        `hosts`: name to address, number of slots, and access.
+        """
         failed = self._failed(request)
-        usable = [name for name in sorted(places) if name not in failed]
+        usable = [name for name in sorted(hosts) if name not in failed]
         if not usable:
-            names = ",".join(sorted(places))
+            names = ",".join(sorted(hosts))
             return Failed(
                 message="Error allocating host: "
                 f"all available hosts for the platform have failed: {names}"
             )
-        taken = dict.fromkeys(usable, 0)
-        for seat in self.seats.values():
-            if seat.host in taken:
-                taken[seat.host] += 1
-        # `max` takes the first of equals: the order of names decides ties.
-        best = max(usable, key=lambda name: places[name][1] - taken[name])
-        address, concurrency, access = places[best]
-        if concurrency <= taken[best]:
+        used = dict.fromkeys(usable, 0)
+        for slot in self.slots.values():
+            if slot.host in used:
+                used[slot.host] += 1
+        # `max` returns the first of equals: the order of names decides ties.
+        best = max(usable, key=lambda name: hosts[name][1] - used[name])
+        address, concurrency, access = hosts[best]
+        if concurrency <= used[best]:
             return None
-        return _told(self._seat(request, host=best, address=address, access=access))
+        return _result_of(self._add_slot(request, host=best, address=address, access=access))
 
-    def _failed(self, request: Request) -> frozenset[str]:
+    def _failed(self, request: HostRequest) -> frozenset[str]:
         return frozenset((*request.failed_hosts, *self._failed_hosts.get(request.uid, ())))
 
-    def _seat(self, request: Request, *, host: str, address: str, access: Access | None) -> Seat:
-        self.seats[request.uid] = seat = Seat(
+    def _add_slot(
+        self, request: HostRequest, *, host: str, address: str, access: HostAccess | None
+    ) -> HostSlot:
+        self.slots[request.uid] = slot = HostSlot(
             uid=request.uid,
             namespace=request.namespace,
             name=request.name,
@@ -440,9 +439,9 @@ class _Round:
             access=access,
             state=_first_state(request, access),
         )
-        return seat
+        return slot
 
-    def _order(self, request: Request, spec: MachineSpec, *, shared: bool) -> Machine:
+    def _order(self, request: HostRequest, spec: MachineSpec, *, shared: bool) -> Launching:
         attempt = self._attempts.get(request.uid, 0) + 1
         self._attempts[request.uid] = attempt
         machine = Machine(
@@ -459,35 +458,26 @@ class _Round:
             deadline=self._now + timedelta(seconds=spec.allocation_timeout_seconds),
         )
         self._machines[machine.name] = machine
-        self.steps.append(Launch(machine=machine))
-        return machine
+        self.events.append(MachineOrdered(machine=machine))
+        return Launching(host=machine.name)
 
-    # --- asking ---
-
-    def _spec(self) -> MachineSpec | None:
-        match self._config:
-            case DynamicPlatform(machines=spec) | PoolPlatform(machines=spec):
-                return spec
-            case _:
-                return None
-
-    def _is_old(self, machine: Machine, config: PoolPlatform) -> bool:
+    def _is_expired(self, machine: Machine, config: PoolPlatform) -> bool:
         return self._now - machine.launched_at >= timedelta(seconds=config.max_age_seconds)
 
-    def _full(self, spec: MachineSpec) -> str:
-        return (
-            f"{len(self._machines)} of {spec.max_instances} maxInstances running for {spec.tag}, "
-            "waiting for existing tasks to finish"
+    def _wait_for_machine(self, spec: MachineSpec) -> Waiting:
+        return Waiting(
+            message=f"{len(self._machines)} of {spec.max_instances} maxInstances running for "
+            f"{spec.tag}, waiting for existing tasks to finish"
         )
 
 
-def _first_state(request: Request, access: Access | None) -> SeatState:
+def _first_state(request: HostRequest, access: HostAccess | None) -> SlotState:
     if request.reserved:
         return "held"
     return "ready" if access is None else "preparing"
 
 
-def _told(seat: Seat) -> Placed | Preparing:
-    if seat.state == "preparing":
-        return Preparing(host=seat.host, address=seat.address)
-    return Placed(host=seat.host, address=seat.address, sealed=seat.sealed)
+def _result_of(slot: HostSlot) -> Placed | Preparing:
+    if slot.state == "preparing":
+        return Preparing(host=slot.host, address=slot.address)
+    return Placed(host=slot.host, address=slot.address, sealed=slot.sealed)

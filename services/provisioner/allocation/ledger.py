@@ -1,81 +1,77 @@
-"""The record of one platform: who sits where, and which machines there are."""
+"""The allocation ledger of one platform: which TaskRun has which host, and which machines exist."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal
 
 __all__ = [
-    "KEPT",
-    "Access",
-    "Book",
+    "RESERVED_PREFIX",
+    "AllocationLedger",
+    "HostAccess",
+    "HostSlot",
     "Machine",
     "MachineState",
-    "Seat",
-    "SeatState",
-    "is_kept",
-    "machine_name",
-    "owner_mark",
+    "SlotState",
+    "is_reserved",
 ]
 
 MachineState = Literal["launching", "running", "terminating"]
 
-SeatState = Literal["held", "preparing", "ready", "cleaning"]
+SlotState = Literal["held", "preparing", "ready", "cleaning"]
+"""`held`: reserved for a run, until its TaskRun exists. `preparing`: its user is being made. `cleaning`:
+its user is being removed, so the slot is not free yet."""
 
-KEPT: Final = "slot:"
-"""With it begins the uid of a place that is kept for a run: no TaskRun's does."""
-
-_OWNER_DIGITS: Final = 6
-_NUMBER_DIGITS: Final = 10
-_TAG_LENGTH_MAX: Final = 45
-"""With a dash and the digits it stays below the 63 characters of a DNS label."""
+RESERVED_PREFIX: Final = "slot:"
+"""Begins the uid of a slot that is reserved for a run. No uid of a TaskRun begins with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """How to get onto a host, as it was when the place was given: the configuration may change."""
+class HostAccess:
+    """How to log in to a host. Kept with the slot, since the configuration may change later."""
 
     user: str
     port: int = 22
     secret: str
+    """Name of the secret with the private key and the hosts' public keys."""
+
     host_keys: tuple[str, ...] = ()
     sudo_commands: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
-    """A TaskRun's place on a host."""
+class HostSlot:
+    """The slot of one TaskRun on one host."""
 
     uid: str
-    """Of the TaskRun; with `@<host>` of one that was given another host, while this one is cleaned."""
+    """Of the TaskRun. `<uid>@<host>` while a host is cleaned whose TaskRun moved to another one."""
 
     namespace: str
     name: str
     host: str
-    """A static host or a machine."""
+    """Name of a static host or of a machine."""
 
     address: str
-    state: SeatState = "ready"
-    access: Access | None = None
-    """None: nobody has to go there."""
+    state: SlotState = "ready"
+    access: HostAccess | None = None
+    """None if nobody logs in to the host."""
 
     sealed: str = ""
-    """What its TaskRun's secret holds besides, for the patcher alone."""
+    """Part of the TaskRun's secret that only the patcher can open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A machine, recorded from before it is ordered until the provider has confirmed its end."""
+    """A machine, recorded from before it is ordered until the provider confirms that it is gone."""
 
     name: str
     provider: str
-    """Type and account, as `MachineSpec.account` writes it."""
+    """Type and account, as `MachineSpec.account` writes them."""
 
     tag: str
     state: MachineState
     shared: bool
-    """Of a pool."""
+    """True for a machine of a pool."""
 
     holder: str
     """Uid of the TaskRun that it was ordered for."""
@@ -86,43 +82,31 @@ class Machine:
     address: str = ""
     launched_at: datetime
     deadline: datetime
-    """Without an address by then, it is given up."""
+    """A machine without an address at this time is given up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Book:
-    """What was decided about one platform. It outlives the platform's configuration."""
+class AllocationLedger:
+    """All slots and machines of one platform. It outlives the platform's configuration."""
 
     cluster: str
     platform: str
-    seats: Mapping[str, Seat] = field(default_factory=dict)
-    """By the TaskRun's uid."""
+    slots: Mapping[str, HostSlot] = field(default_factory=dict)
+    """By uid of the slot."""
 
     machines: Mapping[str, Machine] = field(default_factory=dict)
+    """By name."""
+
     attempts: Mapping[str, int] = field(default_factory=dict)
-    """TaskRun uid to how many machines were ordered for it."""
+    """TaskRun uid to the number of machines that were ordered for it."""
 
     refusals: Mapping[str, str] = field(default_factory=dict)
-    """TaskRun uid to why it gets no host, until it has ended."""
+    """TaskRun uid to the reason why it gets no host. Kept until the TaskRun ends."""
 
     failed_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """TaskRun uid to the hosts that could not be prepared for it."""
 
 
-def is_kept(uid: str) -> bool:
-    """Whether that is a place that is kept for a run, and no TaskRun."""
-    return uid.startswith(KEPT)
-
-
-def owner_mark(owner: str) -> str:
-    """The digits with which the last part of a machine's name begins: whose it is."""
-    return hashlib.sha256(owner.encode()).hexdigest()[:_OWNER_DIGITS]
-
-
-def machine_name(*, cluster: str, uid: str, attempt: int, tag: str) -> str:
-    """The same for the same TaskRun and attempt, so that ordering twice gives one machine.
-
-    Some clouds keep no tags with a machine: there its name must say whose it is.
-    """
-    number = hashlib.sha256(f"{cluster}/{uid}/{attempt}".encode()).hexdigest()[:_NUMBER_DIGITS]
-    return f"{tag[:_TAG_LENGTH_MAX] or 'sluicegate'}-{owner_mark(cluster)}{number}"
+def is_reserved(uid: str) -> bool:
+    """Whether `uid` names a slot that is reserved for a run, and no TaskRun."""
+    return uid.startswith(RESERVED_PREFIX)

@@ -1,111 +1,111 @@
-"""What comes into a round of allocation besides TaskRuns, and what comes out of it."""
+"""Inputs of a round of allocation besides TaskRuns, and its results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from services.provisioner.allocation.ledger import Book, Machine
+from services.provisioner.allocation.ledger import AllocationLedger, Machine
 
 __all__ = [
-    "Broken",
-    "Cleaned",
+    "AllocationOutcome",
     "Failed",
-    "Gone",
-    "Launch",
+    "HostCleaned",
+    "HostPrepared",
+    "HostReport",
+    "HostUnusable",
+    "LaunchRefused",
     "Launching",
-    "Outcome",
+    "LedgerEvent",
+    "MachineBroken",
+    "MachineEnding",
+    "MachineGone",
+    "MachineObservation",
+    "MachineOrdered",
+    "MachineUp",
     "Placed",
-    "Prepared",
     "Preparing",
-    "Refused",
-    "Release",
-    "SeatReport",
-    "Sighting",
-    "Step",
-    "Terminate",
-    "Unusable",
-    "Up",
-    "Verdict",
+    "Result",
+    "SlotReleased",
     "Waiting",
 ]
 
-# --- what a provider says about a machine ----------------------------------------------------------
+# --- in: what a provider reports of a machine --------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Up:
-    """It runs and can be reached."""
+class MachineUp:
+    """The machine runs and has an address."""
 
     address: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broken:
-    """It will never come up; another one may."""
+class MachineBroken:
+    """The machine will never run. Another one may."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """The provider will not make one, however often it is asked."""
+class LaunchRefused:
+    """The provider refuses the order. A retry cannot succeed."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
-    """The provider confirmed that there is no such machine (any more)."""
+class MachineGone:
+    """The provider confirms that the machine does not exist (any more)."""
 
 
-Sighting = Up | Broken | Refused | Gone
+MachineObservation = MachineUp | MachineBroken | LaunchRefused | MachineGone
 
-# --- what was done on a host for a TaskRun -----------------------------------------------------------
+# --- in: what was done on a host for a slot ----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """Its user is there, and the key is put away."""
+class HostPrepared:
+    """The user exists on the host, and the key is sealed for the patcher."""
 
     sealed: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unusable:
-    """The host cannot be prepared for it; another one may."""
+class HostUnusable:
+    """The host cannot be prepared for this TaskRun. Another one may."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cleaned:
-    """Its user is gone: the place is free."""
+class HostCleaned:
+    """The user is removed, so the slot is free."""
 
     given_up: bool = False
-    """It could not be removed; its key will end by itself."""
+    """True if the user could not be removed. Its key expires by itself."""
 
 
-SeatReport = Prepared | Unusable | Cleaned
+HostReport = HostPrepared | HostUnusable | HostCleaned
 
-# --- what a TaskRun is told ------------------------------------------------------------------------
+# --- out: the result for one TaskRun -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """Nothing is free yet."""
+    """No host is free yet."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launching:
-    """Its machine was ordered."""
+    """A machine is ordered for the TaskRun."""
 
     host: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparing:
-    """It has a place, and its user is being made there."""
+    """The TaskRun has a slot, and its user is being made on the host."""
 
     host: str
     address: str
@@ -113,61 +113,63 @@ class Preparing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """It has a place."""
+    """The TaskRun has a slot and may build."""
 
     host: str
     address: str
-    """Empty for the pod itself."""
+    """Empty if the TaskRun builds in its own pod."""
 
     sealed: str = ""
-    """More of its secret, for the patcher alone."""
+    """Part of the TaskRun's secret that only the patcher can open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """It will not get one; the text is for the `error` key of its secret."""
+    """The TaskRun gets no host. The message goes into the `error` key of its secret."""
 
     message: str
 
 
-Verdict = Waiting | Launching | Preparing | Placed | Failed
+Result = Waiting | Launching | Preparing | Placed | Failed
 
 
-# --- what happened in a round ----------------------------------------------------------------------
+# --- out: what changed in the ledger, for logs and metrics -------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """A machine is to be ordered: its record is the intent, and comes first."""
+class MachineOrdered:
+    """A machine is to be ordered. Its record is written before the provider is called."""
 
     machine: Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terminate:
-    """A machine is to go."""
+class MachineEnding:
+    """A machine is to be terminated."""
 
     name: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
-    """A place is free again."""
+class SlotReleased:
+    """A slot is free again."""
 
     uid: str
     host: str
 
 
-Step = Launch | Terminate | Release
+LedgerEvent = MachineOrdered | MachineEnding | SlotReleased
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class AllocationOutcome:
     """The end of a round."""
 
-    book: Book
-    verdicts: Mapping[str, Verdict]
-    """TaskRun uid to what it is told: of every request that was passed in and is not settled."""
+    ledger: AllocationLedger
+    """The very object that came in, if nothing changed."""
 
-    steps: tuple[Step, ...]
+    results: Mapping[str, Result]
+    """By TaskRun uid, for every request of the round that is not settled."""
+
+    events: tuple[LedgerEvent, ...]

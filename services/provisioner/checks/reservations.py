@@ -1,49 +1,39 @@
-"""Places for runs that have quota and have not started: the admission check `sluicegate.dev/machines`.
+"""Slots for runs that have quota and have not started: the admission check `sluicegate.dev/machines`.
 
-A queue that lists such a check lets a run start when its machines are there. What a run needs is what
-quota has reserved for it: each unit of a platform's resource is one place. A place is kept until the
-TaskRun comes that it was meant for, or the run has ended.
+A queue that lists such a check lets a run start when its machines are ready. What a run needs is what
+quota has reserved for it: each unit of a platform's resource is one slot. A slot is held until the
+TaskRun exists that it is meant for, or the run has ended.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, assert_never
+from typing import Final, Literal
 
 import structlog
 
-from services.provisioner.allocation.ledger import KEPT, Book
-from services.provisioner.allocation.results import Failed, Launching, Placed, Verdict, Waiting
-from services.provisioner.config.host_config import (
-    DynamicPlatform,
-    HostConfig,
-    LocalPlatform,
-    PoolPlatform,
-    StaticPlatform,
-)
-from services.provisioner.task_runs.requests import Request
-from shared.bus.port import Entry
+from services.provisioner.allocation.ledger import RESERVED_PREFIX, AllocationLedger
+from services.provisioner.allocation.results import Failed, Launching, Placed, Result, Waiting
+from services.provisioner.config.host_config import HostConfig, slots_of
+from services.provisioner.task_runs.requests import HostRequest
 from shared.contracts.kube.kinds import ADMISSION_CHECK
 from shared.contracts.kube.names import slot_resource
 from shared.contracts.kube.quantities import QuantityError, amount
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.base import UndecodableError
 from shared.contracts.messages.effects import CheckState
 from shared.contracts.messages.observed import Observed
+from shared.contracts.refs import WorkloadRef
 
-__all__ = ["CONTROLLER", "Answer", "Key", "Reservations"]
+__all__ = ["CONTROLLER", "CheckAnswer", "Reservations"]
 
 log = structlog.get_logger(__name__)
 
 CONTROLLER: Final = "sluicegate.dev/machines"
-"""`spec.controllerName` of the AdmissionChecks that are answered here."""
-
-Key = tuple[str, str]
-"""Namespace and name of a workload."""
+"""`spec.controllerName` of the AdmissionChecks that the provisioner answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CheckAnswer:
     """What a check says about one reservation."""
 
     state: Literal["Pending", "Ready", "Retry", "Rejected"]
@@ -51,209 +41,203 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
-    message: CheckState
+class _PublishedCheck:
+    state: CheckState
     sequence: int
 
 
 class Reservations:
-    """What quota has reserved, and how far its machines are. Can be read again from the views."""
+    """The quota reservations of one cluster, and the state of their slots."""
 
-    def __init__(self) -> None:
-        self._ours: dict[str, None] = {}
-        self._admissions: dict[Key, Admission] = {}
-        """Of workloads that hold quota under some check."""
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._own_checks: set[str] = set()
+        """AdmissionChecks whose controller is the provisioner."""
 
-        self._said: dict[tuple[Key, str], _Said] = {}
-        self._verdicts: dict[str, Verdict] = {}
-        """By the uid of a place."""
+        self._admissions: dict[WorkloadRef, Admission] = {}
+        """Of workloads that hold quota and have an admission check."""
 
-        self._unanswered: dict[Key, None] = {}
+        self._published: dict[tuple[WorkloadRef, str], _PublishedCheck] = {}
+        """By workload and check."""
+
+        self._results: dict[str, Result] = {}
+        """By uid of the slot."""
+
+        self._unanswered: dict[WorkloadRef, None] = {}
 
     @property
-    def are_asked_for(self) -> bool:
-        """Whether some check is answered here."""
-        return bool(self._ours)
+    def has_own_checks(self) -> bool:
+        """Whether the cluster has an AdmissionCheck that the provisioner answers."""
+        return bool(self._own_checks)
 
-    # --- taking in ---
+    # --- input ---
 
-    def take_check(self, observed: Observed) -> bool:
-        """Take in an object; True if it is an AdmissionCheck, and everything has to be looked at."""
+    def apply_check(self, observed: Observed) -> bool:
+        """Apply an observed object. True if it is an AdmissionCheck, so that all platforms are affected."""
         if observed.plural != ADMISSION_CHECK.plural:
             return False
         spec = (observed.object or {}).get("spec") or {}
         if not observed.deleted and spec.get("controllerName") == CONTROLLER:
-            self._ours[observed.name] = None
+            self._own_checks.add(observed.name)
         else:
-            self._ours.pop(observed.name, None)
+            self._own_checks.discard(observed.name)
         self._unanswered.update(dict.fromkeys(self._admissions))
         return True
 
-    def take_admission(self, entry: Entry) -> list[str]:
-        """Take in what quota decided; return the resources about which something may have changed."""
-        try:
-            admission = entry.read(Admission)
-        except UndecodableError as error:
-            log.warning("admission skipped", subject=entry.subject, error=str(error))
-            return []
-        key = (admission.namespace, admission.name)
-        before = self._admissions.pop(key, None)
-        if before is not None:
-            old = [uid for uid in self._verdicts if uid.startswith(_life(before))]
-            for uid in old if admission.state != "reserved" or admission.uid != before.uid else ():
-                del self._verdicts[uid]
+    def apply_admission(self, admission: Admission) -> set[str]:
+        """Apply a decision of quota. Returns the resources whose platforms it may affect."""
+        ref = _ref(admission)
+        before = self._admissions.pop(ref, None)
+        if before is not None and (admission.state != "reserved" or admission.uid != before.uid):
+            prefix = _uid_prefix(before)
+            self._results = {u: r for u, r in self._results.items() if not u.startswith(prefix)}
         if admission.checks and admission.state in {"reserved", "admitted"}:
-            self._admissions[key] = admission
-            self._unanswered[key] = None
+            self._admissions[ref] = admission
+            self._unanswered[ref] = None
         elif before is None:
-            return []
-        touched = {r for one in (before, admission) if one for r in _slots(one)}
-        return sorted(touched)
+            return set()
+        return {r for one in (before, admission) if one is not None for r in _reserved_slots(one)}
 
-    def take_answer(self, entry: Entry) -> None:
-        """Take in what a check says: our own words, or a predecessor's."""
-        try:
-            said = entry.read(CheckState)
-        except UndecodableError as error:
-            log.warning("check state skipped", subject=entry.subject, error=str(error))
-            return
-        self.remember(said, entry.sequence)
-
-    def remember(self, said: CheckState, sequence: int) -> None:
-        """Remember an answer with its place in the log."""
-        at = ((said.namespace, said.name), said.check)
-        known = self._said.get(at)
+    def apply_check_state(self, state: CheckState, sequence: int) -> None:
+        """Apply a published answer, of this replica or of an earlier leader, unless a newer one is known."""
+        key = (WorkloadRef(self._cluster, state.namespace, state.name), state.check)
+        known = self._published.get(key)
         if known is None or known.sequence < sequence:
-            self._said[at] = _Said(message=said, sequence=sequence)
+            self._published[key] = _PublishedCheck(state=state, sequence=sequence)
 
-    def take_verdicts(self, requests: list[Request], verdicts: Mapping[str, Verdict]) -> None:
-        """Take in what a round decided about places that are to be kept."""
+    def apply_results(self, requests: list[HostRequest], results: Mapping[str, Result]) -> None:
+        """Apply the results of a round for slots that are reserved here."""
         for request in requests:
-            verdict = verdicts.get(request.uid)
-            if verdict is not None and self._verdicts.get(request.uid) != verdict:
-                self._verdicts[request.uid] = verdict
-                self._unanswered[request.namespace, request.workload] = None
+            result = results.get(request.uid)
+            if result is not None and self._results.get(request.uid) != result:
+                self._results[request.uid] = result
+                ref = WorkloadRef(self._cluster, request.namespace, request.workload)
+                self._unanswered[ref] = None
 
-    def take_forgettable(self, before: datetime) -> list[tuple[CheckState, int]]:
-        """Drop what was said of workloads that hold nothing any more; return what was ours of it."""
-        old = [
-            at
-            for at, said in self._said.items()
-            if at[0] not in self._admissions and said.message.at < before
+    def pop_expired(self, before: datetime) -> list[tuple[CheckState, int]]:
+        """Drop the answers for workloads that hold no quota. Returns the provisioner's own among them."""
+        expired = [
+            key
+            for key, published in self._published.items()
+            if key[0] not in self._admissions and published.state.at < before
         ]
-        dropped = [(at, self._said.pop(at)) for at in old]
-        return [(said.message, said.sequence) for at, said in dropped if at[1] in self._ours]
+        dropped = [(check, self._published.pop((ref, check))) for ref, check in expired]
+        return [(one.state, one.sequence) for check, one in dropped if check in self._own_checks]
 
-    # --- asking ---
+    # --- output ---
 
-    def requests(self, platform: str, book: Book) -> list[Request]:
-        """Places of `platform` that are to be had, or to be kept."""
+    def requests(self, platform: str, ledger: AllocationLedger) -> list[HostRequest]:
+        """The slots of `platform` that are to be reserved or stay reserved."""
         resource = slot_resource(platform)
-        found: list[Request] = []
-        for key, admission in self._admissions.items():
+        found: list[HostRequest] = []
+        for ref, admission in self._admissions.items():
             if not self.checks_of(admission):
                 continue
-            wanted = _slots(admission).get(resource, 0) if admission.state == "reserved" else 0
-            uids = [_place(admission, resource, n) for n in range(wanted)]
+            wanted = _reserved_slots(admission).get(resource, 0)
+            uids = [_slot_uid(admission, resource, n) for n in range(wanted)]
             if admission.state == "admitted":
-                uids = _kept(book, _life(admission))
+                uids = _held_uids(ledger, _uid_prefix(admission))
             found += [
-                Request(
+                HostRequest(
                     uid=uid,
-                    namespace=key[0],
-                    name=key[1],
+                    namespace=ref.namespace,
+                    name=ref.name,
                     platform=platform,
                     created_at=admission.decided_at,
                     traceparent=admission.traceparent,
-                    workload=key[1],
+                    workload=ref.name,
                     reserved=True,
-                    # Once the run may start, nothing new is ordered for it: its TaskRuns ask themselves.
-                    keeps_only=admission.state == "admitted",
+                    # Once the run may start, its TaskRuns ask for what is missing.
+                    existing_only=admission.state == "admitted",
                 )
                 for uid in uids
             ]
         return found
 
     def checks_of(self, admission: Admission) -> list[str]:
-        """The checks of this admission that are answered here."""
-        return [name for name in admission.checks if name in self._ours]
+        """The checks of `admission` that the provisioner answers."""
+        return [name for name in admission.checks if name in self._own_checks]
 
-    def take_unanswered(self) -> list[Admission]:
-        """The reservations about which something has to be said."""
-        keys, self._unanswered = list(self._unanswered), {}
-        found = [self._admissions[key] for key in keys if key in self._admissions]
+    def pop_unanswered(self) -> list[Admission]:
+        """The reservations whose answer may have changed."""
+        refs, self._unanswered = list(self._unanswered), {}
+        found = [self._admissions[ref] for ref in refs if ref in self._admissions]
         return [one for one in found if one.state == "reserved" and self.checks_of(one)]
 
-    def answer(self, admission: Admission, config: HostConfig) -> Answer:
-        """How far the machines of a reservation are."""
+    def answer(self, admission: Admission, config: HostConfig) -> CheckAnswer:
+        """The answer for a reservation."""
         ready: list[str] = []
         waiting: list[str] = []
-        for platform, wanted, places in _platforms(admission, config):
-            if wanted > places:
-                message = f"{platform}: {wanted} places are asked for, and there are {places}"
-                return Answer(state="Rejected", message=message)
+        for platform, wanted, available in _demand(admission, config):
+            if wanted > available:
+                message = f"{platform}: {wanted} places are asked for, and there are {available}"
+                return CheckAnswer(state="Rejected", message=message)
             for n in range(wanted):
-                match self._verdicts.get(_place(admission, slot_resource(platform), n)):
+                match self._results.get(_slot_uid(admission, slot_resource(platform), n)):
                     case Placed(host=host):
                         ready.append(f"{platform} on {host}")
                     case Failed(message=message):
-                        return Answer(state="Retry", message=f"{platform}: {message}")
+                        return CheckAnswer(state="Retry", message=f"{platform}: {message}")
                     case Waiting(message=message):
                         waiting.append(f"{platform}: {message}")
                     case Launching(host=host):
                         waiting.append(f"{platform}: machine {host} is starting")
                     case _:
                         waiting.append(f"{platform}: not looked at yet")
-        if (missing := self._left_out(admission, config)) is not None:
-            return Answer(state="Retry", message=missing)
+        if (failure := self._unconfigured_failure(admission, config)) is not None:
+            return CheckAnswer(state="Retry", message=failure)
         if waiting:
-            return Answer(state="Pending", message="; ".join(waiting))
+            return CheckAnswer(state="Pending", message="; ".join(waiting))
         text = f"machines are ready: {', '.join(ready)}" if ready else "no machine is asked for"
-        return Answer(state="Ready", message=text)
+        return CheckAnswer(state="Ready", message=text)
 
-    def _left_out(self, admission: Admission, config: HostConfig) -> str | None:
-        """Why a place cannot be had whose platform left the configuration meanwhile."""
-        listed = {slot_resource(platform) for platform in config.platforms}
-        for resource in sorted(_slots(admission).keys() - listed):
-            verdict = self._verdicts.get(_place(admission, resource, 0))
-            if isinstance(verdict, Failed):
-                return f"{resource}: {verdict.message}"
+    def _unconfigured_failure(self, admission: Admission, config: HostConfig) -> str | None:
+        """Why a slot failed whose platform left the configuration; None if there is no such slot."""
+        configured = {slot_resource(platform) for platform in config.platforms}
+        for resource in sorted(_reserved_slots(admission).keys() - configured):
+            result = self._results.get(_slot_uid(admission, resource, 0))
+            if isinstance(result, Failed):
+                return f"{resource}: {result.message}"
         return None
 
-    def is_said(self, admission: Admission, check: str, answer: Answer) -> bool:
-        """Whether that was the last word about this reservation."""
-        known = self._said.get(((admission.namespace, admission.name), check))
+    def is_published(self, admission: Admission, check: str, answer: CheckAnswer) -> bool:
+        """Whether `answer` is the last published one for this reservation."""
+        known = self._published.get((_ref(admission), check))
         return (
             known is not None
-            and known.message.uid == admission.uid
-            and known.message.attempt == admission.number
-            and known.message.at >= admission.decided_at
-            and (known.message.state, known.message.message) == (answer.state, answer.message)
+            and known.state.uid == admission.uid
+            and known.state.attempt == admission.number
+            and known.state.at >= admission.decided_at
+            and (known.state.state, known.state.message) == (answer.state, answer.message)
         )
 
     def sequence_of(self, admission: Admission, check: str) -> int:
-        """Place in the log of the last word about that workload; 0: none."""
-        known = self._said.get(((admission.namespace, admission.name), check))
+        """Sequence of the last published answer for that workload; 0 if there is none."""
+        known = self._published.get((_ref(admission), check))
         return known.sequence if known is not None else 0
 
 
-def _life(admission: Admission) -> str:
-    return f"{KEPT}{admission.uid}:"
+def _ref(admission: Admission) -> WorkloadRef:
+    return WorkloadRef(admission.cluster, admission.namespace, admission.name)
 
 
-def _place(admission: Admission, resource: str, number: int) -> str:
-    """Differs by reservation: what was refused once is tried again with machines of other names."""
-    return f"{_life(admission)}{admission.term}.{admission.number}:{resource}:{number}"
+def _uid_prefix(admission: Admission) -> str:
+    return f"{RESERVED_PREFIX}{admission.uid}:"
 
 
-def _kept(book: Book, life: str) -> list[str]:
-    """Places and machines that the record keeps for a workload."""
-    holders = (machine.holder for machine in book.machines.values())
-    return sorted({uid for uid in (*book.seats, *holders) if uid.startswith(life)})
+def _slot_uid(admission: Admission, resource: str, number: int) -> str:
+    """Unique to the reservation: after a refusal the next one orders machines with other names."""
+    return f"{_uid_prefix(admission)}{admission.term}.{admission.number}:{resource}:{number}"
 
 
-def _slots(admission: Admission) -> dict[str, int]:
-    """Resource to how much of it was reserved, of all that could be a platform's."""
+def _held_uids(ledger: AllocationLedger, prefix: str) -> list[str]:
+    """Uids of the slots and machines that are reserved for a workload."""
+    holders = (machine.holder for machine in ledger.machines.values())
+    return sorted({uid for uid in (*ledger.slots, *holders) if uid.startswith(prefix)})
+
+
+def _reserved_slots(admission: Admission) -> dict[str, int]:
+    """Resource to the reserved amount, for all resources: any of them could be a platform's."""
     slots: dict[str, int] = {}
     for pod_set in admission.pod_sets:
         for resource, text in pod_set.usage.items():
@@ -264,21 +248,10 @@ def _slots(admission: Admission) -> dict[str, int]:
     return slots
 
 
-def _platforms(admission: Admission, config: HostConfig) -> Iterator[tuple[str, int, int]]:
-    """Platforms, how many places of them are needed, and how many there are. Builds in the pod need none."""
-    slots = _slots(admission)
-    for platform, served in sorted(config.platforms.items()):
-        wanted = slots.get(slot_resource(platform), 0)
-        match served:
-            case LocalPlatform():
-                continue
-            case StaticPlatform(hosts=hosts):
-                places = sum(host.concurrency for host in hosts)
-            case DynamicPlatform(machines=spec):
-                places = spec.max_instances
-            case PoolPlatform(machines=spec, concurrency=concurrency):
-                places = spec.max_instances * concurrency
-            case _:
-                assert_never(served)
-        if wanted:
-            yield platform, wanted, places
+def _demand(admission: Admission, config: HostConfig) -> Iterator[tuple[str, int, int]]:
+    """Platforms that serve the reservation, with the slots that it needs and those that exist."""
+    reserved = _reserved_slots(admission)
+    for platform, platform_config in sorted(config.platforms.items()):
+        wanted, available = reserved.get(slot_resource(platform), 0), slots_of(platform_config)
+        if wanted and available is not None:
+            yield platform, wanted, available

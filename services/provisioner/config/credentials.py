@@ -1,6 +1,6 @@
-"""Credentials, as files: one folder for each secret of the host configuration, one file for each key.
+"""Credentials from mounted secrets: one folder for each secret, one file for each key.
 
-They are mounted; who renews them renews the files, so they are read each time. Never in a log.
+Files are read at each use, so that renewed credentials take effect at once. Credentials never reach a log.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ __all__ = ["SecretError", "Secrets"]
 
 
 class SecretError(LookupError):
-    """It is not there. People search for the first half of this sentence."""
+    """A secret or key is missing. The message begins as in multi-platform-controller: users search for it."""
 
     def __init__(self, secret: str, key: str) -> None:
         super().__init__(
@@ -22,11 +22,11 @@ class Secrets:
     """The folder of mounted secrets."""
 
     def __init__(self, folder: Path | None) -> None:
-        """`folder` None: there are none."""
+        """`folder` None: there are no secrets."""
         self._folder = folder
 
     def read(self, secret: str, *keys: str) -> bytes:
-        """The first of `keys` that there is. Raises `SecretError`."""
+        """The content of the first of `keys` that exists. Raises `SecretError` if none does."""
         for key in keys:
             found = self.find(secret, key)
             if found is not None:
@@ -34,7 +34,7 @@ class Secrets:
         raise SecretError(secret, " or ".join(keys))
 
     def find(self, secret: str, key: str) -> bytes | None:
-        """One key of a secret; None if it is not there."""
+        """The content of one key of a secret; None if there is no such secret or key."""
         plain = not any(part in {"", ".", ".."} or "/" in part for part in (secret, key))
         if self._folder is None or not plain:
             return None

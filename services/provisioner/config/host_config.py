@@ -1,20 +1,20 @@
-"""The ConfigMap `host-config`: flat keys to platforms (`research/tekton.md` 2.5).
+"""Reads the ConfigMap `host-config`: flat keys in, platforms and errors out.
 
-A mistake costs the platform or host that it is about and no other; where an earlier version of that
-platform was good, it stays.
+The keys are those of konflux-ci/multi-platform-controller@c28c4a01. An error affects only its platform
+or host. If an earlier version of that platform or host was valid, that version stays.
 """
 
 import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 from urllib.parse import urlencode
 
 from services.provisioner.config.instance_tags import check_instance_tag, check_length
+from services.provisioner.config.parameter_rules import NO_RULES, ParameterRules
 from services.provisioner.config.platforms import PlatformFormatError, check_platform, key_of
 from services.provisioner.config.systems import System, system_of
-from services.provisioner.providers.keys import NO_RULES, Keys
 
 __all__ = [
     "KNOWN_TYPES",
@@ -27,11 +27,13 @@ __all__ = [
     "PlatformConfig",
     "PoolPlatform",
     "StaticPlatform",
+    "machine_spec_of",
     "parse_host_config",
+    "slots_of",
 ]
 
 ACCOUNT_KEYS: Final = ("account", "region", "url", "crn", "secret", "aws-secret")
-"""Keys of a platform that say in which account of its provider the machines are."""
+"""Keys of a platform that identify the provider's account."""
 
 PORT_MAX: Final = 65535
 SSH_PORT: Final = 22
@@ -51,31 +53,31 @@ _IBM_ARCHITECTURES: Final = ("s390x", "ppc64le")
 
 
 class _BadValueError(ValueError):
-    """One key says what it must not."""
+    """The value of one key is invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A machine that is always there."""
+    """A static host."""
 
     name: str
     address: str
     user: str
-    """Who we are on it; the build gets a user of its own."""
+    """User with which the provisioner logs in. Each build has a user of its own."""
 
     platform: str
     secret: str
     concurrency: int
-    """TaskRuns at a time. 0: never used."""
+    """Number of TaskRuns at a time. 0: the host is not used."""
 
     port: int = 22
     host_keys: tuple[str, ...] = ()
-    """Public keys that it may have, as in a `known_hosts` file, besides those that the secret names."""
+    """Accepted public keys, as in a `known_hosts` file, besides those in the secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSpec:
-    """What to order for a platform, and from whom."""
+    """The machines of a platform, and their provider."""
 
     provider: str
     system: System = System.LINUX
@@ -87,14 +89,14 @@ class MachineSpec:
     sudo_commands: str = ""
     extra_tags: tuple[tuple[str, str], ...] = ()
     parameters: tuple[tuple[str, str], ...] = ()
-    """The provider's own keys, which it validates itself."""
+    """All keys of the platform, among them the provider's own."""
 
     @property
     def account(self) -> str:
-        """Where the machines are and as whom they are ordered: `aws?region=…&aws-secret=…`.
+        """Provider type and account: `aws?region=…&aws-secret=…`.
 
-        It is written into each machine's record, so that the machine can be found and ended when its
-        platform is configured otherwise, or not at all.
+        Recorded with each machine, so that the machine can be found and terminated after its platform
+        left the configuration or moved to another account.
         """
         given = dict(self.parameters)
         where = {key: given[key] for key in ACCOUNT_KEYS if given.get(key)}
@@ -103,14 +105,14 @@ class MachineSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPlatform:
-    """Built in the pod itself."""
+    """TaskRuns build in their own pod."""
 
     platform: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticPlatform:
-    """Built on hosts that are always there."""
+    """TaskRuns build on static hosts."""
 
     platform: str
     hosts: tuple[Host, ...]
@@ -118,7 +120,7 @@ class StaticPlatform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicPlatform:
-    """Built on a machine that is ordered for one TaskRun and terminated after it."""
+    """Each TaskRun builds on a machine that is ordered for it and terminated afterwards."""
 
     platform: str
     machines: MachineSpec
@@ -126,7 +128,7 @@ class DynamicPlatform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolPlatform:
-    """Built on machines that are ordered when needed, shared, and terminated when old."""
+    """TaskRuns share machines that are ordered on demand and terminated at their maximum age."""
 
     platform: str
     machines: MachineSpec
@@ -137,18 +139,42 @@ class PoolPlatform:
 PlatformConfig = LocalPlatform | StaticPlatform | DynamicPlatform | PoolPlatform
 
 
+def machine_spec_of(config: PlatformConfig | str) -> MachineSpec | None:
+    """The machines that are ordered for a platform; None if none are."""
+    match config:
+        case DynamicPlatform(machines=spec) | PoolPlatform(machines=spec):
+            return spec
+        case _:
+            return None
+
+
+def slots_of(config: PlatformConfig) -> int | None:
+    """The number of TaskRuns that a platform serves at a time; None if they build in their own pods."""
+    match config:
+        case LocalPlatform():
+            return None
+        case StaticPlatform(hosts=hosts):
+            return sum(host.concurrency for host in hosts)
+        case DynamicPlatform(machines=spec):
+            return spec.max_instances
+        case PoolPlatform(machines=spec, concurrency=concurrency):
+            return spec.max_instances * concurrency
+        case _:
+            assert_never(config)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostConfig:
-    """All platforms, and everything that is wrong."""
+    """All platforms and hosts, and all errors."""
 
     platforms: Mapping[str, PlatformConfig]
     hosts: Mapping[str, Host]
     errors: Mapping[str, str]
-    """What (a platform, `host.<name>`, a key) to why. A platform may be here and yet be served, as
-    it was before the mistake."""
+    """Subject of the error (a platform, `host.<name>`, a key) to its message. A platform may be listed here
+    and still be served as it was before the error."""
 
     def resolve(self, platform: str) -> PlatformConfig | str:
-        """The configuration of `platform`, or the text that its TaskRuns fail with."""
+        """The configuration of `platform`, or the message with which its TaskRuns fail."""
         found = self.platforms.get(platform)
         if found is not None:
             return found
@@ -166,15 +192,15 @@ def parse_host_config(
     data: Mapping[str, str],
     *,
     available: frozenset[str],
-    keys: Mapping[str, Keys] | None = None,
+    rules: Mapping[str, ParameterRules] | None = None,
     last_good: HostConfig = NO_CONFIG,
 ) -> HostConfig:
-    """Read the ConfigMap's `data`. Never raises: what is wrong is in `errors`.
+    """Read the ConfigMap's `data`. Never raises: errors are in the result.
 
-    `available` are the provider types that this installation has; `keys`: by type, the rules for its
-    own keys.
+    `available`: provider types of this installation. `rules`: for the provider's own keys, by type.
+    `last_good`: an earlier configuration, used for platforms and hosts that have an error now.
     """
-    return _Parser(data, available, keys or {}, last_good).parse()
+    return _Parser(data, available, rules or {}, last_good).parse()
 
 
 class _Parser:
@@ -182,10 +208,10 @@ class _Parser:
         self,
         data: Mapping[str, str],
         available: frozenset[str],
-        keys: Mapping[str, Keys],
+        rules: Mapping[str, ParameterRules],
         last_good: HostConfig,
     ) -> None:
-        self._keys = keys
+        self._rules = rules
         self._data = data
         self._available = available
         self._last_good = last_good
@@ -195,7 +221,7 @@ class _Parser:
         self._extra_tags = self._read_extra_tags()
 
     def parse(self) -> HostConfig:
-        """The first list that names a platform decides: local, dynamic, pool, static."""
+        """Read all keys. The first list that names a platform decides: local, dynamic, pool, static."""
         for platform in self._list("local-platforms", "local"):
             self._platforms.setdefault(platform, LocalPlatform(platform=platform))
         for platform in self._list("dynamic-platforms", "dynamic"):
@@ -205,7 +231,7 @@ class _Parser:
         hosts = self._hosts()
         by_platform: dict[str, list[Host]] = {}
         for host in hosts.values():
-            # Without a concurrency a host is never used, and nobody should wait for it.
+            # A host without concurrency is never used: no TaskRun may wait for it.
             if host.concurrency > 0:
                 by_platform.setdefault(host.platform, []).append(host)
         for platform, members in by_platform.items():
@@ -214,7 +240,7 @@ class _Parser:
                     platform=platform, hosts=tuple(sorted(members, key=lambda host: host.name))
                 )
         for platform, error in self._broken_hosts.items():
-            # One mistake is not the end of a platform that another host stands for.
+            # The platform is served if it has another, valid host.
             if platform not in self._platforms:
                 self._errors.setdefault(platform, error)
         return HostConfig(platforms=self._platforms, hosts=hosts, errors=self._errors)
@@ -270,9 +296,9 @@ class _Parser:
         ssh_secret = fields.get("ssh-secret", "")
         if provider != "fake":
             _check_ssh_secret(prefix, ssh_secret, platform=platform, provider=provider)
-        mistake = self._keys.get(provider, NO_RULES).mistake(fields)
-        if mistake is not None:
-            raise _BadValueError(f"{prefix}{mistake}")
+        first_error = self._rules.get(provider, NO_RULES).first_error(fields)
+        if first_error is not None:
+            raise _BadValueError(f"{prefix}{first_error}")
         return MachineSpec(
             provider=provider,
             system=system_of(platform),
@@ -291,7 +317,7 @@ class _Parser:
         )
 
     def _tag(self, platform: str, prefix: str, tag: str) -> str:
-        """The platform's own tag, or that of all, which names no machine but may be too long for one."""
+        """The platform's own tag, or the common one. The common tag is only checked for its length."""
         try:
             if tag:
                 check_instance_tag(key_of(platform), tag)
@@ -315,7 +341,7 @@ class _Parser:
     def _read_extra_tags(self) -> tuple[tuple[str, str], ...]:
         tags: dict[str, str] = {}
         for pair in self._data.get("additional-instance-tags", "").split(","):
-            # What follows a second "=" is dropped, as in the reference.
+            # The text after a second "=" is dropped, as in multi-platform-controller.
             key, *values = pair.strip().split("=")
             if key and values:
                 tags[key] = values[0]
@@ -328,7 +354,7 @@ class _Parser:
         for key, value in sorted(self._data.items()):
             if not key.startswith("host."):
                 continue
-            # A host's name may contain dots: the last one ends it.
+            # The name of a host may contain dots: the last dot ends it.
             name, _, field = key.removeprefix("host.").rpartition(".")
             fields.setdefault(name, {})[field] = value.strip()
         hosts: dict[str, Host] = {}
@@ -399,7 +425,7 @@ def _number(
 
 
 def _check_shared(key: str, platform: str) -> None:
-    """Images of Windows and macOS bring one user, whose key is taken once."""
+    """Refuse a shared platform of Windows or macOS: their images bring only one user."""
     system = system_of(platform)
     if system is not System.LINUX:
         raise _BadValueError(

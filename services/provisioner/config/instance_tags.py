@@ -1,7 +1,8 @@
-"""An instance tag must say the same machine as the platform that it is for.
+"""An instance tag must describe the same machine as its platform.
 
 `linux-d160-m2xlarge-arm64` (system, sizes, architecture) goes with `prod-arm64-m2xlarge-d160` (prefix,
-architecture, sizes): a tag copied from another platform would count and terminate its machines.
+architecture, sizes). With a tag copied from another platform, the machines of that platform would be
+counted and terminated.
 """
 
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 __all__ = ["check_instance_tag", "check_length"]
 
 TAG_LENGTH_MAX: Final = {"ppc64le": 29, "s390x": 45}
-"""Leaves room for a dash and 16 digits in the longest name that IBM's clouds take."""
+"""Leaves room for a dash and 16 digits in the longest name that IBM's clouds accept."""
 
 _PARTS_MIN: Final = 2
 

@@ -1,7 +1,7 @@
-"""Makes a TaskRun's user on the host where it has a place, and removes it at the end.
+"""Makes a TaskRun's user on the host of its slot, and removes the user at the end.
 
-The private key is made here, is put where its TaskRun may fetch it, and is forgotten: it is in no
-record and no log. After a crash a new pair is made, and the host lets the old one in no more.
+The private key is made here, delivered to where the TaskRun can fetch it, and dropped: it is in no record
+and no log. After a crash a new key is made, and the host no longer accepts the old one.
 """
 
 import asyncio
@@ -15,185 +15,184 @@ import structlog
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from services.provisioner.allocation.ledger import Seat
-from services.provisioner.allocation.results import Cleaned, Prepared, SeatReport, Unusable
-from services.provisioner.config.systems import System, builder_of, system_of
-from services.provisioner.hosts.port import (
-    HostError,
-    HostRefusedError,
-    Hosts,
-    HostUnreachableError,
-    Place,
+from services.provisioner.allocation.ledger import HostSlot
+from services.provisioner.allocation.results import (
+    HostCleaned,
+    HostPrepared,
+    HostReport,
+    HostUnusable,
 )
-from shared.contracts.seal import KEY_BYTES, Entropy, seal
+from services.provisioner.config.systems import System, build_user_of, system_of
+from services.provisioner.hosts.port import HostError, HostRefusedError, Hosts, HostTarget
+from shared.contracts.seal import KEY_BYTES, Entropy, host_context, seal
 
-__all__ = ["InSecret", "Keys", "Manners", "Usher", "sealing_context"]
+__all__ = ["HostAccessController", "KeyDelivery", "RetryPolicy", "SecretKeyDelivery"]
 
 log = structlog.get_logger(__name__)
 
-WAIT_FOR_PATCHER_SECONDS: Final = 1.0
+SEAL_KEY_RETRY_SECONDS: Final = 1.0
 
 
-class Keys(Protocol):
+class KeyDelivery(Protocol):
     """How a TaskRun gets its private key."""
 
-    async def hand_over(self, private_key: bytes) -> Mapping[str, str]:
-        """Return what its secret must hold for that. Raises `BusError` where it cannot be kept."""
+    async def deliver(self, private_key: bytes) -> Mapping[str, str]:
+        """Returns what the TaskRun's secret must contain. Raises `BusError` if the key cannot be stored."""
 
 
-class InSecret:
-    """The key itself is in the secret: where there is no one-time password service."""
+class SecretKeyDelivery:
+    """The secret contains the key itself. Used without one-time password service."""
 
-    async def hand_over(self, private_key: bytes) -> Mapping[str, str]:
-        """The key, under the name that the script copies."""
+    async def deliver(self, private_key: bytes) -> Mapping[str, str]:
+        """The key, under the name that the build script copies."""
         return {"id_rsa": private_key.decode()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manners:
-    """How patient it is, in seconds."""
+class RetryPolicy:
+    """Time-outs and intervals of actions on hosts."""
 
-    call: float
-    """One visit to a host that takes longer has failed."""
+    call_seconds: float
+    """An action that takes longer has failed."""
 
-    retry: float
-    patience: float
-    """A host that cannot be prepared for so long is given up, for this TaskRun."""
+    retry_seconds: float
+    prepare_timeout_seconds: float
+    """A host that cannot be prepared for so long is given up for this TaskRun."""
 
-    clean_patience: float
-    """A user that cannot be removed for so long stays; its key lets nobody in after `key_life`."""
+    clean_timeout_seconds: float
+    """A user that cannot be removed for so long stays. Its key expires after `key_life_seconds`."""
 
-    key_life: float
-
-
-def sealing_context(*, cluster: str, namespace: str, name: str, uid: str) -> str:
-    """What a sealed secret is for: no other TaskRun's opens with it."""
-    return f"host/{cluster}/{namespace}/{name}/{uid}"
+    key_life_seconds: float
 
 
-class Usher:
-    """One place's errand, from when it is given until it is free."""
+class HostAccessController:
+    """Prepares and cleans the host of one slot, as the slot's state says.
+
+    Reports go to `report`. The next round of allocation decides what follows from them, and the new
+    state of the slot comes back through `update`.
+    """
 
     def __init__(
         self,
         *,
         cluster: str,
         platform: str,
-        seat: Seat,
+        slot: HostSlot,
         hosts: Hosts,
-        keys: Keys,
+        keys: KeyDelivery,
         seal_key: Callable[[], str | None],
-        report: Callable[[str, SeatReport], None],
-        manners: Manners,
+        report: Callable[[str, HostReport], None],
+        policy: RetryPolicy,
         now: Callable[[], datetime],
         entropy: Entropy,
     ) -> None:
+        """`seal_key`: public key of the cluster's patcher, None if it has not published one."""
         self._cluster = cluster
         self._platform = platform
-        self._seat: Seat | None = seat
+        self._slot: HostSlot | None = slot
         self._hosts = hosts
         self._keys = keys
         self._seal_key = seal_key
         self._report = report
-        self._manners = manners
+        self._policy = policy
         self._now = now
         self._entropy = entropy
         self._changed = asyncio.Event()
 
-    def update(self, seat: Seat | None) -> None:
-        """The record changed; None: the place is free."""
-        if seat != self._seat:
-            self._seat = seat
+    def update(self, slot: HostSlot | None) -> None:
+        """Set the state of the slot; None if the slot is free."""
+        if slot != self._slot:
+            self._slot = slot
             self._changed.set()
 
     async def run(self) -> None:
-        """Until the place is free."""
-        while self._seat is not None:
+        """Work until the slot is free."""
+        while self._slot is not None:
             self._changed.clear()
-            match self._seat.state:
+            match self._slot.state:
                 case "preparing":
-                    await self._prepare(self._seat)
+                    await self._prepare(self._slot)
                 case "cleaning":
-                    await self._clean(self._seat)
+                    await self._clean(self._slot)
                 case "held" | "ready":
                     pass
             await self._changed.wait()
 
-    async def _prepare(self, seat: Seat) -> None:
-        place, began = self._place(seat), self._time()
+    async def _prepare(self, slot: HostSlot) -> None:
+        target, started = self._target(slot), self._time()
         while not self._changed.is_set():
-            reader = self._seal_key()
-            if reader is None:
-                log.warning("no patcher has published its key; nothing can be handed over")
-                await self._pause(WAIT_FOR_PATCHER_SECONDS)
-                began = self._time()
+            recipient = self._seal_key()
+            if recipient is None:
+                log.warning("the patcher has published no key yet; no host can be prepared")
+                await self._pause(SEAL_KEY_RETRY_SECONDS)
+                started = self._time()
                 continue
             try:
-                async with asyncio.timeout(self._manners.call):
-                    private = await self._private_key(place)
+                async with asyncio.timeout(self._policy.call_seconds):
+                    private_key = await self._private_key(target)
             except HostRefusedError as error:
-                log.error("host refused", host=seat.host, error=str(error))
-                self._report(seat.uid, Unusable(reason=error.reason))
+                log.error("host refused", host=slot.host, error=str(error))
+                self._report(slot.uid, HostUnusable(reason=error.reason))
                 return
             except (HostError, TimeoutError) as error:
                 reason = _reason(error)
-                log.warning("host not prepared", host=seat.host, error=reason)
-                if self._time() - began >= self._manners.patience:
-                    self._report(seat.uid, Unusable(reason=reason))
+                log.warning("host not prepared", host=slot.host, error=reason)
+                if self._time() - started >= self._policy.prepare_timeout_seconds:
+                    self._report(slot.uid, HostUnusable(reason=reason))
                     return
-                await self._pause(self._manners.retry)
+                await self._pause(self._policy.retry_seconds)
                 continue
-            secret = await self._keys.hand_over(private)
-            context = sealing_context(
-                cluster=self._cluster, namespace=seat.namespace, name=seat.name, uid=seat.uid
+            secret = await self._keys.deliver(private_key)
+            context = host_context(
+                cluster=self._cluster, namespace=slot.namespace, name=slot.name, uid=slot.uid
             )
             content = json.dumps(dict(secret)).encode()
-            box = seal(content, to=reader, context=context, entropy=self._entropy)
-            self._report(seat.uid, Prepared(sealed=box))
+            sealed = seal(content, to=recipient, context=context, entropy=self._entropy)
+            self._report(slot.uid, HostPrepared(sealed=sealed))
             return
 
-    async def _private_key(self, place: Place) -> bytes:
-        """The key that opens the host for the TaskRun, from now on."""
-        if place.system is not System.LINUX:
-            return await self._hosts.take_key(place)
+    async def _private_key(self, target: HostTarget) -> bytes:
+        """A key that the host accepts for the TaskRun from now on."""
+        if target.system is not System.LINUX:
+            return await self._hosts.read_key(target)
         private, public = self._key_pair()
-        expires_at = self._now() + timedelta(seconds=self._manners.key_life)
-        await self._hosts.prepare(place, public_key=public, expires_at=expires_at)
+        expires_at = self._now() + timedelta(seconds=self._policy.key_life_seconds)
+        await self._hosts.prepare(target, public_key=public, expires_at=expires_at)
         return private
 
-    async def _clean(self, seat: Seat) -> None:
-        place, began, pause = self._place(seat), self._time(), self._manners.retry
+    async def _clean(self, slot: HostSlot) -> None:
+        target, started, pause = self._target(slot), self._time(), self._policy.retry_seconds
         while not self._changed.is_set():
             try:
-                async with asyncio.timeout(self._manners.call):
-                    await self._hosts.clean(place)
+                async with asyncio.timeout(self._policy.call_seconds):
+                    await self._hosts.clean(target)
             except (HostError, TimeoutError) as error:
-                given_up = self._time() - began >= self._manners.clean_patience
+                given_up = self._time() - started >= self._policy.clean_timeout_seconds
                 log.warning(
-                    "host not cleaned", host=seat.host, error=_reason(error), given_up=given_up
+                    "host not cleaned", host=slot.host, error=_reason(error), given_up=given_up
                 )
                 if not given_up:
                     await self._pause(pause)
-                    pause = min(2 * pause, self._manners.clean_patience)
+                    pause = min(2 * pause, self._policy.clean_timeout_seconds)
                     continue
-                self._report(seat.uid, Cleaned(given_up=True))
+                self._report(slot.uid, HostCleaned(given_up=True))
                 return
-            self._report(seat.uid, Cleaned())
+            self._report(slot.uid, HostCleaned())
             return
 
-    def _place(self, seat: Seat) -> Place:
-        assert seat.access is not None, "nobody is sent where nobody has to go"
-        builder = builder_of(self._platform, namespace=seat.namespace, name=seat.name)
-        return Place(
-            host=seat.host,
-            address=seat.address,
-            access=seat.access,
-            user=builder.user,
+    def _target(self, slot: HostSlot) -> HostTarget:
+        assert slot.access is not None, "a slot without access needs no controller"
+        user = build_user_of(self._platform, namespace=slot.namespace, name=slot.name).user
+        return HostTarget(
+            host=slot.host,
+            address=slot.address,
+            access=slot.access,
+            user=user,
             system=system_of(self._platform),
         )
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, less long if the record changes."""
+        """Wait `seconds`, or until the slot changes."""
         try:
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
@@ -218,8 +217,6 @@ class Usher:
 
 
 def _reason(error: Exception) -> str:
-    match error:
-        case HostUnreachableError() | HostRefusedError():
-            return error.reason
-        case _:
-            return str(error) or "no answer in time"
+    if isinstance(error, HostError):
+        return error.reason
+    return str(error) or "no answer in time"

@@ -1,23 +1,23 @@
 # Runs on a host, as root:  sh -s -- prepare USER PUBLIC_KEY EXPIRY SUDO_COMMANDS  or  sh -s -- clean USER
-# or  sh -s -- keep_up - "USER USER" IDLE_MINUTES yes|no
-# Every step may be repeated, also after it was cut off anywhere.
+# or  sh -s -- maintain - "USER USER" IDLE_MINUTES yes|no
+# Every step can be repeated, also after an interruption at any point.
 set -eu
 umask 022
 action=$1 user=$2
 etc=${SLUICEGATE_ETC:-/etc}
 
-ours() { case $1 in u-*[!0-9a-f]* | u-) return 1 ;; u-*) return 0 ;; *) return 1 ;; esac; }
+is_build_user() { case $1 in u-*[!0-9a-f]* | u-) return 1 ;; u-*) return 0 ;; *) return 1 ;; esac; }
 
-[ "$action" = keep_up ] || ours "$user" || { echo "not a user of ours: $user" >&2; exit 64; }
+[ "$action" = maintain ] || is_build_user "$user" || { echo "not a user of ours: $user" >&2; exit 64; }
 
-there() { id -u "$user" >/dev/null 2>&1; }
+exists() { id -u "$user" >/dev/null 2>&1; }
 
 prepare() {
     key=$1 expiry=$(date -d "@$2" +%Y%m%d%H%M%S) sudo=$3
-    there || useradd --create-home --home-dir "${SLUICEGATE_HOME:-/home}/$user" --shell /bin/bash "$user"
+    exists || useradd --create-home --home-dir "${SLUICEGATE_HOME:-/home}/$user" --shell /bin/bash "$user"
     home=$(getent passwd "$user" | cut -d: -f6)
     mkdir -p "$home/.ssh"
-    # Written beside and moved: whoever logs in meanwhile sees the old keys or the new one.
+    # Written to a new file and moved: a login at this moment sees either the old key or the new one.
     ( umask 077; printf 'expiry-time="%s" %s\n' "$expiry" "$key" >"$home/.ssh/authorized_keys.new" )
     mv "$home/.ssh/authorized_keys.new" "$home/.ssh/authorized_keys"
     chmod 700 "$home" "$home/.ssh"
@@ -25,7 +25,7 @@ prepare() {
     mkdir -p "$etc/security/limits.d"
     printf '%s soft nofile 65536\n%s hard nofile 1048576\n%s hard core 0\n' "$user" "$user" "$user" \
         >"$etc/security/limits.d/$user.conf"
-    # One build leaves a tenth of the host to the others and to us.
+    # A build leaves a tenth of the host to other builds and to the provisioner.
     if command -v systemctl >/dev/null 2>&1; then
         systemctl set-property --runtime "user-$(id -u "$user").slice" \
             "CPUQuota=$(($(nproc) * 90))%" MemoryMax=90% || echo "no limits on CPU and memory" >&2
@@ -41,14 +41,14 @@ prepare() {
 
 clean() {
     rm -f "$etc/security/limits.d/$user.conf" "$etc/sudoers.d/$user" "$etc/sudoers.d/.$user.new"
-    there || return 0
-    # Nobody gets in any more before what runs is ended.
+    exists || return 0
+    # No new login is possible from here on, so ending the processes is final.
     home=$(getent passwd "$user" | cut -d: -f6)
     rm -f "$home/.ssh/authorized_keys"
     if command -v loginctl >/dev/null 2>&1; then loginctl terminate-user "$user" || true; fi
     pkill -KILL -u "$user" || true
     tries=0
-    until userdel --force --remove "$user" 2>/dev/null || ! there; do
+    until userdel --force --remove "$user" 2>/dev/null || ! exists; do
         tries=$((tries + 1))
         [ "$tries" -lt 10 ] || { echo "$user cannot be removed" >&2; exit 1; }
         sleep 0.5
@@ -56,13 +56,13 @@ clean() {
     rm -rf "${home:?}"
 }
 
-keep_up() {
+maintain() {
     removed=0
     for home in "${SLUICEGATE_HOME:-/home}"/u-*; do
         user=${home##*/}
-        ours "$user" && [ -d "$home" ] || continue
+        is_build_user "$user" && [ -d "$home" ] || continue
         case " $1 " in *" $user "*) continue ;; esac
-        # What its builds write changes directories: an idle home was not touched at its top for as long.
+        # Builds write in subfolders too, but a home that is in use also changes at its top.
         [ -n "$(find "$home" -maxdepth 0 -mmin "+$2")" ] || continue
         ( clean ) && removed=$((removed + 1)) || echo "$user cannot be removed" >&2
     done
@@ -84,7 +84,7 @@ keep_up() {
 
 shift 2
 case $action in
-    keep_up) keep_up "$@" ;;
+    maintain) maintain "$@" ;;
     prepare) prepare "$@" ;;
     clean) clean ;;
     *) echo "no such action: $action" >&2; exit 64 ;;

@@ -1,31 +1,31 @@
-"""What the provisioner needs from a host that it has a place on, in the provisioner's own words."""
+"""What the provisioner needs from a host: `Hosts`, kept by `SshHosts` and `FakeHosts`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from services.provisioner.allocation.ledger import Access
+from services.provisioner.allocation.ledger import HostAccess
 from services.provisioner.config.systems import System
 
-__all__ = ["HostError", "HostRefusedError", "HostUnreachableError", "Hosts", "Place"]
+__all__ = ["HostError", "HostRefusedError", "HostTarget", "HostUnreachableError", "Hosts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A host, and a TaskRun's user on it."""
+class HostTarget:
+    """A host, and the user of a TaskRun on it."""
 
     host: str
     address: str
-    access: Access
+    access: HostAccess
     user: str = ""
-    """Unique to the TaskRun: making it twice makes one. Empty: the host itself is meant."""
+    """Unique to the TaskRun. Empty if the action concerns the host itself."""
 
     system: System = System.LINUX
 
 
 class HostError(Exception):
-    """It went wrong on a host. Never quotes a key."""
+    """An action on a host failed. The message never quotes a key."""
 
     def __init__(self, host: str, action: str, reason: str) -> None:
         super().__init__(f"{host}: cannot {action}: {reason}")
@@ -33,29 +33,29 @@ class HostError(Exception):
 
 
 class HostUnreachableError(HostError):
-    """Not now: it does not answer, does not know us yet, or a command failed. Worth another try."""
+    """The host does not answer, does not accept the login yet, or a command failed. A retry may succeed."""
 
 
 class HostRefusedError(HostError):
-    """Never: it is not the host that it should be, or nobody told us how to enter it."""
+    """The host's key is wrong, or no credentials are configured. A retry cannot succeed."""
 
 
 class Hosts(Protocol):
-    """Hosts as they are entered: over SSH, or pretended in worlds. Every call may be repeated."""
+    """Actions on hosts. Every call can be repeated. Each raises `HostError`."""
 
-    async def prepare(self, place: Place, *, public_key: str, expires_at: datetime) -> None:
-        """Make the user, let `public_key` in until `expires_at` and no other key, set its limits."""
+    async def prepare(self, target: HostTarget, *, public_key: str, expires_at: datetime) -> None:
+        """Make the user, accept `public_key` and no other key until `expires_at`, set limits."""
 
-    async def take_key(self, place: Place) -> bytes:
-        """The private key that a machine made for its only user (Windows, macOS)."""
+    async def read_key(self, target: HostTarget) -> bytes:
+        """The private key that the machine's image made for its only user (Windows, macOS)."""
 
-    async def keep_up(
-        self, place: Place, *, keep: Sequence[str], idle_seconds: int, update: bool
+    async def maintain(
+        self, target: HostTarget, *, keep: Sequence[str], idle_seconds: int, update: bool
     ) -> str:
-        """Remove our users that are idle for so long, those to `keep` excepted; `update` the system.
+        """Remove build users that are idle for `idle_seconds`, except `keep`; `update` the packages.
 
-        Returns what was done, in words.
+        Returns a summary for the log.
         """
 
-    async def clean(self, place: Place) -> None:
-        """Remove the user with all that it has and runs. Does nothing if there is none."""
+    async def clean(self, target: HostTarget) -> None:
+        """Remove the user with its files and processes. Does nothing if there is no such user."""

@@ -1,8 +1,8 @@
-"""Enters hosts over SSH, and makes and removes users there.
+"""Implements `Hosts` over SSH with the script `host.sh`.
 
-The host's key is always verified: against the keys of the host configuration (`host.<name>.host-key`)
-and the `known_hosts` of the host's secret, where a pattern or a `@cert-authority` line serves for
-machines whose address nobody knows beforehand. A host without either is not entered.
+The host's key is always verified, against the keys of the host configuration (`host.<name>.host-key`)
+and the `known_hosts` of the host's secret. For machines, whose address is not known beforehand, a
+pattern or a `@cert-authority` line in `known_hosts` serves. Without any key there is no login.
 """
 
 import shlex
@@ -13,112 +13,118 @@ from typing import Any, Final
 
 import asyncssh
 
-from services.provisioner.allocation.ledger import Access
+from services.provisioner.allocation.ledger import HostAccess
 from services.provisioner.config.credentials import SecretError, Secrets
 from services.provisioner.config.systems import System
-from services.provisioner.hosts.port import HostRefusedError, HostUnreachableError, Place
+from services.provisioner.hosts.port import HostRefusedError, HostTarget, HostUnreachableError
 
 __all__ = ["SshHosts"]
 
 CONNECT_SECONDS: Final = 20.0
 COMMAND_SECONDS: Final = 40.0
-SAID_MAX: Final = 300
-"""Characters of a script's complaint that are quoted."""
+OUTPUT_MAX: Final = 300
+"""Characters of a script's output that are quoted."""
 
 PRIVATE_KEYS: Final = ("id_rsa", "ssh-privatekey")
 _SSH_PORT: Final = 22
 
 
 class SshHosts:
-    """Keeps `services.provisioner.hosts.port.Hosts` over SSH."""
+    """`services.provisioner.hosts.port.Hosts` over SSH."""
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
         self._script = files("services.provisioner.hosts").joinpath("host.sh").read_text()
 
-    async def prepare(self, place: Place, *, public_key: str, expires_at: datetime) -> None:
-        """Make the user and let the key in; both again, where they are there already."""
-        # As seconds: `expiry-time` is read in the host's time zone, which only the host knows.
+    async def prepare(self, target: HostTarget, *, public_key: str, expires_at: datetime) -> None:
+        """Make the user if it does not exist, and replace its key."""
+        # In seconds: sshd reads `expiry-time` in the host's time zone, which the script knows.
         expiry = str(int(expires_at.timestamp()))
-        await self._run(place, "prepare", public_key, expiry, place.access.sudo_commands)
+        await self._run(target, "prepare", public_key, expiry, target.access.sudo_commands)
 
-    async def clean(self, place: Place) -> None:
+    async def clean(self, target: HostTarget) -> None:
         """Remove the user."""
-        await self._run(place, "clean")
+        await self._run(target, "clean")
 
-    async def take_key(self, place: Place) -> bytes:
-        """Read the private key that the machine's image left for its user."""
-        if place.system is System.WINDOWS:
-            path = rf"C:\Users\{place.access.user}\{place.user}"
+    async def read_key(self, target: HostTarget) -> bytes:
+        """Read the private key from the home of the image's user."""
+        if target.system is System.WINDOWS:
+            path = rf"C:\Users\{target.access.user}\{target.user}"
             command = f'powershell -NoProfile -Command "Get-Content -Raw {path}"'
         else:
-            command = f"cat {shlex.quote(f'/Users/{place.access.user}/{place.user}')}"
-        text = (await self._do(place, "take the key", command)).replace("\r\n", "\n")
+            command = f"cat {shlex.quote(f'/Users/{target.access.user}/{target.user}')}"
+        text = (await self._do(target, "read the key", command)).replace("\r\n", "\n")
         try:
             asyncssh.import_private_key(text)
         except asyncssh.KeyImportError as error:
-            # The image may still be writing it. What was read is not quoted.
-            raise HostUnreachableError(place.host, "take the key", "it is none yet") from error
+            # The image may still be writing the file. Its content is not quoted.
+            raise HostUnreachableError(
+                target.host, "read the key", "it is not complete yet"
+            ) from error
         return text.encode()
 
-    async def keep_up(
-        self, place: Place, *, keep: Sequence[str], idle_seconds: int, update: bool
+    async def maintain(
+        self, target: HostTarget, *, keep: Sequence[str], idle_seconds: int, update: bool
     ) -> str:
-        """Remove idle users, and update."""
-        words = [" ".join(keep), str(idle_seconds // 60), "yes" if update else "no"]
-        said = await self._run(place, "keep_up", *words, seconds=None)
-        return said.strip()[-SAID_MAX:]
+        """Remove idle users, and update packages."""
+        arguments = [" ".join(keep), str(idle_seconds // 60), "yes" if update else "no"]
+        output = await self._run(target, "maintain", *arguments, seconds=None)
+        return output.strip()[-OUTPUT_MAX:]
 
     async def _run(
-        self, place: Place, action: str, *arguments: str, seconds: float | None = COMMAND_SECONDS
+        self,
+        target: HostTarget,
+        action: str,
+        *arguments: str,
+        seconds: float | None = COMMAND_SECONDS,
     ) -> str:
-        words = [action, place.user or "-", *arguments]
+        words = [action, target.user or "-", *arguments]
         command = "sh -s -- " + " ".join(shlex.quote(word) for word in words)
-        if place.access.user != "root":
+        if target.access.user != "root":
             command = f"sudo -n {command}"
-        return await self._do(place, action, command, script=self._script, seconds=seconds)
+        return await self._do(target, action, command, script=self._script, seconds=seconds)
 
     async def _do(
         self,
-        place: Place,
+        target: HostTarget,
         action: str,
         command: str,
         *,
         script: str = "",
         seconds: float | None = COMMAND_SECONDS,
     ) -> str:
-        """Run a command; return what it wrote. `seconds` None: whoever calls has a time-out."""
-        options = self._options(place, action)
+        """Run a command; return its output. `seconds` None: the caller has a time-out."""
+        options = self._options(target, action)
         try:
             async with asyncssh.connect(**options) as connection:
                 result = await connection.run(command, input=script, timeout=seconds)
         except asyncssh.HostKeyNotVerifiable as error:
-            reason = "its key is none of those that it may have"
-            raise HostRefusedError(place.host, action, reason) from error
+            reason = "its host key is not one of the accepted keys"
+            raise HostRefusedError(target.host, action, reason) from error
         except (OSError, asyncssh.Error, TimeoutError) as error:
-            reason = f"{type(error).__name__}: {error}"[:SAID_MAX]
-            raise HostUnreachableError(place.host, action, reason) from error
+            reason = f"{type(error).__name__}: {error}"[:OUTPUT_MAX]
+            raise HostUnreachableError(target.host, action, reason) from error
         if result.exit_status != 0:
-            said = str(result.stderr or "").strip()[-SAID_MAX:]
-            reason = f"the script ended with {result.exit_status}: {said}"
-            raise HostUnreachableError(place.host, action, reason)
+            errors = str(result.stderr or "").strip()[-OUTPUT_MAX:]
+            reason = f"the script ended with {result.exit_status}: {errors}"
+            raise HostUnreachableError(target.host, action, reason)
         return str(result.stdout or "")
 
-    def _options(self, place: Place, action: str) -> dict[str, Any]:
-        access = place.access
+    def _options(self, target: HostTarget, action: str) -> dict[str, Any]:
+        access = target.access
         try:
             key = asyncssh.import_private_key(self._secrets.read(access.secret, *PRIVATE_KEYS))
         except SecretError as error:
-            raise HostRefusedError(place.host, action, str(error)) from error
+            raise HostRefusedError(target.host, action, str(error)) from error
         except asyncssh.KeyImportError as error:
             reason = f"the key in secret '{access.secret}' cannot be read"
-            raise HostRefusedError(place.host, action, reason) from error
+            raise HostRefusedError(target.host, action, reason) from error
         return {
-            "host": place.address,
+            "host": target.address,
             "port": access.port,
             "username": access.user,
             "client_keys": [key],
-            "known_hosts": self._known_hosts(place, action),
+            "known_hosts": self._known_hosts(target, action),
             "preferred_auth": "publickey",
             "agent_path": None,
             "config": None,
@@ -126,25 +132,25 @@ class SshHosts:
             "login_timeout": CONNECT_SECONDS,
         }
 
-    def _known_hosts(self, place: Place, action: str) -> asyncssh.SSHKnownHosts:
-        """Who it may be. Never nobody in particular: that would switch the check off."""
-        access = place.access
+    def _known_hosts(self, target: HostTarget, action: str) -> asyncssh.SSHKnownHosts:
+        """The accepted keys. Never empty: asyncssh would then accept any key."""
+        access = target.access
         listed = self._secrets.find(access.secret, "known_hosts")
-        lines = [f"{_pattern(place.address, access)} {key}" for key in access.host_keys]
+        lines = [f"{_pattern(target.address, access)} {key}" for key in access.host_keys]
         text = "\n".join([*lines, listed.decode() if listed else ""])
         try:
             known = asyncssh.import_known_hosts(text)
         except (ValueError, asyncssh.Error) as error:
             reason = f"its known hosts cannot be read: {error}"
-            raise HostRefusedError(place.host, action, reason) from error
-        if not any(known.match(place.address, place.address, access.port)[:2]):
+            raise HostRefusedError(target.host, action, reason) from error
+        if not any(known.match(target.address, target.address, access.port)[:2]):
             reason = (
-                f"no key is known for {place.address}: pin one with host.{place.host}.host-key or "
+                f"no key is known for {target.address}: pin one with host.{target.host}.host-key or "
                 f"in known_hosts of secret '{access.secret}'"
             )
-            raise HostRefusedError(place.host, action, reason)
+            raise HostRefusedError(target.host, action, reason)
         return known
 
 
-def _pattern(address: str, access: Access) -> str:
+def _pattern(address: str, access: HostAccess) -> str:
     return address if access.port == _SSH_PORT else f"[{address}]:{access.port}"

@@ -1,9 +1,12 @@
-"""Keys that are fetched once, by a password: kept encrypted on the bus, so that any replica gives them out.
+"""Private keys that are fetched once, with a password. They are stored encrypted on the bus.
 
-The encryption key is derived from the password, which only the TaskRun's secret holds: who reads the
-bus, or a disk of it, can read no private key, and the replicas share no secret. A key is claimed
-before it is given out, and forgotten when it is confirmed that it arrived; a claim that is never
-confirmed (the answer was lost) runs out, and the key may be fetched again.
+The encryption key is derived from the password, which only the TaskRun's secret contains. So a reader of
+the bus or its disks can read no private key, and the replicas share no secret: each can deliver each key.
+
+1. `deliver` stores a key and returns its password.
+2. `claim` reserves the key for one delivery.
+3. `confirm` deletes the key after the delivery; `release` makes it available again after a failed one.
+4. A claim that is neither confirmed nor released expires after `CLAIM_SECONDS`.
 """
 
 import base64
@@ -13,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
 import structlog
 from cryptography.exceptions import InvalidTag
@@ -21,19 +24,18 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from shared.bus.port import Bus, CaughtUp, Entry, FencedError
+from shared.bus.follow import read, recall
+from shared.bus.port import Bus, Entry, FencedError
 from shared.contracts import subjects
-from shared.contracts.messages.base import UndecodableError
 from shared.contracts.messages.effects import OneTimeKey
 from shared.contracts.seal import Entropy
 
 __all__ = [
     "CLAIM_SECONDS",
     "KEY_BYTES_MAX",
-    "PASSWORD",
     "Claim",
     "ClaimedError",
-    "OneTimeKeys",
+    "OneTimeKeyStore",
     "UnknownPasswordError",
 ]
 
@@ -43,35 +45,35 @@ ALPHABET: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 PASSWORD_LENGTH: Final = 20
 PASSWORD: Final = re.compile(r"[0-9A-Za-z-]{20}")
 KEY_BYTES_MAX: Final = 16_384
-"""The longest private key that is kept."""
+"""The longest private key that is stored."""
 
 CLAIM_SECONDS: Final = 15.0
-"""How long an answer may take to be confirmed before the key may be fetched again."""
+"""Seconds after which an unconfirmed claim expires, so that the key can be fetched again."""
 
 _FAIR_BYTES: Final = 256 - 256 % len(ALPHABET)
 _NONCE: Final = bytes(12)
-"""Each password encrypts one key, once."""
+"""Constant, since each password encrypts one key once."""
 
 
 class UnknownPasswordError(LookupError):
-    """Never given out, delivered, or expired; it does not say which."""
+    """The password is wrong, or its key is delivered or expired. The message does not say which."""
 
 
 class ClaimedError(Exception):
-    """Somebody is being given this key at this moment."""
+    """The key is being delivered at this moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A key on its way."""
+    """A key that is being delivered."""
 
     private_key: bytes
     state: OneTimeKey
     sequence: int
 
 
-class OneTimeKeys:
-    """The keys of one cluster. Every replica has one of these, and they share the bus."""
+class OneTimeKeyStore:
+    """The keys of one cluster. Every replica has a store, and all stores share the bus."""
 
     def __init__(
         self,
@@ -84,7 +86,7 @@ class OneTimeKeys:
         now: Callable[[], datetime],
         entropy: Entropy,
     ) -> None:
-        """`url`: where TaskRuns fetch; `authority`: PEM of what they trust there."""
+        """`url`: where TaskRuns fetch their keys. `authority`: PEM of its certificate authority."""
         self._cluster = cluster
         self._bus = bus
         self._url = url
@@ -93,10 +95,10 @@ class OneTimeKeys:
         self._now = now
         self._entropy = entropy
 
-    async def hand_over(self, private_key: bytes) -> Mapping[str, str]:
-        """Keep a key; return what a TaskRun's secret must hold to get it.
+    async def deliver(self, private_key: bytes) -> Mapping[str, str]:
+        """Store a key. Returns what a TaskRun's secret must contain to fetch it.
 
-        Raises `BusError` where it cannot be kept, ValueError for what is too long to be a key.
+        Raises `BusError` if the key cannot be stored, ValueError if it is too long.
         """
         if len(private_key) > KEY_BYTES_MAX:
             raise ValueError(f"{len(private_key)} bytes are too many for a private key")
@@ -115,7 +117,7 @@ class OneTimeKeys:
         return {"otp": password, "otp-ca": self._authority(), "otp-server": self._url}
 
     async def claim(self, password: str) -> Claim:
-        """Take the key that `password` is for. Raises `UnknownPasswordError`, `ClaimedError`."""
+        """Reserve the key of `password`. Raises `UnknownPasswordError`, `ClaimedError`."""
         if not PASSWORD.fullmatch(password):
             raise UnknownPasswordError
         now = self._now()
@@ -123,7 +125,7 @@ class OneTimeKeys:
             cluster=self._cluster, id=_id(password), state="waiting", expires_at=now, at=now
         ).subject
         entry = await self._bus.latest("KEYS", subject)
-        state = _decoded(entry)
+        state = read(entry, OneTimeKey)
         if entry is None or state is None or state.state == "delivered" or now >= state.expires_at:
             raise UnknownPasswordError
         if state.state == "claimed" and now < state.at + timedelta(seconds=CLAIM_SECONDS):
@@ -133,7 +135,7 @@ class OneTimeKeys:
             private_key = ChaCha20Poly1305(_key(password)).decrypt(_NONCE, box, None)
         except (InvalidTag, ValueError, binascii.Error) as error:
             raise UnknownPasswordError from error
-        claimed = state.model_copy(update={"state": "claimed", "at": now})
+        claimed = _in_state(state, "claimed", at=now)
         try:
             sequence = await self._bus.publish(claimed, expect_subject=entry.sequence)
         except FencedError as error:
@@ -141,40 +143,36 @@ class OneTimeKeys:
         return Claim(private_key=private_key, state=claimed, sequence=sequence)
 
     async def confirm(self, claim: Claim) -> None:
-        """It arrived: forget it. A claim that was overtaken by another one changes nothing."""
+        """Delete a delivered key. Does nothing if a later claim has the key."""
         await self._end(claim.state, claim.sequence)
 
     async def release(self, claim: Claim) -> None:
-        """It did not arrive: it may be fetched again at once."""
-        again = claim.state.model_copy(update={"state": "waiting", "at": self._now()})
+        """Make a key available again after a failed delivery."""
+        again = _in_state(claim.state, "waiting", at=self._now())
         try:
             await self._bus.publish(again, expect_subject=claim.sequence)
         except FencedError:
             log.info("a key was fetched again before its claim was given back", id=again.id)
 
-    async def forget_expired(self) -> int:
-        """Drop what was not fetched in time; return how many there were."""
-        old: list[tuple[OneTimeKey, int]] = []
+    async def delete_expired(self) -> int:
+        """Delete keys that were not fetched in time. Returns their number."""
+        expired: list[tuple[OneTimeKey, int]] = []
         now = self._now()
-        entries = self._bus.watch("KEYS", f"sluice.key.{subjects.encode(self._cluster)}.>")
-        try:
-            async for entry in entries:
-                if isinstance(entry, CaughtUp):
-                    break
-                state = _decoded(entry)
-                if state is not None and (now >= state.expires_at or state.state == "delivered"):
-                    old.append((state, entry.sequence))
-        finally:
-            await entries.aclose()
-        for state, sequence in old:
+
+        def on_key(state: OneTimeKey, entry: Entry) -> None:
+            if now >= state.expires_at or state.state == "delivered":
+                expired.append((state, entry.sequence))
+
+        keys = f"{subjects.ROOT}.key.{subjects.encode(self._cluster)}.>"
+        await recall(self._bus, {OneTimeKey: on_key}, filters=[keys])
+        for state, sequence in expired:
             await self._end(state, sequence)
-        return len(old)
+        return len(expired)
 
     async def _end(self, state: OneTimeKey, sequence: int) -> None:
         try:
             if state.state != "delivered":
-                update = {"state": "delivered", "box": "", "at": self._now()}
-                ended = state.model_copy(update=update)
+                ended = _in_state(state, "delivered", at=self._now())
                 sequence = await self._bus.publish(ended, expect_subject=sequence)
             await self._bus.purge("KEYS", state.subject, up_to=sequence)
         except FencedError:
@@ -183,10 +181,24 @@ class OneTimeKeys:
     def _password(self) -> str:
         letters: list[str] = []
         while len(letters) < PASSWORD_LENGTH:
-            # Those beyond a multiple of the alphabet's length would make some letters likelier.
+            # Bytes beyond a multiple of the alphabet's length would make some letters more likely.
             fair = [byte for byte in self._entropy(PASSWORD_LENGTH) if byte < _FAIR_BYTES]
             letters += [ALPHABET[byte % len(ALPHABET)] for byte in fair]
         return "".join(letters[:PASSWORD_LENGTH])
+
+
+def _in_state(
+    state: OneTimeKey, new: Literal["waiting", "claimed", "delivered"], *, at: datetime
+) -> OneTimeKey:
+    """`state` with another `state` field. A delivered key is dropped."""
+    return OneTimeKey(
+        cluster=state.cluster,
+        id=state.id,
+        state=new,
+        box="" if new == "delivered" else state.box,
+        expires_at=state.expires_at,
+        at=at,
+    )
 
 
 def _id(password: str) -> str:
@@ -196,13 +208,3 @@ def _id(password: str) -> str:
 def _key(password: str) -> bytes:
     kdf = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=b"sluicegate one-time key v1")
     return kdf.derive(password.encode())
-
-
-def _decoded(entry: Entry | None) -> OneTimeKey | None:
-    if entry is None:
-        return None
-    try:
-        return entry.read(OneTimeKey)
-    except UndecodableError as error:
-        log.warning("key skipped", subject=entry.subject, error=str(error))
-        return None

@@ -1,11 +1,11 @@
-"""Gives keys out over HTTPS: `POST /otp` with the password as body, the key as answer.
+"""Delivers private keys over HTTPS: `POST /otp` with the password as body, the key as response.
 
-An HTTP server of its own, because a key is forgotten only when it has arrived, and usual servers do
-not tell: here the answer is confirmed when the other side, having it all, closes in good order. A
-connection that breaks before that gives the key back. Nothing that is sent or said is ever logged.
+It is an HTTP server of its own because a key is deleted only after its delivery, and usual servers do not
+report that. Here a delivery is confirmed when the client closes the connection in good order after the
+whole response. If the connection breaks earlier, the key stays available. Bodies are never logged.
 
-The build script asks once, and takes whatever it is answered for its key (`research/tekton.md` 2.2): so
-who asks while the bus is away, or while somebody else is being given the same key, is kept waiting.
+The build script of konflux-ci/multi-platform-controller@c28c4a01 sends one request and uses any response
+as its key. So a request waits while the bus is unavailable, and while the same key is being delivered.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ from services.provisioner.keys.one_time import (
     CLAIM_SECONDS,
     Claim,
     ClaimedError,
-    OneTimeKeys,
+    OneTimeKeyStore,
     UnknownPasswordError,
 )
 from shared.bus.port import BusError
 
-__all__ = ["OneTimeServer"]
+__all__ = ["OneTimeKeyServer"]
 
 log = structlog.get_logger(__name__)
 
@@ -33,14 +33,14 @@ HEAD_BYTES_MAX: Final = 8_192
 BODY_BYTES_MAX: Final = 256
 REQUEST_SECONDS: Final = 10.0
 CONFIRM_SECONDS: Final = CLAIM_SECONDS / 2
-"""Within this the other side has closed, or the answer counts as lost."""
+"""A delivery that the client does not close within this time has failed."""
 
 PATIENCE_SECONDS: Final = 60.0
-"""How long an answer may take that cannot be given yet. curl waits for as long as it takes."""
+"""Longest wait for a key that is not available yet. curl has no time-out of its own."""
 
 RETRY_SECONDS: Final = 0.5
 CONNECTIONS_MAX: Final = 1024
-"""Beyond it a connection is closed at once."""
+"""Any further connection is closed at once."""
 
 _REASONS: Final = {
     200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
@@ -57,18 +57,18 @@ class _RefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Request:
+class _HttpRequest:
     path: str
     body: str
 
 
-class OneTimeServer:
-    """One HTTPS listener. `start`, then `stop`."""
+class OneTimeKeyServer:
+    """One HTTPS listener. Call `start`, then `stop`."""
 
     def __init__(
-        self, keys: OneTimeKeys, *, host: str, port: int, tls: Callable[[], ssl.SSLContext]
+        self, keys: OneTimeKeyStore, *, host: str, port: int, tls: Callable[[], ssl.SSLContext]
     ) -> None:
-        """`tls`: is asked once, at start; the context may take up new certificates by itself."""
+        """`tls`: called once, at start. The context may load new certificates by itself."""
         self._keys = keys
         self._host = host
         self._port = port
@@ -77,14 +77,14 @@ class OneTimeServer:
         self._open = 0
 
     async def start(self) -> int:
-        """Listen; return the port."""
+        """Start listening. Returns the port."""
         self._server = await asyncio.start_server(
             self._serve, self._host, self._port, ssl=self._tls(), limit=HEAD_BYTES_MAX
         )
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Stop listening; what is being given out is finished by its own time-outs."""
+        """Stop listening. Deliveries that are under way end by themselves."""
         if self._server is not None:
             self._server.close()
 
@@ -108,11 +108,11 @@ class OneTimeServer:
             await _send(writer, 408, b"too slow\n")
         except _RefusedError as error:
             await _send(writer, error.status, f"{error.text}\n".encode())
-            await _ends(reader)
+            await _closes(reader)
         else:
             await self._deliver(claim, reader, writer)
 
-    async def _claim(self, request: _Request) -> Claim:
+    async def _claim(self, request: _HttpRequest) -> Claim:
         if request.path != "/otp":
             raise _RefusedError(404, "there is /otp")
         time = asyncio.get_running_loop().time
@@ -138,7 +138,7 @@ class OneTimeServer:
         try:
             async with asyncio.timeout(CONFIRM_SECONDS):
                 await _send(writer, 200, claim.private_key)
-                arrived = await _ends(reader)
+                arrived = await _closes(reader)
         except (OSError, TimeoutError) as error:
             log.warning("a key was not taken", id=claim.state.id, error=type(error).__name__)
         try:
@@ -148,11 +148,11 @@ class OneTimeServer:
             else:
                 await self._keys.release(claim)
         except BusError as error:
-            # It stays claimed, and after a while may be fetched again.
+            # The claim expires, and the key can be fetched again.
             log.warning("a delivery was not recorded", id=claim.state.id, error=str(error))
 
 
-async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Request:
+async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _HttpRequest:
     try:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     except (asyncio.LimitOverrunError, asyncio.IncompleteReadError) as error:
@@ -178,7 +178,7 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _
         body = await reader.readexactly(int(length))
     except asyncio.IncompleteReadError as error:
         raise _RefusedError(400, "the password is cut off") from error
-    return _Request(path=words[1].partition("?")[0], body=body.decode("latin-1").strip())
+    return _HttpRequest(path=words[1].partition("?")[0], body=body.decode("latin-1").strip())
 
 
 async def _send(writer: asyncio.StreamWriter, status: int, body: bytes) -> None:
@@ -191,8 +191,8 @@ async def _send(writer: asyncio.StreamWriter, status: int, body: bytes) -> None:
     await writer.drain()
 
 
-async def _ends(reader: asyncio.StreamReader) -> bool:
-    """Whether the other side closes in good order. What it may still send is thrown away."""
+async def _closes(reader: asyncio.StreamReader) -> bool:
+    """True once the client closes in good order. Its further data is dropped. Raises OSError otherwise."""
     while await reader.read(HEAD_BYTES_MAX):
         pass
     return True

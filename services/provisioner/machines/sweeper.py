@@ -1,7 +1,7 @@
-"""What the providers have against what the records say. Finds leaks; pure.
+"""Compares the machines at a provider with the records, and finds leaks. Pure.
 
-The order of reading makes it safe: a machine's record is written before the machine is ordered, so
-one that was listed first and has no record afterwards belongs to nobody.
+A machine's record is written before the machine is ordered. So a machine that was listed first and has
+no record afterwards is a leak.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,13 +15,13 @@ __all__ = ["Sweep", "sweep"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """What one comparison found."""
+    """The result of one comparison, as names of machines."""
 
     orphans: tuple[str, ...]
-    """Machines without a record: to be terminated."""
+    """Machines without a record. They are to be terminated."""
 
     vanished: tuple[str, ...]
-    """Records whose machine ran, and is no longer there: to be forgotten."""
+    """Recorded machines that ran and do not exist any more."""
 
 
 def sweep(
@@ -30,10 +30,10 @@ def sweep(
     running_before: frozenset[str],
     records: Mapping[str, Machine],
 ) -> Sweep:
-    """Compare what one provider listed with the `records` as they are after it had answered.
+    """Compare the list of one provider with the `records` as they are after the provider answered.
 
     `running_before`: names of that provider's machines that were recorded as running before it was
-    asked. A younger record may be of a machine that the list does not show yet.
+    asked. The list may not show a machine yet whose record is younger.
     """
     present = {vm.name for vm in listed if vm.state is not VmState.GONE}
     return Sweep(

@@ -1,7 +1,7 @@
 """Machines of AWS EC2, on demand or spot.
 
 One client for each region and credential. A machine's name is its `Name` tag and its client token, so
-asking twice gives one machine; `sluicegate-cluster` says whose it is.
+ordering it twice gives one machine. The tag `sluicegate-cluster` names its owner.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from aiobotocore.session import get_session
 from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from services.provisioner.config.credentials import SecretError, Secrets
-from services.provisioner.providers.keys import AWS
+from services.provisioner.config.parameter_rules import AWS
 from services.provisioner.providers.port import (
     Order,
     ProviderBusyError,
@@ -67,11 +67,13 @@ _BUSY: Final = frozenset(
         "BandwidthLimitExceeded",
     }
 )
-"""Another time it may work. Asking for less would, too, but nobody asked for less."""
+"""Error codes after which a later retry may succeed."""
 
 _UNKNOWN: Final = frozenset(
     {"InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable", "RequestTimeout"}
 )
+"""Error codes that do not say whether the call had its effect."""
+
 _ALL_BUT_GONE: Final = ["pending", "running", "stopping", "stopped", "shutting-down"]
 
 
@@ -95,21 +97,21 @@ class AwsProvider:
         self._connecting = asyncio.Lock()
 
     async def launch(self, order: Order) -> None:
-        """Order an instance, unless that name is or was there."""
+        """Order an instance, unless one of that name exists or existed."""
         request = self._request(order)
         if await self._instances([{"Name": "tag:Name", "Values": [order.name]}]):
             return
         await self._call("launch", order.name, lambda ec2: ec2.run_instances(**request))
 
     async def find(self, name: str) -> Vm | None:
-        """Look at one instance."""
+        """Describe one instance."""
         found = await self._instances([{"Name": "tag:Name", "Values": [name]}])
-        # The one that lives, should there ever be several.
+        # If there are several instances of that name, the one that is not terminated counts.
         found.sort(key=lambda one: _state(one) is VmState.GONE)
         return _vm(found[0]) if found else None
 
     async def list_owned(self, owner: str) -> Sequence[Vm]:
-        """Look at all instances with our tags that are not gone."""
+        """List all instances with the tags of `owner` that are not terminated."""
         found = await self._instances(
             [
                 {"Name": "tag:MultiPlatformManaged", "Values": ["true"]},
@@ -120,7 +122,7 @@ class AwsProvider:
         return [_vm(one) for one in found if _tag(one, "Name")]
 
     async def terminate(self, name: str) -> None:
-        """End an instance."""
+        """Terminate an instance."""
         found = await self._instances([{"Name": "tag:Name", "Values": [name]}])
         ids = [one["InstanceId"] for one in found if _state(one) is not VmState.GONE]
         if ids:
@@ -137,9 +139,9 @@ class AwsProvider:
         found: list[dict[str, Any]] = []
         token: dict[str, str] = {}
         while True:
-            asked: dict[str, Any] = {"Filters": filters, "MaxResults": 1000, **token}
+            request: dict[str, Any] = {"Filters": filters, "MaxResults": 1000, **token}
             page: dict[str, Any] = await self._call(
-                "look for", str(filters[0]["Values"][0]), partial(_describe, asked=asked)
+                "look for", str(filters[0]["Values"][0]), partial(_describe, request=request)
             )
             for reservation in page.get("Reservations", []):
                 found += reservation.get("Instances", [])
@@ -158,7 +160,7 @@ class AwsProvider:
             raise ProviderError("aws", action, name, str(error)) from error
 
     async def _connected(self) -> Any:
-        """The client; a new one where the credentials were renewed."""
+        """The client. A new one after the credentials were renewed."""
         credentials = (
             self._secrets.read(self._secret, "access-key-id").decode().strip(),
             self._secrets.read(self._secret, "secret-access-key").decode().strip(),
@@ -174,7 +176,7 @@ class AwsProvider:
                     endpoint_url=self._endpoint_url,
                     aws_access_key_id=credentials[0],
                     aws_secret_access_key=credentials[1],
-                    # Who calls us tries again, and knows when.
+                    # The caller retries.
                     config=AioConfig(
                         retries={"total_max_attempts": 1}, connect_timeout=CONNECT_SECONDS
                     ),
@@ -210,7 +212,7 @@ class AwsProvider:
             "TagSpecifications": [
                 {"ResourceType": kind, "Tags": tags} for kind in ("instance", "volume")
             ],
-            # A machine that switches itself off is at its end.
+            # A machine that shuts itself down is not started again.
             "InstanceInitiatedShutdownBehavior": "terminate",
             "MetadataOptions": {"HttpTokens": "required"},
             **network,
@@ -221,8 +223,8 @@ class AwsProvider:
         return request
 
 
-async def _describe(ec2: Any, *, asked: dict[str, Any]) -> dict[str, Any]:
-    page: dict[str, Any] = await ec2.describe_instances(**asked)
+async def _describe(ec2: Any, *, request: dict[str, Any]) -> dict[str, Any]:
+    page: dict[str, Any] = await ec2.describe_instances(**request)
     return page
 
 
@@ -289,7 +291,7 @@ def _tag(instance: Mapping[str, Any], key: str) -> str:
 
 def _vm(instance: Mapping[str, Any]) -> Vm:
     public, private = instance.get("PublicIpAddress"), instance.get("PrivateIpAddress")
-    # `strict-public-address` is known to the order only; it travels with the instance as a tag.
+    # `strict-public-address` is part of the order only, so it is kept as a tag of the instance.
     strict = _tag(instance, "strict-public-address") == "true"
     return Vm(
         name=_tag(instance, "Name"),
@@ -299,5 +301,5 @@ def _vm(instance: Mapping[str, Any]) -> Vm:
     )
 
 
-KIND: Final = ProviderKind(open=AwsProvider, ssh_user="ec2-user", keys=AWS)
+KIND: Final = ProviderKind(open=AwsProvider, ssh_user="ec2-user", rules=AWS)
 """`type: aws`."""

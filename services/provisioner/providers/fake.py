@@ -1,4 +1,4 @@
-"""A provider without a cloud: machines that exist in memory, take their time, and fail when told to.
+"""A fake cloud in memory. Its machines need time to boot, and fail on request.
 
 For demonstrations, simulations and tests. Its machines have no SSH server and no key.
 """
@@ -18,7 +18,7 @@ __all__ = ["Action", "FakeCloud", "FakeMachine", "FakeProvider"]
 Action = Literal["launch", "find", "list", "terminate"]
 
 ADDRESSES: Final = 254
-"""Addresses are of 198.18.0.0/15, which is reserved for tests of this kind."""
+"""Addresses are in 198.18.0.0/15, which RFC 2544 reserves for tests."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,47 +30,47 @@ class FakeMachine:
     reachable_at: datetime
     address: str
     breaks: bool = False
-    """It will never come up."""
+    """True if it never runs."""
 
     gone_at: datetime | None = None
-    """When its end is complete; None: nobody asked for it."""
+    """When its termination is complete; None if it is not terminated."""
 
 
 @dataclass(slots=True, kw_only=True)
 class FakeCloud:
-    """What outlives a provider's client: the machines. A crash of the provisioner spares it."""
+    """The machines. They outlive the clients, and a crash of the provisioner."""
 
     now: Callable[[], datetime]
     seed: int = 0
     call_seconds: float = 0.05
-    """How long every call takes."""
+    """Duration of every call."""
 
     boot_seconds: float = 2.0
-    """From the order to an address: half of this up to one and a half of it, by name and seed."""
+    """From the order to an address: half to one and a half of this, by name and seed."""
 
     terminate_seconds: float = 0.5
     broken_rate: float = 0.0
-    """Share of machines that never come up."""
+    """Share of machines that never run."""
 
     machines: dict[str, FakeMachine] = field(default_factory=dict)
-    """By name, gone ones included: a name is never used twice."""
+    """By name, terminated ones included: a name is never used twice."""
 
     _failures: dict[Action, deque[tuple[ProviderError, bool]]] = field(default_factory=dict)
 
     def fail_next(self, action: Action, error: ProviderError, *, after: bool = False) -> None:
-        """Let the next call of `action` raise `error`; `after`: only when it has had its effect."""
+        """Let the next call of `action` raise `error`; with `after`, once it had its effect."""
         self._failures.setdefault(action, deque()).append((error, after))
 
-    def take_failure(self, action: Action) -> tuple[ProviderError, bool] | None:
-        """The failure that was asked for, once."""
+    def pop_failure(self, action: Action) -> tuple[ProviderError, bool] | None:
+        """The next requested failure of `action`, if there is one."""
         failures = self._failures.get(action)
         return failures.popleft() if failures else None
 
     def launch(self, order: Order) -> None:
-        """Make the machine, unless that name is or was there."""
+        """Make the machine, unless one of that name exists or existed."""
         if order.name in self.machines:
             return
-        # By name, not by order of calls: the same machine boots alike in every schedule.
+        # Seeded by name and not by order of calls: a machine boots alike in every schedule.
         dice = random.Random(f"{self.seed}:{order.name}")
         now = self.now()
         boot_seconds = self.boot_seconds * dice.uniform(0.5, 1.5)
@@ -83,8 +83,8 @@ class FakeCloud:
             breaks=dice.random() < self.broken_rate,
         )
 
-    def look(self, name: str) -> Vm | None:
-        """The machine as it is at this moment; None once it is gone for good."""
+    def describe(self, name: str) -> Vm | None:
+        """The machine as it is now; None if it never existed."""
         machine = self.machines.get(name)
         if machine is None:
             return None
@@ -98,24 +98,24 @@ class FakeCloud:
         return Vm(name=name, state=state, address=address, launched_at=machine.launched_at)
 
     def alive(self, owner: str) -> list[Vm]:
-        """Every machine of `owner` that costs something."""
+        """All machines of `owner` that are not terminated."""
         names = sorted(name for name, m in self.machines.items() if m.order.owner == owner)
-        seen = [self.look(name) for name in names]
-        return [vm for vm in seen if vm is not None and vm.state is not VmState.GONE]
+        found = [self.describe(name) for name in names]
+        return [vm for vm in found if vm is not None and vm.state is not VmState.GONE]
 
     def lose(self, name: str) -> None:
-        """Let a machine vanish, as clouds do."""
+        """Let a machine vanish."""
         self.machines[name].gone_at = self.now()
 
     def terminate(self, name: str) -> None:
-        """Begin its end."""
+        """Start terminating a machine."""
         machine = self.machines.get(name)
         if machine is not None and machine.gone_at is None:
             machine.gone_at = self.now() + timedelta(seconds=self.terminate_seconds)
 
 
 class FakeProvider:
-    """A client of the fake cloud; it keeps every promise of the port."""
+    """A client of the fake cloud."""
 
     def __init__(self, cloud: FakeCloud) -> None:
         self._cloud = cloud
@@ -128,33 +128,33 @@ class FakeProvider:
             raise failure
 
     async def find(self, name: str) -> Vm | None:
-        """Look at one machine."""
+        """Describe one machine."""
         failure = await self._call("find")
         if failure is not None:
             raise failure
-        return self._cloud.look(name)
+        return self._cloud.describe(name)
 
     async def list_owned(self, owner: str) -> Sequence[Vm]:
-        """Look at all that are not gone."""
+        """List the machines of `owner`."""
         failure = await self._call("list")
         if failure is not None:
             raise failure
         return self._cloud.alive(owner)
 
     async def terminate(self, name: str) -> None:
-        """End one."""
+        """Terminate one machine."""
         failure = await self._call("terminate")
         self._cloud.terminate(name)
         if failure is not None:
             raise failure
 
     async def close(self) -> None:
-        """There is no connection."""
+        """Does nothing: there is no connection."""
 
     async def _call(self, action: Action) -> ProviderError | None:
-        """Take the time of a call; return the error that is to come after its effect."""
+        """Wait for the duration of a call. Returns the error to raise after its effect."""
         await asyncio.sleep(self._cloud.call_seconds)
-        failure = self._cloud.take_failure(action)
+        failure = self._cloud.pop_failure(action)
         if failure is None:
             return None
         error, after = failure

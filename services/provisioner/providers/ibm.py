@@ -1,8 +1,8 @@
-"""What IBM Cloud's two kinds of machines have in common: sign-in, requests, errors, names.
+"""What the two providers of IBM Cloud share: sign-in, requests, errors, names.
 
-Neither keeps tags with a machine, so its name says whose it is: the last part begins with the owner's
-mark (`services.provisioner.allocation.ledger.owner_mark`). Not run on the real cloud: the tests hold it to a
-double of the published interface.
+Neither cloud keeps tags with a machine, so the name says whose it is: the last part begins with the
+owner's mark (`services.provisioner.naming.owner_mark`). Never run on the real cloud: the tests use a
+double of the published API.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from services.provisioner.allocation.ledger import owner_mark
 from services.provisioner.config.credentials import SecretError, Secrets
+from services.provisioner.naming import owner_mark
 from services.provisioner.providers.port import (
     Order,
     ProviderBusyError,
@@ -22,12 +22,12 @@ from services.provisioner.providers.port import (
     ProviderRefusedError,
 )
 
-__all__ = ["IbmClient", "is_ours", "number", "required", "time_of"]
+__all__ = ["IbmClient", "is_owned_by", "number_parameter", "parse_time", "required_parameters"]
 
 IAM_URL: Final = "https://iam.cloud.ibm.com/identity/token"
 GRANT: Final = "urn:ibm:params:oauth:grant-type:apikey"
 EARLY_SECONDS: Final = 60.0
-"""A token is renewed this long before it ends."""
+"""A token is renewed this long before it expires."""
 
 _OURS: Final = re.compile(r"-([0-9a-f]{6})[0-9a-f]{10}")
 _CAPACITY: Final = re.compile(
@@ -37,7 +37,7 @@ _CAPACITY: Final = re.compile(
 
 
 class IbmClient:
-    """Requests of one API key to one endpoint."""
+    """Requests with one API key."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class IbmClient:
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> tuple[int, dict[str, Any]]:
-        """Status (2xx, 404 or 409) and the JSON of the answer. Raises a `ProviderError`."""
+        """Returns the status (2xx, 404 or 409) and the JSON of the response. Raises `ProviderError`."""
         token = await self._signed_in(action, name)
         headers = {**self._headers, "Authorization": f"Bearer {token}"}
         try:
@@ -79,7 +79,7 @@ class IbmClient:
                 if answer.status in {404, 409} or answer.ok:
                     return answer.status, await _json(answer)
                 if answer.status == 401:
-                    self._token = ""  # It may have been revoked; the next call signs in anew.
+                    self._token = ""  # It may be revoked: the next call signs in again.
                 raise self._translated(action, name, answer.status, text)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise ProviderError(self._provider, action, name, repr(error)) from error
@@ -108,11 +108,11 @@ class IbmClient:
             try:
                 async with self._http().post(self._iam_url, data=form) as answer:
                     if not answer.ok:
-                        # The body may quote what was sent.
+                        # The body may quote the API key.
                         raise self._translated(action, name, answer.status, "cannot sign in")
-                    said = await _json(answer)
-                self._token = str(said["access_token"])
-                self._token_ends = time() + float(said["expires_in"]) - EARLY_SECONDS
+                    token = await _json(answer)
+                self._token = str(token["access_token"])
+                self._token_ends = time() + float(token["expires_in"]) - EARLY_SECONDS
             except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
                 text = f"cannot sign in: {type(error).__name__}"
                 raise ProviderError(self._provider, action, name, text) from error
@@ -130,18 +130,18 @@ class IbmClient:
 async def _json(answer: aiohttp.ClientResponse) -> dict[str, Any]:
     if not await answer.read():
         return {}
-    said = await answer.json(content_type=None)
-    return said if isinstance(said, dict) else {"items": said}
+    content = await answer.json(content_type=None)
+    return content if isinstance(content, dict) else {"items": content}
 
 
-def is_ours(name: str, owner: str) -> bool:
-    """Whether a machine's name says that it was ordered for `owner`."""
+def is_owned_by(name: str, owner: str) -> bool:
+    """Whether the name of a machine says that it was ordered for `owner`."""
     found = _OURS.fullmatch(name[-17:])
     return found is not None and found.group(1) == owner_mark(owner)
 
 
-def required(provider: str, order: Order, *keys: str) -> dict[str, str]:
-    """The values of `keys`. Raises `ProviderRefusedError` for the first that is missing."""
+def required_parameters(provider: str, order: Order, *keys: str) -> dict[str, str]:
+    """The values of `keys`. Raises `ProviderRefusedError` for the first missing one."""
     for key in keys:
         if not order.parameters.get(key):
             text = f"dynamic.….{key} is missing"
@@ -149,8 +149,10 @@ def required(provider: str, order: Order, *keys: str) -> dict[str, str]:
     return {key: order.parameters[key] for key in keys}
 
 
-def number(provider: str, order: Order, key: str, default: float, *, least: float = 0) -> float:
-    """A number of the configuration. Raises `ProviderRefusedError` for what is none, or too small."""
+def number_parameter(
+    provider: str, order: Order, key: str, default: float, *, least: float = 0
+) -> float:
+    """The number under `key`. Raises `ProviderRefusedError` if it is no number or below `least`."""
     value = order.parameters.get(key, "")
     found = default
     if value:
@@ -164,6 +166,6 @@ def number(provider: str, order: Order, key: str, default: float, *, least: floa
     return int(found) if found == int(found) else found
 
 
-def time_of(value: Any) -> datetime | None:
-    """A time as the API writes it; None if it does not say."""
+def parse_time(value: Any) -> datetime | None:
+    """A time of the API; None if there is none."""
     return datetime.fromisoformat(value) if isinstance(value, str) and value else None

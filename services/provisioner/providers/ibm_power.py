@@ -1,19 +1,19 @@
-"""Machines of IBM Power Virtual Server (ppc64le). Not run on the real cloud; see `ibm`."""
+"""Machines of IBM Power Virtual Server (ppc64le). Never run on the real cloud, see `ibm`."""
 
 import base64
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from services.provisioner.config.credentials import Secrets
+from services.provisioner.config.parameter_rules import IBM_POWER
 from services.provisioner.providers.ibm import (
     IAM_URL,
     IbmClient,
-    is_ours,
-    number,
-    required,
-    time_of,
+    is_owned_by,
+    number_parameter,
+    parse_time,
+    required_parameters,
 )
-from services.provisioner.providers.keys import IBM_POWER
 from services.provisioner.providers.port import (
     Order,
     ProviderBusyError,
@@ -59,8 +59,8 @@ class PowerProvider:
         )  # fmt: skip
 
     async def launch(self, order: Order) -> None:
-        """Order an instance, unless that name is there."""
-        given = required("ibmp", order, "crn", "network", "system", "image", "key")
+        """Order an instance, unless one of that name exists."""
+        given = required_parameters("ibmp", order, "crn", "network", "system", "image", "key")
         if len(given["crn"].split(":")) < _CRN_PARTS_MIN:
             text = f"dynamic.….crn: '{given['crn']}' names no workspace"
             raise ProviderRefusedError("ibmp", "launch", order.name, text)
@@ -70,32 +70,32 @@ class PowerProvider:
             "sysType": given["system"],
             "keyPairName": given["key"],
             "networks": [{"networkID": given["network"]}],
-            "processors": number("ibmp", order, "cores", CORES),
-            "memory": number("ibmp", order, "memory", MEMORY_GB),
+            "processors": number_parameter("ibmp", order, "cores", CORES),
+            "memory": number_parameter("ibmp", order, "memory", MEMORY_GB),
             "procType": "shared",
         }
         disk = 0
         if order.parameters.get("disk"):
-            disk = int(number("ibmp", order, "disk", DISK_GB_MIN, least=DISK_GB_MIN))
+            disk = int(number_parameter("ibmp", order, "disk", DISK_GB_MIN, least=DISK_GB_MIN))
         if order.parameters.get("user-data"):
             body["userData"] = base64.b64encode(order.parameters["user-data"].encode()).decode()
         if await self._get(order.name, "launch") is None:
-            # The service takes a name once; 409 says that an order of ours was before this one.
+            # 409: an earlier order of this name got through.
             await self._request("POST", "", "launch", order.name, body=body)
         if disk:
             await self._grow(order.name, disk)
 
     async def find(self, name: str) -> Vm | None:
-        """Look at one instance."""
+        """Describe one instance."""
         instance = await self._get(name, "find")
         return _vm(instance) if instance is not None else None
 
     async def list_owned(self, owner: str) -> Sequence[Vm]:
-        """Look at all instances whose name says that they are of `owner`."""
-        return [_vm(one) for one in await self._all(owner) if is_ours(_name(one), owner)]
+        """List all instances whose name carries the mark of `owner`."""
+        return [_vm(one) for one in await self._all(owner) if is_owned_by(_name(one), owner)]
 
     async def terminate(self, name: str) -> None:
-        """End an instance with its volumes. One that is still being made is ended as well."""
+        """Terminate an instance with its volumes, also while it is being built."""
         instance = await self._get(name, "terminate")
         if instance is not None:
             path = f"/{instance['pvmInstanceID']}"
@@ -107,9 +107,9 @@ class PowerProvider:
         await self._client.close()
 
     async def _grow(self, name: str, gigabytes: int) -> None:
-        """The disk is as large as its image: it is made larger when it is there.
+        """Enlarge the disk, which is as large as its image at first.
 
-        Until then the order is not complete, and is repeated: `ProviderBusyError`.
+        Raises `ProviderBusyError` while the disk does not exist: the order is then repeated.
         """
         instance = await self._get(name, "launch")
         path = f"/{instance['pvmInstanceID']}/volumes" if instance is not None else ""
@@ -121,7 +121,7 @@ class PowerProvider:
         if float(boot.get("size", 0)) >= gigabytes:
             return
         url, body = f"{self._volumes}/{boot['volumeID']}", {"size": gigabytes}
-        # While the instance is being made, its disk is locked: the answer looks like a refusal.
+        # The disk is locked while the instance is built. The response then looks like a refusal.
         try:
             status, _ = await self._client.request(
                 "PUT", url, action="launch", name=name, body=body
@@ -137,7 +137,7 @@ class PowerProvider:
         return found
 
     async def _get(self, name: str, action: str) -> dict[str, Any] | None:
-        # There is no filter: the list is what there is.
+        # The API has no filter by name.
         return next((one for one in await self._all(name, action) if _name(one) == name), None)
 
     async def _request(
@@ -169,15 +169,15 @@ def _vm(instance: Mapping[str, Any]) -> Vm:
         ),
         "",
     )
-    # The interface lists no states: what we do not know may pass, and has its time-out.
+    # The API documents no states. An unknown state counts as starting, which has a time-out.
     state = STATES.get(str(instance.get("status", "")).upper(), VmState.STARTING)
     return Vm(
         name=_name(instance),
         state=state,
         address=address if state is VmState.RUNNING else "",
-        launched_at=time_of(instance.get("creationDate")),
+        launched_at=parse_time(instance.get("creationDate")),
     )
 
 
-KIND: Final = ProviderKind(open=PowerProvider, ssh_user="root", keys=IBM_POWER)
+KIND: Final = ProviderKind(open=PowerProvider, ssh_user="root", rules=IBM_POWER)
 """`type: ibmp`."""

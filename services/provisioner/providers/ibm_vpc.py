@@ -1,18 +1,18 @@
-"""Machines of IBM Cloud VPC (s390x). Not run on the real cloud; see `ibm`."""
+"""Machines of IBM Cloud VPC (s390x). Never run on the real cloud, see `ibm`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from services.provisioner.config.credentials import Secrets
+from services.provisioner.config.parameter_rules import IBM_VPC
 from services.provisioner.providers.ibm import (
     IAM_URL,
     IbmClient,
-    is_ours,
-    number,
-    required,
-    time_of,
+    is_owned_by,
+    number_parameter,
+    parse_time,
+    required_parameters,
 )
-from services.provisioner.providers.keys import IBM_VPC
 from services.provisioner.providers.port import Order, Vm, VmState
 from services.provisioner.providers.registry import ProviderKind
 
@@ -25,7 +25,7 @@ CONFLICT: Final = 409
 
 PUBLIC: Final = "public"
 PRIVATE: Final = "private"
-"""Name of the network interface: it says which of its addresses is meant."""
+"""Name of the network interface: it says which of its addresses is used."""
 
 STATES: Final = {
     "pending": VmState.STARTING,
@@ -51,12 +51,14 @@ class VpcProvider:
         )
 
     async def launch(self, order: Order) -> None:
-        """Order an instance, unless that name is there. Names are unique in a region."""
-        given = required("ibmz", order, "vpc", "key", "subnet", "image-id", "region", "profile")
+        """Order an instance, unless one of that name exists. Names are unique in a region."""
+        given = required_parameters(
+            "ibmz", order, "vpc", "key", "subnet", "image-id", "region", "profile"
+        )
         instance = await self._get(order.name)
         private = order.parameters.get("private-ip") == "true"
         volume = {
-            "capacity": int(number("ibmz", order, "disk", DISK_GB)),
+            "capacity": int(number_parameter("ibmz", order, "disk", DISK_GB)),
             "profile": {"name": "general-purpose"},
         }
         body: dict[str, Any] = {
@@ -79,20 +81,20 @@ class VpcProvider:
             status, made = await self._request(
                 "POST", "/instances", "launch", order.name, body=body
             )
-            # 409: that name was taken between our look and our order, by ourselves.
+            # 409: an earlier order of this name got through between the two requests.
             instance = await self._get(order.name) if status == CONFLICT else made
         if instance is not None and not private:
             await self._float(instance, order.name)
 
     async def find(self, name: str) -> Vm | None:
-        """Look at one instance."""
+        """Describe one instance."""
         instance = await self._get(name)
         if instance is None:
             return None
         return _vm(instance, await self._floating(instance, name))
 
     async def list_owned(self, owner: str) -> Sequence[Vm]:
-        """Look at all instances whose name says that they are of `owner`."""
+        """List all instances whose name carries the mark of `owner`."""
         found: list[Vm] = []
         start: dict[str, str] = {}
         while True:
@@ -102,7 +104,7 @@ class VpcProvider:
             found += [
                 _vm(instance, "")
                 for instance in page.get("instances", [])
-                if is_ours(str(instance["name"]), owner)
+                if is_owned_by(str(instance["name"]), owner)
             ]
             following = (page.get("next") or {}).get("href", "")
             if "start=" not in following:
@@ -110,7 +112,7 @@ class VpcProvider:
             start = {"start": following.partition("start=")[2].partition("&")[0]}
 
     async def terminate(self, name: str) -> None:
-        """End an instance and its public address."""
+        """Terminate an instance and its public address."""
         instance = await self._get(name)
         if instance is None:
             return
@@ -132,7 +134,7 @@ class VpcProvider:
             return
         target = {"id": instance["primary_network_interface"]["id"]}
         body = {"name": f"{name[:58]}-ip", "target": target}
-        # 409: an earlier order got as far as this.
+        # 409: an earlier order made it already.
         await self._request("POST", "/floating_ips", "launch", name, body=body)
 
     async def _floating(self, instance: Mapping[str, Any], name: str) -> str:
@@ -169,16 +171,16 @@ def _vm(instance: Mapping[str, Any], floating: str) -> Vm:
     address = floating
     if network.get("name") == PRIVATE:
         address = (network.get("primary_ip") or {}).get("address", "")
-    # The list of states may grow: what we do not know may pass, and has its time-out.
+    # The list of states may grow. An unknown state counts as starting, which has a time-out.
     state = STATES.get(str(instance.get("status")), VmState.STARTING)
     reachable = state is VmState.RUNNING and address != NO_ADDRESS
     return Vm(
         name=str(instance["name"]),
         state=state,
         address=address if reachable else "",
-        launched_at=time_of(instance.get("created_at")),
+        launched_at=parse_time(instance.get("created_at")),
     )
 
 
-KIND: Final = ProviderKind(open=VpcProvider, ssh_user="root", keys=IBM_VPC)
+KIND: Final = ProviderKind(open=VpcProvider, ssh_user="root", rules=IBM_VPC)
 """`type: ibmz`."""

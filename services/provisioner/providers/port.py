@@ -1,4 +1,4 @@
-"""What the provisioner needs from whoever has machines, in the provisioner's own words."""
+"""What the provisioner needs from a cloud: `Provider`. `tests/contract/providers` checks each one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,53 +18,53 @@ __all__ = [
 
 
 class VmState(StrEnum):
-    """The states that we act on. A provider maps its dozen onto these."""
+    """States of a machine. A provider maps its own states onto these."""
 
     STARTING = "starting"
     RUNNING = "running"
     FAILED = "failed"
-    """It will never run; it must be terminated all the same."""
+    """The machine will never run. It must be terminated all the same."""
 
     GONE = "gone"
-    """Terminated: it costs nothing and counts for nothing."""
+    """The machine is terminated and costs nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """A machine that is wanted."""
+    """The order of one machine."""
 
     name: str
-    """Ours, and unique: whoever orders the same name twice gets one machine."""
+    """Unique. Ordering the same name twice gives one machine."""
 
     owner: str
-    """Cluster for whose TaskRuns it is. Installations that share an account must differ in it."""
+    """Cluster whose TaskRuns use the machine. It must differ for installations that share an account."""
 
     platform: str
     tag: str
-    """The platform's instance tag: people find and bill machines by it."""
+    """The platform's instance tag, by which operators find and bill machines."""
 
     tags: Mapping[str, str]
-    """All that the machine must carry, `tag` included."""
+    """All tags of the machine, `tag` included."""
 
     parameters: Mapping[str, str]
-    """`dynamic.<platform>.…` of the host configuration; the provider validates its own keys."""
+    """The keys `dynamic.<platform>.…` of the host configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vm:
-    """A machine as last seen. Never trusted for longer than one decision."""
+    """A machine as the provider reports it at this moment."""
 
     name: str
     state: VmState
     address: str = ""
-    """Empty until it can be reached."""
+    """Empty until the machine can be reached."""
 
     launched_at: datetime | None = None
-    """None where the provider does not say."""
+    """None if the provider does not report it."""
 
 
 class ProviderError(Exception):
-    """It went wrong and nobody knows why: worth another try, not many. It may yet have happened."""
+    """A call failed for an unknown reason. It may have had its effect. A few retries are worthwhile."""
 
     def __init__(self, provider: str, action: str, name: str, reason: str) -> None:
         super().__init__(f"{provider}: cannot {action} {name}: {reason}")
@@ -72,27 +72,27 @@ class ProviderError(Exception):
 
 
 class ProviderBusyError(ProviderError):
-    """Not now: throttled, out of capacity. Asking again later will help."""
+    """The provider throttles or has no capacity. A later retry will succeed."""
 
 
 class ProviderRefusedError(ProviderError):
-    """Never: asking again will not help (no such image, no permission)."""
+    """The provider refuses the call (no such image, no permission). A retry cannot succeed."""
 
 
 class Provider(Protocol):
-    """One account of one cloud. Every call is idempotent in the name."""
+    """One account of one cloud. Every call is idempotent in the name, and raises `ProviderError`."""
 
     async def launch(self, order: Order) -> None:
-        """Ask for the machine. Does nothing if that name is there already, or was."""
+        """Order the machine. Does nothing if a machine of that name exists or existed."""
 
     async def find(self, name: str) -> Vm | None:
-        """What the provider knows now; None if it knows no such name."""
+        """The machine as it is now; None if the provider knows no such name."""
 
     async def list_owned(self, owner: str) -> Sequence[Vm]:
-        """Every machine that is not gone and was ordered for `owner`; nobody else's, ever."""
+        """All machines that were ordered for `owner` and are not gone. Never those of another owner."""
 
     async def terminate(self, name: str) -> None:
-        """Ask for its end. Does nothing if it is gone or never was. `find` tells when it is done."""
+        """Start terminating the machine, until `find` shows it gone. Does nothing if it never existed."""
 
     async def close(self) -> None:
-        """Let go of connections. Nothing is asked after it."""
+        """Close all connections. No call follows."""

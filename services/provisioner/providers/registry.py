@@ -1,4 +1,4 @@
-"""Which types of machines this installation has, and the accounts in which it has them.
+"""The provider types of this installation, and the clients of their accounts.
 
 A type is the value of `dynamic.<platform>.type`. A package adds one by an entry point of the group
 `sluicegate.providers`: its name is the type, and it loads to a `ProviderKind`.
@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 import structlog
 
 from services.provisioner.config.credentials import Secrets
-from services.provisioner.providers.keys import NO_RULES, Keys
+from services.provisioner.config.parameter_rules import NO_RULES, ParameterRules
 from services.provisioner.providers.port import Provider
 
 __all__ = ["GROUP", "ProviderKind", "Registry", "UnknownProviderError", "installed_kinds"]
@@ -24,7 +24,7 @@ GROUP: Final = "sluicegate.providers"
 
 
 class UnknownProviderError(LookupError):
-    """A record names a provider that this installation does not have (any more)."""
+    """A record names a provider type that this installation does not have (any more)."""
 
     def __init__(self, type_: str, known: frozenset[str]) -> None:
         super().__init__(f"no provider '{type_}' here; there are: {', '.join(sorted(known))}")
@@ -32,21 +32,21 @@ class UnknownProviderError(LookupError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderKind:
-    """How one type of machines is had."""
+    """One provider type."""
 
     open: Callable[[Mapping[str, str], Secrets], Provider]
-    """Makes the client of one account: of `account`, `region`, `url`, `crn`, `secret` and
-    `aws-secret` those that the platform has. It may connect to nothing yet."""
+    """Makes the client of one account. The mapping has those of the keys `account`, `region`, `url`,
+    `crn`, `secret` and `aws-secret` that the platform has. It must not connect yet."""
 
     ssh_user: str = "root"
-    """Who we are on its machines."""
+    """User with which the provisioner logs in to machines of this type."""
 
-    keys: Keys = NO_RULES
-    """What its own keys of the host configuration must say."""
+    rules: ParameterRules = NO_RULES
+    """Rules for the type's own keys of the host configuration."""
 
 
 class Registry:
-    """Providers by account."""
+    """Clients of providers, by account."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Registry:
         kinds: Mapping[str, ProviderKind] | None = None,
         secrets: Secrets | None = None,
     ) -> None:
-        """`providers`: types with one account for all. `kinds`: types with many."""
+        """`providers`: types with one account for all platforms. `kinds`: types with many accounts."""
         self._open = dict(providers)
         self._kinds = dict(kinds or {})
         self._types = frozenset((*providers, *self._kinds))
@@ -63,16 +63,16 @@ class Registry:
 
     @property
     def types(self) -> frozenset[str]:
-        """What the host configuration may name."""
+        """The types that the host configuration may name."""
         return self._types
 
     @property
-    def keys(self) -> dict[str, Keys]:
-        """By type, what its own keys must say."""
-        return {type_: kind.keys for type_, kind in self._kinds.items()}
+    def rules(self) -> dict[str, ParameterRules]:
+        """Rules for the types' own keys, by type."""
+        return {type_: kind.rules for type_, kind in self._kinds.items()}
 
     def get(self, account: str) -> Provider:
-        """The provider of an account. Raises `UnknownProviderError`."""
+        """The client of an account, opened at first use. Raises `UnknownProviderError`."""
         provider = self._open.get(account)
         if provider is None:
             type_, _, where = account.partition("?")
@@ -83,27 +83,27 @@ class Registry:
         return provider
 
     def ssh_user(self, type_: str) -> str:
-        """Who we are on machines of a type."""
+        """User with which the provisioner logs in to machines of a type."""
         kind = self._kinds.get(type_)
         return kind.ssh_user if kind else "root"
 
     def all(self) -> list[tuple[str, Provider]]:
-        """Every account that was used so far, in a fixed order."""
+        """All accounts that were used so far, sorted."""
         return sorted(self._open.items(), key=lambda item: item[0])
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         for _, provider in self.all():
             await provider.close()
 
 
 def installed_kinds(found: tuple[EntryPoint, ...] | None = None) -> dict[str, ProviderKind]:
-    """The types that other packages bring. One that cannot be loaded harms only itself."""
+    """The types of other packages. A type that cannot be loaded is skipped and logged."""
     kinds: dict[str, ProviderKind] = {}
     for entry in found if found is not None else tuple(entry_points(group=GROUP)):
         try:
             kind = entry.load()
-        except Exception as error:  # noqa: BLE001 # Somebody else's code: anything may come out of it.
+        except Exception as error:  # noqa: BLE001 # Code of another package may raise anything.
             log.error("a provider cannot be loaded", type=entry.name, error=repr(error))
             continue
         if isinstance(kind, ProviderKind):

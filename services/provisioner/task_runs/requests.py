@@ -1,65 +1,81 @@
-"""Which TaskRuns want a machine, and whether they still do (`research/tekton.md` 2.1, 2.8)."""
+"""From TaskRuns to requests for a host.
 
-from collections.abc import Mapping
+The rules which TaskRuns ask for one are those of konflux-ci/multi-platform-controller@c28c4a01.
+"""
+
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from services.provisioner.task_runs.ssh_secret import VOLUME_PREFIX
-from shared.contracts.kube.kinds import PIPELINE_RUN, Object
+from shared.contracts.kube.bodies import Body, Metadata
+from shared.contracts.kube.conditions import SUCCEEDED, has_status
+from shared.contracts.kube.kinds import PIPELINE_RUN
 from shared.contracts.kube.names import TRACEPARENT_ANNOTATION, workload_name
 
-__all__ = ["Request", "has_ended", "is_marked", "to_request"]
+__all__ = ["HostRequest", "TaskRunRef", "has_ended", "has_finalizer", "to_host_request"]
 
 TASK_TYPE: Final = "build.appstudio.redhat.com/task-type"
-"""Label of the helpers' own TaskRuns: they never ask for a machine."""
+"""Label of the TaskRuns that multi-platform-controller itself creates. They never ask for a host."""
 
 FAILED_HOSTS: Final = "build.appstudio.redhat.com/failed-hosts"
-"""Annotation: hosts, separated by commas, that this TaskRun must not be given again."""
+"""Annotation: hosts, separated by commas, that this TaskRun must not get again."""
 
 PLATFORM: Final = "PLATFORM"
 
 FINALIZER: Final = "appstudio.io/multi-platform-finalizer"
-"""On a TaskRun that has, or may have, a host; the patcher sets and removes it."""
+"""Finalizer of a TaskRun that has, or may have, a host. The patcher sets and removes it."""
 
 _EPOCH: Final = datetime.fromtimestamp(0, tz=UTC)
 
 
+class TaskRunRef(NamedTuple):
+    """A TaskRun of the provisioner's cluster."""
+
+    namespace: str
+    name: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One TaskRun whose pod waits for the secret that says where to build, or a place kept for one."""
+class HostRequest:
+    """A TaskRun whose pod waits for its secret, or a slot that is reserved for a run."""
 
     uid: str
     namespace: str
     name: str
     platform: str
-    """As the user wrote it: not checked yet."""
+    """As the user wrote it, not validated."""
 
     created_at: datetime
     failed_hosts: tuple[str, ...] = ()
     traceparent: str | None = None
     workload: str = ""
-    """Workload of the run that it is a part of; empty: it was created alone."""
+    """Workload of the PipelineRun that the TaskRun belongs to. Empty if it belongs to none."""
 
     reserved: bool = False
-    """There is no TaskRun yet: a place is kept until it comes."""
+    """True for a slot that is reserved for a run: there is no TaskRun yet."""
 
-    keeps_only: bool = False
-    """It keeps what it has; nothing new is given."""
+    existing_only: bool = False
+    """True if the request keeps what it has, and gets nothing new."""
 
     @property
-    def turn(self) -> tuple[datetime, str, str]:
-        """Sorts waiters: the oldest first, names break ties."""
+    def ref(self) -> TaskRunRef:
+        """Namespace and name of the TaskRun."""
+        return TaskRunRef(self.namespace, self.name)
+
+    @property
+    def queue_key(self) -> tuple[datetime, str, str]:
+        """Sort key of waiting requests: the oldest first, names break ties."""
         return (self.created_at, self.namespace, self.name)
 
 
-def to_request(task_run: Object) -> Request | None:
-    """What `task_run` asks for; None if it is no multi-platform build.
+def to_host_request(task_run: Body) -> HostRequest | None:
+    """The request of `task_run`; None if it is no multi-platform build.
 
-    The volume counts as Tekton resolved it (`status.taskSpec`): only then does a pod wait for the
-    secret. A parameter named PLATFORM alone says nothing.
+    It is one if it has a parameter PLATFORM, and if the task that Tekton resolved (`status.taskSpec`)
+    mounts the secret: only then does a pod wait for it.
     """
-    metadata = task_run.get("metadata") or {}
+    metadata = task_run["metadata"]
     if TASK_TYPE in (metadata.get("labels") or {}) or not _waits_for_secret(task_run):
         return None
     params = (task_run.get("spec") or {}).get("params") or []
@@ -67,53 +83,43 @@ def to_request(task_run: Object) -> Request | None:
     if platform is None:
         return None
     annotations = metadata.get("annotations") or {}
-    failed = str(annotations.get(FAILED_HOSTS) or "").split(",")
-    return Request(
+    failed = (annotations.get(FAILED_HOSTS) or "").split(",")
+    created = metadata.get("creationTimestamp")
+    return HostRequest(
         uid=metadata["uid"],
         namespace=metadata["namespace"],
         name=metadata["name"],
         platform=platform if isinstance(platform, str) else "",
-        created_at=_created_at(metadata),
+        created_at=datetime.fromisoformat(created) if created else _EPOCH,
         failed_hosts=tuple(sorted({host.strip() for host in failed} - {""})),
         traceparent=annotations.get(TRACEPARENT_ANNOTATION),
         workload=_workload(metadata),
     )
 
 
-def has_ended(task_run: Object) -> bool:
-    """Whether it needs its machine no more: it is done, or somebody deletes it."""
-    if (task_run.get("metadata") or {}).get("deletionTimestamp"):
-        return True
-    conditions = (task_run.get("status") or {}).get("conditions") or []
-    return any(
-        c.get("type") == "Succeeded" and c.get("status") in {"True", "False"} for c in conditions
-    )
+def has_ended(task_run: Body) -> bool:
+    """Whether the TaskRun is done or being deleted, so that it needs its host no more."""
+    deleted = bool(task_run["metadata"].get("deletionTimestamp"))
+    return deleted or has_status(task_run, SUCCEEDED, "True", "False")
 
 
-def is_marked(task_run: Object) -> bool:
-    """Whether it cannot be deleted before it is told that its host was given back."""
-    return FINALIZER in ((task_run.get("metadata") or {}).get("finalizers") or [])
+def has_finalizer(task_run: Body) -> bool:
+    """Whether the TaskRun can be deleted only after its host is released."""
+    return FINALIZER in (task_run["metadata"].get("finalizers") or [])
 
 
-def _waits_for_secret(task_run: Object) -> bool:
+def _waits_for_secret(task_run: Body) -> bool:
     spec = (task_run.get("status") or {}).get("taskSpec") or {}
-    volumes: list[Mapping[str, Any]] = spec.get("volumes") or []
-    return any(
-        str((volume.get("secret") or {}).get("secretName") or "").startswith(VOLUME_PREFIX)
-        for volume in volumes
-    )
+    secrets = (volume.get("secret") or {} for volume in spec.get("volumes") or [])
+    return any((secret.get("secretName") or "").startswith(VOLUME_PREFIX) for secret in secrets)
 
 
-def _workload(metadata: Mapping[str, Any]) -> str:
-    """The Workload of the PipelineRun that owns it."""
+def _workload(metadata: Metadata) -> str:
+    """The Workload of the PipelineRun that owns the TaskRun; empty if none does."""
     for owner in metadata.get("ownerReferences") or []:
-        group = str(owner.get("apiVersion") or "").rpartition("/")[0]
-        if (group, owner.get("kind")) == (PIPELINE_RUN.group, PIPELINE_RUN.kind):
-            name, uid = str(owner.get("name") or ""), str(owner.get("uid") or "")
-            return workload_name(kind=PIPELINE_RUN.kind, group=group, name=name, uid=uid)
+        group = owner["apiVersion"].rpartition("/")[0]
+        if (group, owner["kind"]) == (PIPELINE_RUN.group, PIPELINE_RUN.kind):
+            return workload_name(
+                kind=PIPELINE_RUN.kind, group=group, name=owner["name"], uid=owner["uid"]
+            )
     return ""
-
-
-def _created_at(metadata: Mapping[str, Any]) -> datetime:
-    value = metadata.get("creationTimestamp")
-    return datetime.fromisoformat(value) if isinstance(value, str) else _EPOCH

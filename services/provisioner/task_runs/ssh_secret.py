@@ -1,33 +1,35 @@
-"""The contract with the build script: the secret that its pod waits for (`research/tekton.md` 2.2).
+"""The secret that the pod of a multi-platform TaskRun waits for: the contract with the build script.
 
-No key is among these: a machine of the `fake` provider has none, and key material never crosses the
-bus.
+The keys are those of konflux-ci/multi-platform-controller@c28c4a01. Private keys are not among them: they
+never cross the bus in plain text.
 """
 
 from typing import Final
 
-from services.provisioner.config.systems import builder_of
+from services.provisioner.config.systems import build_user_of
 
 __all__ = ["LOCALHOST", "VOLUME_PREFIX", "error_secret", "local_secret", "remote_secret"]
 
 VOLUME_PREFIX: Final = "multi-platform-ssh-"
+"""The secret of a TaskRun is called `multi-platform-ssh-<name>`."""
+
 LOCALHOST: Final = "localhost"
 
 
 def remote_secret(platform: str, *, namespace: str, name: str, address: str) -> dict[str, str]:
-    """Build on another machine."""
-    builder = builder_of(platform, namespace=namespace, name=name)
+    """The secret of a TaskRun that builds on another host."""
+    builder = build_user_of(platform, namespace=namespace, name=name)
     return {"host": f"{builder.user}@{address}", "user-dir": builder.home}
 
 
 def local_secret() -> dict[str, str]:
-    """Build in the pod itself."""
+    """The secret of a TaskRun that builds in its own pod."""
     return {"host": LOCALHOST}
 
 
 def error_secret(*, message: str, platform: str) -> dict[str, str]:
-    """What the script prints before it fails.
+    """The secret of a TaskRun that gets no host: the script prints the error and fails.
 
-    The reference also names a file and a line of its own source, which says nothing to a user.
+    multi-platform-controller adds a file and line of its own source code, which does not help a user.
     """
     return {"error": f"{message}\n\nContext info:\nPlatform: {platform or '[UNKNOWN]'}\n"}

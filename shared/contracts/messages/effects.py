@@ -15,6 +15,7 @@ __all__ = [
     "DeadLetter",
     "Dispatch",
     "HostAccess",
+    "HostSlot",
     "HostState",
     "Machine",
     "OneTimeKey",
@@ -22,7 +23,6 @@ __all__ = [
     "PlatformOffer",
     "PlatformState",
     "SealKey",
-    "Seat",
 ]
 
 
@@ -262,7 +262,7 @@ class HostAccess(Part):
     sudo_commands: str = ""
 
 
-class Seat(Part):
+class HostSlot(Part):
     """A TaskRun's place on a host."""
 
     uid: str
@@ -321,7 +321,7 @@ class PlatformState(Message):
 
     cluster: str
     platform: str
-    seats: list[Seat] = []
+    seats: list[HostSlot] = []
     machines: list[Machine] = []
     attempts: dict[str, int] = {}
     """TaskRun uid to how many machines were ordered for it."""

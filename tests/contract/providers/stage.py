@@ -11,8 +11,8 @@ from typing import Any
 import aiohttp
 from moto.server import ThreadedMotoServer
 
-from services.provisioner.allocation.ledger import machine_name
 from services.provisioner.config.credentials import Secrets
+from services.provisioner.naming import machine_name
 from services.provisioner.providers.aws import AwsProvider
 from services.provisioner.providers.fake import FakeCloud, FakeProvider
 from services.provisioner.providers.ibm_power import PowerProvider
@@ -134,8 +134,8 @@ async def aws_stage(folder: Path) -> AsyncIterator[Stage]:
     finally:
         for one in made:
             await one.close()
-        async with aiohttp.ClientSession() as session:
-            await session.post(f"{url}/moto-api/reset")
+        async with aiohttp.ClientSession() as term:
+            await term.post(f"{url}/moto-api/reset")
         server.stop()
 
 

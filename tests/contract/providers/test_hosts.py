@@ -9,9 +9,14 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from services.provisioner.allocation.ledger import Access
+from services.provisioner.allocation.ledger import HostAccess
 from services.provisioner.hosts.fake import FakeFleet, FakeHosts
-from services.provisioner.hosts.port import HostRefusedError, Hosts, HostUnreachableError, Place
+from services.provisioner.hosts.port import (
+    HostRefusedError,
+    Hosts,
+    HostTarget,
+    HostUnreachableError,
+)
 from services.provisioner.hosts.ssh import SshHosts
 from tests.unit.provisioner.ssh_host import USER, ssh_host
 
@@ -21,14 +26,14 @@ LATER = datetime.now(UTC) + timedelta(hours=1)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
     hosts: Hosts
-    place: Place
+    target: HostTarget
     users: Callable[[], dict[str, str]]
     """User to the key that it lets in."""
 
-    stranger: Callable[[], Place]
+    stranger: Callable[[], HostTarget]
     """The same host, with another key than it should have."""
 
-    away: Callable[[], Place]
+    away: Callable[[], HostTarget]
     """The same host, not answering."""
 
 
@@ -36,20 +41,20 @@ class Stage:
 async def fake(folder: Path) -> AsyncIterator[Stage]:
     del folder
     fleet = FakeFleet(call_seconds=0)
-    access = Access(user="root", secret="keys")
-    place = Place(host="power-1", address="10.0.0.1", access=access, user=USER)
+    access = HostAccess(user="root", secret="keys")
+    target = HostTarget(host="power-1", address="10.0.0.1", access=access, user=USER)
 
-    def refusing() -> Place:
-        fleet.refusing.add(place.host)
-        return place
+    def refusing() -> HostTarget:
+        fleet.refusing.add(target.host)
+        return target
 
-    def silent() -> Place:
-        fleet.silent.add(place.host)
-        return place
+    def silent() -> HostTarget:
+        fleet.silent.add(target.host)
+        return target
 
     yield Stage(
         hosts=FakeHosts(fleet),
-        place=place,
+        target=target,
         users=lambda: dict(fleet.on("power-1")),
         stranger=refusing,
         away=silent,
@@ -59,7 +64,7 @@ async def fake(folder: Path) -> AsyncIterator[Stage]:
 @asynccontextmanager
 async def static(folder: Path) -> AsyncIterator[Stage]:
     async with ssh_host(folder) as host:
-        place = host.place()
+        target = host.target()
 
         def users() -> dict[str, str]:
             names = sorted(path.name for path in host.home.iterdir())
@@ -68,10 +73,10 @@ async def static(folder: Path) -> AsyncIterator[Stage]:
         other = public_key()
         yield Stage(
             hosts=SshHosts(host.secrets),
-            place=place,
+            target=target,
             users=users,
-            stranger=lambda: replace(place, access=replace(place.access, host_keys=(other,))),
-            away=lambda: replace(place, access=replace(place.access, port=1)),
+            stranger=lambda: replace(target, access=replace(target.access, host_keys=(other,))),
+            away=lambda: replace(target, access=replace(target.access, port=1)),
         )
 
 
@@ -89,15 +94,15 @@ def public_key() -> str:
 async def test_preparing_twice_leaves_one_user_with_the_last_key(stage: Stage) -> None:
     first, last = public_key(), public_key()
     for key in (first, last):
-        await stage.hosts.prepare(stage.place, public_key=key, expires_at=LATER)
+        await stage.hosts.prepare(stage.target, public_key=key, expires_at=LATER)
     assert stage.users() == {USER: last}
 
 
 async def test_cleaning_removes_the_user_and_may_be_repeated(stage: Stage) -> None:
-    await stage.hosts.clean(stage.place)
-    await stage.hosts.prepare(stage.place, public_key=public_key(), expires_at=LATER)
-    await stage.hosts.clean(stage.place)
-    await stage.hosts.clean(stage.place)
+    await stage.hosts.clean(stage.target)
+    await stage.hosts.prepare(stage.target, public_key=public_key(), expires_at=LATER)
+    await stage.hosts.clean(stage.target)
+    await stage.hosts.clean(stage.target)
     assert stage.users() == {}
 
 

@@ -17,7 +17,7 @@ from services.ctl.demo.summary import machines, tier_rows
 from services.simulator.judge.message_logs import read_logs
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.effects import HostState, Machine, PlatformState, Seat
+from shared.contracts.messages.effects import HostSlot, HostState, Machine, PlatformState
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -158,7 +158,7 @@ def test_a_shared_machine_that_waits_for_the_next_build_is_not_left_behind() -> 
 
 
 def test_what_is_left_behind_or_never_answered_is_told() -> None:
-    seat = Seat(uid="a", namespace="team", name="build-a", host="m", address="10.0.0.1")
+    seat = HostSlot(uid="a", namespace="team", name="build-a", host="m", address="10.0.0.1")
     record = PlatformState(
         cluster="hub",
         platform="linux/arm64",

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from services.ctl.inspect.hosts import platform_lines, platforms_of, quota_of
 from services.ctl.main import app
 from services.provisioner.providers.registry import GROUP
-from shared.contracts.messages.effects import HostState, Machine, PlatformState, Seat
+from shared.contracts.messages.effects import HostSlot, HostState, Machine, PlatformState
 from tests.unit.provisioner.stage import HOST_CONFIG
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -102,8 +102,8 @@ def test_it_says_where_somebody_waits_and_why() -> None:
     record = PlatformState(
         cluster="hub", platform="linux/ppc64le", at=NOON,
         seats=[
-            Seat(uid="u-1", namespace="team-a", name="one", host="power-1", address="10.0.0.1"),
-            Seat(uid="slot:w:1", namespace="team-a", name="run", host="power-1", address="10.0.0.1",
+            HostSlot(uid="u-1", namespace="team-a", name="one", host="power-1", address="10.0.0.1"),
+            HostSlot(uid="slot:w:1", namespace="team-a", name="run", host="power-1", address="10.0.0.1",
                  state="held"),
         ],
     )  # fmt: skip

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from services.provisioner.allocation.allocate import allocate
-from services.provisioner.allocation.ledger import Book, Machine, MachineState, Seat
-from services.provisioner.allocation.results import Outcome, Sighting
+from services.provisioner.allocation.ledger import AllocationLedger, HostSlot, Machine, MachineState
+from services.provisioner.allocation.results import AllocationOutcome, MachineObservation
 from services.provisioner.config.host_config import (
     DynamicPlatform,
     Host,
@@ -14,14 +14,14 @@ from services.provisioner.config.host_config import (
     PoolPlatform,
     StaticPlatform,
 )
-from services.provisioner.task_runs.requests import Request
+from services.provisioner.task_runs.requests import HostRequest
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 PLATFORM = "linux/arm64"
 
 
-def request(name: str, *, created: int = 0, failed: Iterable[str] = ()) -> Request:
-    return Request(
+def request(name: str, *, created: int = 0, failed: Iterable[str] = ()) -> HostRequest:
+    return HostRequest(
         uid=f"uid-{name}",
         namespace="team-a",
         name=name,
@@ -31,7 +31,7 @@ def request(name: str, *, created: int = 0, failed: Iterable[str] = ()) -> Reque
     )
 
 
-def requests(names: str) -> list[Request]:
+def requests(names: str) -> list[HostRequest]:
     """`a b c`: three, the first is the oldest."""
     return [request(name, created=age) for age, name in enumerate(names.split())]
 
@@ -72,8 +72,8 @@ def pool(maximum: int = 1, *, concurrency: int = 2, max_age: int = 3600) -> Pool
     )
 
 
-def seat(name: str, on: str) -> Seat:
-    return Seat(uid=f"uid-{name}", namespace="team-a", name=name, host=on, address=f"at-{on}")
+def slot(name: str, on: str) -> HostSlot:
+    return HostSlot(uid=f"uid-{name}", namespace="team-a", name=name, host=on, address=f"at-{on}")
 
 
 def machine(
@@ -100,17 +100,17 @@ def machine(
     )
 
 
-def book(
+def ledger(
     *,
-    seats: Iterable[Seat] = (),
+    slots: Iterable[HostSlot] = (),
     machines: Iterable[Machine] = (),
     attempts: Mapping[str, int] | None = None,
     refusals: Mapping[str, str] | None = None,
-) -> Book:
-    return Book(
+) -> AllocationLedger:
+    return AllocationLedger(
         cluster="hub",
         platform=PLATFORM,
-        seats={one.uid: one for one in seats},
+        slots={one.uid: one for one in slots},
         machines={one.name: one for one in machines},
         attempts=attempts or {},
         refusals=refusals or {},
@@ -120,19 +120,19 @@ def book(
 def round_(
     *,
     config: PlatformConfig | str,
-    asking: Iterable[Request] = (),
-    before: Book | None = None,
+    asking: Iterable[HostRequest] = (),
+    before: AllocationLedger | None = None,
     settled: Iterable[str] = (),
-    sightings: Mapping[str, Sighting] | None = None,
-    busy_elsewhere: Mapping[str, int] | None = None,
+    observations: Mapping[str, MachineObservation] | None = None,
+    used_by_other_platforms: Mapping[str, int] | None = None,
     now: datetime = NOON,
-) -> Outcome:
+) -> AllocationOutcome:
     return allocate(
-        book=before or book(),
+        ledger=before or ledger(),
         config=config,
         requests=asking,
         settled=frozenset(settled),
-        sightings=sightings or {},
-        busy_elsewhere=busy_elsewhere or {},
+        observations=observations or {},
+        used_by_other_platforms=used_by_other_platforms or {},
         now=now,
     )

@@ -12,9 +12,9 @@ from typing import Any
 
 import asyncssh
 
-from services.provisioner.allocation.ledger import Access
+from services.provisioner.allocation.ledger import HostAccess
 from services.provisioner.config.credentials import Secrets
-from services.provisioner.hosts.port import Place
+from services.provisioner.hosts.port import HostTarget
 
 USER = "u-0123456789abcdef0123456789ab"
 
@@ -60,11 +60,13 @@ class SshHost:
     def host_key(self) -> str:
         return str(self.key.export_public_key().decode().strip())
 
-    def place(self, *, pinned: bool = True, sudo: str = "", secret: str = "power-ssh") -> Place:
-        return Place(
+    def target(
+        self, *, pinned: bool = True, sudo: str = "", secret: str = "power-ssh"
+    ) -> HostTarget:
+        return HostTarget(
             host="power-1",
             address="127.0.0.1",
-            access=Access(
+            access=HostAccess(
                 user="admin",
                 port=self.port,
                 secret=secret,

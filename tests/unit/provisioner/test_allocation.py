@@ -5,32 +5,33 @@ from datetime import timedelta
 
 import pytest
 
-from services.provisioner.allocation.ledger import Book, machine_name
+from services.provisioner.allocation.ledger import AllocationLedger
 from services.provisioner.allocation.results import (
-    Broken,
     Failed,
-    Gone,
     Launching,
+    LaunchRefused,
+    MachineBroken,
+    MachineGone,
+    MachineObservation,
+    MachineUp,
     Placed,
-    Refused,
-    Sighting,
-    Up,
-    Verdict,
+    Result,
     Waiting,
 )
 from services.provisioner.config.host_config import LocalPlatform, PlatformConfig
-from services.provisioner.task_runs.requests import Request
+from services.provisioner.naming import machine_name
+from services.provisioner.task_runs.requests import HostRequest
 from tests.unit.provisioner.builders import (
     NOON,
     PLATFORM,
-    book,
     dynamic,
+    ledger,
     machine,
     pool,
     request,
     requests,
     round_,
-    seat,
+    slot,
     static,
 )
 
@@ -63,18 +64,18 @@ def full(count: int, maximum: int) -> Waiting:
 @dataclass(frozen=True, kw_only=True)
 class Case:
     config: PlatformConfig | str
-    asking: list[Request] = field(default_factory=list)
-    before: Book = field(default_factory=book)
+    asking: list[HostRequest] = field(default_factory=list)
+    before: AllocationLedger = field(default_factory=ledger)
     settled: list[str] = field(default_factory=list)
-    sightings: dict[str, Sighting] = field(default_factory=dict)
-    busy_elsewhere: dict[str, int] = field(default_factory=dict)
-    told: dict[str, Verdict] = field(default_factory=dict)
+    observations: dict[str, MachineObservation] = field(default_factory=dict)
+    used_by_other_platforms: dict[str, int] = field(default_factory=dict)
+    told: dict[str, Result] = field(default_factory=dict)
     """By name."""
 
     machines: dict[str, str] = field(default_factory=dict)
     """Name to state, afterwards."""
 
-    seats: dict[str, str] = field(default_factory=dict)
+    slots: dict[str, str] = field(default_factory=dict)
     """TaskRun to host, afterwards."""
 
 
@@ -92,51 +93,51 @@ LOCAL = {
 
 STATIC = {
     "the host with the most free places is taken": Case(
-        config=static(small=1, large=3), asking=requests("a"), told={"a": on("large")}, seats={"a": "large"},
+        config=static(small=1, large=3), asking=requests("a"), told={"a": on("large")}, slots={"a": "large"},
     ),
     "of equals the first by name is taken, always": Case(
-        config=static(y=1, x=1), asking=requests("a"), told={"a": on("x")}, seats={"a": "x"},
+        config=static(y=1, x=1), asking=requests("a"), told={"a": on("x")}, slots={"a": "x"},
     ),
     "no host gets more than its concurrency": Case(
         config=static(x=2), asking=requests("a b c"),
-        told={"a": on("x"), "b": on("x"), "c": BUSY}, seats={"a": "x", "b": "x"},
+        told={"a": on("x"), "b": on("x"), "c": BUSY}, slots={"a": "x", "b": "x"},
     ),
     "a place that comes free goes to the oldest, whoever asks first": Case(
-        config=static(x=1), before=book(seats=[seat("gone", "x")]),
+        config=static(x=1), before=ledger(slots=[slot("gone", "x")]),
         asking=[request("young", created=2), request("old", created=1)],
-        told={"old": on("x"), "young": BUSY}, seats={"old": "x"},
+        told={"old": on("x"), "young": BUSY}, slots={"old": "x"},
     ),
     "equally old waiters are served by name": Case(
         config=static(x=1), asking=[request("b"), request("a")],
-        told={"a": on("x"), "b": BUSY}, seats={"a": "x"},
+        told={"a": on("x"), "b": BUSY}, slots={"a": "x"},
     ),
     "a host that failed for a TaskRun is not offered to it again": Case(
-        config=static(x=5, y=1), asking=[request("a", failed=["x"])], told={"a": on("y")}, seats={"a": "y"},
+        config=static(x=5, y=1), asking=[request("a", failed=["x"])], told={"a": on("y")}, slots={"a": "y"},
     ),
     "a waiter that can use nothing free does not hold up the next one": Case(
-        config=static(x=1, y=1), before=book(seats=[seat("c", "y")]),
+        config=static(x=1, y=1), before=ledger(slots=[slot("c", "y")]),
         asking=[request("a", failed=["x"]), request("b", created=1), request("c", created=2)],
         settled=["uid-c"],
-        told={"a": BUSY, "b": on("x"), "c": on("y")}, seats={"b": "x", "c": "y"},
+        told={"a": BUSY, "b": on("x"), "c": on("y")}, slots={"b": "x", "c": "y"},
     ),
     "when all hosts failed for it, a TaskRun is told which": Case(
         config=static(x=1, y=1), asking=[request("a", failed=["x", "y", "old"])],
         told={"a": error("all available hosts for the platform have failed: x,y")},
     ),
     "a TaskRun that sits stays where it is": Case(
-        config=static(x=1, y=9), before=book(seats=[seat("a", "x")]), asking=requests("a"),
-        told={"a": on("x")}, seats={"a": "x"},
+        config=static(x=1, y=9), before=ledger(slots=[slot("a", "x")]), asking=requests("a"),
+        told={"a": on("x")}, slots={"a": "x"},
     ),
     "places that other platforms' TaskRuns hold on a host are taken": Case(
-        config=static(x=2), busy_elsewhere={"x": 1}, asking=requests("a b"),
-        told={"a": on("x"), "b": BUSY}, seats={"a": "x"},
+        config=static(x=2), used_by_other_platforms={"x": 1}, asking=requests("a b"),
+        told={"a": on("x"), "b": BUSY}, slots={"a": "x"},
     ),
     "a place on a host that left the configuration is still given back": Case(
-        config=static(x=1), before=book(seats=[seat("a", "removed")]),
+        config=static(x=1), before=ledger(slots=[slot("a", "removed")]),
     ),
     "a host over a concurrency that was lowered gets nobody new": Case(
-        config=static(x=1), before=book(seats=[seat("a", "x"), seat("b", "x")]), asking=requests("a b c"),
-        told={"a": on("x"), "b": on("x"), "c": BUSY}, seats={"a": "x", "b": "x"},
+        config=static(x=1), before=ledger(slots=[slot("a", "x"), slot("b", "x")]), asking=requests("a b c"),
+        told={"a": on("x"), "b": on("x"), "c": BUSY}, slots={"a": "x", "b": "x"},
     ),
 }  # fmt: skip
 
@@ -147,13 +148,13 @@ DYNAMIC = {
     ),
     "while it starts, nothing more is ordered": Case(
         config=dynamic(5), asking=requests("a"),
-        before=book(machines=[machine("m", "launching", holder="a")], attempts={"uid-a": 1}),
+        before=ledger(machines=[machine("m", "launching", holder="a")], attempts={"uid-a": 1}),
         told={"a": Launching(host="m")}, machines={"m": "launching"},
     ),
     "when it is up, its TaskRun gets it": Case(
-        config=dynamic(), asking=requests("a"), sightings={"m": Up(address="at-m")},
-        before=book(machines=[machine("m", "launching", holder="a")]),
-        told={"a": on("m")}, machines={"m": "running"}, seats={"a": "m"},
+        config=dynamic(), asking=requests("a"), observations={"m": MachineUp(address="at-m")},
+        before=ledger(machines=[machine("m", "launching", holder="a")]),
+        told={"a": on("m")}, machines={"m": "running"}, slots={"a": "m"},
     ),
     "no more than the maximum are ordered, and the rest is told so": Case(
         config=dynamic(2), asking=requests("a b c"),
@@ -161,69 +162,69 @@ DYNAMIC = {
         machines={ordered("a"): "launching", ordered("b"): "launching"},
     ),
     "a machine on its way out still counts": Case(
-        config=dynamic(1), asking=requests("a"), before=book(machines=[machine("m", "terminating")]),
+        config=dynamic(1), asking=requests("a"), before=ledger(machines=[machine("m", "terminating")]),
         told={"a": full(1, 1)}, machines={"m": "terminating"},
     ),
     "when it is proved gone, the oldest waiter gets its place": Case(
         config=dynamic(1), asking=[request("b", created=2), request("a", created=1)],
-        before=book(machines=[machine("m", "terminating")]), sightings={"m": Gone()},
+        before=ledger(machines=[machine("m", "terminating")]), observations={"m": MachineGone()},
         told={"a": Launching(host=ordered("a")), "b": full(1, 1)}, machines={ordered("a"): "launching"},
     ),
     "a machine whose TaskRun ended goes": Case(
-        config=dynamic(), before=book(machines=[machine("m", holder="a")], seats=[seat("a", "m")]),
+        config=dynamic(), before=ledger(machines=[machine("m", holder="a")], slots=[slot("a", "m")]),
         machines={"m": "terminating"},
     ),
     "a machine whose TaskRun ended while it started goes": Case(
-        config=dynamic(), before=book(machines=[machine("m", "launching", holder="a")]),
+        config=dynamic(), before=ledger(machines=[machine("m", "launching", holder="a")]),
         machines={"m": "terminating"},
     ),
     "a machine that comes up after its TaskRun ended goes": Case(
-        config=dynamic(), before=book(machines=[machine("m", "launching", holder="a")]),
-        sightings={"m": Up(address="at-m")}, machines={"m": "terminating"},
+        config=dynamic(), before=ledger(machines=[machine("m", "launching", holder="a")]),
+        observations={"m": MachineUp(address="at-m")}, machines={"m": "terminating"},
     ),
     "a machine without an address in time goes, and its TaskRun is told": Case(
         config=dynamic(), asking=requests("a"),
-        before=book(machines=[machine("m", "launching", holder="a", age=600)], attempts={"uid-a": 1}),
+        before=ledger(machines=[machine("m", "launching", holder="a", age=600)], attempts={"uid-a": 1}),
         told={"a": TIMED_OUT}, machines={"m": "terminating"},
     ),
     "an address at the last moment counts": Case(
-        config=dynamic(), asking=requests("a"), sightings={"m": Up(address="at-m")},
-        before=book(machines=[machine("m", "launching", holder="a", age=600)]),
-        told={"a": on("m")}, machines={"m": "running"}, seats={"a": "m"},
+        config=dynamic(), asking=requests("a"), observations={"m": MachineUp(address="at-m")},
+        before=ledger(machines=[machine("m", "launching", holder="a", age=600)]),
+        told={"a": on("m")}, machines={"m": "running"}, slots={"a": "m"},
     ),
     "a broken machine goes, and a fresh one is ordered under another name": Case(
-        config=dynamic(2), asking=requests("a"), sightings={ordered("a"): Broken(reason="x")},
-        before=book(machines=[machine(ordered("a"), "launching", holder="a")], attempts={"uid-a": 1}),
+        config=dynamic(2), asking=requests("a"), observations={ordered("a"): MachineBroken(reason="x")},
+        before=ledger(machines=[machine(ordered("a"), "launching", holder="a")], attempts={"uid-a": 1}),
         told={"a": Launching(host=ordered("a", 2))},
         machines={ordered("a"): "terminating", ordered("a", 2): "launching"},
     ),
     "a broken machine counts until it is gone, so the fresh one waits for room": Case(
-        config=dynamic(1), asking=requests("a"), sightings={"m": Broken(reason="x")},
-        before=book(machines=[machine("m", "launching", holder="a")], attempts={"uid-a": 1}),
+        config=dynamic(1), asking=requests("a"), observations={"m": MachineBroken(reason="x")},
+        before=ledger(machines=[machine("m", "launching", holder="a")], attempts={"uid-a": 1}),
         told={"a": full(1, 1)}, machines={"m": "terminating"},
     ),
     "after three broken machines the TaskRun is told": Case(
-        config=dynamic(), asking=requests("a"), sightings={"m": Broken(reason="no disk")},
-        before=book(machines=[machine("m", "launching", holder="a")], attempts={"uid-a": 3}),
+        config=dynamic(), asking=requests("a"), observations={"m": MachineBroken(reason="no disk")},
+        before=ledger(machines=[machine("m", "launching", holder="a")], attempts={"uid-a": 3}),
         told={"a": error("3 machines failed to start, the last because no disk")},
         machines={"m": "terminating"},
     ),
     "a machine that vanishes while it starts is replaced": Case(
-        config=dynamic(), asking=requests("a"), sightings={ordered("a"): Gone()},
-        before=book(machines=[machine(ordered("a"), "launching", holder="a")], attempts={"uid-a": 1}),
+        config=dynamic(), asking=requests("a"), observations={ordered("a"): MachineGone()},
+        before=ledger(machines=[machine(ordered("a"), "launching", holder="a")], attempts={"uid-a": 1}),
         told={"a": Launching(host=ordered("a", 2))}, machines={ordered("a", 2): "launching"},
     ),
     "a machine that vanishes under a running build is forgotten, and not replaced": Case(
-        config=dynamic(), asking=requests("a"), settled=["uid-a"], sightings={"m": Gone()},
-        before=book(machines=[machine("m", holder="a")], seats=[seat("a", "m")]),
+        config=dynamic(), asking=requests("a"), settled=["uid-a"], observations={"m": MachineGone()},
+        before=ledger(machines=[machine("m", holder="a")], slots=[slot("a", "m")]),
     ),
     "what the provider refuses is told, and cleaned up all the same": Case(
-        config=dynamic(), asking=requests("a"), sightings={"m": Refused(reason="no such image")},
-        before=book(machines=[machine("m", "launching", holder="a")]),
+        config=dynamic(), asking=requests("a"), observations={"m": LaunchRefused(reason="no such image")},
+        before=ledger(machines=[machine("m", "launching", holder="a")]),
         told={"a": error("no such image")}, machines={"m": "terminating"},
     ),
     "a refusal is remembered until the TaskRun ends": Case(
-        config=dynamic(), asking=requests("a"), before=book(refusals={"uid-a": "no"}),
+        config=dynamic(), asking=requests("a"), before=ledger(refusals={"uid-a": "no"}),
         told={"a": Failed(message="no")},
     ),
     "a TaskRun with a failed host gets no second machine": Case(
@@ -233,18 +234,18 @@ DYNAMIC = {
         config=dynamic(), asking=requests("a"), settled=["uid-a"],
     ),
     "what is said about a machine that is on its way out changes nothing": Case(
-        config=dynamic(), before=book(machines=[machine("m", "terminating")]),
-        sightings={"m": Up(address="at-m")}, machines={"m": "terminating"},
+        config=dynamic(), before=ledger(machines=[machine("m", "terminating")]),
+        observations={"m": MachineUp(address="at-m")}, machines={"m": "terminating"},
     ),
     "when the platform leaves the configuration, a machine that starts goes": Case(
         config="no hosts configured", asking=requests("a"),
-        before=book(machines=[machine("m", "launching", holder="a")]),
+        before=ledger(machines=[machine("m", "launching", holder="a")]),
         told={"a": Failed(message="no hosts configured")}, machines={"m": "terminating"},
     ),
     "when the platform leaves the configuration, a machine in use stays until its TaskRun ends": Case(
         config="no hosts configured", asking=requests("a"), settled=["uid-a"],
-        before=book(machines=[machine("m", holder="a")], seats=[seat("a", "m")]),
-        told={"a": on("m")}, machines={"m": "running"}, seats={"a": "m"},
+        before=ledger(machines=[machine("m", holder="a")], slots=[slot("a", "m")]),
+        told={"a": on("m")}, machines={"m": "running"}, slots={"a": "m"},
     ),
 }  # fmt: skip
 
@@ -259,63 +260,66 @@ POOL = {
         machines={ordered("a"): "launching", ordered("c"): "launching"},
     ),
     "no second machine is ordered while the first one starts": Case(
-        config=pool(2), asking=requests("a"), before=book(machines=[machine("m", "launching", shared=True)]),
+        config=pool(2), asking=requests("a"),
+        before=ledger(machines=[machine("m", "launching", shared=True)]),
         told={"a": STARTING}, machines={"m": "launching"},
     ),
     "a machine of the pool that is up is shared": Case(
         config=pool(concurrency=2), asking=requests("a b c"),
-        before=book(machines=[machine("m", shared=True)]),
+        before=ledger(machines=[machine("m", shared=True)]),
         told={"a": on("m"), "b": on("m"), "c": full(1, 1)}, machines={"m": "running"},
-        seats={"a": "m", "b": "m"},
+        slots={"a": "m", "b": "m"},
     ),
     "an idle machine stays for the next one": Case(
-        config=pool(), before=book(machines=[machine("m", shared=True, holder="a")], seats=[seat("a", "m")]),
+        config=pool(),
+        before=ledger(machines=[machine("m", shared=True, holder="a")], slots=[slot("a", "m")]),
         machines={"m": "running"},
     ),
     "an old machine is not offered, but serves who sits on it": Case(
         config=pool(2, max_age=60), asking=requests("a b"),
-        before=book(machines=[machine("m", shared=True, age=60)], seats=[seat("a", "m")]),
+        before=ledger(machines=[machine("m", shared=True, age=60)], slots=[slot("a", "m")]),
         told={"a": on("m"), "b": Launching(host=ordered("b"))},
-        machines={"m": "running", ordered("b"): "launching"}, seats={"a": "m"},
+        machines={"m": "running", ordered("b"): "launching"}, slots={"a": "m"},
     ),
     "an old machine goes when nobody sits on it any more": Case(
         config=pool(max_age=60),
-        before=book(machines=[machine("m", shared=True, age=60)], seats=[seat("a", "m")]),
+        before=ledger(machines=[machine("m", shared=True, age=60)], slots=[slot("a", "m")]),
         machines={"m": "terminating"},
     ),
     "an old machine counts against the maximum until it is gone": Case(
         config=pool(1, max_age=60), asking=requests("a b"),
-        before=book(machines=[machine("m", shared=True, age=60)], seats=[seat("a", "m")]),
-        told={"a": on("m"), "b": full(1, 1)}, machines={"m": "running"}, seats={"a": "m"},
+        before=ledger(machines=[machine("m", shared=True, age=60)], slots=[slot("a", "m")]),
+        told={"a": on("m"), "b": full(1, 1)}, machines={"m": "running"}, slots={"a": "m"},
     ),
     "when all machines of the pool failed for it, one more is ordered if there is room": Case(
         config=pool(2), asking=[request("a", failed=["m"])],
-        before=book(machines=[machine("m", shared=True)]),
+        before=ledger(machines=[machine("m", shared=True)]),
         told={"a": Launching(host=ordered("a"))}, machines={"m": "running", ordered("a"): "launching"},
     ),
     "when all machines of the pool failed for it and there is no room, it is told": Case(
         config=pool(1), asking=[request("a", failed=["m"])],
-        before=book(machines=[machine("m", shared=True)]),
+        before=ledger(machines=[machine("m", shared=True)]),
         told={"a": error("all available hosts for the platform have failed: m")}, machines={"m": "running"},
     ),
     "a machine that starts outlives the TaskRun that it was ordered for": Case(
-        config=pool(), before=book(machines=[machine("m", "launching", shared=True, holder="a")]),
+        config=pool(), before=ledger(machines=[machine("m", "launching", shared=True, holder="a")]),
         machines={"m": "launching"},
     ),
     "a machine of the pool that is late fails only who it was ordered for": Case(
-        config=pool(2), asking=requests("a b"), before=book(
+        config=pool(2), asking=requests("a b"), before=ledger(
             machines=[machine("m", "launching", shared=True, holder="a", age=600)], attempts={"uid-a": 1}),
         told={"a": TIMED_OUT, "b": Launching(host=ordered("b"))},
         machines={"m": "terminating", ordered("b"): "launching"},
     ),
     "idle machines of what is no pool any more go": Case(
-        config=static(x=1), before=book(machines=[machine("m", shared=True)]), machines={"m": "terminating"},
+        config=static(x=1), before=ledger(machines=[machine("m", shared=True)]),
+        machines={"m": "terminating"},
     ),
     "a machine that was ordered for one TaskRun is not shared when its platform becomes a pool": Case(
         config=pool(2), asking=requests("a b"), settled=["uid-a"],
-        before=book(machines=[machine("m", holder="a")], seats=[seat("a", "m")]),
+        before=ledger(machines=[machine("m", holder="a")], slots=[slot("a", "m")]),
         told={"a": on("m"), "b": Launching(host=ordered("b"))},
-        machines={"m": "running", ordered("b"): "launching"}, seats={"a": "m"},
+        machines={"m": "running", ordered("b"): "launching"}, slots={"a": "m"},
     ),
 }  # fmt: skip
 
@@ -329,13 +333,13 @@ def test_a_round(case: Case) -> None:
         asking=case.asking,
         before=case.before,
         settled=case.settled,
-        sightings=case.sightings,
-        busy_elsewhere=case.busy_elsewhere,
+        observations=case.observations,
+        used_by_other_platforms=case.used_by_other_platforms,
     )
 
-    assert {uid.removeprefix("uid-"): told for uid, told in outcome.verdicts.items()} == case.told
-    assert {m.name: m.state for m in outcome.book.machines.values()} == case.machines
-    assert {s.name: s.host for s in outcome.book.seats.values()} == case.seats
+    assert {uid.removeprefix("uid-"): told for uid, told in outcome.results.items()} == case.told
+    assert {m.name: m.state for m in outcome.ledger.machines.values()} == case.machines
+    assert {s.name: s.host for s in outcome.ledger.slots.values()} == case.slots
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -345,32 +349,32 @@ def test_a_round_that_is_repeated_changes_nothing(case: Case) -> None:
         asking=case.asking,
         before=case.before,
         settled=case.settled,
-        sightings=case.sightings,
-        busy_elsewhere=case.busy_elsewhere,
+        observations=case.observations,
+        used_by_other_platforms=case.used_by_other_platforms,
     )
     again = round_(
         config=case.config,
         asking=case.asking,
-        before=first.book,
+        before=first.ledger,
         settled=case.settled,
-        busy_elsewhere=case.busy_elsewhere,
+        used_by_other_platforms=case.used_by_other_platforms,
     )
 
-    assert again.book is first.book, "an unchanged record is not written again"
-    assert again.verdicts == first.verdicts
-    assert again.steps == ()
+    assert again.ledger is first.ledger, "an unchanged record is not written again"
+    assert again.results == first.results
+    assert again.events == ()
 
 
 def test_the_record_forgets_a_task_run_that_ended() -> None:
-    before = book(attempts={"uid-a": 2, "uid-b": 1}, refusals={"uid-a": "no"})
+    before = ledger(attempts={"uid-a": 2, "uid-b": 1}, refusals={"uid-a": "no"})
     outcome = round_(config=dynamic(), before=before, asking=[request("b")], settled=["uid-b"])
-    assert outcome.book.attempts == {"uid-b": 1}
-    assert outcome.book.refusals == {}
+    assert outcome.ledger.attempts == {"uid-b": 1}
+    assert outcome.ledger.refusals == {}
 
 
 def test_the_deadline_counts_from_the_order() -> None:
     outcome = round_(config=dynamic(timeout=90), asking=requests("a"))
-    (ordered_machine,) = outcome.book.machines.values()
+    (ordered_machine,) = outcome.ledger.machines.values()
     assert ordered_machine.deadline == NOON + timedelta(seconds=90)
 
 

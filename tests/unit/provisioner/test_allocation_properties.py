@@ -7,17 +7,17 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.provisioner.allocation.ledger import Book
+from services.provisioner.allocation.ledger import AllocationLedger
 from services.provisioner.allocation.results import (
-    Broken,
+    AllocationOutcome,
     Failed,
-    Gone,
     Launching,
-    Outcome,
+    LaunchRefused,
+    MachineBroken,
+    MachineGone,
+    MachineObservation,
+    MachineUp,
     Placed,
-    Refused,
-    Sighting,
-    Up,
     Waiting,
 )
 from services.provisioner.config.host_config import (
@@ -26,8 +26,8 @@ from services.provisioner.config.host_config import (
     PoolPlatform,
     StaticPlatform,
 )
-from services.provisioner.task_runs.requests import Request
-from tests.unit.provisioner.builders import NOON, book, dynamic, pool, request, round_, static
+from services.provisioner.task_runs.requests import HostRequest
+from tests.unit.provisioner.builders import NOON, dynamic, ledger, pool, request, round_, static
 
 Action = tuple[str, int]
 
@@ -52,8 +52,8 @@ class Model:
 
     def __init__(self, config: PlatformConfig) -> None:
         self.config = config
-        self.book: Book = book()
-        self.active: dict[str, Request] = {}
+        self.ledger: AllocationLedger = ledger()
+        self.active: dict[str, HostRequest] = {}
         self.told: dict[str, Placed | Failed] = {}
         """What each TaskRun was told last, if it was final."""
 
@@ -62,7 +62,7 @@ class Model:
 
     def act(self, action: Action) -> None:
         what, which = action
-        machines = [m for m in self.book.machines.values() if self._fits(m.state, what)]
+        machines = [m for m in self.ledger.machines.values() if self._fits(m.state, what)]
         name = machines[which % len(machines)].name if machines else ""
         match what:
             case "arrive" | "arrive with a failed host":
@@ -78,7 +78,7 @@ class Model:
             case "repeat":
                 self.step({})
             case _:
-                self.step({name: SIGHTINGS[what]} if name else {})
+                self.step({name: OBSERVATIONS[what]} if name else {})
 
     @staticmethod
     def _fits(state: str, what: str) -> bool:
@@ -92,68 +92,66 @@ class Model:
         new = request(f"t{self._count:03}", created=age, failed=["x"] if failed else [])
         self.active[new.uid] = new
 
-    def step(self, sightings: Mapping[str, Sighting]) -> Outcome:
-        before = self.book
+    def step(self, observations: Mapping[str, MachineObservation]) -> AllocationOutcome:
+        before = self.ledger
         outcome = round_(
             config=self.config,
             asking=self.active.values(),
             before=before,
             settled=self.told,
-            sightings=sightings,
+            observations=observations,
             now=self.now,
         )
-        self.book = outcome.book
+        self.ledger = outcome.ledger
         self._check_limits()
         self._check_turns(before, outcome)
         for uid in self.active.keys() - self.told.keys():
-            assert uid in outcome.verdicts, "everybody is told something"
-        for uid, verdict in outcome.verdicts.items():
-            if isinstance(verdict, Placed | Failed):
-                assert uid not in self.told or self.told[uid] == verdict, "what was said stays said"
-                self.told[uid] = verdict
+            assert uid in outcome.results, "everybody is told something"
+        for uid, result in outcome.results.items():
+            if isinstance(result, Placed | Failed):
+                assert uid not in self.told or self.told[uid] == result, "what was said stays said"
+                self.told[uid] = result
         return outcome
 
     def _check_limits(self) -> None:
-        assert self.book.seats.keys() <= self.active.keys()
-        taken = Counter(seat.host for seat in self.book.seats.values())
+        assert self.ledger.slots.keys() <= self.active.keys()
+        taken = Counter(slot.host for slot in self.ledger.slots.values())
         match self.config:
             case StaticPlatform(hosts=hosts):
                 places = {host.name: host.concurrency for host in hosts}
-                assert not self.book.machines
+                assert not self.ledger.machines
             case DynamicPlatform(machines=spec):
-                places = dict.fromkeys(self.book.machines, 1)
-                assert len(self.book.machines) <= spec.max_instances
+                places = dict.fromkeys(self.ledger.machines, 1)
+                assert len(self.ledger.machines) <= spec.max_instances
             case PoolPlatform(machines=spec, concurrency=concurrency):
-                places = dict.fromkeys(self.book.machines, concurrency)
-                assert len(self.book.machines) <= spec.max_instances
+                places = dict.fromkeys(self.ledger.machines, concurrency)
+                assert len(self.ledger.machines) <= spec.max_instances
             case _:
                 raise AssertionError(self.config)
         assert all(taken[host] <= places.get(host, 0) for host in taken)
 
-    def _check_turns(self, before: Book, outcome: Outcome) -> None:
+    def _check_turns(self, before: AllocationLedger, outcome: AllocationOutcome) -> None:
         """Nobody is served in a round in which somebody older, who could use the same, still waits."""
-        waiting = [
-            self.active[uid] for uid, v in outcome.verdicts.items() if isinstance(v, Waiting)
-        ]
+        waiting = [self.active[uid] for uid, v in outcome.results.items() if isinstance(v, Waiting)]
         ordered_before = {machine.holder for machine in before.machines.values()}
-        for uid, verdict in outcome.verdicts.items():
-            served = isinstance(verdict, Placed) and uid not in before.seats
+        for uid, result in outcome.results.items():
+            served = isinstance(result, Placed) and uid not in before.slots
             # A machine of a pool is for whoever is the oldest when it is up.
-            served |= isinstance(verdict, Launching) and isinstance(self.config, DynamicPlatform)
+            served |= isinstance(result, Launching) and isinstance(self.config, DynamicPlatform)
             if uid in ordered_before or not served:
                 continue
             for other in waiting:
-                if other.turn < self.active[uid].turn:
-                    assert isinstance(verdict, Placed)
-                    assert verdict.host in other.failed_hosts
+                if other.queue_key < self.active[uid].queue_key:
+                    assert isinstance(result, Placed)
+                    assert result.host in other.failed_hosts
 
 
-SIGHTINGS: Mapping[str, Sighting] = {
-    "up": Up(address="10.0.0.1"),
-    "broken": Broken(reason="x"),
-    "refused": Refused(reason="x"),
-    "gone": Gone(),
-    "vanish": Gone(),
+OBSERVATIONS: Mapping[str, MachineObservation] = {
+    "up": MachineUp(address="10.0.0.1"),
+    "broken": MachineBroken(reason="x"),
+    "refused": LaunchRefused(reason="x"),
+    "gone": MachineGone(),
+    "vanish": MachineGone(),
 }
 
 
@@ -180,8 +178,10 @@ def test_every_task_run_ends_with_a_secret_or_an_error_and_no_machine_stays(
     for _ in range(4 * (len(history) + 2)):
         model.step(
             {
-                name: Up(address="10.0.0.1") if machine.state == "launching" else Gone()
-                for name, machine in model.book.machines.items()
+                name: MachineUp(address="10.0.0.1")
+                if machine.state == "launching"
+                else MachineGone()
+                for name, machine in model.ledger.machines.items()
                 if machine.state != "running"
             }
         )
@@ -191,5 +191,5 @@ def test_every_task_run_ends_with_a_secret_or_an_error_and_no_machine_stays(
     assert asked <= model.told.keys()
     model.now += timedelta(days=1)
     for _ in range(2):
-        model.step(dict.fromkeys(model.book.machines, Gone()))
-    assert model.book == book()
+        model.step(dict.fromkeys(model.ledger.machines, MachineGone()))
+    assert model.ledger == ledger()

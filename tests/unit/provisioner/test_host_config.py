@@ -13,7 +13,7 @@ from services.provisioner.config.host_config import (
     parse_host_config,
 )
 from services.provisioner.config.instance_tags import check_instance_tag
-from services.provisioner.providers.keys import RULES
+from services.provisioner.config.parameter_rules import RULES
 
 GOOD = {
     "local-platforms": "linux/x86_64, local ,localhost,",
@@ -321,7 +321,7 @@ def test_a_key_of_a_cloud_that_says_what_it_must_not_is_told_when_it_is_read(
             "dynamic-platforms": f"linux/arm64,{platform}",
             **{prefix + key: value for key, value in fields.items()},
         }
-        return parse_host_config(data, available=TYPES, keys=RULES)
+        return parse_host_config(data, available=TYPES, rules=RULES)
 
     good, bad = read(mine), read({**mine, key: value})
     assert good.errors == {}

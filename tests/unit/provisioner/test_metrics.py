@@ -5,7 +5,7 @@ import asyncio
 from prometheus_client import CollectorRegistry, generate_latest
 
 from services.provisioner.app import assemble
-from services.provisioner.metrics import IDLE_MAX, Metrics
+from services.provisioner.metrics import IDLE_NAMESPACES_MAX, Metrics
 from services.provisioner.providers.port import ProviderRefusedError
 from services.provisioner.settings import ProvisionerSettings
 from shared.testing.world.memory_bus import MemoryBus
@@ -50,8 +50,8 @@ def test_all_of_them_are_called_as_dashboards_call_them() -> None:
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     metrics.placed("linux/arm64", seconds=3, waited=1, prepared=True)
-    metrics.ended("linux/arm64", seconds=30)
-    metrics.stand("linux/arm64", hosts=2, running=["team-a"], waiting=["team-b"])
+    metrics.task_run_ended("linux/arm64", seconds=30)
+    metrics.set_platform("linux/arm64", hosts=2, running=["team-a"], waiting=["team-b"])
     metrics.allocation_failed("linux/arm64")
     metrics.provisioning_failed("linux/arm64")
     metrics.cleanup_failed("linux/arm64")
@@ -145,12 +145,16 @@ def test_namespaces_that_come_and_go_do_not_add_up() -> None:
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     for number in range(1_000):
-        metrics.stand("linux/arm64", hosts=1, running=["stays"], waiting=[f"pull-{number}"])
+        metrics.set_platform("linux/arm64", hosts=1, running=["stays"], waiting=[f"pull-{number}"])
     text = generate_latest(registry).decode()
-    for name, value in (("stays", 1.0), ("pull-999", 0.0), (f"pull-{999 - IDLE_MAX}", 0.0)):
+    for name, value in (
+        ("stays", 1.0),
+        ("pull-999", 0.0),
+        (f"pull-{999 - IDLE_NAMESPACES_MAX}", 0.0),
+    ):
         assert f'running_tasks{{platform="linux-arm64",taskrun_namespace="{name}"}} {value}' in text
     assert 'pull-1"' not in text
-    assert text.count("waiting_tasks{") == IDLE_MAX + 2
+    assert text.count("waiting_tasks{") == IDLE_NAMESPACES_MAX + 2
 
 
 def test_who_is_not_the_one_any_more_does_not_say_how_platforms_stand() -> None:

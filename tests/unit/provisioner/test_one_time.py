@@ -18,10 +18,10 @@ from services.provisioner.keys.one_time import (
     CLAIM_SECONDS,
     KEY_BYTES_MAX,
     ClaimedError,
-    OneTimeKeys,
+    OneTimeKeyStore,
     UnknownPasswordError,
 )
-from services.provisioner.keys.one_time_server import OneTimeServer
+from services.provisioner.keys.one_time_server import OneTimeKeyServer
 from shared.runtime.certificates import CertificateFolder, ReloadingContext
 from shared.testing.waiting import eventually
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
@@ -49,11 +49,11 @@ class Store:
         self.clock = Clock()
         self.buses: list[MemoryBus] = []
 
-    async def replica(self, url: str = "https://otp/otp", authority: str = "CA") -> OneTimeKeys:
+    async def replica(self, url: str = "https://otp/otp", authority: str = "CA") -> OneTimeKeyStore:
         bus = MemoryBus(self.server, instance=f"provisioner-{len(self.buses)}")
         await bus.start()
         self.buses.append(bus)
-        return OneTimeKeys(
+        return OneTimeKeyStore(
             cluster="hub", bus=bus, url=url, authority=lambda: authority, life_seconds=3600,
             now=self.clock, entropy=Random(len(self.buses)).randbytes,
         )  # fmt: skip
@@ -77,7 +77,7 @@ async def store() -> AsyncIterator[Store]:
 async def test_what_one_replica_keeps_another_gives_out_once(store: Store) -> None:
     one, two = await store.replica(), await store.replica()
 
-    secret = await one.hand_over(KEY)
+    secret = await one.deliver(KEY)
     assert (secret["otp-ca"], secret["otp-server"]) == ("CA", "https://otp/otp")
     assert len(secret["otp"]) == 20
 
@@ -91,7 +91,7 @@ async def test_what_one_replica_keeps_another_gives_out_once(store: Store) -> No
 
 async def test_neither_the_key_nor_the_password_is_on_the_bus(store: Store) -> None:
     keys = await store.replica()
-    secret = await keys.hand_over(KEY)
+    secret = await keys.deliver(KEY)
     await keys.release(await keys.claim(secret["otp"]))
 
     assert b"canary-7d1f" not in store.stored()
@@ -100,7 +100,7 @@ async def test_neither_the_key_nor_the_password_is_on_the_bus(store: Store) -> N
 
 async def test_while_it_is_being_delivered_nobody_else_gets_it(store: Store) -> None:
     keys = await store.replica()
-    secret = await keys.hand_over(KEY)
+    secret = await keys.deliver(KEY)
     results = await asyncio.gather(
         *(keys.claim(secret["otp"]) for _ in range(5)), return_exceptions=True
     )
@@ -109,7 +109,7 @@ async def test_while_it_is_being_delivered_nobody_else_gets_it(store: Store) -> 
 
 async def test_a_claim_that_nobody_confirms_runs_out_also_over_a_restart(store: Store) -> None:
     keys = await store.replica()
-    secret = await keys.hand_over(KEY)
+    secret = await keys.deliver(KEY)
     lost = await keys.claim(secret["otp"])
 
     other = await store.replica()
@@ -124,17 +124,17 @@ async def test_a_claim_that_nobody_confirms_runs_out_also_over_a_restart(store: 
 
 async def test_a_key_that_is_not_fetched_in_time_is_dropped(store: Store) -> None:
     keys = await store.replica()
-    secret = await keys.hand_over(KEY)
-    await keys.hand_over(KEY)
-    assert await keys.forget_expired() == 0
+    secret = await keys.deliver(KEY)
+    await keys.deliver(KEY)
+    assert await keys.delete_expired() == 0
 
     store.clock.passes(3600)
 
     with pytest.raises(UnknownPasswordError):
         await keys.claim(secret["otp"])
-    assert await keys.forget_expired() == 2
+    assert await keys.delete_expired() == 2
     await asyncio.sleep(0.05)  # The view is behind the log: the ends come a little later.
-    await keys.forget_expired()
+    await keys.delete_expired()
     assert store.server.streams["KEYS_NOW"].messages == {}
 
 
@@ -148,14 +148,14 @@ async def test_what_is_no_password_of_ours_gets_nothing(store: Store, password: 
 async def test_what_is_too_long_to_be_a_key_is_not_kept(store: Store) -> None:
     keys = await store.replica()
     with pytest.raises(ValueError, match="too many for a private key"):
-        await keys.hand_over(b"x" * (KEY_BYTES_MAX + 1))
+        await keys.deliver(b"x" * (KEY_BYTES_MAX + 1))
 
 
 # --- over HTTPS ------------------------------------------------------------------------------------
 
 
 class Service:
-    def __init__(self, keys: OneTimeKeys, port: int, authority: Path) -> None:
+    def __init__(self, keys: OneTimeKeyStore, port: int, authority: Path) -> None:
         self.keys = keys
         self.port = port
         self.authority = authority
@@ -184,7 +184,7 @@ def serve(store: Store, tmp_path: Path) -> Serve:
         folder = CertificateFolder(tmp_path, ["localhost", "127.0.0.1"])
         folder.ensure(datetime.now(UTC))
         tls = ReloadingContext(folder.certificate, folder.key)
-        server = OneTimeServer(keys, host="127.0.0.1", port=0, tls=lambda: tls.context)
+        server = OneTimeKeyServer(keys, host="127.0.0.1", port=0, tls=lambda: tls.context)
         port = await server.start()
         try:
             yield Service(keys, port, folder.authority_certificate)
@@ -199,7 +199,7 @@ async def test_the_scripts_curl_gets_the_key_once(
     serve: Serve, store: Store, tmp_path: Path
 ) -> None:
     async with serve() as service:
-        secret = await service.keys.hand_over(KEY)
+        secret = await service.keys.deliver(KEY)
         (tmp_path / "otp").write_text(secret["otp"])
 
         assert await service.curl(f"@{tmp_path / 'otp'}") == (200, KEY)
@@ -219,7 +219,7 @@ async def test_wrong_requests_are_refused_in_few_words(serve: Serve) -> None:
 
 async def test_an_answer_that_is_lost_can_be_fetched_again(serve: Serve, store: Store) -> None:
     async with serve() as service:
-        secret = await service.keys.hand_over(KEY)
+        secret = await service.keys.deliver(KEY)
         await asyncio.to_thread(ask_and_break_off, service, secret["otp"])
         await eventually(lambda: b'"state":"waiting"' in list(
             store.server.streams["KEYS_NOW"].messages.values())[-1].data and

@@ -10,13 +10,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from services.provisioner.app import assemble
-from services.provisioner.hosts.access import sealing_context
 from services.provisioner.hosts.fake import FakeFleet, FakeHosts
 from services.provisioner.metrics import Metrics
 from services.provisioner.settings import ProvisionerSettings
 from shared.contracts.kube.kinds import TASK_RUN
 from shared.contracts.messages.effects import HostState, SealKey
-from shared.contracts.seal import open_sealed, public_key_of
+from shared.contracts.seal import host_context, open_sealed, public_key_of
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.world import ProcessContext
 from tests.unit.provisioner.stage import HOST_CONFIG, PerilousProvider, Stage, done, task_run
@@ -81,9 +80,7 @@ class Places(Stage):
 
 def opened(state: HostState) -> dict[str, str]:
     assert state.sealed is not None
-    context = sealing_context(
-        cluster="hub", namespace=state.namespace, name=state.name, uid=state.uid
-    )
+    context = host_context(cluster="hub", namespace=state.namespace, name=state.name, uid=state.uid)
     content: dict[str, str] = json.loads(
         open_sealed(state.sealed, private_key=PATCHER_KEY, context=context)
     )

@@ -14,7 +14,7 @@ from services.provisioner.providers.port import (
 )
 from shared.bus.port import FencedError
 from shared.contracts.kube.kinds import CONFIG_MAP, TASK_RUN
-from shared.contracts.messages.effects import HostState, PlatformState, Seat
+from shared.contracts.messages.effects import HostSlot, HostState, PlatformState
 from shared.contracts.messages.observed import Synced
 from tests.unit.provisioner.stage import HOST_CONFIG, NAMESPACE, Stage, task_run
 
@@ -57,9 +57,9 @@ def test_the_intent_is_written_before_the_provider_is_called() -> None:
             def look(order: Order) -> None:
                 # Nothing is asserted here: what a provider raises is caught, and the order repeated.
                 record = stage.server.latest("HOSTS", stage.record_subject("linux/arm64"))
-                said = stage.server.latest("HOSTS", "sluice.host.hub.team-a.build")
+                published = stage.server.latest("HOSTS", "sluice.host.hub.team-a.build")
                 machines = PlatformState.decode(record.data).machines if record else []
-                states: list[str] = [HostState.decode(said.data).state] if said else []
+                states: list[str] = [HostState.decode(published.data).state] if published else []
                 del order
                 seen.append(([machine.name for machine in machines], states))
 
@@ -415,8 +415,8 @@ def test_a_machine_that_vanishes_under_a_build_frees_its_place_at_the_next_sweep
             ready = await stage.until("b0", "ready")
             stage.cloud.lose(ready.host)
             await stage.until("b2", "ready")
-            said = await stage.host("b0")
-            assert said == ready, "what was said to the build stays said"
+            published = await stage.host("b0")
+            assert published == ready, "what was said to the build stays said"
 
         stage.play(drive)
 
@@ -449,7 +449,7 @@ def test_nothing_is_decided_before_the_cluster_has_been_listed() -> None:
             await stage.run_task(task_run("build"))
             await asyncio.sleep(10)
             assert stage.provisioner is not None
-            assert stage.provisioner.ready() == "nobody has listed cluster hub yet"
+            assert stage.provisioner.ready() == "the watcher has not listed cluster hub yet"
             assert await stage.host("build") is None
             await stage.bus.publish(
                 Synced(cluster="hub", epoch="1", kinds=[], at=stage.world.now())
@@ -489,7 +489,7 @@ def test_of_two_who_give_places_away_at_once_the_first_in_the_log_counts(seed: i
                 cluster="hub",
                 platform="linux/ppc64le",
                 seats=[
-                    Seat(
+                    HostSlot(
                         uid=f"uid-b{n}",
                         namespace="team-a",
                         name=f"b{n}",

@@ -69,9 +69,9 @@ class Checked(Stage):
     async def answered(self, state: str, *, name: str = RUN, seconds: float = 120) -> CheckState:
         async with asyncio.timeout(seconds):
             while True:
-                said = await self.answer(name)
-                if said is not None and said.state == state:
-                    return said
+                published = await self.answer(name)
+                if published is not None and published.state == state:
+                    return published
                 await asyncio.sleep(0.1)
 
     async def seats(self, platform: str = "linux/arm64") -> list[tuple[str, str]]:
@@ -223,8 +223,8 @@ def test_a_run_that_asks_for_more_than_there_will_ever_be_is_rejected() -> None:
 
         async def drive() -> None:
             await stage.decide("reserved", {"linux-arm64": "3"})
-            said = await stage.answered("Rejected")
-            assert said.message == "linux/arm64: 3 places are asked for, and there are 2"
+            published = await stage.answered("Rejected")
+            assert published.message == "linux/arm64: 3 places are asked for, and there are 2"
 
         stage.act(drive)
 
@@ -237,8 +237,8 @@ def test_a_platform_that_leaves_the_configuration_does_not_let_its_runs_start() 
             await stage.decide("reserved", {"linux-arm64": "1"})
             await stage.answered("Pending")
             await stage.configure({**HOST_CONFIG, "dynamic-platforms": ""})
-            said = await stage.answered("Retry")
-            assert "no hosts configured for platform linux/arm64" in said.message
+            published = await stage.answered("Retry")
+            assert "no hosts configured for platform linux/arm64" in published.message
             await stage.decide("evicted")
             await asyncio.sleep(60)
             assert stage.alive() == []

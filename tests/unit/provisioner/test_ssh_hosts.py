@@ -34,7 +34,7 @@ async def test_a_prepared_host_lets_the_key_in_and_a_cleaned_one_does_not(host: 
     private, public = key_pair()
     hosts = SshHosts(host.secrets)
 
-    await hosts.prepare(host.place(), public_key=public, expires_at=LATER)
+    await hosts.prepare(host.target(), public_key=public, expires_at=LATER)
 
     assert await host.log_in(USER, private) == USER
     expiry = LATER.astimezone().strftime("%Y%m%d%H%M%S")
@@ -42,7 +42,7 @@ async def test_a_prepared_host_lets_the_key_in_and_a_cleaned_one_does_not(host: 
     assert "nofile" in (host.etc / "security/limits.d" / f"{USER}.conf").read_text()
     assert "MemoryMax=90%" in (host.etc / "calls").read_text()
 
-    await hosts.clean(host.place())
+    await hosts.clean(host.target())
 
     with pytest.raises(asyncssh.PermissionDenied):
         await host.log_in(USER, private)
@@ -58,45 +58,45 @@ async def test_both_may_be_repeated_and_the_last_key_is_the_only_one(host: SshHo
     (old, old_public), (new, new_public) = key_pair(), key_pair()
 
     for public in (old_public, new_public, new_public):
-        await hosts.prepare(host.place(), public_key=public, expires_at=LATER)
+        await hosts.prepare(host.target(), public_key=public, expires_at=LATER)
     assert await host.log_in(USER, new) == USER
     with pytest.raises(asyncssh.PermissionDenied):
         await host.log_in(USER, old)
 
-    await hosts.clean(host.place())
-    await hosts.clean(host.place())
+    await hosts.clean(host.target())
+    await hosts.clean(host.target())
 
 
 async def test_sudo_commands_are_granted_and_taken_back(host: SshHost) -> None:
     hosts = SshHosts(host.secrets)
-    place = host.place(sudo="/usr/bin/podman, /usr/bin/rm -rf /x")
+    target = host.target(sudo="/usr/bin/podman, /usr/bin/rm -rf /x")
 
-    await hosts.prepare(place, public_key=key_pair()[1], expires_at=LATER)
+    await hosts.prepare(target, public_key=key_pair()[1], expires_at=LATER)
     sudoers = host.etc / "sudoers.d" / USER
     assert (
         sudoers.read_text() == f"{USER} ALL=(ALL) NOPASSWD: /usr/bin/podman, /usr/bin/rm -rf /x\n"
     )
 
-    await hosts.prepare(host.place(), public_key=key_pair()[1], expires_at=LATER)
+    await hosts.prepare(host.target(), public_key=key_pair()[1], expires_at=LATER)
     assert not sudoers.exists(), "a user that stayed from an earlier time keeps no rights of then"
-    await hosts.prepare(place, public_key=key_pair()[1], expires_at=LATER)
-    await hosts.clean(place)
+    await hosts.prepare(target, public_key=key_pair()[1], expires_at=LATER)
+    await hosts.clean(target)
     assert not sudoers.exists()
 
 
 async def test_a_host_with_another_key_is_not_entered(host: SshHost) -> None:
-    place = host.place()
+    target = host.target()
     other = key_pair()[1]
-    place = replace(place, access=replace(place.access, host_keys=(other,)))
+    target = replace(target, access=replace(target.access, host_keys=(other,)))
 
-    with pytest.raises(HostRefusedError, match="its key is none of those that it may have"):
-        await SshHosts(host.secrets).prepare(place, public_key=key_pair()[1], expires_at=LATER)
+    with pytest.raises(HostRefusedError, match="its host key is not one of the accepted keys"):
+        await SshHosts(host.secrets).prepare(target, public_key=key_pair()[1], expires_at=LATER)
     assert host.commands == []
 
 
 async def test_a_host_of_which_no_key_is_known_is_not_entered(host: SshHost) -> None:
     with pytest.raises(HostRefusedError, match=r"pin one with host\.power-1\.host-key"):
-        await SshHosts(host.secrets).clean(host.place(pinned=False))
+        await SshHosts(host.secrets).clean(host.target(pinned=False))
     assert host.commands == []
 
 
@@ -105,7 +105,7 @@ async def test_known_hosts_of_the_secret_may_name_it_by_a_pattern(
 ) -> None:
     (tmp_path / "secrets/power-ssh/known_hosts").write_text(f"[127.0.0.*]:* {host.host_key}\n")
 
-    await SshHosts(host.secrets).clean(host.place(pinned=False))
+    await SshHosts(host.secrets).clean(host.target(pinned=False))
 
     assert len(host.commands) == 1
 
@@ -114,25 +114,25 @@ async def test_without_our_key_it_is_refused_in_the_words_that_people_search_for
     host: SshHost,
 ) -> None:
     with pytest.raises(HostRefusedError, match="failed to get SSH secret, system may not be"):
-        await SshHosts(host.secrets).clean(host.place(secret="missing"))
+        await SshHosts(host.secrets).clean(host.target(secret="missing"))
 
 
 async def test_a_host_that_hangs_or_is_not_there_may_be_tried_again(host: SshHost) -> None:
     host.hangs = True
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
-            await SshHosts(host.secrets).clean(host.place())
+            await SshHosts(host.secrets).clean(host.target())
 
-    gone = host.place()
+    gone = host.target()
     gone = replace(gone, access=replace(gone.access, port=1, host_keys=gone.access.host_keys))
     with pytest.raises(HostUnreachableError):
         await SshHosts(host.secrets).clean(gone)
 
 
 async def test_a_script_that_fails_is_quoted(host: SshHost) -> None:
-    place = replace(host.place(), user="root")
+    target = replace(host.target(), user="root")
     with pytest.raises(HostUnreachableError, match="ended with 64: not a user of ours: root"):
-        await SshHosts(host.secrets).clean(place)
+        await SshHosts(host.secrets).clean(target)
 
 
 @pytest.mark.parametrize("system", [System.MACOS, System.WINDOWS])
@@ -140,18 +140,18 @@ async def test_a_machine_with_one_user_gives_the_key_that_its_image_left(
     host: SshHost, system: System
 ) -> None:
     private, _ = key_pair()
-    place = replace(host.place(), user="konflux-builder", system=system)
+    target = replace(host.target(), user="konflux-builder", system=system)
     with pytest.raises(HostUnreachableError):
-        await SshHosts(host.secrets).take_key(place)
+        await SshHosts(host.secrets).read_key(target)
     path = host.home / "Users/admin/konflux-builder"
     path.parent.mkdir(parents=True)
     path.write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nhalf of")
-    with pytest.raises(HostUnreachableError, match="it is none yet") as told:
-        await SshHosts(host.secrets).take_key(place)
+    with pytest.raises(HostUnreachableError, match="it is not complete yet") as told:
+        await SshHosts(host.secrets).read_key(target)
     assert "half of" not in str(told.value), "what was read is not quoted"
 
     path.write_bytes(private)
-    assert await SshHosts(host.secrets).take_key(place) == private
+    assert await SshHosts(host.secrets).read_key(target) == private
     if system is System.WINDOWS:
         calls = (host.etc / "calls").read_text()
         assert r"Get-Content -Raw C:\Users\admin\konflux-builder" in calls
@@ -171,8 +171,8 @@ async def test_a_visit_removes_idle_users_of_ours_and_updates(host: SshHost) -> 
         then = time.time() - age
         os.utime(host.home / name, (then, then))
 
-    said = await SshHosts(host.secrets).keep_up(
-        replace(host.place(), user=""), keep=[busy], idle_seconds=day, update=True
+    said = await SshHosts(host.secrets).maintain(
+        replace(host.target(), user=""), keep=[busy], idle_seconds=day, update=True
     )
 
     assert said == "users removed: 1, updated: yes"
@@ -182,13 +182,13 @@ async def test_a_visit_removes_idle_users_of_ours_and_updates(host: SshHost) -> 
 
 
 async def test_a_visit_may_leave_the_packages_alone(host: SshHost) -> None:
-    place = replace(host.place(), user="")
-    said = await SshHosts(host.secrets).keep_up(place, keep=[], idle_seconds=60, update=False)
+    target = replace(host.target(), user="")
+    said = await SshHosts(host.secrets).maintain(target, keep=[], idle_seconds=60, update=False)
     assert said == "users removed: 0, updated: no"
 
 
 async def test_an_update_that_fails_is_told(host: SshHost) -> None:
     (host.etc.parent / "bin" / "dnf").write_text("#!/bin/sh\necho 'no mirrors left' >&2\nexit 1\n")
-    place = replace(host.place(), user="")
+    target = replace(host.target(), user="")
     with pytest.raises(HostUnreachableError, match="ended with 1: no mirrors left"):
-        await SshHosts(host.secrets).keep_up(place, keep=[], idle_seconds=60, update=True)
+        await SshHosts(host.secrets).maintain(target, keep=[], idle_seconds=60, update=True)

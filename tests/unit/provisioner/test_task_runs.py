@@ -12,9 +12,9 @@ from services.provisioner.config.platforms import (
     is_platform,
     key_of,
 )
-from services.provisioner.task_runs.requests import has_ended, to_request
+from services.provisioner.task_runs.requests import has_ended, to_host_request
 from services.provisioner.task_runs.ssh_secret import error_secret, local_secret, remote_secret
-from services.provisioner.translate import to_host_state
+from services.provisioner.wire import to_host_state
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import workload_name
 from tests.unit.provisioner.stage import done, task_run
@@ -68,25 +68,27 @@ DO_NOT_ASK = {
 
 @pytest.mark.parametrize(("obj", "platform"), ASK.values(), ids=ASK.keys())
 def test_it_asks(obj: Object, platform: str) -> None:
-    request = to_request(obj)
+    request = to_host_request(obj)
     assert request is not None
     assert (request.platform, request.uid, request.name) == (platform, "uid-build", "build")
 
 
 @pytest.mark.parametrize("obj", DO_NOT_ASK.values(), ids=DO_NOT_ASK.keys())
 def test_it_does_not_ask(obj: Object) -> None:
-    assert to_request(obj) is None
+    assert to_host_request(obj) is None
 
 
 def test_it_names_the_hosts_that_failed_for_it() -> None:
     annotations = {"build.appstudio.redhat.com/failed-hosts": "b, a,,b"}
-    request = to_request(task_run("build", annotations=annotations))
+    request = to_host_request(task_run("build", annotations=annotations))
     assert request is not None
     assert request.failed_hosts == ("a", "b")
 
 
 def test_it_carries_the_trace_of_its_workload() -> None:
-    request = to_request(task_run("build", annotations={"sluicegate.dev/traceparent": "00-1-2-01"}))
+    request = to_host_request(
+        task_run("build", annotations={"sluicegate.dev/traceparent": "00-1-2-01"})
+    )
     assert request is not None
     assert request.traceparent == "00-1-2-01"
 
@@ -181,8 +183,8 @@ def test_what_a_task_run_is_told_names_its_run_and_the_slots_that_come_back_with
         "name": "release",
         "uid": "run-1",
     }
-    request = to_request(task_run("build", ownerReferences=[owner]))
-    alone = to_request(task_run("alone"))
+    request = to_host_request(task_run("build", ownerReferences=[owner]))
+    alone = to_host_request(task_run("alone"))
     assert request is not None
     assert alone is not None
     told = [

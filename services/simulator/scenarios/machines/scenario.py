@@ -12,10 +12,10 @@ from typing import Any, Final
 from services.patcher import app as patcher
 from services.patcher.settings import PatcherSettings
 from services.provisioner import app as provisioner
-from services.provisioner.hosts.access import InSecret, Keys
+from services.provisioner.hosts.access import KeyDelivery, SecretKeyDelivery
 from services.provisioner.hosts.fake import FakeFleet, FakeHosts
-from services.provisioner.hosts.port import Place
-from services.provisioner.keys.one_time import OneTimeKeys
+from services.provisioner.hosts.port import HostTarget
+from services.provisioner.keys.one_time import OneTimeKeyStore
 from services.provisioner.providers.fake import Action, FakeCloud, FakeProvider
 from services.provisioner.providers.port import Order, ProviderBusyError, ProviderError
 from services.provisioner.settings import ProvisionerSettings
@@ -103,26 +103,26 @@ class _Fleet(FakeHosts):
         super().__init__(fleet)
         self._world = world
 
-    async def prepare(self, place: Place, *, public_key: str, expires_at: datetime) -> None:
-        await self._world.point(f"prepare {place.user} on {place.host}")
-        await super().prepare(place, public_key=public_key, expires_at=expires_at)
-        await self._world.point(f"prepared {place.user} on {place.host}")
+    async def prepare(self, target: HostTarget, *, public_key: str, expires_at: datetime) -> None:
+        await self._world.point(f"prepare {target.user} on {target.host}")
+        await super().prepare(target, public_key=public_key, expires_at=expires_at)
+        await self._world.point(f"prepared {target.user} on {target.host}")
 
-    async def clean(self, place: Place) -> None:
-        await self._world.point(f"clean {place.user} on {place.host}")
-        await super().clean(place)
-        await self._world.point(f"cleaned {place.user} on {place.host}")
+    async def clean(self, target: HostTarget) -> None:
+        await self._world.point(f"clean {target.user} on {target.host}")
+        await super().clean(target)
+        await self._world.point(f"cleaned {target.user} on {target.host}")
 
 
 class _SecretLeakDetector:
     """Remembers every private key and password, to look for it everywhere at the end."""
 
-    def __init__(self, keys: Keys, seen: list[bytes]) -> None:
+    def __init__(self, keys: KeyDelivery, seen: list[bytes]) -> None:
         self._keys = keys
         self._seen = seen
 
-    async def hand_over(self, private_key: bytes) -> Mapping[str, str]:
-        secret = await self._keys.hand_over(private_key)
+    async def deliver(self, private_key: bytes) -> Mapping[str, str]:
+        secret = await self._keys.deliver(private_key)
         # A part of it without line ends, as it would stand in JSON, in a log, and in base64.
         self._seen += [private_key.split(b"\n")[2][:40], base64.b64encode(private_key)[8:48]]
         self._seen += [secret["otp"].encode()] if "otp" in secret else []
@@ -154,9 +154,9 @@ class _MachineWorld:
 
     async def provisioner(self, context: ProcessContext) -> None:
         bus = MemoryBus(self.system.server, instance=context.instance, random=context.random)
-        keys: Keys = InSecret()
+        keys: KeyDelivery = SecretKeyDelivery()
         if self.one_time:
-            keys = OneTimeKeys(
+            keys = OneTimeKeyStore(
                 cluster=CLUSTER, bus=bus, url="https://otp/otp", authority=lambda: "PEM",
                 life_seconds=3600, now=context.now, entropy=context.random.randbytes,
             )  # fmt: skip
@@ -382,8 +382,8 @@ class _MachineWorld:
         }
         places["the log"] = "\n".join(self.world.log).encode()
         return [
-            place
-            for place, text in places.items()
+            target
+            for target, text in places.items()
             if any(canary in text for canary in self.canaries)
         ]
 

@@ -1,7 +1,7 @@
-"""What a type's own keys of the host configuration must say (`research/tekton.md` 2.5), as data.
+"""Rules for the provider's own keys of the host configuration (`dynamic.<platform>.ami`…), as data.
 
-A platform that breaks a rule is refused when the configuration is read, not when somebody waits for a
-machine of it.
+A platform that breaks a rule is refused when the configuration is read, and not when a TaskRun waits
+for a machine.
 """
 
 import re
@@ -9,35 +9,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["AWS", "IBM_POWER", "IBM_VPC", "NO_RULES", "RULES", "Keys"]
+__all__ = ["AWS", "IBM_POWER", "IBM_VPC", "NO_RULES", "RULES", "ParameterRules"]
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?")
 _FLAGS: Final = frozenset({"true", "false"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keys:
-    """The rules of one type."""
+class ParameterRules:
+    """The rules of one provider type."""
 
     required: tuple[str, ...] = ()
-    whole: Mapping[str, int] = field(default_factory=dict)
-    """Key of a whole number to the least that it may be."""
+    integers: Mapping[str, int] = field(default_factory=dict)
+    """Key of an integer to its minimum."""
 
-    decimal: Mapping[str, float] = field(default_factory=dict)
-    """The same, with a point allowed."""
+    decimals: Mapping[str, float] = field(default_factory=dict)
+    """Key of a number, with or without decimal point, to its minimum."""
 
     flags: tuple[str, ...] = ()
-    """`true` or `false`."""
+    """Keys whose value is `true` or `false`."""
 
-    together: tuple[tuple[str, ...], ...] = ()
-    """Keys of which all are given, or none."""
+    complete_groups: tuple[tuple[str, ...], ...] = ()
+    """Groups of keys: either all keys of a group are given, or none."""
 
-    def mistake(self, given: Mapping[str, str]) -> str | None:
-        """The first rule that is broken, as `<key>: <why>`; None if there is none."""
+    def first_error(self, given: Mapping[str, str]) -> str | None:
+        """The first broken rule as `<key>: <reason>`; None if `given` keeps all rules."""
         for key in self.required:
             if not given.get(key):
                 return f"{key}: required"
-        for least, number in ((self.whole, False), (self.decimal, True)):
+        for least, number in ((self.integers, False), (self.decimals, True)):
             for key in least:
                 if (value := given.get(key)) and not _is_number(value, least[key], point=number):
                     what = "a number" if number else "a whole number"
@@ -47,7 +47,7 @@ class Keys:
         for key in self.flags:
             if given.get(key) and given[key] not in _FLAGS:
                 return f"{key}: invalid value '{given[key]}': must be true or false"
-        for group in self.together:
+        for group in self.complete_groups:
             missing = [key for key in group if not given.get(key)]
             if missing and len(missing) < len(group):
                 return (
@@ -61,26 +61,26 @@ def _is_number(value: str, least: float, *, point: bool) -> bool:
     return found is not None and (point or found.group(1) is None) and float(value) >= least
 
 
-NO_RULES: Final = Keys()
+NO_RULES: Final = ParameterRules()
 
-AWS: Final = Keys(
+AWS: Final = ParameterRules(
     required=("region", "ami", "instance-type", "aws-secret"),
-    whole={"disk": 1, "iops": 1, "throughput": 1},
+    integers={"disk": 1, "iops": 1, "throughput": 1},
     flags=("strict-public-address", "spot"),
-    together=(("tenancy", "host-resource-group-arn", "license-configuration-arn"),),
+    complete_groups=(("tenancy", "host-resource-group-arn", "license-configuration-arn"),),
 )
 
-IBM_VPC: Final = Keys(
+IBM_VPC: Final = ParameterRules(
     required=("vpc", "key", "subnet", "image-id", "region", "url", "profile", "secret"),
-    whole={"disk": 1},
+    integers={"disk": 1},
     flags=("private-ip",),
 )
 
-IBM_POWER: Final = Keys(
+IBM_POWER: Final = ParameterRules(
     required=("crn", "network", "system", "image", "key", "url", "secret"),
-    whole={"disk": 100},
-    decimal={"cores": 0.25, "memory": 2},
+    integers={"disk": 100},
+    decimals={"cores": 0.25, "memory": 2},
 )
 
-RULES: Final[Mapping[str, Keys]] = {"aws": AWS, "ibmz": IBM_VPC, "ibmp": IBM_POWER}
-"""By type."""
+RULES: Final[Mapping[str, ParameterRules]] = {"aws": AWS, "ibmz": IBM_VPC, "ibmp": IBM_POWER}
+"""Rules by provider type."""

@@ -1,0 +1,143 @@
+"""Between the domain and the bus: ledgers to `PlatformState` and back, results to `HostState`."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any, assert_never
+
+from services.provisioner.allocation.ledger import AllocationLedger, HostAccess, HostSlot, Machine
+from services.provisioner.allocation.results import (
+    Failed,
+    Launching,
+    Placed,
+    Preparing,
+    Result,
+    Waiting,
+)
+from services.provisioner.config.platforms import is_platform
+from services.provisioner.task_runs.requests import HostRequest
+from services.provisioner.task_runs.ssh_secret import (
+    LOCALHOST,
+    error_secret,
+    local_secret,
+    remote_secret,
+)
+from shared.contracts.kube.names import slot_resource
+from shared.contracts.messages import effects
+from shared.contracts.messages.effects import HostState, PlatformState
+
+__all__ = ["to_host_state", "to_ledger", "to_platform_state", "to_released"]
+
+
+def to_ledger(state: PlatformState) -> AllocationLedger:
+    """The ledger that `state` records."""
+    return AllocationLedger(
+        cluster=state.cluster,
+        platform=state.platform,
+        slots={slot.uid: _to_slot(slot) for slot in state.seats},
+        machines={machine.name: Machine(**dict(machine)) for machine in state.machines},
+        attempts=dict(state.attempts),
+        refusals=dict(state.refusals),
+        failed_hosts={uid: tuple(hosts) for uid, hosts in state.failed_hosts.items()},
+    )
+
+
+def _to_slot(slot: effects.HostSlot) -> HostSlot:
+    fields: dict[str, Any] = dict(slot)
+    if slot.access is not None:
+        access = {**dict(slot.access), "host_keys": tuple(slot.access.host_keys)}
+        fields["access"] = HostAccess(**access)
+    return HostSlot(**fields)
+
+
+def to_platform_state(ledger: AllocationLedger, *, now: datetime) -> PlatformState:
+    """The record of `ledger`, as it is published."""
+    return PlatformState(
+        cluster=ledger.cluster,
+        platform=ledger.platform,
+        seats=[effects.HostSlot.model_validate(asdict(slot)) for slot in ledger.slots.values()],
+        machines=[effects.Machine(**asdict(machine)) for machine in ledger.machines.values()],
+        attempts=dict(ledger.attempts),
+        refusals=dict(ledger.refusals),
+        failed_hosts={uid: list(hosts) for uid, hosts in ledger.failed_hosts.items()},
+        at=now,
+    )
+
+
+def to_host_state(
+    request: HostRequest,
+    result: Result,
+    *,
+    cluster: str,
+    provider: str,
+    failed_hosts: Sequence[str] = (),
+    ordered_at: datetime | None = None,
+    now: datetime,
+) -> HostState:
+    """What is published about the TaskRun of `request`."""
+    return HostState(
+        cluster=cluster,
+        namespace=request.namespace,
+        name=request.name,
+        uid=request.uid,
+        platform=request.platform,
+        provider=provider,
+        failed_hosts=list(failed_hosts),
+        asked_at=request.created_at,
+        ordered_at=ordered_at,
+        workload=request.workload,
+        slots=_slots(request, provider) if request.workload else {},
+        at=now,
+        traceparent=request.traceparent,
+        **_fields_of(request, result),
+    )
+
+
+def _fields_of(request: HostRequest, result: Result) -> dict[str, Any]:
+    """The fields of a `HostState` that depend on the result."""
+    match result:
+        case Waiting(message=message):
+            return {"state": "waiting", "message": message}
+        case Launching(host=host):
+            return {"state": "launching", "host": host}
+        case Preparing(host=host, address=address):
+            message = f"preparing host {host}"
+            return {"state": "launching", "host": host, "address": address, "message": message}
+        case Placed(host=host, address=address, sealed=sealed):
+            secret = _placed_secret(request, host=host, address=address)
+            placed = {"state": "ready", "host": host, "address": address, "secret": secret}
+            return {**placed, "sealed": sealed or None}
+        case Failed(message=message):
+            shown = request.platform if is_platform(request.platform) else ""
+            secret = error_secret(message=message, platform=shown)
+            return {"state": "failed", "message": message, "secret": secret}
+        case _:
+            assert_never(result)
+
+
+def _placed_secret(request: HostRequest, *, host: str, address: str) -> dict[str, str]:
+    if host == LOCALHOST:
+        return local_secret()
+    return remote_secret(
+        request.platform, namespace=request.namespace, name=request.name, address=address
+    )
+
+
+def _slots(request: HostRequest, provider: str) -> dict[str, str]:
+    """The resources that the shipped rules ask for a build on that platform."""
+    slots = {slot_resource(request.platform): "1"}
+    return {**slots, "aws-ip": "1"} if provider == "aws" else slots
+
+
+def to_released(state: HostState, *, now: datetime) -> HostState:
+    """`state` after its TaskRun gave everything back."""
+    return HostState(
+        **{
+            **dict(state),
+            "state": "released",
+            "secret": None,
+            "sealed": None,
+            "message": "",
+            "at": now,
+        }
+    )
