@@ -23,6 +23,8 @@ __all__ = [
     "encode",
     "join",
     "observed_filter",
+    "subject_filter",
+    "synced_filter",
 ]
 
 ROOT: Final = "sluice"
@@ -95,3 +97,13 @@ def observed_filter(kind: Kind, cluster: str | None = None, namespace: str | Non
         "*" if namespace is None or not kind.namespaced else encode(namespace),
     ]
     return f"{ROOT}.observed.{'.'.join(places)}.*.{kind.detail}"
+
+
+def subject_filter(what: str, cluster: str | None = None) -> str:
+    """A subject filter for every message of one sort, in one cluster or in all: ``sluice.host.>``."""
+    return f"{ROOT}.{what}.>" if cluster is None else f"{ROOT}.{what}.{encode(cluster)}.>"
+
+
+def synced_filter(cluster: str | None = None) -> str:
+    """A subject filter for the `Synced` messages of one cluster, or of all."""
+    return f"{ROOT}.observed.{'*' if cluster is None else encode(cluster)}.{NONE}.{NONE}.synced"

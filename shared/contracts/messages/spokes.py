@@ -3,6 +3,7 @@
 Who lives, what became of a copy, what comes home; how spokes stand, and the checks that lead to them.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Final, Literal
 
@@ -50,7 +51,7 @@ COPY_FINALIZER: Final = "sluicegate.dev/copy"
 """Keeps a copy, whoever deletes it, until the hub withdrew it: its end has come home by then."""
 
 
-def is_managed_elsewhere(job: dict[str, Any]) -> bool:
+def is_managed_elsewhere(job: Mapping[str, Any]) -> bool:
     """Whether a job is run by whoever carries it to another cluster."""
     return (job.get("spec") or {}).get("managedBy") == MANAGER
 

@@ -40,3 +40,10 @@ def test_the_longest_names_still_fit_the_control_line() -> None:
 def test_what_is_no_token_is_refused() -> None:
     with pytest.raises(ValueError, match="is not a subject token"):
         subjects.decode("=!")
+
+
+def test_filters_name_one_cluster_or_all() -> None:
+    assert subjects.subject_filter("host") == "sluice.host.>"
+    assert subjects.subject_filter("host", "hub") == "sluice.host.hub.>"
+    assert subjects.synced_filter() == "sluice.observed.*._._.synced"
+    assert subjects.synced_filter("hub") == "sluice.observed.hub._._.synced"
