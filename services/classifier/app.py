@@ -1,10 +1,10 @@
 """Builds the classifier. The only module that knows all of its parts."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
@@ -13,11 +13,10 @@ import structlog
 from services.classifier.cel import CelEngine
 from services.classifier.projection.handlers import Projection
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
-from services.classifier.rules.reload import follow_rules
-from services.classifier.rules.rules import RulesHolder
+from services.classifier.rules import CONFIGURATION_FILE, RulesHolder, follow_rules
 from services.classifier.settings import ClassifierSettings
 from services.classifier.webhook.app import webhook_app
-from services.classifier.webhook.namespace_defaults import Vicinity
+from services.classifier.webhook.namespace_defaults import NamespaceDefaults
 from services.classifier.webhook.tracing import trace_review
 from shared.bus.port import Bus
 from shared.runtime.certificates import CertificateFolder
@@ -26,48 +25,41 @@ from shared.runtime.web import WebServer
 from shared.settings.configuration import read_configuration
 from shared.telemetry.tracing import new_traceparent
 
-__all__ = ["Classifier", "assemble", "main", "not_ready"]
+__all__ = ["Classifier", "assemble", "main", "why_not_ready"]
 
 log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class Classifier:
-    """Projects what was observed; beside it `main` runs the webhook."""
+    """The parts that need the bus. `main` runs the webhook's server beside them."""
 
-    def __init__(
-        self,
-        projection: Projection,
-        webhook_ready: Callable[[], str | None],
-        follow: Callable[[], Coroutine[Any, Any, None]] | None = None,
-    ) -> None:
-        self._projection = projection
-        self._webhook_ready = webhook_ready
-        self._follow = follow
+    runners: tuple[Callable[[], Coroutine[Any, Any, None]], ...]
+    webhook_ready: Callable[[], str | None]
 
     async def run(self) -> None:
-        """Project, and follow what the webhook must know, until cancelled."""
+        """Run all parts until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._projection.run())
-            if self._follow is not None:
-                group.create_task(self._follow())
+            for runner in self.runners:
+                group.create_task(runner())
 
     def ready(self) -> str | None:
-        """Ready when the webhook can answer: the projection catches up by itself."""
-        return self._webhook_ready()
+        """Return why the webhook is not ready, or None. The projection catches up by itself."""
+        return self.webhook_ready()
 
 
 def assemble(
     *,
     bus: Bus,
-    now: Callable[[], datetime],
     policy: Policy = DEFAULT_POLICY,
     webhook_ready: Callable[[], str | None] = lambda: None,
-    vicinity: Vicinity | None = None,
+    namespace_defaults: NamespaceDefaults | None = None,
 ) -> Classifier:
-    """Wire the parts. Opens nothing. `vicinity`: what the webhook knows, where there is a webhook."""
-    projection = Projection(bus=bus, now=now, policy=policy)
-    follow = None if vicinity is None else partial(vicinity.follow, bus)
-    return Classifier(projection, webhook_ready, follow)
+    """Connect the parts; open no connection. `namespace_defaults`: None without a webhook."""
+    projection = Projection(bus=bus, policy=policy)
+    if namespace_defaults is None:
+        return Classifier((projection.run,), webhook_ready)
+    return Classifier((projection.run, partial(namespace_defaults.follow, bus)), webhook_ready)
 
 
 def main() -> int:
@@ -80,8 +72,8 @@ def main() -> int:
     def build(parts: Parts) -> Classifier:
         policy = Policy.of(read_configuration(settings.configuration))
         if settings.classifier_config is None:
-            return assemble(bus=parts.bus, now=now, policy=policy)
-        vicinity = Vicinity(
+            return assemble(bus=parts.bus, policy=policy)
+        namespace_defaults = NamespaceDefaults(
             cluster=settings.cluster, policy=policy, job_default_queue=settings.job_default_queue
         )
         rules = RulesHolder(CelEngine(), last_good=settings.last_good_rules)
@@ -91,46 +83,35 @@ def main() -> int:
             webhook_app(
                 rules,
                 new_traceparent=lambda: new_traceparent(random, now()),
-                place_of=vicinity.place,
-                traced=partial(trace_review, parts.tracing, now),
+                context_of=namespace_defaults.context,
+                on_mutation=partial(trace_review, parts.tracing, now),
             ),
             host=settings.webhook_host,
             port=settings.webhook_port,
             certificates=CertificateFolder(settings.webhook_certificates, settings.webhook_names),
             now=now,
         )
-        parts.beside(_webhook(server))
-        parts.beside(_rules(rules, settings.classifier_config / "config.yaml"))
+        parts.beside(partial(_serve, server))
+        parts.beside(partial(follow_rules, rules, settings.classifier_config / CONFIGURATION_FILE))
         parts.on_stop(server.stop)
         return assemble(
             bus=parts.bus,
-            now=now,
             policy=policy,
-            webhook_ready=lambda: not_ready(rules, server),
-            vicinity=vicinity,
+            webhook_ready=partial(why_not_ready, rules, server),
+            namespace_defaults=namespace_defaults,
         )
 
     return run_service("classifier", settings, build, ready_without_bus=True)
 
 
-def _webhook(server: WebServer) -> Callable[[], Awaitable[None]]:
-    async def serve() -> None:
-        port = await server.start()
-        log.info("webhook listens", port=port)
-        await asyncio.Event().wait()
-
-    return serve
+async def _serve(server: WebServer) -> None:
+    port = await server.start()
+    log.info("webhook listens", port=port)
+    await asyncio.Event().wait()
 
 
-def _rules(rules: RulesHolder, path: Path) -> Callable[[], Awaitable[None]]:
-    async def follow() -> None:
-        await follow_rules(rules, path)
-
-    return follow
-
-
-def not_ready(rules: RulesHolder, server: WebServer) -> str | None:
-    """Why the webhook cannot answer; None when it can."""
+def why_not_ready(rules: RulesHolder, server: WebServer) -> str | None:
+    """Return why the webhook cannot answer, or None if it can."""
     if rules.current is None:
         return f"no rules in force: {rules.error or 'not read yet'}"
     return None if server.listening else "the webhook does not listen yet"

@@ -1,7 +1,7 @@
 """Measures the webhook: `python -m services.classifier.bench [--rate 200] [--seconds 20]`.
 
-A child process serves HTTPS as in production; this one sends reviews at fixed times, whether or not
-earlier ones have been answered, so that a slow answer delays nobody's clock.
+A child process serves HTTPS as in production. This process sends reviews at fixed times, whether or not
+earlier ones are answered, so that a slow answer does not lower the load (no coordinated omission).
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import Any, Final
 import orjson
 
 from services.classifier.cel import CelEngine
-from services.classifier.rules.rules import RulesHolder
+from services.classifier.rules import RulesHolder
 from services.classifier.webhook.app import PIPELINE_RUN_PATH, webhook_app
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.loop import run
@@ -46,7 +46,7 @@ def _now() -> datetime:
 
 
 def _reviews() -> list[bytes]:
-    """A mix: a small run, a multi-platform build, and an old-style pipeline with twenty tasks."""
+    """Return a mix: a small run, a multi-platform build, and an embedded pipeline of twenty tasks."""
     metadata = {
         "generateName": "build-",
         "namespace": "team-tenant",
@@ -97,13 +97,13 @@ async def _serve(folder: Path, configuration: Path) -> None:
     )
     _say(str(await server.start()))
     loop = asyncio.get_running_loop()
-    # Until the parent closes our standard input, or dies.
+    # Serve until the parent closes our standard input, or dies.
     await loop.run_in_executor(None, sys.stdin.read)
     await server.stop()
 
 
 class _Client:
-    """Keep-alive connections, as many as answers are outstanding."""
+    """Keep-alive connections: one for each outstanding answer."""
 
     def __init__(self, port: int, tls: ssl.SSLContext) -> None:
         self._port = port
@@ -134,7 +134,7 @@ class _Client:
     async def close(self) -> None:
         for _, writer in self._idle:
             writer.close()
-            with contextlib.suppress(OSError):  # the server may have been first
+            with contextlib.suppress(OSError):  # the server may have closed it first
                 await writer.wait_closed()
 
     async def _open(self) -> Connection:
@@ -142,7 +142,7 @@ class _Client:
 
 
 async def _drive(port: int, ca: Path, rate: float, seconds: float) -> list[float]:
-    """Send reviews at `rate` a second; return what each took, in milliseconds, sorted."""
+    """Send `rate` reviews a second; return the sorted latencies in milliseconds."""
     client = _Client(port, ssl.create_default_context(cafile=ca))
     reviews = _reviews()
     for number in range(WARM_UP_REVIEWS):

@@ -1,12 +1,21 @@
-"""What classification counts, under the names that dashboards made for tekton-kueue ask for."""
+"""The service's Prometheus metrics. Dashboards made for tekton-kueue ask for the names `tekton_kueue_…`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Histogram
 
-__all__ = ["EVALUATIONS", "FAILURE", "MUTATIONS", "RELOADS", "SUCCESS", "counted"]
+__all__ = [
+    "EVALUATIONS",
+    "FAILURE",
+    "MUTATIONS",
+    "RELOADS",
+    "REVIEWS",
+    "REVIEW_SECONDS",
+    "SUCCESS",
+    "counted",
+]
 
 SUCCESS: Final = "success"
 FAILURE: Final = "failure"
@@ -25,15 +34,22 @@ RELOAD_FAILURES: Final = Counter(
     "Never counts, as in the reference: see tekton_kueue_config_reload_total.",
     ["result"],
 )
+REVIEWS: Final = Counter("sluicegate_webhook_reviews", "Admission reviews answered.", ["outcome"])
+REVIEW_SECONDS: Final = Histogram(
+    "sluicegate_webhook_seconds",
+    "Time to answer an admission review, from the body's last byte.",
+    buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 10),
+)
 
 for _counter in (EVALUATIONS, MUTATIONS, RELOADS):
     for _result in (SUCCESS, FAILURE):
-        _counter.labels(_result)  # There from the start, so that a rate sees the first failure.
+        # A series must exist before its first failure, or `rate()` does not see that failure.
+        _counter.labels(_result)
 
 
 @contextmanager
 def counted(counter: Counter) -> Iterator[None]:
-    """Count how the block ends."""
+    """Count the block as a success, or as a failure if it raises."""
     try:
         yield
     except Exception:

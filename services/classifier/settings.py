@@ -1,4 +1,4 @@
-"""Everything an operator may set for the classifier, with its default."""
+"""What an operator can set for the classifier, and the defaults."""
 
 from pathlib import Path
 from typing import Annotated

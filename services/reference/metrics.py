@@ -8,7 +8,6 @@ from typing import Final
 from prometheus_client.metrics import MetricWrapperBase
 
 import services.classifier.metrics
-import services.classifier.webhook.app
 import services.console.metrics
 import services.dispatcher.metrics
 import services.patcher.metrics
@@ -25,7 +24,7 @@ EVERYBODY: Final = "every service"
 
 MODULES: Final[Mapping[str, tuple[ModuleType, ...]]] = {
     EVERYBODY: (shared.telemetry.metrics,),
-    "classifier": (services.classifier.metrics, services.classifier.webhook.app),
+    "classifier": (services.classifier.metrics,),
     "quota": (services.quota.leadership,),
     "dispatcher": (services.dispatcher.metrics,),
     "provisioner": (),

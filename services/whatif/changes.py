@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from services.classifier.projection.cluster_objects import Surroundings
-from services.classifier.projection.machine_slots import Machines
+from services.classifier.projection.cluster_objects import ClusterObjects
+from services.classifier.projection.machine_slots import MachineSlots
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
-from services.classifier.projection.project import project_foreign, project_job
-from services.classifier.rules.rules import Rules
+from services.classifier.projection.project import project_external, project_job
+from services.classifier.rules import Rules
 from services.classifier.webhook.mutation import RefusedError, mutate
 from services.quota.forecast import Picture
 from services.quota.forecast.snapshot import SET_UP, Id
@@ -67,9 +67,9 @@ class Changes:
                 jobs.append(manifest)
             else:
                 self.notes.append(f"left out {manifest.title}: it does not weigh")
-        around = _surroundings(picture, cluster)
+        cluster_objects = _cluster_objects(picture, cluster)
         for number, manifest in enumerate(jobs):
-            self._submit(picture, manifest, cluster, around, number)
+            self._submit(picture, manifest, cluster, cluster_objects, number)
 
     def _configure(self, picture: Picture, manifest: Manifest, cluster: str) -> None:
         observed = _observed(manifest.kind, manifest.object, cluster)
@@ -89,14 +89,16 @@ class Changes:
         picture: Picture,
         manifest: Manifest,
         cluster: str,
-        around: Surroundings,
+        cluster_objects: ClusterObjects,
         number: int,
     ) -> None:
         obj = _as_created(manifest.object, picture.at, number)
         if manifest.kind.kind == kinds.WORKLOAD.kind:
-            state = project_foreign(obj, cluster=cluster, around=around, policy=self.policy)
+            state = project_external(
+                obj, cluster=cluster, cluster_objects=cluster_objects, policy=self.policy
+            )
         else:
-            state = self._job(manifest, obj, cluster, around)
+            state = self._job(manifest, obj, cluster, cluster_objects)
         ident = (cluster, f"{state.namespace}/{state.name}")
         picture.workloads[ident] = state
         picture.admissions.pop(ident, None)
@@ -104,7 +106,7 @@ class Changes:
         self.notes.append(f"submitted {manifest.title}")
 
     def _job(
-        self, manifest: Manifest, obj: Object, cluster: str, around: Surroundings
+        self, manifest: Manifest, obj: Object, cluster: str, cluster_objects: ClusterObjects
     ) -> WorkloadState:
         integration = integration_for(group=manifest.kind.group, kind=manifest.kind.kind)
         assert integration is not None, "only kinds that wait come here"
@@ -125,8 +127,8 @@ class Changes:
                 name=metadata["name"],
                 uid=metadata["uid"],
             ),
-            around=around,
-            machines=Machines(),
+            cluster_objects=cluster_objects,
+            machines=MachineSlots(),
             policy=self.policy,
         )
 
@@ -163,12 +165,12 @@ def _as_created(obj: Object, at: datetime, number: int) -> Object:
     return {**obj, "metadata": metadata}
 
 
-def _surroundings(picture: Picture, cluster: str) -> Surroundings:
-    around = Surroundings()
+def _cluster_objects(picture: Picture, cluster: str) -> ClusterObjects:
+    cluster_objects = ClusterObjects()
     for observed in picture.observed.values():
         if observed.cluster == cluster:
-            around.take(observed)
-    return around
+            cluster_objects.observe(observed)
+    return cluster_objects
 
 
 def _observed(kind: Kind, obj: dict[str, Any], cluster: str) -> Observed:

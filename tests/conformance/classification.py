@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from services.classifier.cel import CelEngine
-from services.classifier.rules.rules import CONFIGURATION_FILE, Rules, RulesError, parse_rules
+from services.classifier.rules import CONFIGURATION_FILE, Rules, RulesError, parse_rules
 from services.classifier.webhook.mutation import RefusedError, mutate
 from shared.contracts.kube import names
 

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from services.classifier.projection.requests import RequestsError, pod_sets_asked
+from services.classifier.projection.requests import RequestsError, resolve_pod_sets
 from services.quota.engine import Policy, QuotaEngine
 from services.quota.engine.facts import (
     Decision,
@@ -161,7 +161,7 @@ class Play:
     def _pod_sets(self, raw: Object) -> list[PodSet]:
         namespace = raw["metadata"]["namespace"]
         classes = {c["metadata"]["name"]: c for c in self._scenario.get("runtimeClasses") or []}
-        return pod_sets_asked(
+        return resolve_pod_sets(
             raw["spec"]["podSets"],
             limit_ranges=[
                 limits

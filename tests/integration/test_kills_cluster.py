@@ -126,7 +126,7 @@ class Stage:
             name: Mortal(name, server.url, build)
             for name, build in {
                 "quota": lambda bus: quota.assemble(settings=QuotaSettings(), bus=bus, now=now),
-                "classifier": lambda bus: classifier.assemble(bus=bus, now=now),
+                "classifier": lambda bus: classifier.assemble(bus=bus),
                 "watcher": self._watcher,
                 "patcher": self._patcher,
             }.items()

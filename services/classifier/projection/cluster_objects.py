@@ -1,15 +1,17 @@
-"""What a job's meaning depends on besides itself: classes, ranges, queues of its cluster."""
+"""Holds the objects that a job's state depends on: queues, classes and ranges of one cluster. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
+from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.observed import Observed
 
-__all__ = ["Surroundings"]
+__all__ = ["ClusterObjects"]
 
 _Key = tuple[str | None, str]
+"""Namespace (None: cluster-scoped) and name."""
 
 _WATCHED: tuple[Kind, ...] = (
     kinds.NAMESPACE,
@@ -23,104 +25,100 @@ _WATCHED: tuple[Kind, ...] = (
 
 
 @dataclass(slots=True)
-class Surroundings:
-    """The latest state of each object of the few kinds that matter, for one cluster."""
+class ClusterObjects:
+    """The latest state of each object of the watched kinds, for one cluster."""
 
-    _objects: dict[tuple[str, str], dict[_Key, Object]] = field(
+    _objects: dict[tuple[str, str], dict[_Key, Body]] = field(
         default_factory=lambda: {(kind.group, kind.plural): {} for kind in _WATCHED}
     )
-    worked_out: dict[tuple[str, bytes], object] = field(default_factory=dict)
-    """What was made of all this, by namespace and what it was made for. A change empties it."""
+    pod_sets_cache: dict[tuple[str, bytes], object] = field(default_factory=dict)
+    """Resolved pod sets by namespace and raw pod sets. Every relevant change clears it."""
 
     @staticmethod
     def watched() -> tuple[Kind, ...]:
-        """The kinds whose change may change what a job asks for."""
+        """The kinds to observe."""
         return _WATCHED
 
-    def take(self, observed: Observed) -> bool:
-        """Take in an object; True if it changed in what matters here."""
+    def observe(self, observed: Observed) -> bool:
+        """Apply an observation. Returns whether a field changed that the state of a job depends on."""
         objects = self._objects.get((observed.group, observed.plural))
         if objects is None:
             return False
         key = (observed.namespace, observed.name)
         before = objects.get(key)
-        if observed.deleted or observed.object is None:
+        body = observed.body
+        if observed.deleted or body is None:
             objects.pop(key, None)
             changed = before is not None
         else:
-            objects[key] = observed.object
-            changed = before is None or _means(before) != _means(observed.object)
+            objects[key] = body
+            changed = before is None or _relevant(before) != _relevant(body)
         if changed:
-            self.worked_out.clear()
+            self.pod_sets_cache.clear()
         return changed
 
-    def knows(self, observed: Observed) -> bool:
-        """Whether it is of a kind that matters here."""
+    def covers(self, observed: Observed) -> bool:
+        """Return whether the object is of a watched kind."""
         return (observed.group, observed.plural) in self._objects
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
-        """The labels of a namespace; none where it is not known."""
-        found = self._of(kinds.NAMESPACE).get((None, name)) or {}
-        return (found.get("metadata") or {}).get("labels") or {}
+        """Return the labels of a namespace; none if it is unknown."""
+        return labels_of(self._of(kinds.NAMESPACE).get((None, name)))
 
-    def local_queue(self, namespace: str, name: str) -> Object | None:
-        """The LocalQueue `name`."""
+    def local_queue(self, namespace: str, name: str) -> Body | None:
+        """Return the LocalQueue `name`."""
         return self._of(kinds.LOCAL_QUEUE).get((namespace, name))
 
     def queue_annotation(self, namespace: str, name: str, key: str) -> str | None:
-        """An annotation of the LocalQueue `name`, else of the ClusterQueue that it leads to."""
-        for queue in (self.local_queue(namespace, name) or {}, self._whole(namespace, name)):
-            annotations = (queue.get("metadata") or {}).get("annotations") or {}
-            if key in annotations:
-                return str(annotations[key])
+        """Return an annotation of the LocalQueue `name`, else of its ClusterQueue."""
+        for queue in (self.local_queue(namespace, name), self._cluster_queue(namespace, name)):
+            if (value := annotations_of(queue).get(key)) is not None:
+                return value
         return None
 
-    def checks_of(self, namespace: str, name: str) -> set[str]:
-        """The AdmissionChecks of the ClusterQueue that the LocalQueue `name` leads to."""
-        spec = self._whole(namespace, name).get("spec") or {}
+    def admission_checks_of(self, namespace: str, name: str) -> set[str]:
+        """Return the names of the AdmissionChecks of the ClusterQueue of LocalQueue `name`."""
+        spec = spec_of(self._cluster_queue(namespace, name))
         strategy = (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or []
         listed = [str(check.get("name")) for check in strategy]
         return {*listed, *map(str, spec.get("admissionChecks") or ())}
 
-    def _whole(self, namespace: str, name: str) -> Object:
-        local = self.local_queue(namespace, name) or {}
-        whole = str((local.get("spec") or {}).get("clusterQueue") or "")
-        return self._of(kinds.CLUSTER_QUEUE).get((None, whole)) or {}
+    def _cluster_queue(self, namespace: str, local_queue: str) -> Body | None:
+        spec = spec_of(self.local_queue(namespace, local_queue))
+        return self._of(kinds.CLUSTER_QUEUE).get((None, str(spec.get("clusterQueue") or "")))
 
-    def limit_ranges(self, namespace: str) -> list[Object]:
-        """All LimitRanges of a namespace, in order of name: the first to give a default wins."""
-        found = self._objects[kinds.LIMIT_RANGE.group, kinds.LIMIT_RANGE.plural]
-        return [found[key] for key in sorted(found, key=lambda k: k[1]) if key[0] == namespace]
+    def limit_ranges(self, namespace: str) -> list[Body]:
+        """Return the LimitRanges of a namespace by name; the first with a default wins."""
+        ranges = self._of(kinds.LIMIT_RANGE)
+        return [ranges[key] for key in sorted(ranges, key=lambda k: k[1]) if key[0] == namespace]
 
-    def runtime_class(self, name: str) -> Object | None:
-        """The RuntimeClass `name`."""
+    def runtime_class(self, name: str) -> Body | None:
+        """Return the RuntimeClass `name`."""
         return self._of(kinds.RUNTIME_CLASS).get((None, name))
 
-    def workload_priority_class(self, name: str) -> Object | None:
-        """The WorkloadPriorityClass `name`."""
+    def workload_priority_class(self, name: str) -> Body | None:
+        """Return the WorkloadPriorityClass `name`."""
         return self._of(kinds.WORKLOAD_PRIORITY_CLASS).get((None, name))
 
-    def priority_class(self, name: str) -> Object | None:
-        """The PriorityClass `name`."""
+    def priority_class(self, name: str) -> Body | None:
+        """Return the PriorityClass `name`."""
         return self._of(kinds.PRIORITY_CLASS).get((None, name))
 
-    def default_priority_class(self) -> Object | None:
-        """The PriorityClass with `globalDefault`; of several, the one of lowest value."""
-        defaults = [c for c in self._each(kinds.PRIORITY_CLASS) if c.get("globalDefault")]
+    def global_default_priority_class(self) -> Body | None:
+        """Return the PriorityClass with `globalDefault`; of several, the one of lowest value."""
+        classes = self._of(kinds.PRIORITY_CLASS).values()
+        defaults = [each for each in classes if each.get("globalDefault")]
         return min(defaults, key=lambda c: (c.get("value", 0), c["metadata"]["name"]), default=None)
 
-    def _of(self, kind: Kind) -> dict[_Key, Object]:
+    def _of(self, kind: Kind) -> dict[_Key, Body]:
         return self._objects[kind.group, kind.plural]
 
-    def _each(self, kind: Kind) -> Iterator[Object]:
-        return iter(self._of(kind).values())
 
-
-def _means(obj: Object) -> Object:
-    """What of an object may change a job's meaning: a queue's status changes every second."""
-    metadata, spec = obj.get("metadata") or {}, obj.get("spec") or {}
+def _relevant(obj: Body) -> dict[str, object]:
+    """Return the fields that a job's state depends on: not a queue's status, which changes often."""
     if obj.get("kind") in {kinds.CLUSTER_QUEUE.kind, kinds.LOCAL_QUEUE.kind}:
-        return {"annotations": metadata.get("annotations"), "queue": spec.get("clusterQueue")}
+        annotations = obj["metadata"].get("annotations")
+        return {"annotations": annotations, "queue": spec_of(obj).get("clusterQueue")}
     if obj.get("kind") == kinds.NAMESPACE.kind:
-        return {"labels": metadata.get("labels")}
+        return {"labels": obj["metadata"].get("labels")}
     return {key: value for key, value in obj.items() if key not in {"metadata", "status"}}

@@ -1,114 +1,116 @@
-"""What machines mean for a workload: a platform that nobody has keeps it out, a machine's end frees its slot.
+"""Joins machines with workloads: an unavailable platform blocks a run, a released machine frees slots.
 
-The provisioner says both, on `HOSTS`; here it is joined with what the run asks for. Pure.
+The provisioner publishes both facts on `HOSTS`. Pure.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.names import slot_resource
 from shared.contracts.kube.quantities import QuantityError, amount, format_amount
 from shared.contracts.messages.effects import HostState, PlatformOffer
 from shared.contracts.messages.workloads import PodSet
+from shared.contracts.refs import WorkloadRef
 
-__all__ = ["Machines"]
-
-_Name = tuple[str, str]
-"""Namespace and name of a Workload."""
+__all__ = ["MachineSlots"]
 
 
-class Machines:
-    """What is known of the machines of one cluster."""
+class MachineSlots:
+    """Platforms and released slots of one cluster."""
 
     def __init__(self) -> None:
         self._offer: PlatformOffer | None = None
-        self._released: dict[_Name, dict[str, Mapping[str, str]]] = {}
-        """Workload to TaskRun uid to the slots that its machine stood for."""
+        self._released: dict[WorkloadRef, dict[str, Mapping[str, str]]] = {}
+        """Workload to TaskRun uid to the slots of its released machine."""
 
-    def take_offer(self, offer: PlatformOffer) -> bool:
-        """Take in which platforms there are; True if that may change what is refused."""
+    def observe_offer(self, offer: PlatformOffer) -> bool:
+        """Store which platforms are configured. Returns whether that may change what is blocked."""
         before, self._offer = self._offer, offer
-        return before is None or _says(before) != _says(offer)
+        if before is None:
+            return True
+        return (before.configured, before.platforms, before.problems) != (
+            offer.configured,
+            offer.platforms,
+            offer.problems,
+        )
 
-    def take_host(self, host: HostState) -> _Name | None:
-        """Take in how a TaskRun's machine stands; the workload whose slots came back."""
+    def observe_host(self, host: HostState) -> WorkloadRef | None:
+        """Store the slots of a released machine. Returns the workload that gets slots back."""
         if host.state != "released" or not host.workload or not host.slots:
             return None
-        name = (host.namespace, host.workload)
-        self._released.setdefault(name, {})[host.uid] = host.slots
-        return name
+        ref = WorkloadRef(host.cluster, host.namespace, host.workload)
+        self._released.setdefault(ref, {})[host.uid] = host.slots
+        return ref
 
-    def forget(self, name: _Name) -> None:
-        """A workload is over: nothing of it is held any more."""
-        self._released.pop(name, None)
+    def forget(self, ref: WorkloadRef) -> None:
+        """Drop the slots of a workload that ended."""
+        self._released.pop(ref, None)
 
-    def refusals(self, job: Object, pod_sets: list[PodSet]) -> Iterator[str]:
-        """Why a job cannot be had: it names platforms, asks for their slots, and there are none.
+    def problems(self, job: Body, pod_sets: list[PodSet]) -> Iterator[str]:
+        """Yield why a job cannot run: it names a platform and requests its slots, and there are none.
 
-        A parameter alone means nothing (a test may have one of that name), nor does a resource (it may
-        be anything): both together are a build on that platform.
+        A parameter with a platform's name alone proves nothing, and neither does a resource: only both
+        together mean a build on that platform.
         """
         if self._offer is None or not self._offer.configured:
             return
         offered = self._offer.platforms.values()
-        asked = {r for ps in pod_sets for r in ps.requests if r not in offered}
-        if not asked:
+        requested = {r for ps in pod_sets for r in ps.requests if r not in offered}
+        if not requested:
             return
-        named = {text for text in _texts(job.get("spec")) if "/" in text}
+        named = {text for text in _strings(job.get("spec")) if "/" in text}
         for platform in sorted(named):
-            if slot_resource(platform) in asked:
+            if slot_resource(platform) in requested:
                 why = self._offer.problems.get(platform, f"no hosts configured for {platform}")
                 yield f"platform {platform} cannot be had: {why}"
 
     def with_returned(
-        self, name: _Name, pod_sets: list[PodSet], last: list[PodSet]
+        self, ref: WorkloadRef, pod_sets: list[PodSet], last: list[PodSet]
     ) -> list[PodSet]:
-        """The pod sets with what came back of them, which only grows: `last` remembers it.
+        """Return the pod sets with the slots that released machines gave back.
 
-        One slot comes back for each TaskRun that has ended, and never more than were asked for.
+        Each ended TaskRun gives one slot back, and never more come back than were requested. The amount
+        only grows: `last` are the pod sets published before.
         """
         before = {ps.name: ps.returned for ps in last}
         left: dict[str, int] = {}
-        for slots in self._released.get(name, {}).values():
+        for slots in self._released.get(ref, {}).values():
             for resource, text in slots.items():
-                left[resource] = left.get(resource, 0) + _counted(resource, text)
+                left[resource] = left.get(resource, 0) + _amount_or_zero(resource, text)
         if not left and not any(before.values()):
             return pod_sets
-        return [_returned(ps, before.get(ps.name, {}), left) for ps in pod_sets]
+        return [_with_returned(ps, before.get(ps.name, {}), left) for ps in pod_sets]
 
 
-def _returned(pod_set: PodSet, before: Mapping[str, str], left: dict[str, int]) -> PodSet:
-    """`left` is what is still to be given back; what this pod set asked for is taken from it."""
+def _with_returned(pod_set: PodSet, before: Mapping[str, str], left: dict[str, int]) -> PodSet:
+    """Assign returned slots to a pod set, up to its requests, and subtract them from `left`."""
     returned: dict[str, str] = {}
     for resource, text in pod_set.requests.items():
-        asked = _counted(resource, text) * pod_set.count
-        back = min(asked, left.get(resource, 0))
+        requested = _amount_or_zero(resource, text) * pod_set.count
+        back = min(requested, left.get(resource, 0))
         left[resource] = left.get(resource, 0) - back
-        back = max(back, _counted(resource, before.get(resource, "0")))
+        back = max(back, _amount_or_zero(resource, before.get(resource, "0")))
         if back > 0:
             returned[resource] = format_amount(resource, back)
-    return pod_set.model_copy(update={"returned": returned}) if returned else pod_set
+    return pod_set.with_returned(returned) if returned else pod_set
 
 
-def _counted(resource: str, text: str) -> int:
-    """What cannot be read counts nothing: quota says so where it is asked for."""
+def _amount_or_zero(resource: str, text: str) -> int:
+    """An unreadable quantity counts as zero; quota reports it where it is requested."""
     try:
         return amount(resource, text)
     except QuantityError:
         return 0
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _strings(value: Any) -> Iterator[str]:
+    """Yield every string in a JSON value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _texts(one)
+        for item in value.values():
+            yield from _strings(item)
     elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
-
-
-def _says(offer: PlatformOffer) -> tuple[object, ...]:
-    return (offer.configured, offer.platforms, offer.problems)
+        for item in value:
+            yield from _strings(item)

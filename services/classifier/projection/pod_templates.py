@@ -1,7 +1,7 @@
-"""The parts of a pod template that matter here, read strictly: it may be anything at all. Pure.
+"""Reads the parts of a pod template that matter here, strictly: a template may hold anything. Pure.
 
-A Job's is checked by the API server. Those of home-made kinds, and of Workloads that others create, are
-kept as their authors wrote them: what cannot be read is told by its place, and harms nobody else.
+An API server validates the template of a Job. Custom kinds and the Workloads of others are stored as
+their authors wrote them: an unreadable field is reported with its path and affects no other workload.
 """
 
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from typing import Any, Final
 from shared.contracts.kube.kinds import Object
 
 __all__ = [
-    "ANYWHERE",
+    "ANY_NODE",
     "FieldError",
     "Placement",
     "mapping",
     "mappings",
     "placement",
-    "spec_of",
-    "template_spec",
+    "pod_spec_at",
+    "pod_spec_of",
 ]
 
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
@@ -26,7 +26,7 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class FieldError(ValueError):
-    """A field is not what it must be. The text begins with its path."""
+    """A field has a wrong value. The message starts with its path."""
 
     def __init__(self, path: str, problem: object) -> None:
         super().__init__(f"{path}: {problem}")
@@ -34,55 +34,57 @@ class FieldError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Which nodes the pods may run on."""
+    """The nodes on which pods may run."""
 
     node_selector: dict[str, str] = field(default_factory=dict)
     tolerations: list[Object] = field(default_factory=list)
     node_affinity: Object | None = None
-    """What it requires."""
+    """`requiredDuringSchedulingIgnoredDuringExecution` of the node affinity."""
 
 
-ANYWHERE: Final = Placement()
+ANY_NODE: Final = Placement()
 
 
-def spec_of(pod_set: Object) -> Object:
-    """The pod spec of a pod set; an empty one where there is none that can be read."""
+def pod_spec_of(pod_set: Object) -> Object:
+    """Return the pod spec of a pod set; an empty one if it cannot be read."""
     template = pod_set.get("template")
     spec = template.get("spec") if isinstance(template, dict) else None
     return spec if isinstance(spec, dict) else {}
 
 
-def template_spec(pod_set: Object, path: str) -> tuple[Object, str]:
-    """The same, and where it is. Raises `FieldError`."""
+def pod_spec_at(pod_set: Object, path: str) -> tuple[Object, str]:
+    """Return the pod spec of the pod set at `path`, and its path. Raises `FieldError`."""
     template = mapping(pod_set.get("template"), f"{path}.template")
     path = f"{path}.template.spec"
     return mapping(template.get("spec"), path), path
 
 
 def placement(spec: Object, path: str) -> Placement:
-    """Selector, tolerations and affinity of a pod spec. Raises `FieldError`."""
+    """Return the selector, tolerations and affinity of a pod spec. Raises `FieldError`."""
     return Placement(
-        node_selector=_texts(spec.get("nodeSelector"), f"{path}.nodeSelector"),
+        node_selector=_strings(spec.get("nodeSelector"), f"{path}.nodeSelector"),
         tolerations=[one for _, one in mappings(spec.get("tolerations"), f"{path}.tolerations")],
-        node_affinity=_required(spec, path),
+        node_affinity=_required_affinity(spec, path),
     )
 
 
-def _required(spec: Object, path: str) -> Object | None:
+def _required_affinity(spec: Object, path: str) -> Object | None:
     for step in ("affinity", "nodeAffinity", _REQUIRED):
         path = f"{path}.{step}"
         spec = mapping(spec.get(step), path)
-    for place, term in mappings(spec.get("nodeSelectorTerms"), f"{path}.nodeSelectorTerms"):
-        for where, rule in mappings(term.get("matchExpressions"), f"{place}.matchExpressions"):
+    for term_path, term in mappings(spec.get("nodeSelectorTerms"), f"{path}.nodeSelectorTerms"):
+        for rule_path, rule in mappings(
+            term.get("matchExpressions"), f"{term_path}.matchExpressions"
+        ):
             if rule.get("operator") not in _OPERATORS:
-                said = f"must be one of {', '.join(_OPERATORS)}, got {rule.get('operator')!r}"
-                raise FieldError(f"{where}.operator", said)
-            _list(rule.get("values"), f"{where}.values")
+                problem = f"must be one of {', '.join(_OPERATORS)}, got {rule.get('operator')!r}"
+                raise FieldError(f"{rule_path}.operator", problem)
+            _list(rule.get("values"), f"{rule_path}.values")
     return spec or None
 
 
 def mapping(value: Any, path: str) -> Object:
-    """An object, an empty one for none. Raises `FieldError`."""
+    """Return an object; an empty one for None. Raises `FieldError`."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -91,7 +93,7 @@ def mapping(value: Any, path: str) -> Object:
 
 
 def mappings(value: Any, path: str) -> Iterator[tuple[str, Object]]:
-    """The objects of a list, each with its path. Raises `FieldError`."""
+    """Yield the path and the object of each item in a list. Raises `FieldError`."""
     for index, item in enumerate(_list(value, path)):
         yield f"{path}[{index}]", mapping(item, f"{path}[{index}]")
 
@@ -104,7 +106,7 @@ def _list(value: Any, path: str) -> list[Any]:
     return value
 
 
-def _texts(value: Any, path: str) -> dict[str, str]:
+def _strings(value: Any, path: str) -> dict[str, str]:
     found = mapping(value, path)
     for key, text in found.items():
         if not isinstance(text, str):

@@ -1,10 +1,13 @@
-"""Which jobs are managed and how their requests count, as Kueue's configuration says it. Pure."""
+"""Which jobs are managed and how their requests count, from Kueue's configuration. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from services.classifier.projection.resource_transformations import Counting, Transformation
+from services.classifier.projection.resource_transformations import (
+    ResourceTransformations,
+    Transformation,
+)
 from shared.contracts.kube.quantities import parse_quantity
 from shared.settings.configuration import Configuration, ResourceTransformation
 
@@ -13,28 +16,28 @@ __all__ = ["DEFAULT_POLICY", "Policy"]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One configuration, as the classifier asks it."""
+    """The part of a configuration that the classifier uses."""
 
     configuration: Configuration
-    counting: Counting
+    transformations: ResourceTransformations
 
     @classmethod
     def of(cls, configuration: Configuration) -> "Policy":
-        """Read what concerns the classifier."""
+        """Return the policy of a configuration."""
         resources = configuration.resources
-        counting = Counting(
+        transformations = ResourceTransformations(
             excluded=resources.exclude_resource_prefixes,
-            transformations={one.input: _transformation(one) for one in resources.transformations},
+            by_input={one.input: _transformation(one) for one in resources.transformations},
         )
-        return cls(configuration, counting)
+        return cls(configuration, transformations)
 
     @property
     def manage_without_queue(self) -> bool:
-        """Whether jobs that name no queue wait too, until somebody gives them one."""
+        """True: jobs without a queue are held too, until somebody gives them one."""
         return self.configuration.manage_jobs_without_queue_name
 
     def manages(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether jobs in that namespace are our business at all."""
+        """Return whether jobs in a namespace with these labels are managed."""
         return self.configuration.managed_jobs_namespace_selector.matches(namespace, labels)
 
 

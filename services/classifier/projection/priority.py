@@ -1,21 +1,22 @@
-"""Who goes first: which class or annotation a workload's priority comes from. Pure.
+"""Finds a workload's priority and the class or annotation that it comes from. Pure.
 
-In this order: the label of a WorkloadPriorityClass, the pods' PriorityClass, the LocalQueue's
-annotation `kueue.x-k8s.io/default-priority`, the cluster's default PriorityClass, 0. All but the
-annotation is Kueue's (`research/kueue.md` 3.6). The annotation is an extension of ours: Kueue has
-none, whatever the proposal for Kelos says; stock Kueue takes no notice of it.
+The sources, in order: the WorkloadPriorityClass in the job's label, the pods' PriorityClass, the
+LocalQueue's annotation `kueue.x-k8s.io/default-priority`, the cluster's default PriorityClass, 0. All but
+the annotation are Kueue's. The annotation is our extension, and stock Kueue ignores it.
 """
 
 import re
 from dataclasses import dataclass
 from typing import Final
 
-from services.classifier.projection.cluster_objects import Surroundings
-from services.classifier.projection.pod_templates import spec_of
+from services.classifier.projection.cluster_objects import ClusterObjects
+from services.classifier.projection.pod_templates import pod_spec_of
+from services.classifier.projection.workload_status import has_quota
+from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import DEFAULT_PRIORITY, PRIORITY_CLASS_LABEL
 
-__all__ = ["Priority", "default_priority", "foreign_priority", "job_priority"]
+__all__ = ["Priority", "external_priority", "job_priority"]
 
 WORKLOAD_PRIORITY_CLASS: Final = "kueue.x-k8s.io/workloadpriorityclass"
 POD_PRIORITY_CLASS: Final = "scheduling.k8s.io/priorityclass"
@@ -30,65 +31,67 @@ _INT32: Final = 2**31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priority:
-    """What decides who goes first, and where it came from."""
+    """A priority and its source."""
 
     value: int = 0
     name: str | None = None
+    """Of the class; None if the priority comes from no class."""
+
     source: str = ""
     missing: str | None = None
-    """What was asked for and cannot be had, in words: nobody knows its place in the queue."""
+    """Names the class or annotation that cannot be resolved; the workload then waits with this reason."""
 
 
 def job_priority(
-    job: Object,
+    job: Body,
     pod_sets: list[Object],
     *,
     queue: str,
-    workload: Object | None,
-    around: Surroundings,
+    workload: Body | None,
+    cluster_objects: ClusterObjects,
 ) -> Priority:
-    """The priority of a job. `workload` is its Workload object, once there is one.
+    """Return the priority of a job. `workload` is its Workload object, if it exists.
 
-    While that has quota, only one WorkloadPriorityClass may take the place of another, or change
-    its value, as the API allows it; a class that was deleted leaves the priority as it was.
+    While quota is reserved, the priority changes only if it comes from a WorkloadPriorityClass: that may
+    be replaced by another, and its value may change, as the API allows. A deleted class leaves the
+    priority as it was.
     """
     metadata = job["metadata"]
     recorded = _recorded(workload)
-    wanted = str((metadata.get("labels") or {}).get(PRIORITY_CLASS_LABEL) or "")
-    if recorded is not None and _reserves(workload):
-        follows = recorded.source == WORKLOAD_PRIORITY_CLASS and wanted
-        if not follows:
+    label = labels_of(job).get(PRIORITY_CLASS_LABEL, "")
+    if recorded is not None and has_quota(workload):
+        may_change = recorded.source == WORKLOAD_PRIORITY_CLASS and label
+        if not may_change:
             return recorded
-    if wanted:
-        found = around.workload_priority_class(wanted)
+    if label:
+        found = cluster_objects.workload_priority_class(label)
         if found is not None:
             return _of_class(found, WORKLOAD_PRIORITY_CLASS)
-        if recorded is not None and (recorded.name == wanted or _reserves(workload)):
+        if recorded is not None and (recorded.name == label or has_quota(workload)):
             return recorded
-        return Priority(name=wanted, missing=f'WorkloadPriorityClass "{wanted}" not found')
-    named = (spec_of(pod_set).get("priorityClassName") for pod_set in pod_sets)
+        return Priority(name=label, missing=f'WorkloadPriorityClass "{label}" not found')
+    named = (pod_spec_of(pod_set).get("priorityClassName") for pod_set in pod_sets)
     pod_class = next((str(name) for name in named if name), "")
     if pod_class:
-        found = around.priority_class(pod_class)
+        found = cluster_objects.priority_class(pod_class)
         if found is None:
             return Priority(name=pod_class, missing=f'PriorityClass "{pod_class}" not found')
         return _of_class(found, POD_PRIORITY_CLASS)
-    return _of_queue(metadata["namespace"], queue, around) or _of_cluster(around)
+    return _of_queue(metadata["namespace"], queue, cluster_objects) or _of_cluster(cluster_objects)
 
 
-def foreign_priority(workload: Object, around: Surroundings) -> Priority:
-    """The priority of a Workload that somebody else created: what it says, else its queue's."""
+def external_priority(workload: Body, cluster_objects: ClusterObjects) -> Priority:
+    """Return the priority of an external Workload: the one in its spec, else its queue's default."""
     recorded = _recorded(workload)
     if recorded is not None:
         return recorded
-    queue = str((workload.get("spec") or {}).get("queueName") or "")
-    return _of_queue(workload["metadata"]["namespace"], queue, around) or Priority()
+    queue = str(spec_of(workload).get("queueName") or "")
+    return _of_queue(workload["metadata"]["namespace"], queue, cluster_objects) or Priority()
 
 
-def default_priority(queue: Object | None) -> int | None:
-    """What a LocalQueue's annotation says; None if it has none. Raises ValueError."""
-    annotations = ((queue or {}).get("metadata") or {}).get("annotations") or {}
-    text = annotations.get(DEFAULT_PRIORITY)
+def _annotated_priority(queue: Body | None) -> int | None:
+    """Return the priority in a LocalQueue's annotation; None without one. Raises `ValueError`."""
+    text = annotations_of(queue).get(DEFAULT_PRIORITY)
     if text is None:
         return None
     value = int(text) if _INTEGER.fullmatch(text) else _INT32
@@ -97,33 +100,28 @@ def default_priority(queue: Object | None) -> int | None:
     return value
 
 
-def _of_queue(namespace: str, queue: str, around: Surroundings) -> Priority | None:
+def _of_queue(namespace: str, queue: str, cluster_objects: ClusterObjects) -> Priority | None:
     try:
-        value = default_priority(around.local_queue(namespace, queue))
+        value = _annotated_priority(cluster_objects.local_queue(namespace, queue))
     except ValueError as error:
         return Priority(missing=f"LocalQueue {queue}: {error}")
     return None if value is None else Priority(value=value)
 
 
-def _of_cluster(around: Surroundings) -> Priority:
-    default = around.default_priority_class()
+def _of_cluster(cluster_objects: ClusterObjects) -> Priority:
+    default = cluster_objects.global_default_priority_class()
     return Priority() if default is None else _of_class(default, POD_PRIORITY_CLASS)
 
 
-def _of_class(found: Object, source: str) -> Priority:
+def _of_class(found: Body, source: str) -> Priority:
     return Priority(value=int(found.get("value", 0)), name=found["metadata"]["name"], source=source)
 
 
-def _recorded(workload: Object | None) -> Priority | None:
-    """What the Workload object has on record; None where it says nothing."""
-    spec = (workload or {}).get("spec") or {}
+def _recorded(workload: Body | None) -> Priority | None:
+    """Return the priority in the Workload object's spec; None without one."""
+    spec = spec_of(workload)
     if spec.get("priority") is None:
         return None
     reference = spec.get("priorityClassRef") or {}
     source = _SOURCES.get((str(reference.get("group")), str(reference.get("kind"))), "")
     return Priority(value=int(spec["priority"]), name=reference.get("name") or None, source=source)
-
-
-def _reserves(workload: Object | None) -> bool:
-    conditions = ((workload or {}).get("status") or {}).get("conditions") or []
-    return any(c.get("type") == "QuotaReserved" and c.get("status") == "True" for c in conditions)

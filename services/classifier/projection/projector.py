@@ -1,26 +1,24 @@
-"""Joins jobs with their Workload objects and says which workloads changed. Pure."""
+"""Joins jobs with their Workload objects, and yields the workloads that changed. Pure."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import structlog
 
-from services.classifier.projection.cluster_objects import Surroundings
-from services.classifier.projection.machine_slots import Machines
+from services.classifier.projection.cluster_objects import ClusterObjects
+from services.classifier.projection.machine_slots import MachineSlots
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
-from services.classifier.projection.project import (
-    is_evicted,
-    project_foreign,
-    project_job,
-    tombstone,
-)
+from services.classifier.projection.project import project_external, project_job
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.kube.bodies import Body, labels_of
+from shared.contracts.kube.conditions import EVICTED, is_true
+from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import may_be_of, workload_name
 from shared.contracts.messages.effects import HostState, PlatformOffer
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.refs import ObjectRef, WorkloadRef
 from shared.integrations import (
     INTEGRATIONS,
     Integration,
@@ -28,14 +26,11 @@ from shared.integrations import (
     queue_of,
 )
 
-__all__ = ["Change", "Projector", "asks"]
+__all__ = ["Change", "Projector"]
 
 log = structlog.get_logger(__name__)
 
-_Name = tuple[str, str]
-"""Namespace and name of a Workload."""
-
-_ASKS = (
+_REQUESTED: Final = (
     "queue",
     "priority",
     "priority_class",
@@ -47,9 +42,9 @@ _ASKS = (
     "max_execution_seconds",
     "coschedule",
 )
+"""Fields that a decision answers: a change of one is a new generation."""
 
-
-_RECORDED: Final = frozenset(
+_DECISION: Final = frozenset(
     {
         "version",
         "admission",
@@ -60,185 +55,177 @@ _RECORDED: Final = frozenset(
         "traceparent",
     }
 )
-"""What a Workload object says of a decision that was written into it; `held` besides, if no job owns it."""
+"""Fields that change when a decision is written into a Workload object. Without a job, `held` too."""
 
-_WHEN_READ: Final = frozenset({"generation", "traceparent"})
-"""What only says when a state was read."""
+_READ_MARKS: Final = frozenset({"generation", "traceparent"})
+"""Fields whose change alone is no change of the workload."""
 
 
 class Change(NamedTuple):
     """A state to publish."""
 
     state: WorkloadState
-    is_echo: bool
-    """All that is new is that a decision of ours was written down. Nobody waits to hear that; it is
-    for who comes when the log of decisions is lost."""
-
-
-def asks(state: WorkloadState) -> tuple[object, ...]:
-    """The part of a state that a decision answers; a change of it is a new generation."""
-    return tuple(getattr(state, field) for field in _ASKS)
+    deferrable: bool
+    """True: only our own decision was recorded. Nothing waits for it; it serves a reader that finds the
+    log of decisions lost."""
 
 
 class Projector:
-    """The workloads of one cluster. Take in what was observed, then ask for `changes`."""
+    """The workloads of one cluster: `observe` applies observations, `changes` yields the result."""
 
     def __init__(self, cluster: str, policy: Policy = DEFAULT_POLICY) -> None:
         self._cluster = cluster
         self._policy = policy
-        self._around = Surroundings()
-        self._machines = Machines()
+        self._cluster_objects = ClusterObjects()
+        self._machines = MachineSlots()
         self._integrations = Integrations()
-        self._jobs: dict[_Name, tuple[Integration, Object]] = {}
-        """By the name of the Workload that stands for the job."""
+        self._jobs: dict[WorkloadRef, tuple[Integration, Body]] = {}
+        self._workload_of: dict[ObjectRef, WorkloadRef] = {}
+        """Job to its workload. `kind` is the kind with its group, for instance `jobs_batch`."""
 
-        self._names: dict[tuple[str, str, str], _Name] = {}
-        """(plural_group, namespace, job name) to the name of its Workload."""
+        self._unmanaged: dict[ObjectRef, tuple[Integration, Observed]] = {}
+        """Jobs in namespaces that are not managed. A change of a namespace's labels can manage them."""
 
-        self._elsewhere: dict[tuple[str, str, str], tuple[Integration, Observed]] = {}
-        """Jobs in namespaces that are not managed, by the same: a label of a namespace may change."""
-
-        self._workloads: dict[_Name, Object] = {}
-        self._published: dict[_Name, WorkloadState] = {}
-        self._dirty: dict[_Name, None] = {}  # An ordered set: in the order of the changes.
+        self._workloads: dict[WorkloadRef, Body] = {}
+        self._published: dict[WorkloadRef, WorkloadState] = {}
+        self._dirty: dict[WorkloadRef, None] = {}
+        """Workloads to project again, in the order of the observations."""
 
     @staticmethod
     def watched() -> tuple[Kind, ...]:
-        """Every kind that a projector wants to hear of."""
+        """The kinds to observe in any case."""
         return (
-            *Surroundings.watched(),
+            *ClusterObjects.watched(),
             kinds.WORKLOAD,
             kinds.INTEGRATION,
             *(integration.kind for integration in INTEGRATIONS),
         )
 
-    def brought(self) -> tuple[Kind, ...]:
-        """Kinds that it wants to hear of because Integration objects speak of them."""
+    def integration_kinds(self) -> tuple[Kind, ...]:
+        """The kinds to observe because Integration objects name them."""
         return self._integrations.brought()
 
-    def recall(self, state: WorkloadState) -> None:
-        """Take note of what is on the log already: only what differs from it is a change."""
-        self._published[state.namespace, state.name] = state
+    def restore(self, state: WorkloadState) -> None:
+        """Store a state that is on the stream already. Only a difference from it is a change."""
+        self._published[state.ref] = state
 
-    def take(self, observed: Observed) -> None:
-        """Take in one observation. Repeated ones change nothing."""
-        if self._around.knows(observed):
-            if self._around.take(observed):
-                self._changed_around(observed)
-        elif (observed.group, observed.plural) == (kinds.WORKLOAD.group, kinds.WORKLOAD.plural):
-            self._take_workload(observed)
-        elif (observed.group, observed.plural) == (
-            kinds.INTEGRATION.group,
-            kinds.INTEGRATION.plural,
-        ):
-            self._take_integration(observed)
+    def observe(self, observed: Observed) -> None:
+        """Apply one observation. A repeated one changes nothing."""
+        resource = (observed.group, observed.plural)
+        if self._cluster_objects.covers(observed):
+            if self._cluster_objects.observe(observed):
+                self._on_cluster_object(observed)
+        elif resource == (kinds.WORKLOAD.group, kinds.WORKLOAD.plural):
+            self._on_workload(observed)
+        elif resource == (kinds.INTEGRATION.group, kinds.INTEGRATION.plural):
+            self._on_integration(observed)
         elif integration := self._integrations.find(group=observed.group, plural=observed.plural):
-            self._take_job(observed, integration)
+            self._on_job(observed, integration)
 
-    def take_machines(self, said: HostState | PlatformOffer) -> None:
-        """Take in what the provisioner says. Repeated, it changes nothing."""
-        if isinstance(said, PlatformOffer):
-            if self._machines.take_offer(said):
-                self._touch(None)
-        elif (name := self._machines.take_host(said)) is not None:
-            self._dirty[name] = None
+    def observe_machines(self, message: HostState | PlatformOffer) -> None:
+        """Apply a message of the provisioner. A repeated one changes nothing."""
+        if isinstance(message, PlatformOffer):
+            if self._machines.observe_offer(message):
+                self._mark_dirty(None)
+        elif (ref := self._machines.observe_host(message)) is not None:
+            self._dirty[ref] = None
 
-    def settle(self) -> None:
-        """All was listed: what is on the log and was not seen is gone."""
-        for name, state in self._published.items():
+    def on_synced(self) -> None:
+        """Project all published workloads again: those that no list contained are gone."""
+        for ref, state in self._published.items():
             if state.phase != "gone":
-                self._dirty[name] = None
+                self._dirty[ref] = None
 
     def changes(self) -> Iterator[Change]:
-        """Yield each workload whose state differs from the one last yielded or recalled."""
+        """Yield each workload whose state differs from the one last yielded or restored."""
         while self._dirty:
-            name = next(iter(self._dirty))
-            del self._dirty[name]
-            last = self._published.get(name)
-            state = self._project(name, last)
+            ref = next(iter(self._dirty))
+            del self._dirty[ref]
+            last = self._published.get(ref)
+            state = self._project(ref, last)
             if state is not None:
-                yield Change(state, is_echo=last is not None and _is_echo(last, state))
+                deferrable = last is not None and _only_records_decision(last, state)
+                yield Change(state, deferrable)
 
-    def forget(self, namespace: str, name: str) -> None:
-        """Make a workload be looked at again: publishing its last change did not succeed."""
-        self._dirty[namespace, name] = None
-
-    def _take_integration(self, observed: Observed) -> None:
-        """What is said of a kind may have changed: look again at all that is of it."""
+    def _on_integration(self, observed: Observed) -> None:
+        """An Integration object may change how jobs of its kind are read: project them again."""
         before = {integration.kind.detail: integration for integration in self._integrations}
         self._integrations.take(observed)
         now = {integration.kind.detail: integration for integration in self._integrations}
-        for key, name in list(self._names.items()):
-            integration = now.get(key[0])
+        for job_ref, ref in list(self._workload_of.items()):
+            integration = now.get(job_ref.kind)
             if integration is None:
-                self._drop(key, name)
-            elif integration is not before.get(key[0]):
-                self._jobs[name] = (integration, self._jobs[name][1])
-                self._dirty[name] = None
+                self._drop(job_ref, ref)
+            elif integration is not before.get(job_ref.kind):
+                self._jobs[ref] = (integration, self._jobs[ref][1])
+                self._dirty[ref] = None
 
-    def _take_workload(self, observed: Observed) -> None:
+    def _on_workload(self, observed: Observed) -> None:
         assert observed.namespace is not None
-        name = (observed.namespace, observed.name)
-        if observed.deleted or observed.object is None:
-            self._workloads.pop(name, None)
+        ref = WorkloadRef(self._cluster, observed.namespace, observed.name)
+        body = observed.body
+        if observed.deleted or body is None:
+            self._workloads.pop(ref, None)
         else:
-            self._workloads[name] = observed.object
-        self._dirty[name] = None
+            self._workloads[ref] = body
+        self._dirty[ref] = None
 
-    def _take_job(self, observed: Observed, integration: Integration) -> None:
+    def _on_job(self, observed: Observed, integration: Integration) -> None:
         assert observed.namespace is not None
-        key = (integration.kind.detail, observed.namespace, observed.name)
-        self._elsewhere.pop(key, None)
-        before = self._names.get(key)
-        if observed.deleted or observed.object is None:
-            # A tombstone of an earlier life does not end the later one.
-            if before is not None and self._jobs[before][1]["metadata"]["uid"] == observed.uid:
-                self._drop(key, before)
-            return
-        name = (
-            observed.namespace,
-            self._prebuilt(observed.object, key)
-            or workload_name(
-                kind=integration.kind.kind,
-                group=integration.kind.group,
-                name=observed.name,
-                uid=observed.uid,
-            ),
+        job_ref = ObjectRef(
+            self._cluster, integration.kind.detail, observed.namespace, observed.name
         )
-        if before is not None and before != name:
-            self._drop(key, before)
-        if not self._is_ours(observed.object, integration, name):
-            if before is not None:
-                self._drop(key, before)
-            if not self._is_managed(observed.namespace):
-                self._elsewhere[key] = (integration, observed)
+        self._unmanaged.pop(job_ref, None)
+        before = self._workload_of.get(job_ref)
+        job = observed.body
+        if observed.deleted or job is None:
+            # The tombstone of an earlier job of that name does not end the present one.
+            if before is not None and self._jobs[before][1]["metadata"]["uid"] == observed.uid:
+                self._drop(job_ref, before)
             return
-        self._names[key] = name
-        self._jobs[name] = (integration, observed.object)
-        self._dirty[name] = None
+        name = self._prebuilt_name(job, job_ref) or workload_name(
+            kind=integration.kind.kind,
+            group=integration.kind.group,
+            name=observed.name,
+            uid=observed.uid,
+        )
+        ref = WorkloadRef(self._cluster, observed.namespace, name)
+        if before is not None and before != ref:
+            self._drop(job_ref, before)
+        if not self._is_ours(job, integration, ref):
+            if before is not None:
+                self._drop(job_ref, before)
+            if not self._is_managed(observed.namespace):
+                self._unmanaged[job_ref] = (integration, observed)
+            return
+        self._workload_of[job_ref] = ref
+        self._jobs[ref] = (integration, job)
+        self._dirty[ref] = None
 
-    def _prebuilt(self, job: Object, key: tuple[str, str, str]) -> str | None:
-        """The copy of a job of another cluster goes by the name that its workload has there.
+    def _prebuilt_name(self, job: Body, job_ref: ObjectRef) -> str | None:
+        """Return the Workload's name for a copy of another cluster's job: the name that it has there.
 
-        Unless another job has that name already: then nobody meant it so.
+        None if another job has that name already.
         """
-        labels = job["metadata"].get("labels") or {}
-        if ORIGIN not in labels or not labels.get(PREBUILT_WORKLOAD):
+        labels = labels_of(job)
+        name = labels.get(PREBUILT_WORKLOAD)
+        if ORIGIN not in labels or not name:
             return None
-        name = str(labels[PREBUILT_WORKLOAD])
-        taken = (key[1], name) in self._jobs and self._names.get(key) != (key[1], name)
+        ref = WorkloadRef(self._cluster, job["metadata"]["namespace"], name)
+        taken = ref in self._jobs and self._workload_of.get(job_ref) != ref
         return None if taken else name
 
-    def _is_ours(self, job: Object, integration: Integration, name: _Name) -> bool:
-        """It asks for a queue; or it did, and a label that was removed does not set it free.
+    def _is_ours(self, job: Body, integration: Integration, ref: WorkloadRef) -> bool:
+        """Return whether the job is managed: it names a queue, or it did before.
 
-        With `manageJobsWithoutQueueName` what asks for none waits too, unless it runs already.
+        Removing the label does not release a job. With `manageJobsWithoutQueueName` a job without a queue
+        is managed too, unless it runs already.
         """
         if self._integrations.is_nested(job) or not integration.matches(job):
             return False
-        if name in self._published or name in self._workloads:
+        if ref in self._published or ref in self._workloads:
             return True
-        if not self._is_managed(name[0]):
+        if not self._is_managed(ref.namespace):
             return False
         if queue_of(job):
             return True
@@ -246,74 +233,77 @@ class Projector:
         return self._policy.manage_without_queue and not runs
 
     def _is_managed(self, namespace: str) -> bool:
-        return self._policy.manages(namespace, self._around.namespace_labels(namespace))
+        return self._policy.manages(namespace, self._cluster_objects.namespace_labels(namespace))
 
-    def _drop(self, key: tuple[str, str, str], name: _Name) -> None:
-        del self._names[key]
-        del self._jobs[name]
-        self._dirty[name] = None
+    def _drop(self, job_ref: ObjectRef, ref: WorkloadRef) -> None:
+        del self._workload_of[job_ref]
+        del self._jobs[ref]
+        self._dirty[ref] = None
 
-    def _changed_around(self, observed: Observed) -> None:
-        """Look again at what it may concern, also at jobs that were none of ours before."""
+    def _on_cluster_object(self, observed: Observed) -> None:
+        """Project again what the object may concern. A namespace may become managed by its labels."""
         if observed.plural != kinds.NAMESPACE.plural:
-            self._touch(observed.namespace)
+            self._mark_dirty(observed.namespace)
             return
-        for key, (integration, job) in list(self._elsewhere.items()):
-            if key[1] == observed.name:
-                del self._elsewhere[key]
-                self._take_job(job, integration)
+        for job_ref, (integration, job) in list(self._unmanaged.items()):
+            if job_ref.namespace == observed.name:
+                del self._unmanaged[job_ref]
+                self._on_job(job, integration)
 
-    def _touch(self, namespace: str | None) -> None:
-        """A class or range changed: look again at every workload that it may concern."""
-        for name in (*self._jobs, *self._workloads):
-            if namespace is None or name[0] == namespace:
-                self._dirty[name] = None
+    def _mark_dirty(self, namespace: str | None) -> None:
+        """Project all workloads of a namespace again; of every namespace for None."""
+        for ref in (*self._jobs, *self._workloads):
+            if namespace is None or ref.namespace == namespace:
+                self._dirty[ref] = None
 
-    def _project(self, name: _Name, last: WorkloadState | None) -> WorkloadState | None:
+    def _project(self, ref: WorkloadRef, last: WorkloadState | None) -> WorkloadState | None:
+        """Return the new state of a workload; None if it is the same as the last one."""
         try:
-            state = self._state_now(name, last)
+            state = self._current_state(ref, last)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            # Nothing that one object says may keep all others from being looked at.
-            log.exception("an object cannot be read", namespace=name[0], workload=name[1])
-            state = last and last.model_copy(update={"inadmissible": f"cannot be read: {error!r}"})
-        versions = is_evicted(self._workloads.get(name))
-        if state is None or (last is not None and _same(last, state, versions=versions)):
+            # One malformed object must not stop the projection of the others.
+            log.exception("an object cannot be read", namespace=ref.namespace, workload=ref.name)
+            state = last and last.with_inadmissible(f"cannot be read: {error!r}")
+        evicted = is_true(self._workloads.get(ref), EVICTED)
+        if state is None or (last is not None and _is_same(last, state, evicted=evicted)):
             return None
         if last is not None and last.uid == state.uid:
-            grown = asks(last) != asks(state) or _corrected(last, state)
-            state = state.model_copy(update={"generation": last.generation + grown})
-        self._published[name] = state
+            is_new = _requested(last) != _requested(state) or _edited_while_waiting(last, state)
+            state = state.with_generation(last.generation + is_new)
+        self._published[ref] = state
         return state
 
-    def _state_now(self, name: _Name, last: WorkloadState | None) -> WorkloadState | None:
-        workload = self._workloads.get(name)
-        if name in self._jobs:
-            integration, job = self._jobs[name]
-            its_own = workload is not None and may_be_of(workload, job["metadata"]["uid"])
+    def _current_state(self, ref: WorkloadRef, last: WorkloadState | None) -> WorkloadState | None:
+        workload = self._workloads.get(ref)
+        if ref in self._jobs:
+            integration, job = self._jobs[ref]
+            is_its_own = workload is not None and may_be_of(workload, job["metadata"]["uid"])
             return project_job(
                 job,
                 integration=integration,
-                workload=workload if its_own else None,
+                workload=workload if is_its_own else None,
                 cluster=self._cluster,
-                name=name[1],
-                around=self._around,
+                name=ref.name,
+                cluster_objects=self._cluster_objects,
                 machines=self._machines,
                 policy=self._policy,
                 last=last,
             )
-        self._machines.forget(name)
-        if workload is not None and (_was_foreign(last, workload) or not self._is_owned(workload)):
-            return project_foreign(
+        self._machines.forget(ref)
+        if workload is not None and (
+            _was_external(last, workload) or not self._has_job_owner(workload)
+        ):
+            return project_external(
                 workload,
                 cluster=self._cluster,
-                around=self._around,
+                cluster_objects=self._cluster_objects,
                 policy=self._policy,
                 last=last,
             )
-        return None if last is None or last.phase == "gone" else tombstone(last)
+        return None if last is None or last.phase == "gone" else last.gone()
 
-    def _is_owned(self, workload: Object) -> bool:
-        """A job of ours owns it (or did, and the garbage collector has not come by yet)."""
+    def _has_job_owner(self, workload: Body) -> bool:
+        """Return whether a job controls the Workload; the job may be deleted already."""
         for owner in workload["metadata"].get("ownerReferences") or []:
             group = owner.get("apiVersion", "").rpartition("/")[0]
             found = self._integrations.find(group=group, kind=owner.get("kind"))
@@ -322,36 +312,40 @@ class Projector:
         return False
 
 
-def _is_echo(last: WorkloadState, state: WorkloadState) -> bool:
-    """Whether all that is new is the quota that it was given."""
+def _requested(state: WorkloadState) -> tuple[object, ...]:
+    return tuple(getattr(state, field) for field in _REQUESTED)
+
+
+def _only_records_decision(last: WorkloadState, state: WorkloadState) -> bool:
+    """Return whether the only news is the quota that the workload was given."""
     if state.admission is None or state.evicted_at is not None:
-        return False  # What ends a reservation is waited for.
-    written = _RECORDED if state.owner is not None else _RECORDED | {"held"}
-    return _alike(last, state, but=written)
+        return False  # Readers wait for the end of a reservation.
+    recorded = _DECISION if state.owner is not None else _DECISION | {"held"}
+    return _is_equal(last, state, ignoring=recorded)
 
 
-def _was_foreign(last: WorkloadState | None, workload: Object) -> bool:
-    """It began without a job of ours: claiming one later frees it of nothing that it was given."""
+def _was_external(last: WorkloadState | None, workload: Body) -> bool:
+    """Return whether the Workload started without a job: a job that claims it later changes nothing."""
     return last is not None and last.owner is None and last.uid == workload["metadata"]["uid"]
 
 
-def _corrected(last: WorkloadState, state: WorkloadState) -> bool:
-    """Somebody changed a job that waits: what the cluster refused before, it may take now."""
-    waited = all(
-        one.held and one.phase == "waiting" and one.admission is None for one in (last, state)
+def _edited_while_waiting(last: WorkloadState, state: WorkloadState) -> bool:
+    """Return whether a waiting job's spec changed: the cluster may now accept what it refused."""
+    waiting = all(
+        each.held and each.phase == "waiting" and each.admission is None for each in (last, state)
     )
-    return waited and last.spec_generation != state.spec_generation
+    return waiting and last.spec_generation != state.spec_generation
 
 
-def _same(a: WorkloadState, b: WorkloadState, *, versions: bool) -> bool:
-    """Equal but for what only says when it was read.
+def _is_same(a: WorkloadState, b: WorkloadState, *, evicted: bool) -> bool:
+    """Return whether two states are equal but for fields that only mark the reading.
 
-    `versions`: the version counts, since somebody waits to see that an eviction came through (ADR 4).
+    The version counts for an evicted workload: quota waits to see that the eviction took effect (ADR 4).
     """
-    return _alike(a, b, but=_WHEN_READ if versions else _WHEN_READ | {"version"})
+    return _is_equal(a, b, ignoring=_READ_MARKS if evicted else _READ_MARKS | {"version"})
 
 
-def _alike(a: WorkloadState, b: WorkloadState, *, but: frozenset[str]) -> bool:
-    """Whether they say the same in all fields but these. Makes no copy: it is asked of every event."""
-    theirs = vars(b)
-    return all(value == theirs[field] for field, value in vars(a).items() if field not in but)
+def _is_equal(a: WorkloadState, b: WorkloadState, *, ignoring: frozenset[str]) -> bool:
+    """Compare two states field by field, without a copy: this runs for every event."""
+    other = vars(b)
+    return all(value == other[field] for field, value in vars(a).items() if field not in ignoring)

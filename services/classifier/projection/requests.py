@@ -1,12 +1,12 @@
-"""What pods really ask: defaults, limits, overhead, init and sidecar containers. Pure.
+"""Computes what pods request: defaults, limits, overhead, init and sidecar containers. Pure.
 
-The order is Kueue's (`research/kueue.md` 3.5): RuntimeClass overhead, LimitRange defaults, limits as
-missing requests, then the sum that Kubernetes itself makes, and last what quota counts of it
-(`counting`). Amounts are billionths until they are printed, so nothing is rounded twice.
+The order is Kueue's: RuntimeClass overhead, LimitRange defaults, limits as missing requests, then the sum
+that the Kubernetes scheduler makes, then `resource_transformations`. Amounts are billionths until they
+are formatted, so that nothing is rounded twice.
 
-Unlike there, pods of a RuntimeClass that does not exist, or past the ratio of limit to request that a
-LimitRange allows, wait with that reason: the API server would refuse every one of them, and the quota of
-the admission would be held for nothing.
+One rule is stricter than Kueue's: pods of a missing RuntimeClass, or above the ratio of limit to request
+that a LimitRange allows, wait with that reason. The API server would refuse every one of them, and their
+quota would stay unused.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,15 +17,19 @@ from typing import Any, Final
 import orjson
 
 from services.classifier.projection.pod_templates import (
-    ANYWHERE,
+    ANY_NODE,
     FieldError,
     Placement,
     mapping,
     mappings,
     placement,
-    template_spec,
+    pod_spec_at,
 )
-from services.classifier.projection.resource_transformations import AS_ASKED, Amounts, Counting
+from services.classifier.projection.resource_transformations import (
+    NO_TRANSFORMATIONS,
+    Amounts,
+    ResourceTransformations,
+)
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.quantities import (
     NANO,
@@ -36,7 +40,7 @@ from shared.contracts.kube.quantities import (
 )
 from shared.contracts.messages.workloads import PodSet
 
-__all__ = ["RequestsError", "pod_sets_asked"]
+__all__ = ["RequestsError", "resolve_pod_sets"]
 
 ABOVE_LIMITS: Final = "requests must not exceed its limits"
 ABOVE_MAX: Final = "requests must not be above the limitRange max"
@@ -46,12 +50,12 @@ ABOVE_RATIO: Final = (
 )
 RESERVED_KEY: Final = "the key is reserved for internal kueue use"
 
-_POD_LEVEL: Final = ("cpu", "memory", "hugepages-")
+_POD_LEVEL_RESOURCES: Final = ("cpu", "memory", "hugepages-")
 _BINARY: Final = ("memory", "ephemeral-storage", "storage", "hugepages-")
 
 
 class RequestsError(ValueError):
-    """What is asked breaks a rule. `pod_sets` is what it would ask if it did not."""
+    """The requests break a rule. `pod_sets` are the pod sets regardless of it."""
 
     def __init__(self, problems: list[str], pod_sets: list[PodSet]) -> None:
         super().__init__("; ".join(problems))
@@ -59,15 +63,15 @@ class RequestsError(ValueError):
 
 
 @dataclass(slots=True)
-class _Range:
-    """All LimitRange items of one type: defaults of the first, the tightest bounds."""
+class _Limits:
+    """All LimitRange items of one type: the first default wins, and the tightest bounds."""
 
     default: Amounts = field(default_factory=dict)
     default_request: Amounts = field(default_factory=dict)
     least: Amounts = field(default_factory=dict)
     most: Amounts = field(default_factory=dict)
     ratio: Amounts = field(default_factory=dict)
-    """How many times its request a limit may be."""
+    """Largest quotient of limit and request."""
 
     def add(self, item: Object) -> None:
         for resource, value in _amounts(item.get("max")).items():
@@ -90,13 +94,13 @@ class _Container:
 
 @dataclass(slots=True)
 class _Pod:
-    """One pod of a set, as it is adjusted step by step."""
+    """One pod of a set; `_apply_defaults` changes it."""
 
     path: str
     containers: list[_Container]
     init_containers: list[_Container]
-    level: _Container | None
-    """Pod-level resources, where the spec has them."""
+    pod_level: _Container | None
+    """Pod-level resources, if the spec has them."""
 
     overhead: Amounts
 
@@ -105,43 +109,43 @@ class _Pod:
         yield from self.containers
 
     def all_parts(self) -> Iterable[_Container]:
-        """Containers, and what is said for the whole pod."""
+        """Yield all containers, and the pod-level resources."""
         yield from self.every_container()
-        if self.level is not None:
-            yield self.level
+        if self.pod_level is not None:
+            yield self.pod_level
 
 
-def pod_sets_asked(
+def resolve_pod_sets(
     raw: list[Object],
     *,
     limit_ranges: list[Object],
     runtime_class: Callable[[str], Object | None],
-    counting: Counting = AS_ASKED,
+    transformations: ResourceTransformations = NO_TRANSFORMATIONS,
 ) -> list[PodSet]:
-    """Turn `Workload.spec.podSets` into what each pod asks, as quota counts it.
+    """Return the pod sets of `Workload.spec.podSets`, with the requests that quota counts for one pod.
 
-    Raises `RequestsError` where a rule is broken: the workload then waits with that reason.
+    Raises `RequestsError` if they break a rule; the workload then waits with that reason.
     """
     problems: list[str] = []
-    broken = _Broken()
-    ranges = _summarise(problems, limit_ranges)
+    violations = _Violations()
+    ranges = _limits_by_type(problems, limit_ranges)
     pod_sets = []
     for index, pod_set in enumerate(raw):
         requests: Amounts = {}
-        where = ANYWHERE
-        problems += _counts(pod_set, f"spec.podSets[{index}]")
+        where = ANY_NODE
+        problems += _count_problems(pod_set, f"spec.podSets[{index}]")
         try:
-            spec, path = template_spec(pod_set, f"spec.podSets[{index}]")
-            pod = _read(spec, path, runtime_class)
-            _adjust(pod, ranges)
+            spec, path = pod_spec_at(pod_set, f"spec.podSets[{index}]")
+            pod = _read_pod(spec, path, runtime_class)
+            _apply_defaults(pod, ranges)
             requests = _total(pod, attrgetter("requests"))
-            problems += _unasked(pod)
-            broken.look(pod, requests, ranges)
+            problems += _invalid_requests(pod)
+            violations.check(pod, requests, ranges)
             where = placement(spec, path)
         except FieldError as error:
             problems.append(str(error))
-        pod_sets.append(_pod_set(pod_set, where, counting.counted(requests)))
-    problems += broken.told()
+        pod_sets.append(_pod_set(pod_set, where, transformations.apply(requests)))
+    problems += violations.messages()
     if problems:
         raise RequestsError(problems, pod_sets)
     return pod_sets
@@ -157,24 +161,24 @@ def _amounts(resources: Any, path: str = "") -> Amounts:
     return amounts
 
 
-def _summarise(problems: list[str], limit_ranges: list[Object]) -> dict[str, _Range]:
-    ranges: dict[str, _Range] = {}
+def _limits_by_type(problems: list[str], limit_ranges: list[Object]) -> dict[str, _Limits]:
+    ranges: dict[str, _Limits] = {}
     for limit_range in limit_ranges:
         for item in (limit_range.get("spec") or {}).get("limits") or []:
             try:
-                ranges.setdefault(str(item.get("type")), _Range()).add(item)
+                ranges.setdefault(str(item.get("type")), _Limits()).add(item)
             except FieldError as error:
                 problems.append(f"LimitRange {limit_range['metadata']['name']}{error}")
     return ranges
 
 
-def _read(spec: Object, path: str, runtime_class: Callable[[str], Object | None]) -> _Pod:
+def _read_pod(spec: Object, path: str, runtime_class: Callable[[str], Object | None]) -> _Pod:
     resources = spec.get("resources")
     return _Pod(
         path=path,
         containers=_containers(spec.get("containers"), f"{path}.containers"),
         init_containers=_containers(spec.get("initContainers"), f"{path}.initContainers"),
-        level=_container({"resources": resources}, path) if resources else None,
+        pod_level=_container({"resources": resources}, path) if resources else None,
         overhead=_overhead(spec, path, runtime_class),
     )
 
@@ -194,7 +198,7 @@ def _container(raw: Object, path: str) -> _Container:
 
 
 def _overhead(spec: Object, path: str, runtime_class: Callable[[str], Object | None]) -> Amounts:
-    """The pod's own overhead; else its RuntimeClass's."""
+    """Return the pod's own overhead, else that of its RuntimeClass."""
     name = spec.get("runtimeClassName")
     found = runtime_class(str(name)) if name else None
     if name and found is None:
@@ -205,11 +209,11 @@ def _overhead(spec: Object, path: str, runtime_class: Callable[[str], Object | N
     return _amounts(fixed, f"RuntimeClass {name}.overhead.podFixed")
 
 
-def _adjust(pod: _Pod, ranges: dict[str, _Range]) -> None:
-    """Defaults where nothing is said, then limits where no request is said."""
+def _apply_defaults(pod: _Pod, ranges: dict[str, _Limits]) -> None:
+    """Fill in the defaults of LimitRanges, then limits for missing requests."""
     by_type = [("Container", container) for container in pod.every_container()]
-    if pod.level is not None:
-        by_type.append(("Pod", pod.level))
+    if pod.pod_level is not None:
+        by_type.append(("Pod", pod.pod_level))
     for type_, container in by_type:
         if type_ in ranges:
             container.limits = {**ranges[type_].default, **container.limits}
@@ -218,7 +222,11 @@ def _adjust(pod: _Pod, ranges: dict[str, _Range]) -> None:
 
 
 def _total(pod: _Pod, part: Callable[[_Container], Amounts]) -> Amounts:
-    """What one pod needs: all containers and sidecars, or the greediest moment of its start."""
+    """Return the larger of what the running pod needs and what its start needs at most.
+
+    The rule is that of Kubernetes: init containers run one after the other, beside the sidecars that
+    started before them.
+    """
     total: Amounts = {}
     for container in pod.containers:
         _add(total, part(container))
@@ -232,11 +240,11 @@ def _total(pod: _Pod, part: Callable[[_Container], Amounts]) -> Amounts:
         else:
             moment = dict(sidecars)
             _add(moment, part(container))
-        _raise(starting, moment)
-    _raise(total, starting)
-    if pod.level is not None:
-        for resource, value in part(pod.level).items():
-            if resource.startswith(_POD_LEVEL):
+        _raise_to(starting, moment)
+    _raise_to(total, starting)
+    if pod.pod_level is not None:
+        for resource, value in part(pod.pod_level).items():
+            if resource.startswith(_POD_LEVEL_RESOURCES):
                 total[resource] = value
     _add(total, pod.overhead)
     return total
@@ -247,13 +255,13 @@ def _add(total: Amounts, more: Amounts) -> None:
         total[resource] = total.get(resource, 0) + value
 
 
-def _raise(total: Amounts, least: Amounts) -> None:
+def _raise_to(total: Amounts, least: Amounts) -> None:
     for resource, value in least.items():
         total[resource] = max(value, total.get(resource, value))
 
 
-def _counts(pod_set: Object, path: str) -> list[str]:
-    """Pods fewer than none, or a least number above the number."""
+def _count_problems(pod_set: Object, path: str) -> list[str]:
+    """Return what is wrong with `count` and `minCount`."""
     count, least = pod_set.get("count", 1), pod_set.get("minCount")
     if count < 0:
         return [f"{path}.count: Invalid value: {count}: must be greater than or equal to 0"]
@@ -263,8 +271,8 @@ def _counts(pod_set: Object, path: str) -> list[str]:
     return []
 
 
-def _unasked(pod: _Pod) -> list[str]:
-    """What nobody may ask for: `pods`, which is counted anyway, and less than nothing."""
+def _invalid_requests(pod: _Pod) -> list[str]:
+    """Return requests for `pods`, which Kueue adds itself, and negative ones."""
     problems = []
     for container in pod.all_parts():
         if "pods" in container.requests or "pods" in container.limits:
@@ -283,45 +291,45 @@ def _negative(amounts: Amounts, path: str) -> list[str]:
 
 
 @dataclass(slots=True)
-class _Broken:
-    """Limits and LimitRanges that are not kept, in the reference's words."""
+class _Violations:
+    """Violated limits and LimitRanges, in Kueue's words."""
 
     limits: list[str] = field(default_factory=list)
     ranges: list[str] = field(default_factory=list)
 
-    def look(self, pod: _Pod, total: Amounts, ranges: dict[str, _Range]) -> None:
-        """Look at one pod set; `total` is what one pod of it asks."""
+    def check(self, pod: _Pod, total: Amounts, ranges: dict[str, _Limits]) -> None:
+        """Check one pod set; `total` are the requests of one pod."""
         for part in pod.all_parts():
-            path = f"{part.path}.resources" if part is pod.level else part.path
-            self.limits += _told(path, _greater(part.requests, part.limits), ABOVE_LIMITS)
-        if (range_ := ranges.get("Container")) is not None:
+            path = f"{part.path}.resources" if part is pod.pod_level else part.path
+            self.limits += _messages(path, _above(part.requests, part.limits), ABOVE_LIMITS)
+        if (limits := ranges.get("Container")) is not None:
             for container in pod.every_container():
-                asked = {**container.limits, **container.requests}
-                most, least = dict(asked), dict(asked)
+                requested = {**container.limits, **container.requests}
+                most, least = dict(requested), dict(requested)
                 for resource, value in container.limits.items():
                     most[resource] = max(most[resource], value)
                     least[resource] = min(least[resource], value)
-                self._within(range_, container.path, most, least)
-                self._proportioned(range_, container.path, container.requests, container.limits)
-        if (range_ := ranges.get("Pod")) is not None:
-            self._within(range_, pod.path, total, total)
-            self._proportioned(range_, pod.path, total, _total(pod, attrgetter("limits")))
+                self._check_bounds(limits, container.path, most, least)
+                self._check_ratio(limits, container.path, container.requests, container.limits)
+        if (limits := ranges.get("Pod")) is not None:
+            self._check_bounds(limits, pod.path, total, total)
+            self._check_ratio(limits, pod.path, total, _total(pod, attrgetter("limits")))
 
-    def _within(self, range_: _Range, path: str, most: Amounts, least: Amounts) -> None:
-        self.ranges += _told(path, _greater(most, range_.most), ABOVE_MAX)
-        self.ranges += _told(path, _greater(range_.least, least), BELOW_MIN)
+    def _check_bounds(self, limits: _Limits, path: str, most: Amounts, least: Amounts) -> None:
+        self.ranges += _messages(path, _above(most, limits.most), ABOVE_MAX)
+        self.ranges += _messages(path, _above(limits.least, least), BELOW_MIN)
 
-    def _proportioned(self, range_: _Range, path: str, requests: Amounts, limits: Amounts) -> None:
-        """Who names no request or no limit breaks the ratio as well."""
-        broken = [
+    def _check_ratio(self, bounds: _Limits, path: str, requests: Amounts, limits: Amounts) -> None:
+        """A resource without request or without limit violates the ratio too."""
+        violating = [
             resource
-            for resource, ratio in sorted(range_.ratio.items())
+            for resource, ratio in sorted(bounds.ratio.items())
             if not 0 < limits.get(resource, 0) * NANO <= requests.get(resource, 0) * ratio
         ]
-        self.ranges += _told(path, broken, ABOVE_RATIO)
+        self.ranges += _messages(path, violating, ABOVE_RATIO)
 
-    def told(self) -> list[str]:
-        """What is broken: limits, and only where those are kept, ranges."""
+    def messages(self) -> list[str]:
+        """Return violated limits; violated LimitRanges only if all limits hold."""
         if self.limits:
             return [f"resources validation failed: {_aggregate(self.limits)}"]
         if self.ranges:
@@ -329,21 +337,21 @@ class _Broken:
         return []
 
 
-def _greater(amounts: Amounts, bounds: Amounts) -> list[str]:
-    """Resources in both whose amount, as quota counts it, is above the bound."""
+def _above(amounts: Amounts, bounds: Amounts) -> list[str]:
+    """Return the resources in both whose amount, as quota counts it, is above the bound."""
     return sorted(
         resource
         for resource, value in amounts.items()
-        if resource in bounds and _counted(resource, value) > _counted(resource, bounds[resource])
+        if resource in bounds and _rounded(resource, value) > _rounded(resource, bounds[resource])
     )
 
 
-def _counted(resource: str, value: int) -> int:
-    """Compared as Kueue compares: rounded up to what quota counts."""
+def _rounded(resource: str, value: int) -> int:
+    """Round up to the unit of quota, because Kueue compares rounded amounts."""
     return amount(resource, format_quantity(value)) if value >= 0 else value
 
 
-def _told(path: str, resources: list[str], rule: str) -> list[str]:
+def _messages(path: str, resources: list[str], rule: str) -> list[str]:
     if not resources:
         return []
     return [f"{path}: Invalid value: {orjson.dumps(resources).decode()}: {rule}"]

@@ -1,7 +1,7 @@
-"""What of a pod's requests quota counts, and as what: excluded prefixes and transformations. Pure.
+"""Turns what a pod requests into what quota counts: excluded prefixes and transformations. Pure.
 
-The rules are Kueue's (`Configuration.resources`, `research/kueue.md` 3.5): first what is excluded is
-dropped, then each resource with a transformation generates others, and stays or goes itself.
+The rules are those of `resources` in Kueue's Configuration: resources with an excluded prefix are dropped
+first, then each resource with a transformation produces others, and is kept or dropped itself.
 """
 
 from collections.abc import Mapping
@@ -13,68 +13,64 @@ from typing import Final
 
 from shared.contracts.kube.quantities import NANO
 
-__all__ = ["AS_ASKED", "Amounts", "Counting", "Transformation"]
+__all__ = ["NO_TRANSFORMATIONS", "Amounts", "ResourceTransformations", "Transformation"]
 
 Amounts = dict[str, int]
-"""Resource to billionths."""
+"""Resource to amount in billionths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformation:
-    """What one resource is counted as."""
+    """What one input resource produces."""
 
     retain: bool = True
-    """Whether it is counted as itself too."""
+    """True: the input counts too."""
 
     outputs: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Resource to billionths of it for each unit of the input. Less than nothing is an allowance."""
+    """Resource to billionths for each unit of the input. A negative amount reduces other outputs."""
 
     multiply_by: str = ""
-    """Another resource by whose amount the outputs are multiplied; empty, or not asked for: by none."""
+    """Resource whose amount multiplies the outputs; no effect if empty or not requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counting:
-    """How requests become what quota counts."""
+class ResourceTransformations:
+    """All exclusions and transformations of a configuration."""
 
     excluded: tuple[str, ...] = ()
-    """Prefixes of resources that quota does not look at."""
+    """Prefixes of resources that quota ignores."""
 
-    transformations: Mapping[str, Transformation] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    """By the name of their input."""
+    by_input: Mapping[str, Transformation] = field(default_factory=lambda: MappingProxyType({}))
 
-    def counted(self, asked: Amounts) -> Amounts:
-        """What one pod that asks this is counted as. `asked` is not changed."""
+    def apply(self, requests: Amounts) -> Amounts:
+        """Return what quota counts for one pod with these requests. `requests` does not change."""
         kept = {
             resource: value
-            for resource, value in asked.items()
+            for resource, value in requests.items()
             if not resource.startswith(self.excluded)
         }
-        if not any(resource in self.transformations for resource in kept):
+        if not any(resource in self.by_input for resource in kept):
             return kept
         retained: Amounts = {}
-        generated: dict[str, Fraction] = {}
+        produced: dict[str, Fraction] = {}
         for resource, value in kept.items():
-            found = self.transformations.get(resource)
-            if found is None or found.retain:
+            transformation = self.by_input.get(resource)
+            if transformation is None or transformation.retain:
                 retained[resource] = value
-            if found is not None:
-                times = Fraction(value, NANO) * _times(found, kept)
-                for output, each in found.outputs.items():
-                    generated[output] = generated.get(output, Fraction()) + times * each
-        # An allowance reduces what is generated, never what somebody asked for by that name.
-        for resource, exact in generated.items():
+            if transformation is not None:
+                factor = Fraction(value, NANO) * _multiplier(transformation, kept)
+                for output, each in transformation.outputs.items():
+                    produced[output] = produced.get(output, Fraction()) + factor * each
+        # A negative sum never reduces what the pod requests under the same name.
+        for resource, exact in produced.items():
             retained[resource] = retained.get(resource, 0) + max(0, ceil(exact))
         return retained
 
 
-def _times(found: Transformation, asked: Amounts) -> Fraction:
-    if not found.multiply_by or found.multiply_by not in asked:
-        return Fraction(1)
-    return Fraction(asked[found.multiply_by], NANO)
+def _multiplier(transformation: Transformation, requests: Amounts) -> Fraction:
+    by = transformation.multiply_by
+    return Fraction(requests[by], NANO) if by and by in requests else Fraction(1)
 
 
-AS_ASKED: Final = Counting()
-"""Everything is counted as it is asked for."""
+NO_TRANSFORMATIONS: Final = ResourceTransformations()
+"""Quota counts every request as it is."""

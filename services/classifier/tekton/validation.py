@@ -418,7 +418,7 @@ def _twice(names: Iterable[str]) -> Iterator[str]:
 
 
 def _variables(value: Any) -> list[str]:
-    """What stands between `$(` and `)` anywhere in a value."""
+    """What stands between `$(` and `)` default_context in a value."""
     found: list[str] = []
     _each_text(value, lambda text: found.extend(_VARIABLE.findall(text)))
     return found

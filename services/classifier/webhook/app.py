@@ -1,7 +1,7 @@
-"""The webhook as an ASGI app: mutation, validation, conversion. It answers from memory.
+"""The webhook as an ASGI app: mutation, validation and conversion, answered from memory.
 
-Until a configuration is loaded it answers 503, so that with `failurePolicy: Fail` nothing slips past.
-Validation and conversion need none.
+Mutation needs a configuration. Until one is loaded it answers 503, so that with `failurePolicy: Fail` no
+job is created unclassified. Validation and conversion need none.
 """
 
 import asyncio
@@ -9,21 +9,21 @@ from collections.abc import Callable
 from typing import Final
 
 import structlog
-from prometheus_client import Counter, Histogram
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from services.classifier.rules.rules import RulesHolder
-from services.classifier.webhook.mutation import Place, anywhere, no_trace
+from services.classifier.metrics import REVIEW_SECONDS, REVIEWS
+from services.classifier.rules import RulesHolder
+from services.classifier.webhook.context import NamespaceContext, default_context
+from services.classifier.webhook.conversion_review import CONVERSION_BYTES_MAX, answer_conversion
+from services.classifier.webhook.mutation import no_traceparent
 from services.classifier.webhook.review import (
-    CONVERSION_BYTES_MAX,
     REVIEW_BYTES_MAX,
     Outcome,
     Reply,
-    answer_conversion,
-    answer_review,
+    answer_mutation,
     answer_validation,
 )
 from shared.contracts.kube import kinds
@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 MUTATE_PATH: Final = "/mutate"
 PIPELINE_RUN_PATH: Final = "/mutate-tekton-dev-v1-pipelinerun"
-"""The path of tekton-kueue's webhook configuration."""
+"""The path in tekton-kueue's webhook configuration."""
 
 JOB_PATH: Final = "/mutate-batch-v1-job"
 
@@ -57,39 +57,32 @@ _KINDS: Final[dict[str, Kind | None]] = {
 _TOO_LARGE: Final = 413
 _UNAVAILABLE: Final = 503
 
-_REVIEWS: Final = Counter("sluicegate_webhook_reviews", "Admission reviews answered.", ["outcome"])
-_SECONDS: Final = Histogram(
-    "sluicegate_webhook_seconds",
-    "Time to answer an admission review, from the body's last byte.",
-    buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 10),
-)
 
-
-class _RefusedBodyError(Exception):
-    """The body is too large, or whoever sent it has gone."""
+class _UnreadableBodyError(Exception):
+    """The body is too large, or the client disconnected."""
 
     def __init__(self, answer: Response) -> None:
         super().__init__()
         self.answer = answer
 
 
-def _untraced(_reply: Reply, _path: str, _seconds: float) -> None:
-    """Tell nobody."""
+def _ignore_mutation(_reply: Reply, _path: str, _seconds: float) -> None:
+    pass
 
 
 def webhook_app(
     rules: RulesHolder,
     *,
-    new_traceparent: Callable[[], str | None] = no_trace,
-    place_of: Callable[[str], Place] = anywhere,
-    traced: Callable[[Reply, str, float], None] = _untraced,
+    new_traceparent: Callable[[], str | None] = no_traceparent,
+    context_of: Callable[[str], NamespaceContext] = default_context,
+    on_mutation: Callable[[Reply, str, float], None] = _ignore_mutation,
 ) -> Starlette:
-    """Build the app. `rules` may change under it; each request works with what is in force then.
+    """Build the app. Each request uses the rules that are in force when it arrives.
 
-    `place_of` says what holds for objects that are created in a namespace. `traced` hears of each
-    mutation: what was answered, at which path, after how many seconds.
+    `context_of` returns the policies and defaults of a namespace. `on_mutation` is called for each
+    answered mutation with the reply, the path and the seconds that the answer took.
     """
-    one_at_a_time = asyncio.Lock()
+    conversion_lock = asyncio.Lock()
 
     async def mutate(request: Request) -> Response:
         current = rules.current
@@ -97,41 +90,41 @@ def webhook_app(
             return PlainTextResponse(_not_loaded(rules), status_code=_UNAVAILABLE)
         try:
             body = await _body(request, REVIEW_BYTES_MAX)
-        except _RefusedBodyError as error:
+        except _UnreadableBodyError as error:
             return error.answer
         loop = asyncio.get_running_loop()
-        began = loop.time()
-        reply = answer_review(
+        started = loop.time()
+        reply = answer_mutation(
             body,
             current,
             kind=_KINDS[request.url.path],
             new_traceparent=new_traceparent,
-            place_of=place_of,
+            context_of=context_of,
         )
-        seconds = loop.time() - began
-        _SECONDS.observe(seconds)
-        traced(reply, request.url.path, seconds)
-        return _answer(reply)
+        seconds = loop.time() - started
+        REVIEW_SECONDS.observe(seconds)
+        on_mutation(reply, request.url.path, seconds)
+        return _response(reply)
 
     async def validate(request: Request) -> Response:
         try:
             body = await _body(request, REVIEW_BYTES_MAX)
-        except _RefusedBodyError as error:
+        except _UnreadableBodyError as error:
             return error.answer
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        started = loop.time()
         reply = answer_validation(body)
-        _SECONDS.observe(loop.time() - began)
-        return _answer(reply)
+        REVIEW_SECONDS.observe(loop.time() - started)
+        return _response(reply)
 
     async def convert(request: Request) -> Response:
         try:
             body = await _body(request, CONVERSION_BYTES_MAX)
-        except _RefusedBodyError as error:
+        except _UnreadableBodyError as error:
             return error.answer
-        async with one_at_a_time:  # A list may be large; two would need the memory of both.
+        async with conversion_lock:  # A list may be large: two at a time would double the memory.
             reply = await answer_conversion(body)
-        return _answer(reply)
+        return _response(reply)
 
     async def ready(_request: Request) -> Response:
         if rules.current is None:
@@ -153,31 +146,32 @@ async def _live(_request: Request) -> Response:
     return PlainTextResponse("ok\n")
 
 
-def _answer(reply: Reply) -> Response:
-    _REVIEWS.labels(outcome=reply.outcome).inc()
-    _log(reply)
+def _response(reply: Reply) -> Response:
+    REVIEWS.labels(outcome=reply.outcome).inc()
+    if reply.outcome not in {Outcome.MUTATED, Outcome.UNCHANGED}:
+        _log_refusal(reply)
     media = "text/plain" if reply.outcome is Outcome.MALFORMED else "application/json"
     return Response(reply.body, status_code=reply.status, media_type=media)
 
 
 async def _body(request: Request, bytes_max: int) -> bytes:
-    """Read the body as far as the limit, whatever its length header says."""
+    """Read the body up to the limit, whatever its length header says."""
     parts: list[bytes] = []
     size = 0
     try:
         async for part in request.stream():
             size += len(part)
             if size > bytes_max:
-                _REVIEWS.labels(outcome=Outcome.MALFORMED).inc()
-                raise _RefusedBodyError(
+                REVIEWS.labels(outcome=Outcome.MALFORMED).inc()
+                raise _UnreadableBodyError(
                     PlainTextResponse(
                         f"body: larger than {bytes_max} bytes", status_code=_TOO_LARGE
                     )
                 )
             parts.append(part)
     except ClientDisconnect:
-        # Nobody is there to read it.
-        raise _RefusedBodyError(Response(status_code=_UNAVAILABLE)) from None
+        # The client does not read this answer.
+        raise _UnreadableBodyError(Response(status_code=_UNAVAILABLE)) from None
     return b"".join(parts)
 
 
@@ -185,12 +179,10 @@ def _not_loaded(rules: RulesHolder) -> str:
     return f"no configuration is loaded: {rules.error or 'none was given yet'}\n"
 
 
-def _log(reply: Reply) -> None:
-    if reply.outcome in {Outcome.MUTATED, Outcome.UNCHANGED}:
-        return
+def _log_refusal(reply: Reply) -> None:
     request = reply.request or {}
-    given = request.get("object")
-    metadata = given.get("metadata") if isinstance(given, dict) else None
+    obj = request.get("object")
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
     user = request.get("userInfo")
     log.warning(
         "refused at admission",

@@ -1,7 +1,7 @@
-"""What the webhook makes of `sluicegate.dev/coschedule`: checked at creation, counted as quota. Pure.
+"""Checks `sluicegate.dev/coschedule` at creation, and counts a node of an isolated run as quota. Pure.
 
-Whether Tekton's own setting contradicts is not known here: the patcher finds out before it starts the
-run (`services/patcher/coscheduling/reconciler.py`), and gives its quota back with that reason.
+The webhook does not know Tekton's own `coschedule` setting. The patcher compares the two before it starts
+the run, and releases its quota with that reason if they contradict.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,39 +18,41 @@ from shared.contracts.coscheduling import (
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
 
-__all__ = ["check_and_count", "follow_placeholder"]
+__all__ = ["apply_coscheduling", "task_run_affinity_patch"]
 
 
-def check_and_count(annotations: dict[str, str], spec: Mapping[str, Any], *, is_run: bool) -> None:
-    """Check a new object's mode, and let an isolated run ask for its node, as for any other quota.
+def apply_coscheduling(
+    annotations: dict[str, str], spec: Mapping[str, Any], *, is_run: bool
+) -> None:
+    """Check the mode of a new object, and request a node slot for an isolated run.
 
-    `annotations` are changed; done twice is done once. Raises `CoscheduleError`.
+    Changes `annotations`; a second call changes nothing more. Raises `CoscheduleError`.
     """
     for key in coscheduling.placeholder_annotations(annotations):
-        del annotations[key]  # A copy of another run must not follow that one's placeholders.
-    asked = annotations.get(names.COSCHEDULE)
-    if asked is None:
+        del annotations[key]  # Copied from another run: they name that run's placeholder pods.
+    value = annotations.get(names.COSCHEDULE)
+    if value is None:
         return
     if not is_run:
         raise CoscheduleError(
-            f"annotation {names.COSCHEDULE}: {asked!r}: only PipelineRuns can be coscheduled"
+            f"annotation {names.COSCHEDULE}: {value!r}: only PipelineRuns can be coscheduled"
         )
     mode = coscheduling.mode_of({"metadata": {"annotations": annotations}})
     if mode == "isolate-pipelinerun":
         annotations[coscheduling.NODE_SLOTS_ANNOTATION] = "1"
     if mode == "workspaces":
-        for task in _tasks_of_two_claims(spec):
+        for task in _tasks_with_several_claims(spec):
             raise CoscheduleError(
-                f"annotation {names.COSCHEDULE}: {asked!r}: {coscheduling.SEVERAL_CLAIMS} to task "
+                f"annotation {names.COSCHEDULE}: {value!r}: {coscheduling.SEVERAL_CLAIMS} to task "
                 f"{task!r}, and two claims may be on two nodes; 'pipelineruns' allows it"
             )
 
 
-def follow_placeholder(task_run: Object) -> tuple[Object, ...]:
-    """JSON patch that leads a TaskRun to the placeholder of its claim; empty for all but mode `workspaces`.
+def task_run_affinity_patch(task_run: Object) -> tuple[Object, ...]:
+    """Return the JSON patch that ties a TaskRun to the placeholder pod of its claim.
 
-    In that mode each task follows the claim that it uses, so its run cannot say it for all of them.
-    Raises `CoscheduleError`.
+    Empty in all modes but `workspaces`. In that mode each task follows the claim that it uses, so that
+    no annotation of the run can hold for all its tasks. Raises `CoscheduleError`.
     """
     group = str(task_run.get("apiVersion", "")).rpartition("/")[0]
     if (group, task_run.get("kind")) != (kinds.TASK_RUN.group, kinds.TASK_RUN.kind):
@@ -61,7 +63,7 @@ def follow_placeholder(task_run: Object) -> tuple[Object, ...]:
         return ()
     owners = (
         owner
-        for owner in _mappings(metadata.get("ownerReferences"))
+        for owner in _objects(metadata.get("ownerReferences"))
         if owner.get("controller") and owner.get("kind") == kinds.PIPELINE_RUN.kind
     )
     run = next(owners, None)
@@ -78,34 +80,34 @@ def follow_placeholder(task_run: Object) -> tuple[Object, ...]:
 
 
 def _claims(task_run: Object) -> Iterator[str]:
-    for binding in _mappings((task_run.get("spec") or {}).get("workspaces")):
+    for binding in _objects((task_run.get("spec") or {}).get("workspaces")):
         if claim := (binding.get("persistentVolumeClaim") or {}).get("claimName"):
             yield str(claim)
 
 
-def _tasks_of_two_claims(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Tasks of a pipeline that can be seen in the run itself; the others are seen as TaskRuns."""
+def _tasks_with_several_claims(spec: Mapping[str, Any]) -> Iterator[str]:
+    """Tasks of an embedded pipeline. Those of a referenced one are checked as TaskRuns."""
     claims: dict[str, str] = {}
-    for binding in _mappings(spec.get("workspaces")):
+    for binding in _objects(spec.get("workspaces")):
         name = str(binding.get("name", ""))
-        brought = binding.get("persistentVolumeClaim")
+        claim = binding.get("persistentVolumeClaim")
         if binding.get("volumeClaimTemplate"):
             claims[name] = f"template/{name}"
-        elif isinstance(brought, Mapping):
-            claims[name] = str(brought.get("claimName"))
+        elif isinstance(claim, Mapping):
+            claims[name] = str(claim.get("claimName"))
     pipeline = spec.get("pipelineSpec")
     if not isinstance(pipeline, Mapping):
         return
     for section in ("tasks", "finally"):
-        for task in _mappings(pipeline.get(section)):
+        for task in _objects(pipeline.get(section)):
             used = (
-                use.get("workspace") or use.get("name") for use in _mappings(task.get("workspaces"))
+                use.get("workspace") or use.get("name") for use in _objects(task.get("workspaces"))
             )
             if len({claims[str(one)] for one in used if str(one) in claims}) > 1:
                 yield str(task.get("name", ""))
 
 
-def _mappings(value: Any) -> Iterator[Mapping[str, Any]]:
-    """The members of a list that are objects: others are Tekton's webhook to refuse."""
+def _objects(value: Any) -> Iterator[Mapping[str, Any]]:
+    """The objects in a list; Tekton's webhook refuses other items."""
     if isinstance(value, list):
-        yield from (one for one in value if isinstance(one, Mapping))
+        yield from (item for item in value if isinstance(item, Mapping))

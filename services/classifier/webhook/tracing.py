@@ -1,4 +1,4 @@
-"""The webhook's part in a workload's trace: its first span, written by whoever answers the review."""
+"""Writes the first span of a workload's trace: the webhook's answer to its creation."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ __all__ = ["trace_review"]
 def trace_review(
     tracing: Tracing, now: Callable[[], datetime], reply: Reply, path: str, seconds: float
 ) -> None:
-    """Tell of a review that was answered after so many seconds, if it began or changed a workload."""
+    """Write the span of a review that took `seconds`, if it mutated a workload with a sampled trace."""
     if reply.traceparent is None or not is_sampled(reply.traceparent):
         return
     request = reply.request or {}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from services.classifier.projection.pod_templates import FieldError, mapping, mappings
-from services.classifier.projection.requests import RequestsError, pod_sets_asked
+from services.classifier.projection.requests import RequestsError, resolve_pod_sets
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.workloads import Finish
 from shared.integrations import (
@@ -148,7 +148,7 @@ def _read(
     except ObjectError:
         return [], {}  # Its problems are among the object's.
     try:
-        asked = pod_sets_asked(raw, limit_ranges=[], runtime_class=lambda _name: {})
+        asked = resolve_pod_sets(raw, limit_ranges=[], runtime_class=lambda _name: {})
     except RequestsError as error:
         problems.append(str(error))
         asked = list(error.pod_sets)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from services.classifier.cel import CelEngine
-from services.classifier.rules.rules import CONFIGURATION_FILE, Rules, RulesError, parse_rules
+from services.classifier.rules import CONFIGURATION_FILE, Rules, RulesError, parse_rules
 from services.classifier.webhook.mutation import RefusedError, mutate
 from services.ctl.get.yaml_text import yaml_text
 from services.whatif.manifests import load_documents

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from services.classifier.rules.rules import Rules
+from services.classifier.rules import Rules
 from services.classifier.webhook.mutation import RefusedError as MutationRefusedError
 from services.classifier.webhook.mutation import mutate
 from services.ctl.admin.mutate import load_rules

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from services.classifier.projection.policy import Policy as Counted
-from services.classifier.rules.rules import Rules
+from services.classifier.rules import Rules
 from services.ctl.admin.mutate import load_rules
 from services.ctl.connect.reader import current, lookout
 from services.ctl.get.table import Table

@@ -9,10 +9,11 @@ from services.classifier import app as classifier
 from services.classifier.cel import CelEngine
 from services.classifier.conversion.convert import GROUP, convert
 from services.classifier.projection.policy import Policy
-from services.classifier.rules.rules import Rules, parse_rules
+from services.classifier.rules import Rules, parse_rules
 from services.classifier.validation import validate
-from services.classifier.webhook.mutation import Place, RefusedError, mutate
-from services.classifier.webhook.namespace_defaults import Vicinity
+from services.classifier.webhook.context import NamespaceContext
+from services.classifier.webhook.mutation import RefusedError, mutate
+from services.classifier.webhook.namespace_defaults import NamespaceDefaults
 from services.dispatcher import app as dispatcher
 from services.dispatcher.settings import DispatcherSettings
 from services.patcher import app as patcher
@@ -147,22 +148,22 @@ class _Webhook:
                 self._rules,
                 namespace=request.namespace,
                 new_traceparent=lambda: new_traceparent(self._random, self._system.world.now()),
-                place=self._place(request.namespace),
+                context=self._context(request.namespace),
             )
         except RefusedError as error:
             raise forbidden(request.kind, request.name, str(error)) from error
         placed: dict[str, Any] = mutated.object
         return placed
 
-    def _place(self, namespace: str) -> Place:
-        """What the webhook would know by then: here it knows at once."""
+    def _context(self, namespace: str) -> NamespaceContext:
+        """Return what the webhook knows of a namespace; here it knows it at once."""
         api = self._system.api
-        vicinity = Vicinity(cluster=CLUSTER, policy=self._policy)
-        for kind in Vicinity.watched():
+        namespace_defaults = NamespaceDefaults(cluster=CLUSTER, policy=self._policy)
+        for kind in NamespaceDefaults.watched():
             served = api.kinds.find(kind.group, kind.version, kind.plural)
             for stored in api.store.objects(served) if served is not None else ():
-                vicinity.take(observed(CLUSTER, kind, stored.copy(kind.version)))
-        return vicinity.place(namespace)
+                namespace_defaults.observe(observed(CLUSTER, kind, stored.copy(kind.version)))
+        return namespace_defaults.context(namespace)
 
     async def validate(self, request: AdmissionRequest) -> None:
         """Refuse what breaks the rules of its kind."""
@@ -205,8 +206,9 @@ def _watcher(system: System, context: ProcessContext, bus: Bus) -> Runnable:
 
 
 def _classifier(system: System, context: ProcessContext, bus: Bus) -> Runnable:
+    del context
     policy = Policy.of(system.configuration)
-    return classifier.assemble(bus=bus, now=context.now, policy=policy)
+    return classifier.assemble(bus=bus, policy=policy)
 
 
 def _quota(system: System, context: ProcessContext, bus: Bus) -> Runnable:

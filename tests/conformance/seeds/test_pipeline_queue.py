@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from services.classifier.cel import CelEngine
-from services.classifier.rules.rules import parse_rules
+from services.classifier.rules import parse_rules
 from services.classifier.webhook.mutation import mutate
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object

@@ -24,7 +24,7 @@ from tests.contract.kubernetes.envtest import free_ports
 
 __all__ = ["folder"]
 
-OPEN = ("spokes",)
+OPEN = ("nats-auth", "tls", "spokes")
 SPOKE = "spoke-1"
 ABROAD = Outside("spoke", {})
 BEAT = f"sluice.beat.{SPOKE}._._"

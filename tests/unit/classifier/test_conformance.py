@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from services.classifier.cel import CelEngine
-from services.classifier.rules.rules import parse_rules
+from services.classifier.rules import parse_rules
 from tests.conformance.classification import compare_expressions, compare_pipeline_runs, main
 
 ROOT = Path(__file__).parents[3]

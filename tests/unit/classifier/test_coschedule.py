@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from services.classifier.cel import CelEngine
-from services.classifier.rules.rules import parse_rules
-from services.classifier.webhook.mutation import Mutated, RefusedError, mutate
+from services.classifier.rules import parse_rules
+from services.classifier.webhook.mutation import MutationResult, RefusedError, mutate
 from shared.contracts import coscheduling
 from shared.contracts.coscheduling import (
     AFFINITY_ANNOTATION,
@@ -28,7 +28,7 @@ cel:
 SLOTS = coscheduling.NODE_SLOTS_ANNOTATION
 
 
-def mutated(given: Object, rules: str = RULES) -> Mutated:
+def mutated(given: Object, rules: str = RULES) -> MutationResult:
     return mutate(given, parse_rules(rules, CelEngine()), namespace="team-a")
 
 
@@ -64,7 +64,7 @@ def run(
     }
 
 
-def annotations_of(made: Mutated) -> dict[str, str]:
+def annotations_of(made: MutationResult) -> dict[str, str]:
     found: dict[str, str] = made.object["metadata"]["annotations"]
     return found
 
@@ -169,7 +169,7 @@ def task_run(*claims: str, placed: bool = True, owner: str = "PipelineRun") -> O
 LED = {
     "a task follows the placeholder of its claim": (task_run("c"), placeholder_name("u-1", "c")),
     "one claim bound twice is one claim": (task_run("c", "c"), placeholder_name("u-1", "c")),
-    "a task without a claim goes anywhere": (task_run(), None),
+    "a task without a claim goes default_context": (task_run(), None),
     "without placeholders there is nothing to follow": (task_run("c", placed=False), None),
     "a TaskRun that stands alone follows nobody": (task_run("c", owner="CustomRun"), None),
 }

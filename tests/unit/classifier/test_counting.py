@@ -17,7 +17,7 @@ MIG = "nvidia.com/mig-1g.5gb"
 def counted(asked: dict[str, str], **resources: Any) -> dict[str, str]:
     policy = Policy.of(Configuration.model_validate({"resources": resources}))
     amounts = {name: parse_quantity(text) for name, text in asked.items()}
-    return {name: format_quantity(v) for name, v in policy.counting.counted(amounts).items()}
+    return {name: format_quantity(v) for name, v in policy.transformations.apply(amounts).items()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,9 +66,9 @@ def states(
 ) -> list[WorkloadState]:
     for one in said:
         if isinstance(one, Observed):
-            projector.take(one)
+            projector.observe(one)
         else:
-            projector.take_machines(one)
+            projector.observe_machines(one)
     return [change.state for change in projector.changes()]
 
 
@@ -165,5 +165,5 @@ def test_what_came_back_is_not_forgotten_with_the_word_about_the_machine() -> No
     states(projector, build("linux/arm64"))
     (before,) = states(projector, released())
     fresh = Projector("hub")
-    fresh.recall(before)
+    fresh.restore(before)
     assert states(fresh, build("linux/arm64")) == []

@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.classifier.cel import CelEngine
-from services.classifier.rules.rules import Rules, parse_rules
-from services.classifier.webhook.mutation import REQUESTS_APPLIED, Place, RefusedError, mutate
+from services.classifier.rules import Rules, parse_rules
+from services.classifier.webhook.context import NamespaceContext
+from services.classifier.webhook.mutation import RefusedError, mutate
 from shared.contracts.kube import names
+from shared.contracts.kube.names import REQUESTS_APPLIED
 from shared.integrations import Integrations
 from tests.unit.integrations.gadgets import document, gadget
 
@@ -393,14 +395,16 @@ def test_a_job_without_a_queue_is_left_alone() -> None:
 
 @pytest.mark.parametrize("labels", [{}, {names.QUEUE: ""}])
 def test_a_job_without_a_queue_gets_the_default_where_there_is_one(labels: dict[str, str]) -> None:
-    made = mutate(job(labels=labels), rules(), place=Place(default_queue="jobs")).object
+    made = mutate(
+        job(labels=labels), rules(), context=NamespaceContext(default_queue="jobs")
+    ).object
 
     assert made["metadata"]["labels"] == {names.QUEUE: "jobs"}
     assert made["spec"]["suspend"] is True
 
 
 def test_a_job_without_a_queue_waits_for_one_where_all_jobs_are_managed() -> None:
-    made = mutate(job(), rules(), place=Place(holds_without_queue=True)).object
+    made = mutate(job(), rules(), context=NamespaceContext(manage_without_queue=True)).object
 
     assert names.QUEUE not in made["metadata"].get("labels", {})
     assert made["spec"]["suspend"] is True
@@ -410,20 +414,20 @@ def test_a_job_without_a_queue_waits_for_one_where_all_jobs_are_managed() -> Non
 def test_nothing_is_held_in_a_namespace_that_is_not_managed(build: Any) -> None:
     given = build(labels={names.QUEUE: "mine"})
 
-    assert mutate(given, rules(), place=Place(managed=False)).patch == ()
+    assert mutate(given, rules(), context=NamespaceContext(managed=False)).patch == ()
 
 
 def test_the_class_for_everybody_is_for_those_who_name_none() -> None:
-    place = Place(default_class=lambda queue: f"default-of-{queue}")
-    plain = mutate(job(labels={names.QUEUE: "mine"}), rules(), place=place).object
+    place = NamespaceContext(default_priority_class=lambda queue: f"default-of-{queue}")
+    plain = mutate(job(labels={names.QUEUE: "mine"}), rules(), context=place).object
     named = {names.QUEUE: "mine", names.PRIORITY_CLASS_LABEL: "urgent"}
 
     assert plain["metadata"]["labels"][names.PRIORITY_CLASS_LABEL] == "default-of-mine"
-    assert mutate(job(labels=named), rules(), place=place).object["metadata"]["labels"] == named
-    assert mutate(plain, rules(), place=place).patch == ()
+    assert mutate(job(labels=named), rules(), context=place).object["metadata"]["labels"] == named
+    assert mutate(plain, rules(), context=place).patch == ()
 
 
-ELSEWHERE = Place(leads_elsewhere=lambda queue: queue == "far")
+ELSEWHERE = NamespaceContext(uses_multikueue=lambda queue: queue == "far")
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 
@@ -437,27 +441,27 @@ MULTIKUEUE = "kueue.x-k8s.io/multikueue"
         ("near", "kubernetes.io/job-controller", "kubernetes.io/job-controller"),
     ],
 )
-def test_a_job_whose_queue_leads_elsewhere_is_left_alone_by_its_own_controller(
+def test_a_job_whose_queue_uses_multikueue_is_left_alone_by_its_own_controller(
     queue: str, given: str | None, becomes: str | None
 ) -> None:
     before = job(labels={names.QUEUE: queue})
     if given is not None:
         before["spec"]["managedBy"] = given
 
-    made = mutate(before, rules(), place=ELSEWHERE).object
+    made = mutate(before, rules(), context=ELSEWHERE).object
 
     assert made["spec"].get("managedBy") == becomes
-    assert mutate(made, rules(), place=ELSEWHERE).patch == ()
+    assert mutate(made, rules(), context=ELSEWHERE).patch == ()
 
 
 def test_it_is_the_queue_that_the_job_ends_up_in() -> None:
-    place = Place(default_queue="far", leads_elsewhere=ELSEWHERE.leads_elsewhere)
+    place = NamespaceContext(default_queue="far", uses_multikueue=ELSEWHERE.uses_multikueue)
 
-    assert mutate(job(), rules(), place=place).object["spec"]["managedBy"] == MULTIKUEUE
+    assert mutate(job(), rules(), context=place).object["spec"]["managedBy"] == MULTIKUEUE
 
 
 def test_who_manages_a_run_is_its_users_and_the_configurations_word() -> None:
-    made = mutate(run(labels={names.QUEUE: "far"}), rules(), place=ELSEWHERE).object
+    made = mutate(run(labels={names.QUEUE: "far"}), rules(), context=ELSEWHERE).object
 
     assert "managedBy" not in made["spec"]
 
@@ -583,11 +587,11 @@ def test_whatever_is_sent_is_held_or_refused_in_words(changes: list[tuple[Path, 
 # --- kinds that nobody wrote code for ------------------------------------------------------------
 
 
-def classified(**spec: Any) -> Place:
+def classified(**spec: Any) -> NamespaceContext:
     """A place where Gadgets are known, and classified like runs."""
     integrations = Integrations()
     integrations.learn(document(webhook={"classify": True}, **spec))
-    return Place(integrations=integrations)
+    return NamespaceContext(integrations=integrations)
 
 
 def test_a_kind_that_asks_for_it_is_classified_as_it_is_and_not_read_as_a_run() -> None:
@@ -599,7 +603,7 @@ def test_a_kind_that_asks_for_it_is_classified_as_it_is_and_not_read_as_a_run() 
         'resource("tekton.dev/slots", 3)',
     )
 
-    made = mutate(given, rules(*expressions), namespace="ns", place=classified()).object
+    made = mutate(given, rules(*expressions), namespace="ns", context=classified()).object
 
     assert made["spec"]["suspend"] is True
     assert made["metadata"]["labels"] == {
@@ -608,7 +612,7 @@ def test_a_kind_that_asks_for_it_is_classified_as_it_is_and_not_read_as_a_run() 
     }
     assert annotations(made) == {"colour": "none", R + "tekton.dev/slots": "3"}
     assert made["spec"]["replicas"] == 2, "what expressions see is a copy"
-    assert mutate(made, rules(*expressions), place=classified()).object == made
+    assert mutate(made, rules(*expressions), context=classified()).object == made
 
 
 def test_a_kind_that_is_classified_is_no_run_that_could_be_coscheduled() -> None:
@@ -616,16 +620,18 @@ def test_a_kind_that_is_classified_is_no_run_that_could_be_coscheduled() -> None
     given["metadata"]["annotations"] = {names.COSCHEDULE: "pipelineruns"}
 
     with pytest.raises(RefusedError, match="only PipelineRuns can be coscheduled"):
-        mutate(given, rules('priority("x")'), place=classified())
+        mutate(given, rules('priority("x")'), context=classified())
 
 
 def test_an_expression_that_fails_on_such_an_object_is_told() -> None:
     with pytest.raises(RefusedError, match="no such key: pipelineSpec"):
-        mutate(gadget(), rules("priority(pipelineRun.spec.pipelineSpec.x)"), place=classified())
+        mutate(gadget(), rules("priority(pipelineRun.spec.pipelineSpec.x)"), context=classified())
 
 
 def test_a_kind_that_does_not_ask_for_it_is_not_classified() -> None:
     integrations = Integrations()
     integrations.learn(document())
-    made = mutate(gadget(), rules('priority("x")'), place=Place(integrations=integrations))
+    made = mutate(
+        gadget(), rules('priority("x")'), context=NamespaceContext(integrations=integrations)
+    )
     assert made.patch == ()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from services.classifier.projection import handlers
-from services.classifier.projection.handlers import ECHO_SECONDS, Projection
+from services.classifier.projection.handlers import DECISION_DELAY_SECONDS, Projection
 from shared.contracts.kube import kinds
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import WorkloadState
@@ -29,7 +29,7 @@ class Stage:
     async def _serve(self, context: ProcessContext) -> None:
         bus = MemoryBus(self.server, instance=context.instance)
         await bus.start()
-        await Projection(bus=bus, now=context.now).run()
+        await Projection(bus=bus).run()
 
     async def show(self, *conditions: dict[str, Any]) -> None:
         self.version += 1
@@ -78,7 +78,7 @@ def test_that_a_decision_was_written_down_is_said_a_while_later() -> None:
         await stage.show()
         await asyncio.sleep(1)
         await stage.show(QUOTA)
-        await asyncio.sleep(ECHO_SECONDS - 2)
+        await asyncio.sleep(DECISION_DELAY_SECONDS - 2)
         assert [state.held for state in stage.said()] == [True]
         await asyncio.sleep(4)
         assert [state.held for state in stage.said()] == [True, False]
@@ -109,7 +109,7 @@ def test_what_follows_is_said_at_once_and_the_echo_no_more(
         assert len(stage.said()) == 2
         last = stage.said()[-1]
         assert (last.phase, last.evicted_at and str(last.evicted_at)) == expected
-        await asyncio.sleep(2 * ECHO_SECONDS)
+        await asyncio.sleep(2 * DECISION_DELAY_SECONDS)
         assert len(stage.said()) == 2
 
     stage.play(drive)
@@ -117,7 +117,7 @@ def test_what_follows_is_said_at_once_and_the_echo_no_more(
 
 def test_who_begins_says_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log of decisions may have been lost; what is written down stands for it."""
-    monkeypatch.setattr(handlers, "ECHO_SECONDS", 1_000_000.0)
+    monkeypatch.setattr(handlers, "DECISION_DELAY_SECONDS", 1_000_000.0)
     stage = Stage()
 
     async def drive() -> None:

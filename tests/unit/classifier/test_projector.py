@@ -55,7 +55,7 @@ def projector() -> Projector:
 
 def states(projector: Projector, *observations: Observed) -> list[WorkloadState]:
     for observation in observations:
-        projector.take(observation)
+        projector.observe(observation)
     return [change.state for change in projector.changes()]
 
 
@@ -96,7 +96,7 @@ def test_a_repeated_observation_changes_nothing(projector: Projector) -> None:
 def test_what_is_on_the_log_already_is_no_change(projector: Projector) -> None:
     [state] = states(projector, seen(kinds.JOB, job()))
     restarted = Projector("hub")
-    restarted.recall(state)
+    restarted.restore(state)
     assert states(restarted, seen(kinds.JOB, job())) == []
 
 
@@ -143,8 +143,8 @@ def test_a_late_tombstone_does_not_end_the_next_life(projector: Projector) -> No
 def test_what_vanished_while_nobody_looked_is_gone(projector: Projector) -> None:
     [state] = states(projector, seen(kinds.JOB, job()))
     restarted = Projector("hub")
-    restarted.recall(state)
-    restarted.settle()
+    restarted.restore(state)
+    restarted.on_synced()
     assert [change.state.phase for change in restarted.changes()] == ["gone"]
 
 

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from services.classifier.projection.projector import Projector
-from services.classifier.projection.workload_status import recorded, with_reclaimed
+from services.classifier.projection.workload_status import status_fields, with_reclaimed
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.names import MAX_EXECUTION, workload_name
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 from tests.unit.classifier.test_projector import QUEUE, job, seen
@@ -58,14 +59,16 @@ RECORDED: dict[str, tuple[Json | None, Json]] = {
 
 @pytest.mark.parametrize(("obj", "expected"), RECORDED.values(), ids=RECORDED.keys())
 def test_recorded(obj: Json | None, expected: Json) -> None:
-    assert recorded(obj) == expected
+    assert status_fields(None if obj is None else as_body(obj)) == expected
 
 
 def reclaimed(by_job: int, said: int, before: int, *, holds: bool, count: int = 4) -> int:
     conditions = ("QuotaReserved",) if holds else ()
     obj = workload(*conditions, reclaimablePods=[{"name": "main", "count": said}])
     last = [PodSet(name="main", count=count, reclaimable=before)]
-    [found] = with_reclaimed([PodSet(name="main", count=count)], {"main": by_job}, obj, last)
+    [found] = with_reclaimed(
+        [PodSet(name="main", count=count)], {"main": by_job}, as_body(obj), last
+    )
     return found.reclaimable
 
 
@@ -85,9 +88,9 @@ def test_reclaimed_pods(found: int, expected: int) -> None:
 
 def projected(label: str, *objects: Json) -> WorkloadState:
     projector = Projector("hub")
-    projector.take(seen(kinds.JOB, job(labels={**QUEUE, MAX_EXECUTION: label})))
+    projector.observe(seen(kinds.JOB, job(labels={**QUEUE, MAX_EXECUTION: label})))
     for obj in objects:
-        projector.take(seen(kinds.WORKLOAD, obj))
+        projector.observe(seen(kinds.WORKLOAD, obj))
     [(state, _)] = projector.changes()
     return state
 

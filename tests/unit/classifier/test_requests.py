@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from services.classifier.projection.requests import RequestsError, pod_sets_asked
+from services.classifier.projection.requests import RequestsError, resolve_pod_sets
 
 Json = dict[str, Any]
 
@@ -205,7 +205,7 @@ CASES = {
 def ask(case: Case) -> str | None:
     classes = {"kata": {"overhead": {"podFixed": {"cpu": "250m"}}}}
     raw = [{"name": "main", "count": 2, "template": {"spec": case.spec}}]
-    [pod_set] = pod_sets_asked(raw, limit_ranges=case.ranges, runtime_class=classes.get)
+    [pod_set] = resolve_pod_sets(raw, limit_ranges=case.ranges, runtime_class=classes.get)
     return pod_set.requests.get("cpu")
 
 
@@ -287,6 +287,6 @@ def test_a_template_that_cannot_be_read_is_told_by_its_place(spec: Any, problem:
     """A kind of one's own, or somebody's Workload, may have anything there."""
     raw = [{"name": "main", "count": 1, "template": {"spec": spec}}]
     with pytest.raises(RequestsError) as caught:
-        pod_sets_asked(raw, limit_ranges=[], runtime_class=dict[str, Json]().get)
+        resolve_pod_sets(raw, limit_ranges=[], runtime_class=dict[str, Json]().get)
     assert str(caught.value) == f"spec.podSets[0].template.spec{problem}"
     assert [pod_set.name for pod_set in caught.value.pod_sets] == ["main"]

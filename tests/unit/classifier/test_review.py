@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from services.classifier.cel import CelEngine
-from services.classifier.rules.rules import parse_rules
-from services.classifier.webhook.review import OBJECT_BYTES_MAX, Outcome, Reply, answer_review
+from services.classifier.rules import parse_rules
+from services.classifier.webhook.review import OBJECT_BYTES_MAX, Outcome, Reply, answer_mutation
 from shared.contracts.kube import kinds, names
 
 RULES = parse_rules(
@@ -53,7 +53,7 @@ def patch(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_a_run_is_allowed_with_a_patch() -> None:
-    reply = answer_review(review(run()), RULES)
+    reply = answer_mutation(review(run()), RULES)
 
     found = response(reply)
     assert found["allowed"] is True
@@ -75,14 +75,14 @@ def test_a_run_is_allowed_with_a_patch() -> None:
 def test_what_is_not_ours_is_allowed_without_patch_and_patch_type(
     request_fields: dict[str, Any],
 ) -> None:
-    reply = answer_review(review(run(), **request_fields), RULES)
+    reply = answer_mutation(review(run(), **request_fields), RULES)
 
     assert response(reply) == {"uid": "u-1", "allowed": True}
     assert reply.outcome is Outcome.UNCHANGED
 
 
 def test_a_run_at_fault_is_denied_with_400() -> None:
-    reply = answer_review(review(run(pipelineRef=None)), RULES)
+    reply = answer_mutation(review(run(pipelineRef=None)), RULES)
 
     status = response(reply)["status"]
     assert (status["code"], status["reason"]) == (400, "BadRequest")
@@ -94,7 +94,7 @@ def test_an_expression_that_fails_denies_with_500() -> None:
     given = run()
     given["metadata"]["annotations"] = {f"{names.REQUESTS_PREFIX}a": "500m"}
 
-    reply = answer_review(review(given), RULES)
+    reply = answer_mutation(review(given), RULES)
 
     status = response(reply)["status"]
     assert (status["code"], status["reason"]) == (500, "InternalError")
@@ -105,14 +105,14 @@ def test_an_expression_that_fails_denies_with_500() -> None:
 def test_another_kind_at_the_path_of_one_kind_is_denied() -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {}}
 
-    reply = answer_review(review(pod), RULES, kind=kinds.PIPELINE_RUN)
+    reply = answer_mutation(review(pod), RULES, kind=kinds.PIPELINE_RUN)
 
     assert response(reply)["status"]["message"] == "expected a PipelineRun object but got 'Pod'"
 
 
 @pytest.mark.parametrize("given", [None, [], "x"])
 def test_no_object_is_denied(given: Any) -> None:
-    reply = answer_review(review(given), RULES)
+    reply = answer_mutation(review(given), RULES)
 
     assert response(reply)["status"]["message"] == "request.object: must be an object"
 
@@ -139,7 +139,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize(("body", "problem"), MALFORMED.values(), ids=MALFORMED.keys())
 def test_what_is_no_review_is_a_bad_request(body: bytes, problem: str) -> None:
-    reply = answer_review(body, RULES)
+    reply = answer_mutation(body, RULES)
 
     assert reply.status == 400
     assert problem in reply.body.decode()
@@ -153,9 +153,9 @@ def test_a_trace_begins_with_an_admission_but_not_with_a_dry_run() -> None:
         begun.append("00-trace")
         return begun[-1]
 
-    dry = response(answer_review(review(run(), dryRun=True), RULES, new_traceparent=begin))
+    dry = response(answer_mutation(review(run(), dryRun=True), RULES, new_traceparent=begin))
     assert begun == []
-    real = response(answer_review(review(run()), RULES, new_traceparent=begin))
+    real = response(answer_mutation(review(run()), RULES, new_traceparent=begin))
     assert begun == ["00-trace"]
 
     assert names.TRACEPARENT_ANNOTATION in str(patch(real))
@@ -170,7 +170,7 @@ def test_an_object_as_large_as_may_be_is_answered() -> None:
     body = review(run(pipelineRef=None, pipelineSpec={"tasks": tasks}))
     assert 0.8 * OBJECT_BYTES_MAX < len(body) < OBJECT_BYTES_MAX
 
-    assert response(answer_review(body, RULES))["allowed"] is True
+    assert response(answer_mutation(body, RULES))["allowed"] is True
 
 
 @pytest.mark.parametrize("levels", [101, 300, 1000])
@@ -183,7 +183,7 @@ def test_an_object_nested_without_end_is_denied(field: str, levels: int) -> None
     flat |= {"pipelineRef": {"name": "b", "params": "deep"}, "surprise": "deep"}
     body = review(run(**{field: flat[field]})).replace(b'"deep"', b"[" * levels + b"]" * levels)
 
-    found = response(answer_review(body, RULES))
+    found = response(answer_mutation(body, RULES))
 
     if field in {"surprise", "status"} or (field == "params" and levels < 254):
         # Dropped, overwritten, or text before anybody walks down.
@@ -197,4 +197,4 @@ def test_an_object_nested_without_end_is_denied(field: str, levels: int) -> None
 def test_odd_names_are_the_api_servers_business(name: str) -> None:
     given = run() | {"metadata": {"name": name, "labels": {"l" * 63: "v" * 63}}}
 
-    assert response(answer_review(review(given), RULES))["allowed"] is True
+    assert response(answer_mutation(review(given), RULES))["allowed"] is True

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.classifier.cel import CelEngine
-from services.classifier.rules.reload import follow_rules
-from services.classifier.rules.rules import Rules, RulesError, RulesHolder, parse_rules
+from services.classifier.rules import Rules, RulesError, RulesHolder, follow_rules, parse_rules
 from shared.testing.waiting import eventually
 
 GOOD = "queueName: q\ncel:\n  expressions:\n  - priority('a')\n"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from services.classifier.webhook.mutation import mutate
-from services.classifier.webhook.review import Reply, answer_review
+from services.classifier.webhook.review import Reply, answer_mutation
 from services.classifier.webhook.tracing import trace_review
 from shared.contracts.kube import names
 from shared.contracts.messages.spokes import ORIGIN
@@ -102,7 +102,7 @@ class Spans:
 
 
 def answered(**more: Any) -> tuple[Reply, list[tuple[str, dict[str, Any]]]]:
-    reply = answer_review(review(run(), **more), RULES, new_traceparent=lambda: NEW)
+    reply = answer_mutation(review(run(), **more), RULES, new_traceparent=lambda: NEW)
     spans = Spans()
     trace_review(spans, lambda: NOON, reply, "/mutate", 0.25)
     return reply, spans.told

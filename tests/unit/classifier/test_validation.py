@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.classifier.validation import RULES, validate
-from services.classifier.webhook.review import Outcome, answer_conversion, answer_validation
+from services.classifier.webhook.conversion_review import answer_conversion
+from services.classifier.webhook.review import Outcome, answer_validation
 from shared.contracts.kube.kinds import Object
 
 V1: Final = "kueue.x-k8s.io/v1beta1"

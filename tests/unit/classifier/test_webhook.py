@@ -14,9 +14,9 @@ import aiohttp
 import orjson
 import pytest
 
-from services.classifier.app import not_ready
+from services.classifier.app import why_not_ready
 from services.classifier.cel import CelEngine
-from services.classifier.rules.rules import RulesHolder
+from services.classifier.rules import RulesHolder
 from services.classifier.webhook.app import (
     JOB_PATH,
     MUTATE_PATH,
@@ -247,12 +247,12 @@ async def test_nobody_is_ready_before_the_webhook_listens(tmp_path: Path) -> Non
         certificates=CertificateFolder(tmp_path, ["127.0.0.1"]),
         now=real_now,
     )
-    assert (why := not_ready(rules, server)) is not None
+    assert (why := why_not_ready(rules, server)) is not None
     assert "no rules" in why
     rules.offer(GOOD)
-    assert not_ready(rules, server) == "the webhook does not listen yet"
+    assert why_not_ready(rules, server) == "the webhook does not listen yet"
     await server.start()
-    assert not_ready(rules, server) is None
+    assert why_not_ready(rules, server) is None
     await server.stop()
 
 

@@ -109,12 +109,12 @@ class Leading:
     name = "sluicegate"
 
     async def mutate(self, request: AdmissionRequest) -> Obj | None:
-        from services.classifier.webhook.coscheduling import follow_placeholder  # noqa: PLC0415
+        from services.classifier.webhook.coscheduling import task_run_affinity_patch  # noqa: PLC0415
 
         obj = request.obj
         if request.operation != "CREATE" or obj is None or request.subresource:
             return obj
-        for step in follow_placeholder(obj):
+        for step in task_run_affinity_patch(obj):
             key = step["path"].removeprefix("/metadata/annotations/").replace("~1", "/")
             obj["metadata"]["annotations"][key] = step["value"]
         return obj

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from services.classifier.projection.cluster_objects import Surroundings
-from services.classifier.projection.project import project_foreign
+from services.classifier.projection.cluster_objects import ClusterObjects
+from services.classifier.projection.project import project_external
 from services.simulator.local import LocalKube
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
@@ -36,7 +36,7 @@ class Theirs(Setup):
     async def project(self, obj: Object) -> WorkloadState:
         """Observe it as it is, and publish what the classifier makes of it."""
         await self.observe(kinds.WORKLOAD, obj)
-        state = project_foreign(obj, cluster="hub", around=Surroundings())
+        state = project_external(obj, cluster="hub", cluster_objects=ClusterObjects())
         await self.bus.publish(state)
         return state
 
