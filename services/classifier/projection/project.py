@@ -117,10 +117,7 @@ def project_job(
         finish=finish,
         max_execution_seconds=limit,
         coschedule=annotations_of(job).get(names.COSCHEDULE),
-        labels=dict(labels_of(job)),
-        run_of=labels_of(job).get(integration.trace_name_label),
-        trace_parent=_trace_parent(job, integration),
-        traceparent=annotations_of(job).get(names.TRACEPARENT_ANNOTATION),
+        **_display_fields(job, integration),
         **status_fields(workload),
     )
 
@@ -299,6 +296,17 @@ def _resolve(
     except RequestsError as error:
         return _ResolvedPodSets(error.pod_sets, [str(error)])
     return _ResolvedPodSets(pod_sets, [])
+
+
+def _display_fields(job: Body, integration: Integration) -> dict[str, Any]:
+    """Return the fields that only people and traces use."""
+    labels = labels_of(job)
+    return {
+        "labels": dict(labels),
+        "run_of": labels.get(integration.trace_name_label),
+        "trace_parent": _trace_parent(job, integration),
+        "traceparent": annotations_of(job).get(names.TRACEPARENT_ANNOTATION),
+    }
 
 
 def _trace_parent(job: Body, integration: Integration) -> str | None:
