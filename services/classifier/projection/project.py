@@ -12,7 +12,7 @@ from services.classifier.projection.cluster_objects import ClusterObjects
 from services.classifier.projection.machine_slots import MachineSlots
 from services.classifier.projection.pod_templates import pod_spec_of
 from services.classifier.projection.policy import DEFAULT_POLICY, Policy
-from services.classifier.projection.priority import external_priority, job_priority
+from services.classifier.projection.priority import Priority, external_priority, job_priority
 from services.classifier.projection.requests import RequestsError, resolve_pod_sets
 from services.classifier.projection.workload_status import has_quota, status_fields, with_reclaimed
 from shared.contracts.kube import names
@@ -91,22 +91,14 @@ def project_job(
     limit = _read_or(problems, lambda: _max_execution_seconds(job, holder), None)
     return WorkloadState(
         cluster=cluster,
-        namespace=namespace,
         name=name,
-        uid=metadata["uid"],
         owner=_owner(job, integration),
-        version=str(metadata.get("resourceVersion", "")),
         spec_generation=int(metadata.get("generation") or 0),
         phase=_phase(finish=finish, active=active),
         active=bool(spec_of(workload).get("active", True)),
         queue=queue,
-        priority=priority.value,
-        priority_class=priority.name,
-        priority_class_source=priority.source,
-        created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
         pod_sets=with_reclaimed(pod_sets, reclaimed, holder, known),
         inadmissible="; ".join(problems) or None,
-        unresolved=priority.missing,
         outgrown=None if held else _outgrown(current, holder),
         enlarged=stoppable and _enlarged(raw, holder, resolve),
         on_eviction=_on_eviction(job, integration, queue=queue, cluster_objects=cluster_objects),
@@ -117,7 +109,9 @@ def project_job(
         finish=finish,
         max_execution_seconds=limit,
         coschedule=annotations_of(job).get(names.COSCHEDULE),
-        **_display_fields(job, integration),
+        run_of=labels_of(job).get(integration.trace_name_label),
+        trace_parent=_trace_parent(job, integration),
+        **_common_fields(job, priority),
         **status_fields(workload),
     )
 
@@ -152,27 +146,18 @@ def project_external(
         )
     return WorkloadState(
         cluster=cluster,
-        namespace=metadata["namespace"],
         name=metadata["name"],
-        uid=metadata["uid"],
-        version=str(metadata.get("resourceVersion", "")),
         phase=_phase(finish=finish, active=False),
         active=bool(spec.get("active", True)),
         queue=str(spec.get("queueName") or ""),
-        priority=priority.value,
-        priority_class=priority.name,
-        priority_class_source=priority.source,
-        created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
         pod_sets=with_reclaimed(pod_sets, {}, workload, known),
         inadmissible="; ".join(problems) or None,
-        unresolved=priority.missing,
         # Its controller waits for the condition, so without quota it is held.
         held=not has_quota(workload),
         pods_ready=is_true(workload, PODS_READY),
         finish=finish,
         max_execution_seconds=spec.get("maximumExecutionTimeSeconds"),
-        labels=dict(labels_of(workload)),
-        traceparent=annotations_of(workload).get(names.TRACEPARENT_ANNOTATION),
+        **_common_fields(workload, priority),
         **status_fields(workload),
     )
 
@@ -298,14 +283,20 @@ def _resolve(
     return _ResolvedPodSets(pod_sets, [])
 
 
-def _display_fields(job: Body, integration: Integration) -> dict[str, Any]:
-    """Return the fields that only people and traces use."""
-    labels = labels_of(job)
+def _common_fields(obj: Body, priority: Priority) -> dict[str, Any]:
+    """Return the fields that come from the metadata of a job or external Workload, and its priority."""
+    metadata = obj["metadata"]
     return {
-        "labels": dict(labels),
-        "run_of": labels.get(integration.trace_name_label),
-        "trace_parent": _trace_parent(job, integration),
-        "traceparent": annotations_of(job).get(names.TRACEPARENT_ANNOTATION),
+        "namespace": metadata["namespace"],
+        "uid": metadata["uid"],
+        "version": str(metadata.get("resourceVersion", "")),
+        "created_at": datetime.fromisoformat(metadata["creationTimestamp"]),
+        "labels": dict(labels_of(obj)),
+        "traceparent": annotations_of(obj).get(names.TRACEPARENT_ANNOTATION),
+        "priority": priority.value,
+        "priority_class": priority.name,
+        "priority_class_source": priority.source,
+        "unresolved": priority.missing,
     }
 
 
