@@ -45,7 +45,7 @@ def believes(*_: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("where", "name", "mistake", "seeds"),
     [
-        pytest.param(Spokes, "may_start", starts_anything, (2, 8), id="no fence"),
+        pytest.param(Spokes, "may_start", starts_anything, (4, 15), id="no fence"),
         pytest.param(Spokes, "stop", stops_nothing, (33, 151), id="no lease"),
         pytest.param(plan, "may_still_run", believes, (23, 72), id="no confirmation"),
     ],
