@@ -1,58 +1,50 @@
 """Builds the watcher. The only module that knows all of its parts."""
 
-import asyncio
 import random as random_module
 from collections.abc import Callable
 from datetime import UTC, datetime
 from random import Random
 
-import structlog
-
-from services.watcher.handlers import Observation
 from services.watcher.scopes import stages
 from services.watcher.settings import WatcherSettings
+from services.watcher.term import Term
+from shared.bus.leadership import lead
 from shared.bus.port import Bus
 from shared.kube.port import Kube
 from shared.runtime.host import Parts, run_service
 
 __all__ = ["Watcher", "assemble", "main"]
 
-log = structlog.get_logger(__name__)
-
 
 class Watcher:
-    """Watches one cluster whenever the lease for it is ours."""
+    """Watches one cluster in each term that it holds the lease.
+
+    The lease only saves work. If two watchers work at once, the fence of each message keeps an older state
+    from following a newer one.
+    """
 
     def __init__(
-        self, *, settings: WatcherSettings, bus: Bus, new_term: Callable[[], Observation]
+        self, *, settings: WatcherSettings, bus: Bus, new_term: Callable[[], Term]
     ) -> None:
         self._cluster = settings.cluster
         self._bus = bus
         self._new_term = new_term
-        self._term: Observation | None = None
+        self._term: Term | None = None
 
     async def run(self) -> None:
-        """Stand by or watch until cancelled.
-
-        The lease saves work. What keeps an older state from following a newer one, should two watch
-        at once, is the fence of each message.
-        """
-        while True:
-            lease = await self._bus.lease(f"watcher-{self._cluster}")
-            self._term = self._new_term()
-            try:
-                async with asyncio.TaskGroup() as group:
-                    watching = group.create_task(self._term.run())
-                    await lease.lost()
-                    log.warning("lease_lost")
-                    watching.cancel()
-            finally:
-                self._term = None
-                await lease.release()
+        """Run one term after another, until cancelled."""
+        await lead(self._bus, f"watcher-{self._cluster}", self._run_term)
 
     def ready(self) -> str | None:
-        """Ready also while another replica watches: standing by is its work."""
+        """Why it is not ready; None also while another replica holds the lease."""
         return None if self._term is None else self._term.not_synced()
+
+    async def _run_term(self) -> None:
+        self._term = self._new_term()
+        try:
+            await self._term.run()
+        finally:
+            self._term = None
 
 
 def assemble(
@@ -65,8 +57,8 @@ def assemble(
 ) -> Watcher:
     """Wire the parts. Opens nothing."""
 
-    def new_term() -> Observation:
-        return Observation(
+    def new_term() -> Term:
+        return Term(
             cluster=settings.cluster,
             stages=stages(settings.kinds, settings.namespaces),
             namespaces=settings.namespaces,

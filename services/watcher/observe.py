@@ -1,34 +1,69 @@
-"""From what the API server shows to what is said on the bus. Pure."""
+"""Turns what the API server shows into the messages of the watcher. Pure."""
 
 from typing import Any, Final
 
 from shared.contracts.kube.kinds import SECRET, Kind, Object
-from shared.contracts.kube.names import TRACEPARENT_ANNOTATION
+from shared.contracts.kube.names import LAST_APPLIED, TRACEPARENT_ANNOTATION, TRUNCATED
 from shared.contracts.messages.observed import Observed
 
-__all__ = ["TRUNCATED", "observed", "shortened", "tombstone", "trimmed"]
-
-LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-
-TRUNCATED: Final = "sluicegate.dev/truncated"
-"""Annotation on the short form of an observed object that was too large for a message; it says how
-large it was. The object in the cluster does not have it."""
+__all__ = ["observed", "tombstone", "truncated"]
 
 SCALAR_CHARS_MAX: Final = 1024
+"""Longest string of spec and status that a truncated object keeps."""
+
 _SECRET_DATA: Final = ("data", "stringData")
 
 
 def observed(cluster: str, kind: Kind, obj: Object) -> Observed:
-    """Say what `obj` is like now."""
-    return _said(cluster, kind, obj, deleted=False)
+    """The message for an object that exists."""
+    return _message(cluster, kind, obj, deleted=False)
 
 
 def tombstone(cluster: str, kind: Kind, obj: Object) -> Observed:
-    """Say that `obj`, as it was last, is gone."""
-    return _said(cluster, kind, obj, deleted=True)
+    """The message for an object that was deleted; `obj` is its last state."""
+    return _message(cluster, kind, obj, deleted=True)
 
 
-def trimmed(kind: Kind, obj: Object) -> Object:
+def truncated(message: Observed, *, size: int, ref: str | None) -> Observed:
+    """A message that fits on the log, for an object that is too large.
+
+    It keeps metadata, the conditions, and the scalars of spec and status (suspended, cancelled, started,
+    finished): enough to see that a job has finished, and to give its quota back. `size` is the size of the
+    encoded `message` in bytes. `ref` is where the whole message is: a reader of the bus gets that one, so the
+    truncated one matters only to readers of the log, or if the object store lost the whole.
+    """
+    obj = message.object or {}
+    metadata = obj.get("metadata") or {}
+    note = f"left out spec and status of an object of {size} bytes"
+    kept: dict[str, Any] = {
+        "apiVersion": obj.get("apiVersion"),
+        "kind": obj.get("kind"),
+        "metadata": {
+            **metadata,
+            "annotations": {**_scalars(metadata.get("annotations")), TRUNCATED: note},
+        },
+        "spec": _scalars(obj.get("spec")),
+    }
+    status = obj.get("status")
+    if isinstance(status, dict):
+        kept["status"] = _scalars(status)
+        if "conditions" in status:
+            kept["status"]["conditions"] = [_scalars(each) for each in status["conditions"] or []]
+    return message.truncated_to(kept, ref)
+
+
+def _scalars(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {}
+    return {
+        key: item
+        for key, item in value.items()
+        if isinstance(item, bool | int | float)
+        or (isinstance(item, str) and len(item) <= SCALAR_CHARS_MAX)
+    }
+
+
+def _trimmed(kind: Kind, obj: Object) -> Object:
     """`obj` without what only the API server and kubectl need, and without a Secret's data."""
     metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
     annotations = metadata.get("annotations")
@@ -44,50 +79,7 @@ def trimmed(kind: Kind, obj: Object) -> Object:
     return kept
 
 
-def shortened(message: Observed, *, size: int, ref: str | None) -> Observed:
-    """What of a too large object is said in the message itself: who it is, and how it stands.
-
-    `ref` is where the whole is. Whoever reads the message through the bus is given that; the short
-    form is for those who look at the log, and for when the object store lost it.
-
-    Metadata stays, and of spec and status what is a short value by itself (suspended, cancelled,
-    started, finished), and the conditions: enough to see an end and give quota back. `size` is the
-    encoded message's, in bytes.
-    """
-    obj = message.object or {}
-    metadata = obj.get("metadata") or {}
-    said = f"left out spec and status of an object of {size} bytes"
-    kept: dict[str, Any] = {
-        "apiVersion": obj.get("apiVersion"),
-        "kind": obj.get("kind"),
-        "metadata": {
-            **metadata,
-            "annotations": {**_short(metadata.get("annotations")), TRUNCATED: said},
-        },
-        "spec": _short(obj.get("spec")),
-    }
-    status = obj.get("status")
-    if isinstance(status, dict):
-        kept["status"] = _short(status)
-        if "conditions" in status:
-            kept["status"]["conditions"] = [
-                _short(condition) for condition in status["conditions"] or []
-            ]
-    return message.model_copy(update={"object": kept, "object_ref": ref})
-
-
-def _short(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        return {}
-    return {
-        key: item
-        for key, item in value.items()
-        if isinstance(item, bool | int | float)
-        or (isinstance(item, str) and len(item) <= SCALAR_CHARS_MAX)
-    }
-
-
-def _said(cluster: str, kind: Kind, obj: Object, *, deleted: bool) -> Observed:
+def _message(cluster: str, kind: Kind, obj: Object, *, deleted: bool) -> Observed:
     metadata = obj["metadata"]
     return Observed(
         cluster=cluster,
@@ -100,6 +92,6 @@ def _said(cluster: str, kind: Kind, obj: Object, *, deleted: bool) -> Observed:
         uid=metadata["uid"],
         resource_version=metadata["resourceVersion"],
         deleted=deleted,
-        object=trimmed(kind, obj),
+        object=_trimmed(kind, obj),
         traceparent=(metadata.get("annotations") or {}).get(TRACEPARENT_ANNOTATION),
     )

@@ -1,4 +1,4 @@
-"""What is watched in a cluster, and in which order it is listed."""
+"""What the watcher watches in a cluster, and in which order it lists the kinds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,56 +8,60 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import CONFIGURATION_KINDS, Kind
 from shared.integrations import INTEGRATIONS
 
-__all__ = ["KNOWN", "Scope", "name_of", "stages"]
+__all__ = ["KNOWN", "Scope", "resource_name", "stages"]
 
 MACHINE_SECRETS: Final = "build.appstudio.redhat.com/multi-platform-secret=true"
-"""The Secrets that name machines and keys (`research/tekton.md` 3.3): no others are looked at."""
+"""Label of the Secrets that name machines and keys, as in konflux-ci/multi-platform-controller. Only these
+are watched."""
 
 HOST_CONFIG: Final = "build.appstudio.redhat.com/multi-platform-config"
-"""The ConfigMaps that say which machines there are; the value does not matter."""
+"""Label of the ConfigMaps that configure machines, with any value. Only these are watched."""
 
 _LABELS: Final = {kinds.SECRET: MACHINE_SECRETS, kinds.CONFIG_MAP: HOST_CONFIG}
-"""Kinds of which most objects are nobody's business here."""
+"""Kinds that are watched by a label selector."""
 
 _JOBS: Final = tuple(integration.kind for integration in INTEGRATIONS)
 _FIRST: Final = (kinds.INTEGRATION, *CONFIGURATION_KINDS)
-"""Integrations come first: they say what else there is to watch."""
+"""Integrations come first: they tell which other kinds to watch."""
 
 _REST: Final = (kinds.CONFIG_MAP, *_JOBS, kinds.TASK_RUN, kinds.SECRET, kinds.NODE)
 _STAGES: Final = (_FIRST, (kinds.WORKLOAD,), _REST)
-"""What decides about work comes before the work, and what was decided before who asks for it."""
+"""Configuration comes before jobs, and the Workloads of earlier decisions come before their jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """One kind in one namespace, or wherever it is: what one list shows."""
+    """One kind in one namespace or in all: the objects of one list request."""
 
     kind: Kind
     namespace: str | None = None
+    """None: all namespaces."""
+
     labels: str | None = None
+    """Label selector."""
 
     def __str__(self) -> str:
         where = "" if self.namespace is None else f" in {self.namespace}"
-        return f"{name_of(self.kind)}{where}"
+        return f"{resource_name(self.kind)}{where}"
 
 
-def name_of(kind: Kind) -> str:
-    """``<plural>.<group>``, as kubectl takes it; core kinds are their plural alone."""
+def resource_name(kind: Kind) -> str:
+    """``<plural>.<group>``, as kubectl takes it; only the plural for the core group."""
     return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
 
 
-KNOWN: Final = {name_of(kind): kind for stage in _STAGES for kind in stage}
-"""All that can be watched."""
+KNOWN: Final = {resource_name(kind): kind for stage in _STAGES for kind in stage}
+"""Every kind that can be watched without an Integration."""
 
 
 def stages(names: Sequence[str], namespaces: Sequence[str]) -> list[list[Scope]]:
-    """Scopes to list together, stage after stage; stages without any are left out."""
+    """The scopes of these kinds and namespaces, by stage. A stage is listed after the one before it."""
     wanted = frozenset(names)
     found = [
         [
             Scope(kind=kind, namespace=namespace, labels=_LABELS.get(kind))
             for kind in stage
-            if name_of(kind) in wanted
+            if resource_name(kind) in wanted
             for namespace in (namespaces if kind.namespaced and namespaces else (None,))
         ]
         for stage in _STAGES

@@ -5,14 +5,14 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator
 from pydantic_settings import NoDecode
 
-from services.watcher.scopes import KNOWN, name_of
+from services.watcher.scopes import KNOWN, resource_name
 from shared.settings.kube import KubeSettings
 
 __all__ = ["WatcherSettings"]
 
 
 def _separated(value: object) -> object:
-    """``a, b`` is the list of a and b, so that nobody must write JSON into an environment."""
+    """Split ``a, b`` at its commas: an environment variable need not contain JSON."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return value
@@ -32,10 +32,10 @@ class WatcherSettings(KubeSettings):
     """Read once, at start, from `SLUICE_…` environment variables."""
 
     kinds: Annotated[Names, AfterValidator(_known)] = tuple(
-        name_of(kind) for kind in KNOWN.values() if kind.plural != "nodes"
+        resource_name(kind) for kind in KNOWN.values() if kind.plural != "nodes"
     )
-    """What is watched: ``<plural>.<group>``, separated by commas. Nodes change every few seconds and
+    """The kinds to watch: ``<plural>.<group>``, separated by commas. Nodes change every few seconds and
     are left out unless named."""
 
     namespaces: Names = ()
-    """Where namespaced kinds are watched, separated by commas; none: everywhere."""
+    """The namespaces to watch, separated by commas; none: all."""

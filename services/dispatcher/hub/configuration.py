@@ -15,16 +15,13 @@ from shared.contracts.kube.kinds import (
     WORKLOAD_PRIORITY_CLASS,
     Object,
 )
-from shared.contracts.kube.names import LOST
+from shared.contracts.kube.names import LOST, SPOKE_LABEL
 from shared.contracts.messages.observed import Observed
 
-__all__ = ["CONTROLLER", "SPOKE", "CheckSpokes", "MultiKueueConfiguration"]
+__all__ = ["CONTROLLER", "CheckSpokes", "MultiKueueConfiguration"]
 
 CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
 """`spec.controllerName` of the AdmissionChecks that the dispatcher answers."""
-
-SPOKE: Final = "sluicegate.dev/spoke"
-"""Label of a job, of a ResourceFlavor, or of a flavor's nodes: the workload must run on this spoke."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +113,7 @@ class MultiKueueConfiguration:
         found = self._objects.get((RESOURCE_FLAVOR.plural, flavor)) or {}
         nodes = (found.get("spec") or {}).get("nodeLabels") or {}
         labels = (found.get("metadata") or {}).get("labels") or {}
-        spoke = labels.get(SPOKE) or nodes.get(SPOKE)
+        spoke = labels.get(SPOKE_LABEL) or nodes.get(SPOKE_LABEL)
         return str(spoke) if spoke else None
 
     def priority_value(self, priority_class: str) -> int | None:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from services.dispatcher.hub.configuration import SPOKE
 from services.dispatcher.planning.nomination import (
     Candidate,
     NominationRules,
@@ -17,6 +16,7 @@ from services.dispatcher.spokes.capacity import LocalQueueName, requested_amount
 from services.dispatcher.spokes.copies import CopyPhase
 from services.dispatcher.spokes.liveness import Liveness
 from services.dispatcher.store import Store
+from shared.contracts.kube.names import SPOKE_LABEL
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.effects import Dispatch
 from shared.contracts.refs import WorkloadRef
@@ -219,7 +219,7 @@ class SituationReader:
         flavors = (f for pods in admission.pod_sets for f in pods.flavors.values())
         configuration = self.store.configuration
         required = {spoke for f in flavors if (spoke := configuration.required_spoke(f))}
-        label = self.store.jobs.label(workload, SPOKE)
+        label = self.store.jobs.label(workload, SPOKE_LABEL)
         return required | {label} if label else required
 
     def _recorded_winner(self, workload: WorkloadRef, admission: Admission) -> str | None:

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 from shared.contracts.kube.kinds import WORKLOAD, Object
+from shared.contracts.kube.names import LAST_APPLIED
 from shared.contracts.messages.spokes import COPY_FINALIZER, LEASE, ORDER, ORIGIN, PREBUILT_WORKLOAD
 from shared.integrations import Integration
 
@@ -20,9 +21,6 @@ __all__ = [
     "read_copy",
     "read_remote_workload",
 ]
-
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-
 
 class CopyPhase(StrEnum):
     """The phase of a copy, as its spoke shows it."""
@@ -95,7 +93,7 @@ def make_copy(
     metadata = job["metadata"]
     labels = {**(metadata.get("labels") or {}), PREBUILT_WORKLOAD: workload, ORIGIN: origin}
     annotations = {**(metadata.get("annotations") or {}), ORDER: order}
-    annotations.pop(_LAST_APPLIED, None)
+    annotations.pop(LAST_APPLIED, None)
     if lease_seconds is not None:
         annotations[LEASE] = f"{lease_seconds:g}"
     return {

@@ -9,6 +9,7 @@ __all__ = [
     "DEFAULT_PRIORITY",
     "DEFAULT_PRIORITY_CLASS",
     "DEFAULT_QUEUE",
+    "LAST_APPLIED",
     "LOST",
     "MAX_EXECUTION",
     "MIN_PARALLELISM",
@@ -24,8 +25,10 @@ __all__ = [
     "REQUESTS_APPLIED",
     "REQUESTS_PREFIX",
     "RESOURCE_IN_USE",
+    "SPOKE_LABEL",
     "STOP_AND_RECREATE",
     "TRACEPARENT_ANNOTATION",
+    "TRUNCATED",
     "USER_PENDING",
     "WORKLOAD_NAME_MAX",
     "may_be_of",
@@ -81,6 +84,16 @@ REQUESTS_PREFIX: Final = "kueue.konflux-ci.dev/requests-"
 REQUESTS_APPLIED: Final = "sluicegate.dev/requests-applied"
 """JSON, `{"<resource>": [before, after]}`: what a request annotation was (null: absent) before rules
 added to it, and what they made of it. A webhook may be called twice for one object."""
+
+TRUNCATED: Final = "sluicegate.dev/truncated"
+"""Annotation of an observed object that was too large for a message; it tells the size. Only the message
+has it, not the object in the cluster."""
+
+SPOKE_LABEL: Final = "sluicegate.dev/spoke"
+"""Label of a job, of a ResourceFlavor, or of a flavor's nodes: the workload must run on this spoke."""
+
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+"""Annotation in which `kubectl apply` keeps the whole manifest."""
 
 TRACEPARENT_ANNOTATION: Final = "sluicegate.dev/traceparent"
 """W3C trace context of the workload's one trace, set once at admission."""

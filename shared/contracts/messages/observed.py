@@ -11,8 +11,11 @@ from shared.contracts.refs import ObjectRef
 __all__ = ["Observed", "Synced"]
 
 
-class Observed(Message):
-    """One Kubernetes object as the API server last showed it, or that it is gone."""
+class ObservedHeader(Message):
+    """`Observed` without the object: reading only this saves decoding the object.
+
+    It is not in `__all__`, because the AsyncAPI documents list everything that is there.
+    """
 
     stream: ClassVar[str] = "OBSERVED"
     type: ClassVar[str] = "dev.sluicegate.observed.v1"
@@ -32,6 +35,16 @@ class Observed(Message):
 
     deleted: bool = False
     """True: a tombstone. `object` is then the last state that was seen, if any was."""
+
+    @property
+    def subject(self) -> str:
+        """``sluice.observed.<cluster>.<namespace>.<name>.<plural>_<group>``."""
+        detail = f"{self.plural}_{self.group.replace('.', '_')}"
+        return subjects.join("observed", self.cluster, self.namespace, self.name, detail=detail)
+
+
+class Observed(ObservedHeader):
+    """One Kubernetes object as the API server last showed it, or that it is gone."""
 
     object: dict[str, Any] | None = None
     """Without `managedFields` and `last-applied-configuration`; a Secret without its data."""
@@ -55,12 +68,6 @@ class Observed(Message):
     def ref(self) -> ObjectRef:
         """The object that was seen."""
         return ObjectRef(self.cluster, self.kind, self.namespace, self.name)
-
-    @property
-    def subject(self) -> str:
-        """``sluice.observed.<cluster>.<namespace>.<name>.<plural>_<group>``."""
-        detail = f"{self.plural}_{self.group.replace('.', '_')}"
-        return subjects.join("observed", self.cluster, self.namespace, self.name, detail=detail)
 
     @property
     def body_ref(self) -> str | None:

@@ -3,9 +3,9 @@
 import asyncio
 from contextlib import aclosing
 
-from services.watcher.observe import TRUNCATED
 from shared.bus.port import CaughtUp
 from shared.contracts.kube.kinds import JOB
+from shared.contracts.kube.names import TRUNCATED
 from shared.contracts.messages.observed import Observed
 from shared.testing.world.memory_bus import MemoryBus
 from tests.unit.watcher.site import Site, play

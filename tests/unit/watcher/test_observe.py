@@ -2,8 +2,9 @@
 
 import pytest
 
-from services.watcher.observe import TRUNCATED, observed, shortened, tombstone
+from services.watcher.observe import observed, tombstone, truncated
 from shared.contracts.kube.kinds import JOB, NODE, SECRET, Object
+from shared.contracts.kube.names import TRUNCATED
 
 APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -92,7 +93,7 @@ def test_of_a_too_large_object_its_identity_and_standing_are_said() -> None:
         "results": ["r" * 5000],
     }
     message = observed("hub", JOB, obj)
-    short = shortened(message, size=len(message.encode()), ref=None)
+    short = truncated(message, size=len(message.encode()), ref=None)
     assert short.object is not None
     assert len(short.encode()) < 1500
     assert short.object["metadata"]["labels"] == {"q": "r"}

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from services.watcher.outbox import Outbox, coalesced
+from services.watcher.publisher import ObservedPublisher, coalesced
 from shared.bus.port import PublishFuture, StreamFullError
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Observed
@@ -105,19 +105,19 @@ def test_when_the_bus_refuses(first: str, then: list[str], said: list[str]) -> N
     async def run() -> bool:
         bus = Full(server, instance="watcher")
         await bus.start()
-        outbox = Outbox(bus, {})
-        running = asyncio.create_task(outbox.run())
+        publisher = ObservedPublisher(bus)
+        running = asyncio.create_task(publisher.run())
         bus.full = True
-        outbox.put(state(first))
+        publisher.put(state(first))
         await asyncio.sleep(0.5)
         for text in then:
-            outbox.put(state(text))
-        flushing = asyncio.create_task(outbox.flush())
+            publisher.put(state(text))
+        flushing = asyncio.create_task(publisher.flush())
         await asyncio.sleep(10)
         early = flushing.done()
         bus.full = False
         await flushing
-        assert outbox.waiting == 0
+        assert publisher.waiting == 0
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running

@@ -1,0 +1,259 @@
+"""Publishes observed objects: the states of each object in order, with bounded memory.
+
+A message is fenced with the last sequence of its subject. If a second watcher of the cluster has published
+meanwhile, the newer of the two states stays.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from services.watcher.observe import truncated
+from shared.bus.follow import read
+from shared.bus.port import (
+    Bus,
+    BusError,
+    FencedError,
+    PublishFuture,
+    TooLargeError,
+    UnavailableError,
+)
+from shared.contracts.kube.bodies import annotations_of
+from shared.contracts.kube.names import TRUNCATED
+from shared.contracts.messages.observed import Observed
+
+__all__ = ["ObservedPublisher", "coalesced"]
+
+log = structlog.get_logger(__name__)
+
+WINDOW: Final = 512
+"""Messages in flight at a time: as many as the bus itself allows."""
+
+RETRY_SECONDS: Final = 1.0
+"""Pause after the bus refused a message."""
+
+
+def coalesced(queued: list[Observed], new: Observed) -> list[Observed]:
+    """What remains to be published of one object when `new` is queued: two messages at most.
+
+    Of one uid only the latest state counts. If the object was deleted and created again, the tombstone of the
+    uid that is on the log comes first. Objects that were created and deleted meanwhile are left out.
+    """
+    if not queued or (len(queued) == 1 and queued[0].uid == new.uid):
+        return [new]
+    return [queued[0], new]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Queued:
+    """What remains to be published of one object."""
+
+    messages: list[Observed]
+    ticket: int
+    """Place in the order of all messages that were put."""
+
+
+class ObservedPublisher:
+    """Publishes one message of each object at a time; later ones of the same object are coalesced."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._sequences: dict[str, int] = {}
+        self._bodies: dict[str, str] = {}
+        self._queue: dict[str, _Queued] = {}
+        """By subject."""
+
+        self._tickets = 0
+        self._in_flight: list[int] = []
+        """Tickets of the messages whose acknowledgement is awaited."""
+
+        self._wake = asyncio.Event()
+        self._settled = asyncio.Condition()
+        self._paused = False
+
+    def add_published(self, sequences: Mapping[str, int], bodies: Mapping[str, str]) -> None:
+        """Add what is on the log, before a message of these subjects is put.
+
+        `sequences`: subject to the sequence of its last message. `bodies`: subject to the reference of the
+        whole body of its last message, if that was too large for the log.
+        """
+        self._sequences.update(sequences)
+        self._bodies.update(bodies)
+
+    @property
+    def waiting(self) -> int:
+        """How many objects have a state that is not on the log."""
+        return len(self._queue) + len(self._in_flight)
+
+    def put(self, message: Observed) -> None:
+        """Queue a message. Never waits."""
+        subject = message.subject
+        if (queued := self._queue.get(subject)) is not None:
+            queued.messages = coalesced(queued.messages, message)
+            return
+        self._tickets += 1
+        self._queue[subject] = _Queued(messages=[message], ticket=self._tickets)
+        self._wake.set()
+
+    async def flush(self) -> None:
+        """Return when everything that was put before is on the log, or a newer state instead."""
+        last = self._tickets
+        async with self._settled:
+            await self._settled.wait_for(lambda: self._oldest_ticket() > last)
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        while True:
+            if not self._queue:
+                self._wake.clear()
+                await self._wake.wait()
+            await self._publish_batch()
+            if self._paused:
+                await asyncio.sleep(RETRY_SECONDS)
+                self._paused = False
+
+    async def _publish_batch(self) -> None:
+        batch = self._next_batch()
+        self._in_flight = [ticket for _, ticket in batch]
+        sent = [
+            (message, ticket, self._bus.publish(message, expect_subject=self._fence(message)))
+            for message, ticket in batch
+        ]
+        again = [
+            (remaining, ticket)
+            for message, ticket, future in sent
+            if (remaining := await self._settle(message, future)) is not None
+        ]
+        for message, ticket in reversed(again):
+            if not self._put_back(message, ticket):
+                await self._drop_body(message.subject, message.object_ref)
+        async with self._settled:
+            self._in_flight = []
+            self._settled.notify_all()
+
+    def _fence(self, message: Observed) -> int:
+        return self._sequences.get(message.subject, 0)
+
+    def _next_batch(self) -> list[tuple[Observed, int]]:
+        """The next message of up to `WINDOW` objects."""
+        batch = []
+        for subject in [subject for subject, _ in zip(self._queue, range(WINDOW), strict=False)]:
+            queued = self._queue[subject]
+            batch.append((queued.messages.pop(0), queued.ticket))
+            if not queued.messages:
+                del self._queue[subject]
+        return batch
+
+    def _put_back(self, message: Observed, ticket: int) -> bool:
+        """Queue a message first again; return False if a newer state of the same uid replaces it."""
+        queued = self._queue.get(message.subject)
+        kept = queued is None or all(later.uid != message.uid for later in queued.messages)
+        if queued is None:
+            self._queue[message.subject] = _Queued(messages=[message], ticket=ticket)
+        else:
+            if kept:
+                queued.messages = [message, queued.messages[-1]]
+            queued.ticket = min(queued.ticket, ticket)
+        self._wake.set()
+        return kept
+
+    def _oldest_ticket(self) -> float:
+        tickets = [*self._in_flight, *(queued.ticket for queued in self._queue.values())]
+        return min(tickets, default=float("inf"))
+
+    async def _settle(self, message: Observed, future: PublishFuture) -> Observed | None:
+        """Await the acknowledgement; return what has to be published instead, or None."""
+        try:
+            sequence = await future
+        except FencedError:
+            return await self._reconciled(message)
+        except TooLargeError as error:
+            return await self._shortened(message, error)
+        except BusError as error:
+            return self._retried(message, error)
+        if message.deleted:
+            self._sequences.pop(message.subject, None)
+        else:
+            self._sequences[message.subject] = sequence
+        await self._replace_body(message)
+        return None
+
+    async def _shortened(self, message: Observed, error: BusError) -> Observed | None:
+        """Store the whole message; return a truncated one that refers to it."""
+        subject = message.subject
+        if message.object is None or TRUNCATED in annotations_of(message.object):
+            log.error("object_cannot_be_said", subject=subject, error=str(error))
+            return None
+        data = message.encode()
+        if message.deleted:  # Of a deleted object, its identity is enough.
+            return truncated(message, size=len(data), ref=None)
+        try:
+            ref = await self._bus.put_body(f"{subject}/{message.resource_version}", data)
+        except (UnavailableError, TooLargeError) as failure:
+            return self._retried(message, failure)
+        except (BusError, ValueError) as failure:
+            # The bucket is full or missing: publish the truncated message alone.
+            log.warning("object_shortened", subject=subject, bytes=len(data), error=str(failure))
+            return truncated(message, size=len(data), ref=None)
+        log.info("object_in_store", subject=subject, bytes=len(data))
+        return truncated(message, size=len(data), ref=ref)
+
+    async def _replace_body(self, message: Observed) -> None:
+        """Delete the former body of a subject: no message refers to it any more."""
+        former = self._bodies.pop(message.subject, None)
+        if message.object_ref is not None:
+            self._bodies[message.subject] = message.object_ref
+        if former != message.object_ref:
+            await self._drop_body(message.subject, former)
+
+    async def _drop_body(self, subject: str, ref: str | None) -> None:
+        if ref is None:
+            return
+        try:
+            await self._bus.drop_body(ref)
+        except BusError as error:  # The next term finds and deletes it.
+            log.info("body_left_behind", subject=subject, error=str(error))
+
+    async def _reconciled(self, message: Observed) -> Observed | None:
+        """The fence failed: return `message` if the last one of its subject is older, else None."""
+        subject = message.subject
+        with suppress(BusError):  # The bus keeps a refusal until the next flush.
+            await self._bus.flush()
+        try:
+            entry = await self._bus.latest("OBSERVED", subject)
+        except BusError as error:
+            return self._retried(message, error)
+        if entry is None:  # The log has dropped the message that this watcher knows.
+            self._sequences.pop(subject, None)
+            return message
+        theirs = read(entry, Observed)
+        if theirs is not None and _is_newer(theirs, message):
+            # The fence does not change: the next message may be older than theirs, too.
+            log.info("already_said", subject=subject, version=theirs.resource_version)
+            if entry.body_ref != message.object_ref:
+                await self._drop_body(subject, message.object_ref)
+            return None
+        self._sequences[subject] = entry.sequence
+        return message
+
+    def _retried(self, message: Observed, error: BusError) -> Observed:
+        log.warning("bus_refused", subject=message.subject, error=str(error))
+        self._paused = True
+        return message
+
+
+def _is_newer(theirs: Observed, ours: Observed) -> bool:
+    """Whether `theirs` is as new as `ours` or newer. If that is unknown, `ours` is published.
+
+    Resource versions are opaque, but Kubernetes orders them by number, and documents that since 1.35.
+    """
+    if not (theirs.resource_version.isdecimal() and ours.resource_version.isdecimal()):
+        return theirs == ours
+    their_version, our_version = int(theirs.resource_version), int(ours.resource_version)
+    if their_version == our_version:
+        return theirs.deleted or not ours.deleted
+    return their_version > our_version

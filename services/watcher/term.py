@@ -1,0 +1,308 @@
+"""One term of leadership: reads what is on the log, lists the cluster, and publishes every change.
+
+Reading from the API server never waits for anything but the bus.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import datetime
+from random import Random
+from typing import Final
+
+import structlog
+
+from services.watcher.observe import observed, tombstone
+from services.watcher.published import ObjectName, PublishedObjects
+from services.watcher.publisher import ObservedPublisher
+from services.watcher.scopes import Scope
+from shared.bus.follow import recall
+from shared.bus.port import Bus, BusError, Entry
+from shared.contracts import subjects
+from shared.contracts.kube.kinds import INTEGRATION, Kind, Object
+from shared.contracts.messages.observed import Observed, ObservedHeader, Synced
+from shared.contracts.subjects import observed_filter
+from shared.integrations import Integrations
+from shared.kube.port import Kube
+from shared.kube.reflector import Changed, Deleted, Listed, Reflector, Unserved
+
+__all__ = ["Term"]
+
+log = structlog.get_logger(__name__)
+
+RETRY_SECONDS: Final = 1.0
+
+INTEGRATION_KINDS_SECONDS: Final = 10.0
+"""How long the first `Synced` waits for the kinds of Integration objects: the watcher may not be allowed to
+list one of them."""
+
+BODY_ORPHAN_SECONDS: Final = 3600.0
+"""Age of a large body without a message before it is deleted. A watcher that has just lost its lease may be
+about to publish the message of a younger one."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _WatchedScope:
+    """A scope, and whether it was listed."""
+
+    scope: Scope
+    reflector: Reflector
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Listed, or not served."""
+
+    served: bool = False
+
+    def settle(self, *, served: bool) -> None:
+        self.served = served
+        self.settled.set()
+
+
+@dataclass(slots=True, kw_only=True)
+class _IntegrationKind:
+    """A kind that is watched because an Integration object describes it."""
+
+    kind: Kind
+    scopes: list[_WatchedScope]
+    tasks: list[asyncio.Task[None]]
+
+    def stop(self) -> None:
+        """Stop watching: the kind is to be watched in another version."""
+        for task in self.tasks:
+            task.cancel()
+
+
+class Term:
+    """From the start of a lease to its loss. Nothing is kept for the next term."""
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        stages: list[list[Scope]],
+        bus: Bus,
+        kube: Kube,
+        now: Callable[[], datetime],
+        random: Random,
+        namespaces: Sequence[str] = (),
+    ) -> None:
+        self._cluster = cluster
+        self._namespaces = tuple(namespaces)
+        self._bus = bus
+        self._kube = kube
+        self._random = random
+        self._now = now
+        self._stages = [[self._watched(scope) for scope in stage] for stage in stages]
+        self._integrations = Integrations()
+        self._integration_kinds: dict[tuple[str, str], _IntegrationKind] = {}
+        """By group and plural."""
+
+        self._integrations_changed = asyncio.Event()
+        self._published = PublishedObjects(cluster)
+        self._publisher = ObservedPublisher(bus)
+        self._synced = False
+        self._relisted = asyncio.Event()
+        self._epochs = 0
+
+    def not_synced(self) -> str | None:
+        """What is not listed or published yet; None after the first `Synced`."""
+        if self._synced:
+            return None
+        missing = [one for one in self._shipped() if not one.settled.is_set()]
+        if not missing:
+            return "publishing what was listed"
+        failing = next((one for one in missing if one.reflector.trouble), missing[0])
+        return f"not listed yet: {failing.scope} ({failing.reflector.trouble or 'waiting'})"
+
+    async def run(self) -> None:
+        """Read the log, list every kind stage by stage, then publish changes until cancelled."""
+        bodies = await self._read_published(one.scope.kind for one in self._shipped())
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._publisher.run())
+            group.create_task(self._delete_orphaned_bodies(frozenset(bodies)))
+            for stage in self._stages:
+                for one in stage:
+                    group.create_task(self._follow(one))
+                for one in stage:
+                    await one.settled.wait()
+            await self._watch_integration_kinds(group)
+            await self._await_integration_kinds()
+            group.create_task(self._keep_watching_integration_kinds(group))
+            while True:
+                await self._publish_synced()
+                await self._relisted.wait()
+
+    def _watched(self, scope: Scope) -> _WatchedScope:
+        reflector = Reflector(
+            kube=self._kube,
+            kind=scope.kind,
+            namespace=scope.namespace,
+            labels=scope.labels,
+            random=self._random,
+        )
+        return _WatchedScope(scope=scope, reflector=reflector)
+
+    def _shipped(self) -> list[_WatchedScope]:
+        """The scopes of the settings, without those of Integration objects."""
+        return [one for stage in self._stages for one in stage]
+
+    # --- kinds of Integration objects ---
+
+    async def _keep_watching_integration_kinds(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            await self._integrations_changed.wait()
+            await self._watch_integration_kinds(group)
+
+    async def _watch_integration_kinds(self, group: asyncio.TaskGroup) -> None:
+        """Watch each kind that an Integration describes, in the version that it names."""
+        self._integrations_changed.clear()
+        shipped = {one.scope.kind for one in self._shipped()}
+        for kind in self._integrations.brought():
+            resource = (kind.group, kind.plural)
+            before = self._integration_kinds.get(resource)
+            if kind in shipped or (before is not None and before.kind == kind):
+                continue
+            if before is not None:
+                before.stop()
+            await self._read_published([kind])
+            found = [Scope(kind=kind, namespace=name) for name in self._namespaces or (None,)]
+            scopes = [self._watched(scope) for scope in found]
+            tasks = [group.create_task(self._follow(one)) for one in scopes]
+            self._integration_kinds[resource] = _IntegrationKind(
+                kind=kind, scopes=scopes, tasks=tasks
+            )
+            log.info("kind_brought", kind=str(found[0]))
+
+    async def _await_integration_kinds(self) -> None:
+        try:
+            async with asyncio.timeout(INTEGRATION_KINDS_SECONDS):
+                for each in self._integration_kinds.values():
+                    for one in each.scopes:
+                        await one.settled.wait()
+        except TimeoutError:
+            log.warning(
+                "brought_kinds_not_listed",
+                kinds=[each.kind.plural for each in self._integration_kinds.values()],
+            )
+
+    # --- the log ---
+
+    async def _read_published(self, kinds: Iterable[Kind]) -> list[str]:
+        """Read which objects of these kinds are on the log; return the references of their large bodies."""
+        sequences: dict[str, int] = {}
+        bodies: dict[str, str] = {}
+        by_detail = {kind.detail: kind for kind in kinds}
+
+        def on_state(state: ObservedHeader, entry: Entry) -> None:
+            self._published.record(by_detail[state.subject.rsplit(".", 1)[1]], state)
+            if entry.body_ref is not None:
+                bodies[entry.subject] = entry.body_ref
+            else:
+                bodies.pop(entry.subject, None)
+            if state.deleted:
+                sequences.pop(entry.subject, None)
+            else:
+                sequences[entry.subject] = entry.sequence
+
+        filters = [observed_filter(kind, self._cluster) for kind in by_detail.values()]
+        await recall(self._bus, {ObservedHeader: on_state}, filters=filters)
+        self._publisher.add_published(sequences, bodies)
+        log.info("view_read", objects=len(self._published))
+        return list(bodies.values())
+
+    async def _delete_orphaned_bodies(self, refs: frozenset[str]) -> None:
+        """Delete large bodies without a message: a watcher died between storing and publishing."""
+        prefix = f"{subjects.ROOT}.observed.{subjects.encode(self._cluster)}."
+        try:
+            deleted = await self._bus.keep_bodies(
+                prefix, refs, older_than_seconds=BODY_ORPHAN_SECONDS
+            )
+        except BusError as error:  # The next term tries again.
+            log.warning("bodies_not_swept", error=str(error))
+        else:
+            if deleted:
+                log.info("bodies_swept", deleted=deleted)
+
+    # --- the cluster ---
+
+    async def _follow(self, watched: _WatchedScope) -> None:
+        scope = watched.scope
+        async with aclosing(watched.reflector.run()) as reflections:
+            async for reflection in reflections:
+                match reflection:
+                    case Changed():
+                        self._on_changed(scope, reflection.object)
+                    case Deleted():
+                        self._on_deleted(scope, reflection.object)
+                    case Listed():
+                        self._on_listed(scope, reflection.items)
+                        watched.settle(served=True)
+                        self._relisted.set()
+                    case Unserved():
+                        if reflection.certain:
+                            self._on_listed(scope, [])
+                        if watched.served:
+                            self._relisted.set()
+                        watched.settle(served=False)
+
+    def _on_changed(self, scope: Scope, obj: Object) -> None:
+        state = observed(self._cluster, scope.kind, obj)
+        if scope.kind == INTEGRATION and self._integrations.take(state):
+            self._integrations_changed.set()
+        name = ObjectName(state.namespace, state.name)
+        known = self._published.state(scope.kind, name)
+        if known is not None and known.uid != state.uid:
+            # The object was deleted and created again between two watches.
+            self._publish_tombstone(scope, name)
+        elif known is not None and known.resource_version == state.resource_version:
+            return
+        self._publish(scope, state)
+
+    def _on_deleted(self, scope: Scope, obj: Object) -> None:
+        state = tombstone(self._cluster, scope.kind, obj)
+        known = self._published.state(scope.kind, ObjectName(state.namespace, state.name))
+        if known is None or known.uid != state.uid:
+            return  # This uid was never published, or its tombstone was.
+        self._publish(scope, state)
+
+    def _on_listed(self, scope: Scope, items: list[Object]) -> None:
+        existing = {(item["metadata"].get("namespace"), item["metadata"]["name"]) for item in items}
+        for name in self._published.names(scope.kind, scope.namespace):
+            if name not in existing:
+                self._publish_tombstone(scope, name)
+        for item in items:
+            self._on_changed(scope, item)
+
+    def _publish_tombstone(self, scope: Scope, name: ObjectName) -> None:
+        if (state := self._published.tombstone(scope.kind, name)) is not None:
+            self._publish(scope, state)
+
+    def _publish(self, scope: Scope, state: Observed) -> None:
+        self._published.record(scope.kind, state)
+        self._publisher.put(state)
+
+    async def _publish_synced(self) -> None:
+        """Publish that everything that was listed is on the log."""
+        self._relisted.clear()
+        self._epochs += 1
+        await self._publisher.flush()
+        at = self._now()
+        watched = self._shipped()
+        watched += [one for each in self._integration_kinds.values() for one in each.scopes]
+        message = Synced(
+            cluster=self._cluster,
+            epoch=f"{at.isoformat()}/{self._epochs}",
+            kinds=list(dict.fromkeys(one.scope.kind.detail for one in watched if one.served)),
+            at=at,
+        )
+        while True:
+            try:
+                await self._bus.publish(message)
+            except BusError as error:
+                log.warning("bus_refused", subject=message.subject, error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                break
+        unserved = [str(one.scope) for one in watched if not one.served]
+        log.info("synced", epoch=message.epoch, objects=len(self._published), unserved=unserved)
+        self._synced = True
