@@ -19,9 +19,11 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from shared.contracts.controllers import WINDOW
+
 __all__ = ["CONTROLLER", "TIME_ZONE", "WINDOWS", "Stand", "Windows", "WindowsError", "read_windows"]
 
-CONTROLLER: Final = "sluicegate.dev/window"
+CONTROLLER: Final = WINDOW
 """`spec.controllerName` of the AdmissionChecks that are answered by the clock."""
 
 WINDOWS: Final = "sluicegate.dev/windows"

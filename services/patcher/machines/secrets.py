@@ -15,6 +15,7 @@ from services.patcher.machines.seal_key import SealKeeper
 from shared.bus.port import LaterError
 from shared.contracts.kube.kinds import POD, SECRET, TASK_RUN, Object
 from shared.contracts.messages.effects import HostState
+from shared.contracts.multi_platform import FINALIZER, secret_name
 from shared.contracts.seal import SealError, host_context
 from shared.kube.port import (
     AlreadyExistsError,
@@ -32,7 +33,6 @@ __all__ = ["FINALIZER", "Machines", "marked", "secret_for"]
 log = structlog.get_logger(__name__)
 
 PREFIX: Final = "build.appstudio.redhat.com/"
-FINALIZER: Final = "appstudio.io/multi-platform-finalizer"
 NUDGE: Final = "sluicegate.dev/machine-ready"
 """Annotation on the pod: a change makes the kubelet look for the secret at once."""
 
@@ -56,7 +56,7 @@ def secret_for(host: HostState, more: dict[str, str] | None = None) -> Object:
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {
-            "name": f"multi-platform-ssh-{host.name}",
+            "name": secret_name(host.name),
             "namespace": host.namespace,
             "labels": {f"{PREFIX}multi-platform-secret": "true"},
             "ownerReferences": [
@@ -209,7 +209,7 @@ class Machines:
             log.debug("pod not nudged; the kubelet will look by itself", error=str(error))
 
     async def _delete(self, host: HostState) -> None:
-        name = f"multi-platform-ssh-{host.name}"
+        name = secret_name(host.name)
         try:
             await self._kube.delete(SECRET, host.namespace, name)
         except NotFoundError:

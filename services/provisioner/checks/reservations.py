@@ -8,7 +8,7 @@ TaskRun exists that it is meant for, or the run has ended.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Literal
 
 import structlog
 
@@ -16,6 +16,8 @@ from services.provisioner.allocation.ledger import RESERVED_PREFIX, AllocationLe
 from services.provisioner.allocation.results import Failed, Launching, Placed, Result, Waiting
 from services.provisioner.config.host_config import HostConfig, slots_of
 from services.provisioner.task_runs.requests import HostRequest
+from shared.contracts.controllers import MACHINES
+from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import ADMISSION_CHECK
 from shared.contracts.kube.names import slot_resource
 from shared.contracts.kube.quantities import QuantityError, amount
@@ -24,12 +26,9 @@ from shared.contracts.messages.effects import CheckState
 from shared.contracts.messages.observed import Observed
 from shared.contracts.refs import WorkloadRef
 
-__all__ = ["CONTROLLER", "CheckAnswer", "Reservations"]
+__all__ = ["CheckAnswer", "Reservations"]
 
 log = structlog.get_logger(__name__)
-
-CONTROLLER: Final = "sluicegate.dev/machines"
-"""`spec.controllerName` of the AdmissionChecks that the provisioner answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +75,8 @@ class Reservations:
         """Apply an observed object. True if it is an AdmissionCheck, so that all platforms are affected."""
         if observed.plural != ADMISSION_CHECK.plural:
             return False
-        spec = (observed.object or {}).get("spec") or {}
-        if not observed.deleted and spec.get("controllerName") == CONTROLLER:
+        controller = spec_of(observed.body).get("controllerName")
+        if not observed.deleted and controller == MACHINES:
             self._own_checks.add(observed.name)
         else:
             self._own_checks.discard(observed.name)

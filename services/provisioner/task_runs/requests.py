@@ -7,24 +7,26 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from services.provisioner.task_runs.ssh_secret import VOLUME_PREFIX
-from shared.contracts.kube.bodies import Body, Metadata
+from shared.contracts.kube.bodies import (
+    Body,
+    Metadata,
+    annotations_of,
+    labels_of,
+    spec_of,
+    status_of,
+)
 from shared.contracts.kube.conditions import SUCCEEDED, has_status
 from shared.contracts.kube.kinds import PIPELINE_RUN
 from shared.contracts.kube.names import TRACEPARENT_ANNOTATION, workload_name
+from shared.contracts.multi_platform import (
+    FAILED_HOSTS_ANNOTATION,
+    FINALIZER,
+    PLATFORM_PARAMETER,
+    SECRET_PREFIX,
+    TASK_TYPE_LABEL,
+)
 
 __all__ = ["HostRequest", "TaskRunRef", "has_ended", "has_finalizer", "to_host_request"]
-
-TASK_TYPE: Final = "build.appstudio.redhat.com/task-type"
-"""Label of the TaskRuns that multi-platform-controller itself creates. They never ask for a host."""
-
-FAILED_HOSTS: Final = "build.appstudio.redhat.com/failed-hosts"
-"""Annotation: hosts, separated by commas, that this TaskRun must not get again."""
-
-PLATFORM: Final = "PLATFORM"
-
-FINALIZER: Final = "appstudio.io/multi-platform-finalizer"
-"""Finalizer of a TaskRun that has, or may have, a host. The patcher sets and removes it."""
 
 _EPOCH: Final = datetime.fromtimestamp(0, tz=UTC)
 
@@ -76,14 +78,16 @@ def to_host_request(task_run: Body) -> HostRequest | None:
     mounts the secret: only then does a pod wait for it.
     """
     metadata = task_run["metadata"]
-    if TASK_TYPE in (metadata.get("labels") or {}) or not _waits_for_secret(task_run):
+    if TASK_TYPE_LABEL in labels_of(task_run) or not _waits_for_secret(task_run):
         return None
-    params = (task_run.get("spec") or {}).get("params") or []
-    platform = next((param.get("value") for param in params if param.get("name") == PLATFORM), None)
+    params = spec_of(task_run).get("params") or []
+    platform = next(
+        (param.get("value") for param in params if param.get("name") == PLATFORM_PARAMETER), None
+    )
     if platform is None:
         return None
-    annotations = metadata.get("annotations") or {}
-    failed = (annotations.get(FAILED_HOSTS) or "").split(",")
+    annotations = annotations_of(task_run)
+    failed = (annotations.get(FAILED_HOSTS_ANNOTATION) or "").split(",")
     created = metadata.get("creationTimestamp")
     return HostRequest(
         uid=metadata["uid"],
@@ -109,9 +113,9 @@ def has_finalizer(task_run: Body) -> bool:
 
 
 def _waits_for_secret(task_run: Body) -> bool:
-    spec = (task_run.get("status") or {}).get("taskSpec") or {}
+    spec = status_of(task_run).get("taskSpec") or {}
     secrets = (volume.get("secret") or {} for volume in spec.get("volumes") or [])
-    return any((secret.get("secretName") or "").startswith(VOLUME_PREFIX) for secret in secrets)
+    return any((secret.get("secretName") or "").startswith(SECRET_PREFIX) for secret in secrets)
 
 
 def _workload(metadata: Metadata) -> str:

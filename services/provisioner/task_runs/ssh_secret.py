@@ -8,10 +8,7 @@ from typing import Final
 
 from services.provisioner.config.systems import build_user_of
 
-__all__ = ["LOCALHOST", "VOLUME_PREFIX", "error_secret", "local_secret", "remote_secret"]
-
-VOLUME_PREFIX: Final = "multi-platform-ssh-"
-"""The secret of a TaskRun is called `multi-platform-ssh-<name>`."""
+__all__ = ["LOCALHOST", "error_secret", "local_secret", "remote_secret"]
 
 LOCALHOST: Final = "localhost"
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from services.provisioner.checks.reservations import CONTROLLER
 from services.simulator.scenarios.system import CLUSTER, System
 from shared.bus.port import BusError
+from shared.contracts.controllers import MACHINES
 from shared.contracts.kube import kinds
 from shared.contracts.kube.names import slot_resource, workload_name
 from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
@@ -43,7 +43,7 @@ class Runs:
     async def play(self) -> None:
         """Until all of them are over."""
         await self._bus.start()
-        check = {"metadata": {"name": CHECK}, "spec": {"controllerName": CONTROLLER}}
+        check = {"metadata": {"name": CHECK}, "spec": {"controllerName": MACHINES}}
         await self._system.kube.create(kinds.ADMISSION_CHECK, check)
         count = self._random.randint(0, RUNS_MAX)
         async with asyncio.TaskGroup() as group:
