@@ -22,8 +22,6 @@ import yaml
 from services.quota.engine import QuotaEngine
 from services.quota.engine.facts import (
     ClusterQueueChanged,
-    Drained,
-    Finished,
     FlavorChanged,
     FlavorQuotas,
     LocalQueueChanged,
@@ -36,6 +34,8 @@ from services.quota.engine.facts import (
     ResourceGroup,
     Selector,
     WorkloadChanged,
+    WorkloadDrained,
+    WorkloadFinished,
 )
 
 __all__ = ["Load", "Result", "load", "main", "run"]
@@ -124,8 +124,8 @@ def load(name: str) -> Load:
 
 def _engine(what: Load) -> tuple[QuotaEngine, list[str]]:
     engine = QuotaEngine()
-    engine.take(NamespaceChanged(cluster=CLUSTER, name="ns"))
-    engine.take(FlavorChanged(cluster=CLUSTER, name="default"))
+    engine.apply(NamespaceChanged(cluster=CLUSTER, name="ns"))
+    engine.apply(FlavorChanged(cluster=CLUSTER, name="default"))
     quota = Quota(nominal=what.nominal * 1000, borrowing_limit=what.borrowing_limit * 1000)
     group = ResourceGroup(
         covered=("cpu",), flavors=(FlavorQuotas(name="default", quotas={"cpu": quota}),)
@@ -135,7 +135,7 @@ def _engine(what: Load) -> tuple[QuotaEngine, list[str]]:
         for q in range(what.per_cohort):
             name = f"q{c}-{q}"
             names.append(name)
-            engine.take(
+            engine.apply(
                 ClusterQueueChanged(
                     cluster=CLUSTER,
                     name=name,
@@ -145,7 +145,7 @@ def _engine(what: Load) -> tuple[QuotaEngine, list[str]]:
                     preemption=what.preemption,
                 )
             )
-            engine.take(
+            engine.apply(
                 LocalQueueChanged(cluster=CLUSTER, namespace="ns", name=name, cluster_queue=name)
             )
     return engine, names
@@ -196,12 +196,12 @@ class _World:
 
     def tell(self, now: int) -> None:
         """Everything that happens up to this millisecond."""
-        take = self.engine.take
+        take = self.engine.apply
         while self.ends and self.ends[0][0] <= now:
             at, key = heapq.heappop(self.ends)
             if self.started.get(key) == at - self.kinds[key].runs:
                 del self.started[key]
-                take(Finished(cluster=CLUSTER, namespace="ns", name=key[3:], uid=key[3:]))
+                take(WorkloadFinished(cluster=CLUSTER, namespace="ns", name=key[3:], uid=key[3:]))
         while self.arrived < len(self.arrivals) and self.arrivals[self.arrived][0] <= now:
             take(self.arrivals[self.arrived][1])
             self.arrived += 1
@@ -219,8 +219,8 @@ class _World:
                 key = decision.key
                 self.result.preemptions += 1
                 self.result.wasted += (now - self.started.pop(key)) * self.kinds[key].cpu
-                self.engine.take(
-                    Drained(cluster=CLUSTER, namespace="ns", name=key[3:], uid=key[3:])
+                self.engine.apply(
+                    WorkloadDrained(cluster=CLUSTER, namespace="ns", name=key[3:], uid=key[3:])
                 )
                 stopped = True
         return stopped
@@ -235,7 +235,7 @@ def run(what: Load, *, plainly: bool = False) -> Result:
     now = 0
     while True:
         at = world.next_at()
-        if plainly and world.engine.busy:
+        if plainly and world.engine.needs_another_cycle:
             now += 1
         elif at is None:
             break

@@ -12,16 +12,16 @@ import structlog
 from services.quota.auditor import contradictions
 from services.quota.engine import QuotaEngine
 from services.quota.engine.facts import (
-    Drained,
     Evict,
     EvictionRequested,
     Fact,
-    Finished,
-    Held,
+    QuotaHeld,
     Reserve,
-    Running,
     Wait,
+    WorkloadDrained,
+    WorkloadFinished,
     WorkloadGone,
+    WorkloadRunning,
 )
 from services.quota.lifecycle.timers import Lives
 from services.quota.lifecycle.workload import Rules
@@ -88,7 +88,7 @@ class Decider:
         self._admitted_at: dict[_Id, datetime] = {}
         """Since when each admitted workload may run. For the span of its run."""
 
-        self._adopted: dict[_Id, Held] = {}
+        self._adopted: dict[_Id, QuotaHeld] = {}
         """Admissions that only the cluster had on record, until they are on the log again."""
 
         self._bulletin = Bulletin()
@@ -130,7 +130,7 @@ class Decider:
             return
         self._synced.add(synced.cluster)
         for fact in self._early.pop(synced.cluster, []):
-            self._engine.take(fact)
+            self._engine.apply(fact)
         for (cluster, key), admission in list(self._admissions.items()):
             if cluster == synced.cluster and admission.state in HOLDING:
                 self._let_go_of_the_gone(cluster, key, admission)
@@ -153,10 +153,10 @@ class Decider:
         """
         retold = [*self._follow(now)]
         decisions = self._engine.decide(inbound.nanoseconds(now), admit=admit)
-        news = bool(decisions) or self._taken or self._engine.samples != self._samples
+        news = bool(decisions) or self._taken or self._engine.samples_taken != self._samples
         if news:
             self._bulletin.expect(now)
-        self._taken, self._samples = False, self._engine.samples
+        self._taken, self._samples = False, self._engine.samples_taken
         for decision in decisions:
             ident = (decision.cluster, decision.key)
             changed = self._lives.decided(ident, decision, now)
@@ -256,7 +256,7 @@ class Decider:
     def _fact(self, fact: Fact) -> None:
         self._taken = True
         if fact.cluster in self._synced:
-            self._engine.take(fact)
+            self._engine.apply(fact)
         else:
             self._early.setdefault(fact.cluster, []).append(fact)
 
@@ -291,7 +291,7 @@ class Decider:
             return
         self._states[ident] = state
         if state.phase == "finished":
-            self._fact(Finished(cluster=cluster, namespace=namespace, name=name, uid=uid))
+            self._fact(WorkloadFinished(cluster=cluster, namespace=namespace, name=name, uid=uid))
             return
         self._lives.see(ident, state)
         self._changed(state)
@@ -305,7 +305,7 @@ class Decider:
             self._fact(adopted)
         if state.pods_active:
             self._fact(
-                Running(
+                WorkloadRunning(
                     cluster=cluster,
                     namespace=namespace,
                     name=name,
@@ -399,7 +399,7 @@ class Decider:
 
     def _drained(self, state: WorkloadState) -> None:
         self._fact(
-            Drained(
+            WorkloadDrained(
                 cluster=state.cluster,
                 namespace=state.namespace,
                 name=state.name,
@@ -411,7 +411,7 @@ class Decider:
         """It holds quota, all was listed, and it is not there: it ended while nobody looked."""
         if (cluster, key) not in self._states:
             namespace, name = admission.namespace, admission.name
-            self._engine.take(
+            self._engine.apply(
                 WorkloadGone(cluster=cluster, namespace=namespace, name=name, uid=admission.uid)
             )
 

@@ -23,10 +23,10 @@ from services.classifier.projection.requests import RequestsError, resolve_pod_s
 from services.quota.engine import Policy, QuotaEngine
 from services.quota.engine.facts import (
     Decision,
-    Drained,
-    Finished,
     Preempt,
     Reserve,
+    WorkloadDrained,
+    WorkloadFinished,
     WorkloadGone,
 )
 from services.quota.engine.invariants import check
@@ -88,7 +88,7 @@ class Play:
         self._scenario = scenario
         self._alive: dict[str, Object] = {}
         self._holding: dict[str, None] = {}
-        take = self.engine.take
+        take = self.engine.apply
         for raw in scenario.get("namespaces") or []:
             take(inbound.namespace(CLUSTER, raw))
         for raw in scenario.get("resourceFlavors") or []:
@@ -108,7 +108,7 @@ class Play:
 
     def _tell(self, step: Object) -> None:
         for raw in step.get("updateClusterQueues") or []:
-            self.engine.take(inbound.cluster_queue(CLUSTER, raw))
+            self.engine.apply(inbound.cluster_queue(CLUSTER, raw))
         for key, pods in _reclaimable(step.get("reclaimablePods")):
             if key not in self._holding:
                 continue  # Who has no pods has none that finished.
@@ -117,18 +117,18 @@ class Play:
             raw["metadata"]["generation"] = raw["metadata"].get("generation", 0) + 1
             self._submit(raw)
         for key in step.get("finish") or []:
-            self._end(Finished, key)
+            self._end(WorkloadFinished, key)
         for key in step.get("delete") or []:
             self._end(WorkloadGone, key)
         for raw in step.get("create") or []:
             self._alive[_key(raw)] = raw
             self._submit(raw)
 
-    def _end(self, fact: type[Finished | WorkloadGone], key: str) -> None:
+    def _end(self, fact: type[WorkloadFinished | WorkloadGone], key: str) -> None:
         namespace, name = key.split("/")
         self._alive.pop(key, None)
         self._holding.pop(key, None)
-        self.engine.take(fact(cluster=CLUSTER, namespace=namespace, name=name))
+        self.engine.apply(fact(cluster=CLUSTER, namespace=namespace, name=name))
 
     def _submit(self, raw: Object) -> None:
         metadata, spec = raw["metadata"], raw["spec"]
@@ -156,7 +156,7 @@ class Play:
             ],
             inadmissible=refused,
         )
-        self.engine.take(inbound.workload_changed(state))
+        self.engine.apply(inbound.workload_changed(state))
 
     def _pod_sets(self, raw: Object) -> list[PodSet]:
         namespace = raw["metadata"]["namespace"]
@@ -185,7 +185,7 @@ class Play:
             for decision in decisions:
                 if isinstance(decision, Preempt):
                     self._drain(decision.key)
-            if not self.engine.busy:
+            if not self.engine.needs_another_cycle:
                 break
         result.holding = set(self._holding)
         result.pending = set(self._alive) - result.holding
@@ -194,7 +194,7 @@ class Play:
     def _drain(self, key: str) -> None:
         """Its pods are gone."""
         namespace, name = key.split("/")
-        self.engine.take(Drained(cluster=CLUSTER, namespace=namespace, name=name))
+        self.engine.apply(WorkloadDrained(cluster=CLUSTER, namespace=namespace, name=name))
 
     def _note(self, decisions: list[Decision], result: StepResult) -> None:
         for decision in decisions:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from services.quota.engine.types import Assigned, Key
+from services.quota.engine.types import AssignedPodSet, Key
 
 __all__ = [
     "Admit",
@@ -24,7 +24,7 @@ class Reserve:
     key: Key
     uid: str
     cluster_queue: str
-    pod_sets: tuple[Assigned, ...]
+    pod_sets: tuple[AssignedPodSet, ...]
     checks: tuple[str, ...] = ()
     """Must be Ready before it is admitted; empty: it may start now."""
 

@@ -3,46 +3,46 @@
 from heapq import heappop
 from typing import Final, assert_never
 
-from services.quota.engine.fact_handlers import Intake
+from services.quota.engine.fact_handlers import FactHandlers
 from services.quota.engine.facts import (
     AdmissionCheckChanged,
     AdmissionCheckGone,
-    CheckState,
+    CheckStateChanged,
     ClusterQueueChanged,
     ClusterQueueGone,
     CohortChanged,
     CohortGone,
     Decision,
-    Drained,
     EvictionRequested,
     Fact,
-    Finished,
     FlavorChanged,
     FlavorGone,
-    Held,
     Key,
     LocalQueueChanged,
     LocalQueueGone,
     NamespaceChanged,
     NamespaceGone,
+    QuotaHeld,
     Reserve,
-    Running,
     Wait,
     WorkloadChanged,
+    WorkloadDrained,
+    WorkloadFinished,
     WorkloadGone,
+    WorkloadRunning,
 )
-from services.quota.engine.model.local_queue_usage import charge, sample, usage_by_queue
+from services.quota.engine.model.local_queue_usage import add_penalty, sample_usage, usage_by_queue
 from services.quota.engine.model.queues import enqueue, wake_tree
 from services.quota.engine.model.shapes import WaitReason
 from services.quota.engine.model.state import Phase, Shard, Tree, Workload
-from services.quota.engine.model.topology import rebuild
+from services.quota.engine.model.topology import rebuild_trees
 from services.quota.engine.policy import Policy
 from services.quota.engine.reservations import end_claim
-from services.quota.engine.scheduling.assignment_search import Weigher
-from services.quota.engine.scheduling.cycle import Round
+from services.quota.engine.scheduling.assignment_search import AssignmentSearch
+from services.quota.engine.scheduling.cycle import SchedulingCycle
 from services.quota.engine.views.explanation import Explanation, explain
 from services.quota.engine.views.queues import (
-    Pending,
+    PendingWorkload,
     QueueView,
     cluster_queue_view,
     local_queue_view,
@@ -52,7 +52,7 @@ from services.quota.engine.views.queues import (
 __all__ = ["Policy", "QuotaEngine"]
 
 NEVER: Final = 1 << 63
-QUIET_ROUNDS_MAX: Final = 18
+QUIET_CYCLES_MAX: Final = 18
 """Rounds in which only flavor scans go on: more than a group has flavors never helps."""
 
 
@@ -65,48 +65,48 @@ class QuotaEngine:
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy or Policy()
         self._shards: dict[str, Shard] = {}
-        self._intakes: dict[str, Intake] = {}
+        self._handlers: dict[str, FactHandlers] = {}
         self._pending: list[Decision] = []
         self._now = 0
         self._sample_at: dict[str, int] = {}
         """By cluster, when what LocalQueues used is sampled again; missing: at once."""
 
-        self.samples = 0
+        self.samples_taken = 0
         """How often that was looked at: whoever tells of it has something new."""
 
-    def take(self, fact: Fact) -> None:
+    def apply(self, fact: Fact) -> None:
         """Note what became true. Decisions follow from `cycle` or `decide`."""
         shard = self._shards.get(fact.cluster)
         if shard is None:
             shard = self._shards[fact.cluster] = Shard(fact.cluster)
-            self._intakes[fact.cluster] = Intake(shard, self._pending)
-        intake = self._intakes[fact.cluster]
-        intake.now = self._now
+            self._handlers[fact.cluster] = FactHandlers(shard, self._pending)
+        handlers = self._handlers[fact.cluster]
+        handlers.now = self._now
         match fact:
             case WorkloadChanged():
-                intake.on_workload(fact)
-            case Finished() | WorkloadGone():
-                intake.on_ended(fact)
-            case Drained():
-                intake.on_drained(fact)
-            case Running():
-                intake.on_running(fact)
-            case CheckState():
-                intake.on_check(fact)
-            case Held():
-                intake.on_held(fact)
+                handlers.on_workload(fact)
+            case WorkloadFinished() | WorkloadGone():
+                handlers.on_ended(fact)
+            case WorkloadDrained():
+                handlers.on_drained(fact)
+            case WorkloadRunning():
+                handlers.on_running(fact)
+            case CheckStateChanged():
+                handlers.on_check(fact)
+            case QuotaHeld():
+                handlers.on_held(fact)
             case EvictionRequested():
-                intake.on_eviction(fact)
+                handlers.on_eviction(fact)
             case ClusterQueueChanged():
                 self._sample_at.pop(fact.cluster, None)
-                intake.on_cluster_queue(fact)
+                handlers.on_cluster_queue(fact)
             case ClusterQueueGone():
-                intake.on_cluster_queue_gone(fact.name)
+                handlers.on_cluster_queue_gone(fact.name)
             case LocalQueueChanged():
                 self._sample_at.pop(fact.cluster, None)
-                intake.on_local_queue(fact)
+                handlers.on_local_queue(fact)
             case LocalQueueGone():
-                intake.on_local_queue_gone(f"{fact.namespace}/{fact.name}")
+                handlers.on_local_queue_gone(f"{fact.namespace}/{fact.name}")
             case (
                 FlavorChanged()
                 | FlavorGone()
@@ -117,7 +117,7 @@ class QuotaEngine:
                 | AdmissionCheckChanged()
                 | AdmissionCheckGone()
             ):
-                _take_set_up(shard, intake, fact)
+                _apply_configuration(shard, handlers, fact)
             case _:
                 assert_never(fact)
 
@@ -135,10 +135,10 @@ class QuotaEngine:
                 end_claim(shard, w)
             for key in list(shard.dirty_trees):
                 tree = shard.trees.get(key)
-                if tree is None or not self._round(shard, tree, now, as_reference=True):
+                if tree is None or not self._run_cycle(shard, tree, now, as_reference=True):
                     del shard.dirty_trees[key]
-            self._speak(shard)
-        return self._flush()
+            self._publish_reasons(shard)
+        return self._drain_decisions()
 
     def decide(self, now: int, *, admit: bool = True) -> list[Decision]:
         """Rounds, in every tree that something touched, until nothing changes any more.
@@ -154,12 +154,12 @@ class QuotaEngine:
                 continue
             for key in list(shard.dirty_trees) if admit else ():
                 tree = shard.trees.get(key)
-                while tree is not None and self._round(shard, tree, now):
+                while tree is not None and self._run_cycle(shard, tree, now):
                     pass
             if admit:
                 shard.dirty_trees.clear()
-            self._speak(shard)
-        return self._flush()
+            self._publish_reasons(shard)
+        return self._drain_decisions()
 
     @property
     def policy(self) -> Policy:
@@ -167,7 +167,7 @@ class QuotaEngine:
         return self._policy
 
     @property
-    def busy(self) -> bool:
+    def needs_another_cycle(self) -> bool:
         """Another round could decide something without any new fact."""
         return any(shard.dirty_trees or shard.stale for shard in self._shards.values())
 
@@ -185,7 +185,7 @@ class QuotaEngine:
 
     def explain(self, cluster: str, key: Key) -> Explanation | None:
         """Why a workload waits, as of now; None if it is not known."""
-        shard = self._present(cluster)
+        shard = self._current_shard(cluster)
         w = shard.workloads.get(key) if shard is not None else None
         if shard is None or w is None:
             return None
@@ -193,13 +193,13 @@ class QuotaEngine:
 
     def cluster_queue(self, cluster: str, name: str) -> QueueView | None:
         """How a ClusterQueue stands; None if there is none."""
-        shard = self._present(cluster)
+        shard = self._current_shard(cluster)
         cq = shard.queues.get(name) if shard is not None else None
         return None if cq is None else cluster_queue_view(cq)
 
     def local_queue(self, cluster: str, key: Key) -> QueueView | None:
         """How a LocalQueue stands; None if there is none."""
-        shard = self._present(cluster)
+        shard = self._current_shard(cluster)
         local_queue = shard.local_queues.get(key) if shard is not None else None
         return (
             None if shard is None or local_queue is None else local_queue_view(shard, local_queue)
@@ -207,7 +207,7 @@ class QuotaEngine:
 
     def snapshot(self, cluster: str) -> tuple[list[QueueView], list[QueueView]]:
         """How all ClusterQueues and all LocalQueues of a cluster stand."""
-        shard = self._present(cluster)
+        shard = self._current_shard(cluster)
         if shard is None:
             return [], []
         return (
@@ -221,26 +221,26 @@ class QuotaEngine:
 
     def pending(
         self, cluster: str, cluster_queue: str, *, offset: int = 0, limit: int = 1000
-    ) -> list[Pending]:
+    ) -> list[PendingWorkload]:
         """Who waits in a ClusterQueue, in order."""
-        shard = self._present(cluster)
+        shard = self._current_shard(cluster)
         cq = shard.queues.get(cluster_queue) if shard is not None else None
         return [] if cq is None else pending_in(cq, offset=offset, limit=limit)
 
-    def _present(self, cluster: str) -> Shard | None:
+    def _current_shard(self, cluster: str) -> Shard | None:
         """The cluster's state, with trees that match it."""
         shard = self._shards.get(cluster)
         if shard is not None and shard.stale:
-            rebuild(shard)
+            rebuild_trees(shard)
         return shard
 
     # Inside ----------------------------------------------------------------------------------
 
     def _prepare(self, shard: Shard, now: int) -> None:
         if shard.stale:
-            rebuild(shard)
+            rebuild_trees(shard)
         if self._policy.resource_weights is not None:
-            self._sample(shard, now)
+            self._sample_usage(shard, now)
         while shard.timers and shard.timers[0][0] <= now:
             _, key, _ = heappop(shard.timers)
             w = shard.workloads.get(key)
@@ -250,88 +250,88 @@ class QuotaEngine:
                 shard.dirty_trees[w.queue.node.tree.key] = None
                 enqueue(w.queue, w)
 
-    def _sample(self, shard: Shard, now: int) -> None:
+    def _sample_usage(self, shard: Shard, now: int) -> None:
         if now >= self._sample_at.get(shard.name, now):
-            at = sample(shard, self._policy, now)
+            at = sample_usage(shard, self._policy, now)
             self._sample_at[shard.name] = NEVER if at is None else at
-            self.samples += 1
+            self.samples_taken += 1
 
-    def _round(self, shard: Shard, tree: Tree, now: int, *, as_reference: bool = False) -> bool:
+    def _run_cycle(self, shard: Shard, tree: Tree, now: int, *, as_reference: bool = False) -> bool:
         """Run one round; whether another one could bring more."""
         wake_tree(shard, tree, now)
         fair = self._policy.resource_weights is not None
         usage = usage_by_queue(shard, self._policy) if fair else None
-        this = Round(
+        this = SchedulingCycle(
             shard=shard,
             tree=tree,
             policy=self._policy,
             now=now,
             decisions=self._pending,
-            weigher=Weigher(shard=shard, tree=tree, policy=self._policy, fair_usage=usage),
-            as_reference=as_reference,
+            search=AssignmentSearch(shard=shard, tree=tree, policy=self._policy, fair_usage=usage),
+            like_kueue=as_reference,
         )
         begin = len(self._pending)
         this.run()
         if fair:
             for decision in self._pending[begin:]:
                 if isinstance(decision, Reserve):
-                    charge(shard, self._policy, shard.workloads[decision.key])
+                    add_penalty(shard, self._policy, shard.workloads[decision.key])
         if this.changed:
             tree.quiet_cycles = 0
             return True
         tree.quiet_cycles += 1
-        if this.retry and tree.quiet_cycles < QUIET_ROUNDS_MAX:
+        if this.has_untried_flavors and tree.quiet_cycles < QUIET_CYCLES_MAX:
             return True
         tree.quiet_cycles = 0  # Only a new fact brings another round, and it deserves as many.
         return False
 
-    def _speak(self, shard: Shard) -> None:
+    def _publish_reasons(self, shard: Shard) -> None:
         """Publish the reasons that changed."""
         for w in shard.changed_reasons.values():
-            verdict = w.wait_reason
+            wait_reason = w.wait_reason
             if (
                 w.phase is Phase.HOLDING
-                or verdict is None
-                or w.published_reason == verdict.publication_key
+                or wait_reason is None
+                or w.published_reason == wait_reason.publication_key
             ):
                 continue
             shard.unpublished.pop(w.key, None)
-            self._pending.append(_told(shard, w, verdict))
+            self._pending.append(_wait_decision(shard, w, wait_reason))
         shard.changed_reasons.clear()
 
-    def late(self, most: int) -> list[Wait]:
+    def unpublished_reasons(self, most: int) -> list[Wait]:
         """Why some wait who were never told: others like them were looked at, or nobody is.
 
         Not more than `most` at a time: whoever has ten thousand jobs alike is told bit by bit.
         """
-        told: list[Wait] = []
+        waits: list[Wait] = []
         for shard in self._shards.values():
             for key in list(shard.unpublished):
-                if len(told) == most:
-                    return told
+                if len(waits) == most:
+                    return waits
                 w = shard.unpublished.pop(key)
                 known = (
                     shard.workloads.get(key) is w
                     and w.phase is Phase.QUEUED
                     and not w.published_reason
                 )
-                verdict = _late_verdict(w) if known else None
-                if verdict is not None:
-                    told.append(_told(shard, w, verdict))
-        return told
+                wait_reason = _class_reason(w) if known else None
+                if wait_reason is not None:
+                    waits.append(_wait_decision(shard, w, wait_reason))
+        return waits
 
     @property
-    def has_untold(self) -> bool:
+    def has_unpublished_reasons(self) -> bool:
         """Whether `late` may have somebody to tell."""
         return any(shard.unpublished for shard in self._shards.values())
 
-    def _flush(self) -> list[Decision]:
+    def _drain_decisions(self) -> list[Decision]:
         decisions = list(self._pending)
         self._pending.clear()
         return decisions
 
 
-def _late_verdict(w: Workload) -> WaitReason | None:
+def _class_reason(w: Workload) -> WaitReason | None:
     """Why it waits though nobody looked at it: its queue admits nobody, or others like it found no room."""
     if w.queue is not None and w.queue.inactive is not None:
         return WaitReason("Suspended", f"ClusterQueue {w.queue.name} is inactive")
@@ -342,22 +342,22 @@ def _late_verdict(w: Workload) -> WaitReason | None:
     )
 
 
-def _told(shard: Shard, w: Workload, verdict: WaitReason) -> Wait:
-    w.published_reason = verdict.publication_key
+def _wait_decision(shard: Shard, w: Workload, wait_reason: WaitReason) -> Wait:
+    w.published_reason = wait_reason.publication_key
     return Wait(
         cluster=shard.name,
         key=w.key,
         uid=w.uid,
-        reason=verdict.reason,
-        message=verdict.full_message(),
+        reason=wait_reason.reason,
+        message=wait_reason.full_message(),
         cluster_queue=w.queue.name if w.queue else "",
         requeue_at=w.requeue_at,
     )
 
 
-def _take_set_up(
+def _apply_configuration(
     shard: Shard,
-    intake: Intake,
+    handlers: FactHandlers,
     fact: FlavorChanged
     | FlavorGone
     | CohortChanged
@@ -396,4 +396,4 @@ def _take_set_up(
             shard.checks.pop(fact.name, None)
         case _:
             assert_never(fact)
-    intake.reshape_all()
+    handlers.mark_all_stale()

@@ -5,45 +5,45 @@ from heapq import heappush
 from typing import Final
 
 from services.quota.engine.facts import (
-    CheckState,
+    CheckStateChanged,
     ClusterQueueChanged,
     Decision,
-    Drained,
     EvictionRequested,
-    Finished,
-    Held,
     Key,
     LocalQueueChanged,
+    QuotaHeld,
     Release,
-    Running,
     StopPolicy,
     WorkloadChanged,
+    WorkloadDrained,
+    WorkloadFinished,
     WorkloadGone,
+    WorkloadRunning,
 )
-from services.quota.engine.model.local_queue_usage import restore
-from services.quota.engine.model.queues import enqueue, leave, park, reorder
+from services.quota.engine.model.local_queue_usage import restore_usage
+from services.quota.engine.model.queues import dequeue, enqueue, park, reorder
 from services.quota.engine.model.shapes import WaitReason
 from services.quota.engine.model.state import ClusterQueue, LocalQueue, Phase, Shard, Workload
 from services.quota.engine.model.topology import tree_of
 from services.quota.engine.reservations import (
-    adopt,
+    apply_check_states,
     drop_claim,
     evict,
-    free,
-    gone_from_claims,
     hold_unplanned,
-    note_readiness,
-    recount,
-    weigh_checks,
+    recount_usage,
+    release_quota,
+    remove_from_claims,
+    restore_admission,
+    update_readiness,
 )
 
-__all__ = ["Intake"]
+__all__ = ["FactHandlers"]
 
 FINISHED_MAX: Final = 100_000
 """How many ended lives are remembered, so that late facts about them do no harm."""
 
 
-class Intake:
+class FactHandlers:
     """Applies facts about queues and workloads to one cluster."""
 
     __slots__ = ("_decisions", "_shard", "now")
@@ -56,14 +56,14 @@ class Intake:
 
     # Queues ----------------------------------------------------------------------------------
 
-    def reshape(self, *queues: str) -> None:
+    def mark_stale(self, *queues: str) -> None:
         """The set-up changed; these queues and all in their trees are looked at again."""
         self._shard.stale = True
         self._shard.queues_to_wake.update(dict.fromkeys(queues))
 
-    def reshape_all(self) -> None:
+    def mark_all_stale(self) -> None:
         """Something that any queue may depend on changed."""
-        self.reshape(*self._shard.queues)
+        self.mark_stale(*self._shard.queues)
 
     def on_cluster_queue(self, fact: ClusterQueueChanged) -> None:
         """A queue is new or changed."""
@@ -73,20 +73,20 @@ class Intake:
             return
         if cq is None:
             cq = shard.queues[fact.name] = ClusterQueue(fact)
-            self.reshape(fact.name)
+            self.mark_stale(fact.name)
             cq.holders.update(shard.orphaned_holders.pop(fact.name, {}))
-            for local_queue in self._locals_of(fact.name):
-                self._place_all(local_queue)
+            for local_queue in self._local_queues_of(fact.name):
+                self._queue_or_reject_all(local_queue)
         else:
             old = cq.fact
             # The tree that it leaves may have more room without its use.
-            self.reshape(fact.name, *self._neighbours(cq))
+            self.mark_stale(fact.name, *self._cohort_members(cq))
             cq.configure(fact)
             if old.usage_based != fact.usage_based:
                 reorder(cq)
         self._stop_holders(cq.holders, fact.stop, "ClusterQueueStopped", "The ClusterQueue")
 
-    def _neighbours(self, cq: ClusterQueue) -> list[str]:
+    def _cohort_members(self, cq: ClusterQueue) -> list[str]:
         cohort = cq.fact.cohort
         if cohort is None:
             return []
@@ -98,34 +98,34 @@ class Intake:
         cq = shard.queues.get(name)
         if cq is None:
             return
-        self.reshape(*self._neighbours(cq))
+        self.mark_stale(*self._cohort_members(cq))
         for w in list(cq.waiting.values()):
             drop_claim(shard, w)
-            leave(w)
+            dequeue(w)
             text = f"ClusterQueue {name} doesn't exist"
-            self._out(w, WaitReason("Misconfigured", text))
+            self._reject(w, WaitReason("Misconfigured", text))
         if cq.holders:
             shard.orphaned_holders[name] = dict(cq.holders)
             for w in cq.holders.values():
                 w.holding_node = None
-                gone_from_claims(shard, w)
+                remove_from_claims(shard, w)
         del shard.queues[name]
 
     def on_local_queue(self, fact: LocalQueueChanged) -> None:
         """A LocalQueue is new or changed."""
         key = f"{fact.namespace}/{fact.name}"
         local_queue = self._local_queue(key)
-        restore(local_queue, fact)
+        restore_usage(local_queue, fact)
         # What it used changes with each sample, and nothing depends on the record of it.
         fact = replace(fact, consumed=None, consumed_at=None)
         if local_queue.fact == fact:
             return
         local_queue.fact = fact
-        self._place_all(local_queue)
+        self._queue_or_reject_all(local_queue)
         holders = {k: w for k, w in local_queue.members.items() if w.phase is Phase.HOLDING}
         self._stop_holders(holders, fact.stop, "LocalQueueStopped", "The LocalQueue")
         if fact.cluster_queue in self._shard.queues:
-            self.wake(self._shard.queues[fact.cluster_queue])
+            self.wake_queue(self._shard.queues[fact.cluster_queue])
 
     def on_local_queue_gone(self, key: Key) -> None:
         """A LocalQueue is gone: its workloads wait outside until it is back."""
@@ -133,11 +133,11 @@ class Intake:
         if local_queue is None or local_queue.fact is None:
             return
         local_queue.fact = None
-        self._place_all(local_queue)
+        self._queue_or_reject_all(local_queue)
         if not local_queue.members:
             del self._shard.local_queues[key]
 
-    def wake(self, cq: ClusterQueue) -> None:
+    def wake_queue(self, cq: ClusterQueue) -> None:
         """Everybody in the queue's tree is to be evaluated again."""
         if self._shard.stale:
             self._shard.queues_to_wake[cq.name] = None
@@ -153,17 +153,17 @@ class Intake:
             local_queue = self._shard.local_queues[key] = LocalQueue(key)
         return local_queue
 
-    def _locals_of(self, cluster_queue: str) -> list[LocalQueue]:
+    def _local_queues_of(self, cluster_queue: str) -> list[LocalQueue]:
         return [
             local_queue
             for local_queue in self._shard.local_queues.values()
             if local_queue.fact is not None and local_queue.fact.cluster_queue == cluster_queue
         ]
 
-    def _place_all(self, local_queue: LocalQueue) -> None:
+    def _queue_or_reject_all(self, local_queue: LocalQueue) -> None:
         for w in local_queue.members.values():
             if w.phase is not Phase.HOLDING:
-                self.place(w)
+                self.queue_or_reject(w)
 
     def _stop_holders(
         self, holders: dict[Key, Workload], stop: StopPolicy, reason: str, subject: str
@@ -175,17 +175,17 @@ class Intake:
             if w.admitted and stop == "HoldAndDrain":
                 self._evict(w, reason, f"{subject} is stopped")
             elif not w.admitted and not w.evicted:
-                free(self._shard, w, reason, self._decisions)
-                self.place(w)
+                release_quota(self._shard, w, reason, self._decisions)
+                self.queue_or_reject(w)
 
     # Workloads -------------------------------------------------------------------------------
 
-    def find(self, namespace: str, name: str, uid: str) -> Workload | None:
+    def find_workload(self, namespace: str, name: str, uid: str) -> Workload | None:
         """The workload of that life, if it is known; an empty uid means whichever."""
         w = self._shard.workloads.get(f"{namespace}/{name}")
         return w if w is not None and uid in {"", w.uid} else None
 
-    def _known(self, namespace: str, name: str, uid: str) -> Workload:
+    def _find_or_create(self, namespace: str, name: str, uid: str) -> Workload:
         """The workload of that life; another life of the same name has ended."""
         key = f"{namespace}/{name}"
         w = self._shard.workloads.get(key)
@@ -200,7 +200,7 @@ class Intake:
         """A workload is new or changed."""
         if fact.uid in self._shard.finished_uids:
             return
-        w = self._known(fact.namespace, fact.name, fact.uid)
+        w = self._find_or_create(fact.namespace, fact.name, fact.uid)
         old = w.fact
         if old is not None and (fact.generation < old.generation or fact == old):
             return
@@ -211,9 +211,9 @@ class Intake:
             w.queued_at = fact.queued_at if fact.queued_at is not None else fact.created_at
         if old is None or fact.requeue_at != old.requeue_at:
             w.requeue_at = fact.requeue_at
-        self._join(w, f"{fact.namespace}/{fact.queue}")
+        self._join_local_queue(w, f"{fact.namespace}/{fact.queue}")
         if w.phase is not Phase.HOLDING:
-            self.place(w)
+            self.queue_or_reject(w)
             if w.queue is not None and not self._shard.stale:
                 tree_of(w.queue).tried_preemptions.clear()
             return
@@ -222,13 +222,13 @@ class Intake:
             and fact.priority != old.priority
             and w.holding_queue in self._shard.queues
         ):
-            self.wake(self._shard.queues[w.holding_queue])
-        recount(self._shard, w)
-        note_readiness(self._shard, w)
+            self.wake_queue(self._shard.queues[w.holding_queue])
+        recount_usage(self._shard, w)
+        update_readiness(self._shard, w)
         if not fact.active and not w.evicted:
             self._evict(w, "Deactivated", "The workload is deactivated")
 
-    def _join(self, w: Workload, key: Key) -> None:
+    def _join_local_queue(self, w: Workload, key: Key) -> None:
         if w.local_queue == key and w.key in self._local_queue(key).members:
             return
         if (before := self._shard.local_queues.get(w.local_queue)) is not None:
@@ -236,7 +236,7 @@ class Intake:
         w.local_queue = key
         self._local_queue(key).members[w.key] = w
 
-    def place(self, w: Workload) -> None:
+    def queue_or_reject(self, w: Workload) -> None:
         """Let it wait where it belongs, or nowhere, with the reason."""
         shard, fact = self._shard, w.fact
         if fact is None:
@@ -244,11 +244,11 @@ class Intake:
         if w.phase is Phase.CLAIMING and self._keeps_claim(w):
             return
         drop_claim(shard, w)
-        leave(w)
+        dequeue(w)
         local_queue = shard.local_queues.get(w.local_queue)
-        verdict = self._kept_out(w, local_queue)
-        if verdict is not None:
-            self._out(w, verdict)
+        wait_reason = self._rejection(w, local_queue)
+        if wait_reason is not None:
+            self._reject(w, wait_reason)
             return
         assert local_queue is not None and local_queue.fact is not None, w.key  # noqa: PT018
         cq = shard.queues[local_queue.fact.cluster_queue]
@@ -277,7 +277,7 @@ class Intake:
         local_queue = self._shard.local_queues.get(w.local_queue)
         assert w.fact is not None, w.key
         return (
-            self._kept_out(w, local_queue) is None
+            self._rejection(w, local_queue) is None
             and w.shape is self._shard.shape_of(w.fact)
             and w.queue
             is self._shard.queues.get(
@@ -285,7 +285,7 @@ class Intake:
             )
         )
 
-    def _kept_out(self, w: Workload, local_queue: LocalQueue | None) -> WaitReason | None:
+    def _rejection(self, w: Workload, local_queue: LocalQueue | None) -> WaitReason | None:
         """Why it may not even wait in a ClusterQueue."""
         fact = w.fact
         assert fact is not None, w.key
@@ -309,63 +309,63 @@ class Intake:
             return WaitReason("Misconfigured", text)
         return None
 
-    def _out(self, w: Workload, verdict: WaitReason) -> None:
-        w.wait_reason = verdict
-        if w.published_reason != verdict.publication_key:
+    def _reject(self, w: Workload, wait_reason: WaitReason) -> None:
+        w.wait_reason = wait_reason
+        if w.published_reason != wait_reason.publication_key:
             self._shard.changed_reasons[w.key] = w
 
-    def on_held(self, fact: Held) -> None:
+    def on_held(self, fact: QuotaHeld) -> None:
         """Take over an admission on record; once is enough."""
         if fact.uid in self._shard.finished_uids:
             return
-        w = self._known(fact.namespace, fact.name, fact.uid)
+        w = self._find_or_create(fact.namespace, fact.name, fact.uid)
         if w.phase is Phase.HOLDING:
             return
         if fact.queue:
-            self._join(w, f"{fact.namespace}/{fact.queue}")
-        adopt(self._shard, w, fact)
+            self._join_local_queue(w, f"{fact.namespace}/{fact.queue}")
+        restore_admission(self._shard, w, fact)
         if w.fact is not None and not w.fact.active and not w.evicted:
             self._evict(w, "Deactivated", "The workload is deactivated")
 
-    def on_running(self, fact: Running) -> None:
+    def on_running(self, fact: WorkloadRunning) -> None:
         """Its pods run: if nobody admitted it, it holds unplanned."""
-        w = self.find(fact.namespace, fact.name, fact.uid)
+        w = self.find_workload(fact.namespace, fact.name, fact.uid)
         if w is None or w.running:
             return
         w.running = True
         if w.phase is not Phase.HOLDING:
             hold_unplanned(self._shard, w, fact.at, self._decisions)
 
-    def on_drained(self, fact: Drained) -> None:
+    def on_drained(self, fact: WorkloadDrained) -> None:
         """Its pods are gone: an evicted one queues again, an unplanned one has ended."""
-        w = self.find(fact.namespace, fact.name, fact.uid)
+        w = self.find_workload(fact.namespace, fact.name, fact.uid)
         if w is None:
             return
         w.running = False
         if w.phase is not Phase.HOLDING or not (w.evicted or w.unplanned):
             return
-        free(self._shard, w, w.eviction_reason or "Drained", self._decisions)
-        self.place(w)
+        release_quota(self._shard, w, w.eviction_reason or "Drained", self._decisions)
+        self.queue_or_reject(w)
 
-    def on_ended(self, fact: Finished | WorkloadGone) -> None:
+    def on_ended(self, fact: WorkloadFinished | WorkloadGone) -> None:
         """It is over."""
-        w = self.find(fact.namespace, fact.name, fact.uid)
+        w = self.find_workload(fact.namespace, fact.name, fact.uid)
         if w is not None:
-            self._end(w, "Finished" if isinstance(fact, Finished) else "Gone")
+            self._end(w, "Finished" if isinstance(fact, WorkloadFinished) else "Gone")
 
     def _end(self, w: Workload, reason: str) -> None:
         shard = self._shard
         waited = w.phase is not Phase.HOLDING
         queue = w.queue or shard.queues.get(w.holding_queue)
         drop_claim(shard, w)
-        leave(w)
-        free(shard, w, reason, self._decisions)
+        dequeue(w)
+        release_quota(shard, w, reason, self._decisions)
         if waited:
             self._decisions.append(
                 Release(cluster=shard.name, key=w.key, uid=w.uid, cluster_queue="", reason=reason)
             )
         if queue is not None:
-            self.wake(queue)
+            self.wake_queue(queue)
         del shard.workloads[w.key]
         shard.changed_reasons.pop(w.key, None)
         if (local_queue := shard.local_queues.get(w.local_queue)) is not None:
@@ -375,9 +375,9 @@ class Intake:
             if len(shard.finished_uids) > FINISHED_MAX:
                 del shard.finished_uids[next(iter(shard.finished_uids))]
 
-    def on_check(self, fact: CheckState) -> None:
+    def on_check(self, fact: CheckStateChanged) -> None:
         """A check's owner has spoken."""
-        w = self.find(fact.namespace, fact.name, fact.uid)
+        w = self.find_workload(fact.namespace, fact.name, fact.uid)
         if w is None or w.phase is not Phase.HOLDING:
             return
         if w.checks.get(fact.check) == fact or (
@@ -385,14 +385,14 @@ class Intake:
         ):
             return
         w.checks[fact.check] = fact
-        weigh_checks(self._shard, w, max(self.now, fact.at), self._decisions)
+        apply_check_states(self._shard, w, max(self.now, fact.at), self._decisions)
 
     def on_eviction(self, fact: EvictionRequested) -> None:
         """Somebody else wants it stopped."""
-        w = self.find(fact.namespace, fact.name, fact.uid)
+        w = self.find_workload(fact.namespace, fact.name, fact.uid)
         if w is None or w.phase is not Phase.HOLDING or w.evicted:
             return
-        if fact.to_back:
+        if fact.loses_position:
             w.queued_at = fact.at
         w.requeue_at = fact.requeue_at
         self._evict(

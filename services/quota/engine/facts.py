@@ -17,7 +17,7 @@ from services.quota.engine.types import (
     DEFAULT_FUNGIBILITY,
     NO_PREEMPTION,
     WEIGHT_ONE,
-    Assigned,
+    AssignedPodSet,
     CheckRule,
     CheckStatus,
     FlavorQuotas,
@@ -40,25 +40,22 @@ __all__ = [
     "AdmissionCheckChanged",
     "AdmissionCheckGone",
     "Admit",
-    "Assigned",
+    "AssignedPodSet",
     "CheckRule",
-    "CheckState",
+    "CheckStateChanged",
     "CheckStatus",
     "ClusterQueueChanged",
     "ClusterQueueGone",
     "CohortChanged",
     "CohortGone",
     "Decision",
-    "Drained",
     "Evict",
     "EvictionRequested",
     "Fact",
-    "Finished",
     "FlavorChanged",
     "FlavorGone",
     "FlavorQuotas",
     "Fungibility",
-    "Held",
     "Key",
     "LocalQueueChanged",
     "LocalQueueGone",
@@ -69,18 +66,21 @@ __all__ = [
     "Preemption",
     "PreemptionPolicy",
     "Quota",
+    "QuotaHeld",
     "Release",
     "Requirement",
     "Reserve",
     "ResourceGroup",
-    "Running",
     "Selector",
     "StopPolicy",
     "Taint",
     "Toleration",
     "Wait",
     "WorkloadChanged",
+    "WorkloadDrained",
+    "WorkloadFinished",
     "WorkloadGone",
+    "WorkloadRunning",
 ]
 
 
@@ -209,7 +209,7 @@ class AdmissionCheckChanged:
     cluster: str
     name: str
     active: bool = True
-    why: str = ""
+    inactive_message: str = ""
     """In words, why it is not active. For those who ask."""
 
     controller: str = ""
@@ -286,7 +286,7 @@ class WorkloadGone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class WorkloadFinished:
     """The workload ended; it holds nothing and is not queued again."""
 
     cluster: str
@@ -296,7 +296,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class QuotaHeld:
     """An admission that is already on record, told at a restart before any decision.
 
     Needs no `WorkloadChanged` before it: what holds quota counts, whatever else is known.
@@ -307,7 +307,7 @@ class Held:
     name: str
     uid: str
     cluster_queue: str
-    pod_sets: tuple[Assigned, ...]
+    pod_sets: tuple[AssignedPodSet, ...]
     state: Literal["reserved", "admitted", "evicted"] = "admitted"
     """`evicted`: it gives its quota back when it is drained."""
 
@@ -328,7 +328,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
+class WorkloadRunning:
     """Pods of the workload are active. Without an admission it holds unplanned, even above quota.
 
     An unplanned holding counts in full, on the first flavors of its queue that match; it can be
@@ -343,7 +343,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drained:
+class WorkloadDrained:
     """No pod of the workload is active or terminating: an evicted one gives its quota back.
 
     Means nothing for a workload that is not evicted (an admitted job has no pods at first).
@@ -356,7 +356,7 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckState:
+class CheckStateChanged:
     """What a check's owner says about one workload."""
 
     cluster: str
@@ -387,7 +387,7 @@ class EvictionRequested:
     message: str = ""
     at: int = 0
     requeue_at: int | None = None
-    to_back: bool = False
+    loses_position: bool = False
     """It loses its place: from now on its queue time is `at`."""
 
     deactivate: bool = False
@@ -409,10 +409,10 @@ Fact: TypeAlias = (
     | AdmissionCheckGone
     | WorkloadChanged
     | WorkloadGone
-    | Finished
-    | Held
-    | Running
-    | Drained
-    | CheckState
+    | WorkloadFinished
+    | QuotaHeld
+    | WorkloadRunning
+    | WorkloadDrained
+    | CheckStateChanged
     | EvictionRequested
 )

@@ -4,32 +4,32 @@ from collections.abc import Iterable
 
 from services.quota.engine.facts import (
     Admit,
-    Assigned,
-    CheckState,
+    AssignedPodSet,
+    CheckStateChanged,
     Decision,
     Evict,
-    Held,
+    QuotaHeld,
     Release,
     Reserve,
 )
-from services.quota.engine.model.matching import matches
-from services.quota.engine.model.queues import enqueue, head, leave
+from services.quota.engine.model.matching import flavor_mismatch
+from services.quota.engine.model.queues import dequeue, enqueue, head
 from services.quota.engine.model.shapes import PODS, FlavorResource
 from services.quota.engine.model.state import ClusterQueue, Phase, Shard, Tree, Workload
-from services.quota.engine.model.topology import attach, detach, tree_of
+from services.quota.engine.model.topology import attach_holder, detach_holder, tree_of
 from services.quota.engine.scheduling.cycle import required_checks
 
 __all__ = [
-    "adopt",
+    "apply_check_states",
     "drop_claim",
     "end_claim",
     "evict",
-    "free",
-    "gone_from_claims",
     "hold_unplanned",
-    "note_readiness",
-    "recount",
-    "weigh_checks",
+    "recount_usage",
+    "release_quota",
+    "remove_from_claims",
+    "restore_admission",
+    "update_readiness",
 ]
 
 SECOND = 1_000_000_000
@@ -38,7 +38,7 @@ REJECTED = "DeactivatedDueToAdmissionCheck"
 """Reason of an eviction after which `spec.active` must become False."""
 
 
-def usage_of(assigned: Iterable[Assigned], w: Workload) -> dict[FlavorResource, int]:
+def usage_of(assigned: Iterable[AssignedPodSet], w: Workload) -> dict[FlavorResource, int]:
     """What is held now: what was assigned, less the pods that finished and what was given back."""
     usage: dict[FlavorResource, int] = {}
     left, returned = {}, {}
@@ -58,10 +58,10 @@ def usage_of(assigned: Iterable[Assigned], w: Workload) -> dict[FlavorResource, 
     return usage
 
 
-def adopt(shard: Shard, w: Workload, fact: Held) -> None:
+def restore_admission(shard: Shard, w: Workload, fact: QuotaHeld) -> None:
     """Count an admission that was decided before."""
     drop_claim(shard, w)
-    leave(w)
+    dequeue(w)
     w.local_queue = f"{w.namespace}/{fact.queue}" if fact.queue else w.local_queue
     if w.fact is None:
         w.priority = fact.priority
@@ -80,7 +80,7 @@ def adopt(shard: Shard, w: Workload, fact: Held) -> None:
     _count(shard, w)
 
 
-def note_readiness(shard: Shard, w: Workload) -> None:
+def update_readiness(shard: Shard, w: Workload) -> None:
     """A holder whose pods are not ready may keep everybody else from being admitted."""
     if w.phase is Phase.HOLDING and w.fact is not None and w.fact.unready:
         shard.unready_holders[w.key] = None
@@ -107,7 +107,7 @@ def _rank(tree: Tree) -> tuple[int, int, str]:
 
 
 def _count(shard: Shard, w: Workload) -> None:
-    note_readiness(shard, w)
+    update_readiness(shard, w)
     cq = shard.queues.get(w.holding_queue)
     if cq is None:
         shard.orphaned_holders.setdefault(w.holding_queue, {})[w.key] = w
@@ -116,22 +116,22 @@ def _count(shard: Shard, w: Workload) -> None:
     if shard.stale:
         return
     if all(fr in tree_of(cq).index for fr in w.usage):
-        attach(cq, w)
+        attach_holder(cq, w)
         shard.dirty_trees[tree_of(cq).key] = None
     else:
         shard.stale = True
 
 
-def recount(shard: Shard, w: Workload) -> None:
+def recount_usage(shard: Shard, w: Workload) -> None:
     """Pods finished, or something was given back: less is held."""
     usage = usage_of(w.assigned, w)
     if usage == w.usage:
         return
     cq = shard.queues.get(w.holding_queue)
     if cq is not None and not shard.stale and w.holding_node is not None:
-        detach(w)
+        detach_holder(w)
         w.usage = usage
-        attach(cq, w)
+        attach_holder(cq, w)
         _woken(shard, cq)
     else:
         w.usage = usage
@@ -160,7 +160,7 @@ def _detach(shard: Shard, w: Workload) -> ClusterQueue | None:
     cq = shard.queues.get(w.holding_queue)
     if cq is not None and cq.holders.pop(w.key, None) is not None:
         if w.holding_node is not None and not shard.stale:
-            detach(w)
+            detach_holder(w)
     else:
         cq = None
     w.holding_node = None
@@ -168,7 +168,7 @@ def _detach(shard: Shard, w: Workload) -> ClusterQueue | None:
     return cq
 
 
-def free(shard: Shard, w: Workload, reason: str, decisions: list[Decision]) -> None:
+def release_quota(shard: Shard, w: Workload, reason: str, decisions: list[Decision]) -> None:
     """It holds no more. Whoever waits for it may go on."""
     if w.phase is not Phase.HOLDING:
         return
@@ -177,7 +177,7 @@ def free(shard: Shard, w: Workload, reason: str, decisions: list[Decision]) -> N
     decisions.append(
         Release(cluster=shard.name, key=w.key, uid=w.uid, cluster_queue=held_by, reason=reason)
     )
-    note_readiness(shard, w)
+    update_readiness(shard, w)
     w.holding_queue = ""
     w.assigned = ()
     w.usage = {}
@@ -190,12 +190,12 @@ def free(shard: Shard, w: Workload, reason: str, decisions: list[Decision]) -> N
     if claimer is not None:
         _victim_gone(shard, claimer, w)
     if evicted:  # Else no claim waits for it.
-        gone_from_claims(shard, w)
+        remove_from_claims(shard, w)
     if cq is not None:
         _woken(shard, cq)
 
 
-def gone_from_claims(shard: Shard, victim: Workload) -> None:
+def remove_from_claims(shard: Shard, victim: Workload) -> None:
     """It frees nothing any more that a claim could wait for: it ended, or its queue was deleted."""
     for claimer in shard.claims.values():
         _victim_gone(shard, claimer, victim)
@@ -275,7 +275,7 @@ def hold_unplanned(shard: Shard, w: Workload, at: int, decisions: list[Decision]
     cq = shard.queues.get(name)
     assigned = [] if cq is None else _first_match(shard, cq, w)
     drop_claim(shard, w)
-    leave(w)
+    dequeue(w)
     w.phase = Phase.HOLDING
     w.holding_queue = name
     w.assigned = tuple(assigned)
@@ -301,7 +301,7 @@ def hold_unplanned(shard: Shard, w: Workload, at: int, decisions: list[Decision]
         evict(shard, w, "Misconfigured", why, decisions)
 
 
-def _first_match(shard: Shard, cq: ClusterQueue, w: Workload) -> list[Assigned]:
+def _first_match(shard: Shard, cq: ClusterQueue, w: Workload) -> list[AssignedPodSet]:
     assert w.fact is not None, w.key
     result = []
     for ps in w.fact.pod_sets:
@@ -310,15 +310,17 @@ def _first_match(shard: Shard, cq: ClusterQueue, w: Workload) -> list[Assigned]:
         if PODS in cq.group_of:
             amounts[PODS] = ps.count
         for group in cq.fact.groups:
-            fitting = [f for f in group.flavors if matches(ps, f.name, shard.flavors) is None]
+            fitting = [
+                f for f in group.flavors if flavor_mismatch(ps, f.name, shard.flavors) is None
+            ]
             for flavor in (*fitting, *group.flavors)[:1]:
                 chosen.update((r, flavor.name) for r in group.covered if r in amounts)
         usage = {r: amounts[r] for r in chosen}
-        result.append(Assigned(name=ps.name, count=ps.count, flavors=chosen, usage=usage))
+        result.append(AssignedPodSet(name=ps.name, count=ps.count, flavors=chosen, usage=usage))
     return result
 
 
-def weigh_checks(shard: Shard, w: Workload, now: int, decisions: list[Decision]) -> None:
+def apply_check_states(shard: Shard, w: Workload, now: int, decisions: list[Decision]) -> None:
     """Admit when all checks are ready; evict when one says retry or no (`kueue.md` 1.3)."""
     cq = shard.queues.get(w.holding_queue)
     if w.phase is not Phase.HOLDING or w.evicted or cq is None or w.unplanned:
@@ -339,7 +341,7 @@ def weigh_checks(shard: Shard, w: Workload, now: int, decisions: list[Decision])
         decisions.append(Admit(cluster=shard.name, key=w.key, uid=w.uid, cluster_queue=cq.name))
 
 
-def _check_text(state: str, checks: list[CheckState]) -> str:
+def _check_text(state: str, checks: list[CheckStateChanged]) -> str:
     ordered = sorted(checks, key=lambda c: c.check)
     shown = "; ".join(
         f'"{c.check}" ({c.message})' if c.message else f'"{c.check}"' for c in ordered

@@ -9,7 +9,7 @@ __all__ = [
     "NO_PREEMPTION",
     "SHARING_STRATEGIES",
     "WEIGHT_ONE",
-    "Assigned",
+    "AssignedPodSet",
     "CheckRule",
     "CheckStatus",
     "FlavorQuotas",
@@ -169,7 +169,7 @@ class PodSet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assigned:
+class AssignedPodSet:
     """What one pod set was given."""
 
     name: str

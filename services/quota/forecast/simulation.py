@@ -12,18 +12,18 @@ from typing import Final
 from services.quota.engine import Policy, QuotaEngine
 from services.quota.engine.facts import (
     Admit,
-    CheckState,
+    CheckStateChanged,
     Decision,
-    Drained,
     Evict,
     Fact,
-    Finished,
-    Held,
     Key,
     Preempt,
+    QuotaHeld,
     Reserve,
     Wait,
     WorkloadChanged,
+    WorkloadDrained,
+    WorkloadFinished,
 )
 
 __all__ = ["NEVER", "Arrival", "Course", "Fate", "Holder", "shifted"]
@@ -50,7 +50,7 @@ class Arrival:
 class Holder:
     """A workload that holds quota when the course begins."""
 
-    held: Held
+    held: QuotaHeld
     ends_at: int
     again: Arrival | None = None
     """What it asks, so that it queues again when it is preempted; None: then it is lost from sight."""
@@ -115,7 +115,7 @@ class Course:
         self._next = next(self._arrivals, None)
         self._begun = False
         for fact in set_up:
-            self.engine.take(fact)
+            self.engine.apply(fact)
         for holder in holders:
             self._hold(holder)
 
@@ -141,8 +141,8 @@ class Course:
         ident = (held.cluster, f"{held.namespace}/{held.name}")
         if holder.again is not None:
             self._known[ident] = holder.again
-            self.engine.take(holder.again.fact)
-        self.engine.take(held)
+            self.engine.apply(holder.again.fact)
+        self.engine.apply(held)
         self._will_end(ident, holder.ends_at)
 
     def _will_end(self, ident: _Id, at: int) -> None:
@@ -179,7 +179,9 @@ class Course:
         namespace, _, name = key.partition("/")
         known = self._known.get(ident)
         uid = "" if known is None else known.fact.uid
-        self.engine.take(Finished(cluster=cluster, namespace=namespace, name=name, uid=uid))
+        self.engine.apply(
+            WorkloadFinished(cluster=cluster, namespace=namespace, name=name, uid=uid)
+        )
         if (fate := self.fates.get(ident)) is not None:
             fate.ended_at = at
 
@@ -193,7 +195,7 @@ class Course:
             queue=f"{fact.namespace}/{fact.queue}",
             submitted_at=arrival.at,
         )
-        self.engine.take(fact)
+        self.engine.apply(fact)
 
     def _settle(self) -> None:
         """Decide until nothing follows from what was decided."""
@@ -237,8 +239,8 @@ class Course:
     def _approve(self, decision: Reserve) -> None:
         namespace, _, name = decision.key.partition("/")
         for check in decision.checks:
-            self.engine.take(
-                CheckState(
+            self.engine.apply(
+                CheckStateChanged(
                     cluster=decision.cluster,
                     namespace=namespace,
                     name=name,
@@ -264,7 +266,7 @@ class Course:
                 submitted_at=self.now,
                 preemptions=1,
             )
-        self.engine.take(Drained(cluster=cluster, namespace=namespace, name=name, uid=uid))
+        self.engine.apply(WorkloadDrained(cluster=cluster, namespace=namespace, name=name, uid=uid))
 
 
 def shifted(fact: WorkloadChanged, *, at: int, name: str, runs: int) -> Arrival:

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, Final
 
 from services.quota.engine import Policy
-from services.quota.engine.facts import Fact, Held, Key
+from services.quota.engine.facts import Fact, Key, QuotaHeld
 from services.quota.forecast.history import Past, Run
 from services.quota.forecast.simulation import Arrival, Course, Holder
 from services.quota.wire import inbound, outbound
@@ -131,7 +131,7 @@ class Picture:
             )
             yield Holder(held=held, ends_at=now + int(max(0.0, rest) * SECOND), again=again)
 
-    def held(self, ident: Id) -> Held | None:
+    def held(self, ident: Id) -> QuotaHeld | None:
         """The quota that a workload holds, by the log or by what its cluster records."""
         state, admission = self.workloads.get(ident), self.admissions.get(ident)
         if state is None:

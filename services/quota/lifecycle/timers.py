@@ -201,13 +201,13 @@ class Lives:
         self, life: Life, state: WorkloadState, event: Event, now: datetime
     ) -> EvictionRequested:
         key = f"{state.namespace}/{state.name}"
-        requeue_at, to_back, deactivate = None, False, False
+        requeue_at, loses_position, deactivate = None, False, False
         if event is Event.NOT_READY_IN_TIME:
             assert self._rules.pods_ready is not None, key
             strategy = self._rules.pods_ready.requeuing_strategy
             seconds = backoff_seconds(strategy, life.uid, life.count + 1)
             requeue_at = nanoseconds(now + timedelta(seconds=seconds))
-            to_back = self._rules.loses_place
+            loses_position = self._rules.loses_place
             reason, message = PODS_READY_TIMEOUT, f"Exceeded the PodsReady timeout {key}"
         else:
             cause, text = _CAUSES[event]
@@ -222,7 +222,7 @@ class Lives:
             message=message,
             at=nanoseconds(now),
             requeue_at=requeue_at,
-            to_back=to_back,
+            loses_position=loses_position,
             deactivate=deactivate,
         )
 

@@ -154,8 +154,8 @@ def _reason(w: Workload) -> str:
         if w.waiting_class is not None and w.waiting_class.parked
         else None
     )
-    verdict = shared or w.wait_reason
-    return "PendingEvaluation" if verdict is None else verdict.reason
+    wait_reason = shared or w.wait_reason
+    return "PendingEvaluation" if wait_reason is None else wait_reason.reason
 
 
 def _status(w: Workload) -> str:
@@ -196,8 +196,8 @@ def _queues(node: Node) -> Iterator[Node]:
 
 def _local_queue(local_queue: LocalQueue, shard: Shard) -> Iterator[Figure]:
     assert local_queue.fact is not None
-    namespace, _, lq_name = local_queue.key.partition("/")
-    labels = (lq_name, namespace)
+    namespace, _, queue_name = local_queue.key.partition("/")
+    labels = (queue_name, namespace)
     holders = [w for w in local_queue.members.values() if w.phase is Phase.HOLDING]
     waiting = [w for w in local_queue.members.values() if w.phase is not Phase.HOLDING]
     statuses = Counter({"active": 0, "inadmissible": 0})

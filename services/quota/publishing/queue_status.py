@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from services.quota.engine import QuotaEngine
 from services.quota.engine.model.shapes import FlavorResource
-from services.quota.engine.views.queues import QueueView, Used
+from services.quota.engine.views.queues import QueueView, ResourceUse
 from services.quota.wire.outbound import instant
 from shared.contracts.kube.quantities import format_amount
 from shared.contracts.messages.queues import FlavorUsage, QueueStatus, ResourceUsage
@@ -109,7 +109,7 @@ def _consumed(thousandths: Mapping[str, int]) -> dict[str, str]:
     }
 
 
-def _flavors(used: Mapping[FlavorResource, Used]) -> list[FlavorUsage]:
+def _flavors(used: Mapping[FlavorResource, ResourceUse]) -> list[FlavorUsage]:
     flavors: dict[str, list[ResourceUsage]] = {}
     for (flavor, resource), use in used.items():
         flavors.setdefault(flavor, []).append(

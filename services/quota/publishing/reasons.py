@@ -77,9 +77,9 @@ class Reasons:
             self._look_at = None
             busy = self._let_in > BUSY
             self._left = WHILE_BUSY if busy else TOLD_MAX
-            for wait in engine.late(WHILE_BUSY if busy else LATE_MAX):
+            for wait in engine.unpublished_reasons(WHILE_BUSY if busy else LATE_MAX):
                 self.put((wait.cluster, wait.key), wait, now, at_once=True)
-        if self._look_at is None and (self._later or engine.has_untold):
+        if self._look_at is None and (self._later or engine.has_unpublished_reasons):
             self._look_at = now + _LOOK
             self._let_in = 0
 

@@ -134,7 +134,7 @@ class Explainer:
             ahead=_names(state.namespace, here)[:NAMES_MAX],
             ahead_here=len(here),
             ahead_elsewhere=len(ahead) - len(here),
-            shortages=[_shortage(shard, state, told.cluster_queue, b) for b in told.bindings],
+            shortages=[_shortage(shard, state, told.cluster_queue, b) for b in told.shortfalls],
             victims=mine,
             victims_elsewhere=len(told.victims) - len(mine),
             unready=unready,
@@ -216,7 +216,7 @@ _EVERYBODY: Final = 1 << 62
 
 
 def _shortage(
-    shard: Shard, state: WorkloadState, cluster_queue: str, binding: engine_answer.Binding
+    shard: Shard, state: WorkloadState, cluster_queue: str, binding: engine_answer.Shortfall
 ) -> Shortage:
     """A binding with who holds what: names in the namespace of the asker, sums elsewhere."""
     here: list[tuple[int, Key]] = []
@@ -236,7 +236,7 @@ def _shortage(
         asked=show(amount_of, binding.asked),
         free=show(amount_of, binding.free),
         borrowable=show(amount_of, binding.borrowable),
-        most=show(amount_of, binding.most),
+        most=show(amount_of, binding.maximum),
         limit=binding.limit,
         holders=[
             Holder(name=key.partition("/")[2], amount=show(amount_of, -negative))

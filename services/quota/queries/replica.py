@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from services.quota.decider import Decider
 from services.quota.engine import Policy
-from services.quota.engine.facts import Drained, EvictionRequested
+from services.quota.engine.facts import EvictionRequested, WorkloadDrained
 from services.quota.queries.explainer import Explainer
 from services.quota.settings import QuotaSettings
 from services.quota.wire.inbound import nanoseconds
@@ -106,18 +106,18 @@ class Follower:
         }
         if before.state != "evicted":
             requeue_at = None if now.requeue_at is None else nanoseconds(now.requeue_at)
-            self._decider.engine.take(
+            self._decider.engine.apply(
                 EvictionRequested(
                     **common,
                     reason="Preempted" if now.preempted_by else now.reason or now.state,
                     message=now.message,
                     at=nanoseconds(now.queued_at or now.decided_at),
                     requeue_at=requeue_at,
-                    to_back=now.queued_at is not None,
+                    loses_position=now.queued_at is not None,
                 )
             )
         if now.state != "evicted":
-            self._decider.engine.take(Drained(**common))
+            self._decider.engine.apply(WorkloadDrained(**common))
 
     def settle(self, now: datetime) -> None:
         """Let time pass, and forget what the engine would have said about it."""

@@ -202,7 +202,7 @@ def admission_check(cluster: str, obj: Object) -> facts.AdmissionCheckChanged:
         cluster=cluster,
         name=_name(obj),
         active=active,
-        why="" if active else why,
+        inactive_message="" if active else why,
         controller=controller,
     )
 

@@ -7,11 +7,11 @@ from typing import Any, assert_never
 from services.quota.engine import facts
 from services.quota.engine.facts import (
     Admit,
-    Assigned,
+    AssignedPodSet,
     Decision,
     Evict,
-    Held,
     Preempt,
+    QuotaHeld,
     Release,
     Reserve,
     Wait,
@@ -125,10 +125,10 @@ def says_the_same(last: Admission, new: Admission) -> bool:
     return last.model_copy(update=ignored) == new.model_copy(update=ignored)
 
 
-def to_held(admission: Admission) -> Held:
+def to_held(admission: Admission) -> QuotaHeld:
     """An admission on record, for a restart."""
     assert admission.state in {"reserved", "admitted", "evicted"}
-    return Held(
+    return QuotaHeld(
         cluster=admission.cluster,
         namespace=admission.namespace,
         name=admission.name,
@@ -145,7 +145,7 @@ def to_held(admission: Admission) -> Held:
     )
 
 
-def of_held(held: Held, now: datetime) -> Admission:
+def of_held(held: QuotaHeld, now: datetime) -> Admission:
     """The decision of an admission that only the cluster had on record."""
     return Admission(
         cluster=held.cluster,
@@ -164,19 +164,19 @@ def of_held(held: Held, now: datetime) -> Admission:
     )
 
 
-def adopted(state: WorkloadState) -> Held | None:
+def adopted(state: WorkloadState) -> QuotaHeld | None:
     """The admission that the Workload object's status records; None if it records none that counts."""
     status = state.admission
     if not status or not status.get("clusterQueue"):
         return None
-    return Held(
+    return QuotaHeld(
         cluster=state.cluster,
         namespace=state.namespace,
         name=state.name,
         uid=state.uid,
         cluster_queue=str(status["clusterQueue"]),
         pod_sets=tuple(
-            Assigned(
+            AssignedPodSet(
                 name=str(assigned.get("name", "")),
                 count=int(assigned.get("count") or 0),
                 flavors=dict(assigned.get("flavors") or {}),
@@ -195,9 +195,9 @@ def adopted(state: WorkloadState) -> Held | None:
     )
 
 
-def to_check_fact(check: CheckState) -> facts.CheckState:
+def to_check_fact(check: CheckState) -> facts.CheckStateChanged:
     """What a check's owner says, for the engine."""
-    return facts.CheckState(
+    return facts.CheckStateChanged(
         cluster=check.cluster,
         namespace=check.namespace,
         name=check.name,
@@ -231,7 +231,7 @@ def _admission(decision: Decision, state: AdmissionState, now: datetime, **more:
     )
 
 
-def _assignment(assigned: Assigned) -> PodSetAssignment:
+def _assignment(assigned: AssignedPodSet) -> PodSetAssignment:
     return PodSetAssignment(
         name=assigned.name,
         count=assigned.count,
@@ -242,8 +242,8 @@ def _assignment(assigned: Assigned) -> PodSetAssignment:
     )
 
 
-def _assigned(pod_set: PodSetAssignment) -> Assigned:
-    return Assigned(
+def _assigned(pod_set: PodSetAssignment) -> AssignedPodSet:
+    return AssignedPodSet(
         name=pod_set.name,
         count=pod_set.count,
         flavors=pod_set.flavors,

@@ -4,27 +4,27 @@ from typing import Any
 
 from services.quota.engine import Policy, QuotaEngine
 from services.quota.engine.facts import (
-    Assigned,
+    AssignedPodSet,
     ClusterQueueChanged,
     CohortChanged,
     Decision,
-    Drained,
     Evict,
-    Finished,
     FlavorChanged,
     FlavorQuotas,
-    Held,
     LocalQueueChanged,
     NamespaceChanged,
     PodSet,
     Preempt,
     Preemption,
     Quota,
+    QuotaHeld,
     Reserve,
     ResourceGroup,
     Selector,
     Wait,
     WorkloadChanged,
+    WorkloadDrained,
+    WorkloadFinished,
 )
 from services.quota.engine.invariants import check
 
@@ -107,7 +107,7 @@ class Bench:
 
     def take(self, *facts: Any) -> None:
         for fact in facts:
-            self.engine.take(fact)
+            self.engine.apply(fact)
 
     def decide(self, *facts: Any) -> list[Decision]:
         """Take the facts, decide a second later, check the invariants."""
@@ -133,20 +133,20 @@ class Bench:
         return found.reason
 
 
-def held(name: str, slot: int = 1, *, to: str = "q", flavor: str = "default") -> Held:
-    given = Assigned(name="main", count=1, flavors={"slot": flavor}, usage={"slot": slot})
-    return Held(
+def held(name: str, slot: int = 1, *, to: str = "q", flavor: str = "default") -> QuotaHeld:
+    given = AssignedPodSet(name="main", count=1, flavors={"slot": flavor}, usage={"slot": slot})
+    return QuotaHeld(
         cluster=CLUSTER, namespace="ns", name=name, uid=f"uid-{name}", cluster_queue=to,
         pod_sets=(given,), queue=to,
     )  # fmt: skip
 
 
-def drained(key: str) -> Drained:
-    return Drained(cluster=CLUSTER, namespace="ns", name=key.removeprefix("ns/"))
+def drained(key: str) -> WorkloadDrained:
+    return WorkloadDrained(cluster=CLUSTER, namespace="ns", name=key.removeprefix("ns/"))
 
 
-def finished(name: str) -> Finished:
-    return Finished(cluster=CLUSTER, namespace="ns", name=name)
+def finished(name: str) -> WorkloadFinished:
+    return WorkloadFinished(cluster=CLUSTER, namespace="ns", name=name)
 
 
 def admitted(decisions: list[Decision]) -> list[str]:

@@ -8,31 +8,31 @@ from services.quota.engine import Policy
 from services.quota.engine.facts import (
     AdmissionCheckChanged,
     Admit,
-    Assigned,
+    AssignedPodSet,
     CheckRule,
-    CheckState,
+    CheckStateChanged,
     CheckStatus,
     ClusterQueueGone,
     CohortChanged,
-    Drained,
     Evict,
     EvictionRequested,
     FlavorChanged,
     FlavorGone,
     Fungibility,
-    Held,
     NamespaceChanged,
     PodSet,
     Preempt,
     Preemption,
+    QuotaHeld,
     Release,
     Requirement,
     Reserve,
-    Running,
     Selector,
     Taint,
     Toleration,
+    WorkloadDrained,
     WorkloadGone,
+    WorkloadRunning,
 )
 from tests.conformance.quota import SAMPLES, scenarios, settles
 from tests.unit.quota.builders import (
@@ -313,8 +313,8 @@ CHECK = AdmissionCheckChanged(cluster=CLUSTER, name="machines")
 CHECKED = (CheckRule(name="machines"),)
 
 
-def says(name: str, state: CheckStatus, *, retry_after: int = 0) -> CheckState:
-    return CheckState(
+def says(name: str, state: CheckStatus, *, retry_after: int = 0) -> CheckStateChanged:
+    return CheckStateChanged(
         cluster=CLUSTER, namespace="ns", name=name, uid=f"uid-{name}", check="machines",
         state=state, at=10_000 * SECOND, retry_after=retry_after, message="said so",
     )  # fmt: skip
@@ -422,7 +422,7 @@ def test_what_is_given_back_while_the_rest_runs_goes_to_who_waits_for_it() -> No
 def test_what_runs_unasked_holds_even_above_quota_and_blocks_others() -> None:
     bench = Bench(queue("q", slots(1)))
     bench.decide(work("w1"))
-    running = Running(cluster=CLUSTER, namespace="ns", name="w2", uid="uid-w2")
+    running = WorkloadRunning(cluster=CLUSTER, namespace="ns", name="w2", uid="uid-w2")
     (reserve,) = bench.decide(work("w2"), running)
     assert isinstance(reserve, Reserve)
     assert reserve.unplanned
@@ -434,7 +434,7 @@ def test_what_runs_unasked_counts_where_it_waited_though_its_queue_leads_nowhere
     bench = Bench(queue("q", slots(1)))
     bench.decide(work("w1"), work("w2"))
     bench.decide(work("w2", to="nowhere", generation=1))
-    running = Running(cluster=CLUSTER, namespace="ns", name="w2", uid="uid-w2")
+    running = WorkloadRunning(cluster=CLUSTER, namespace="ns", name="w2", uid="uid-w2")
     (reserve,) = bench.decide(running)
     assert isinstance(reserve, Reserve)
     assert (reserve.cluster_queue, reserve.unplanned) == ("q", True)
@@ -444,7 +444,7 @@ def test_what_runs_unasked_counts_where_it_waited_though_its_queue_leads_nowhere
 
 def test_what_runs_unasked_and_nobody_can_count_is_stopped() -> None:
     bench = Bench(queue("q", slots(1)))
-    running = Running(cluster=CLUSTER, namespace="ns", name="w1", uid="uid-w1")
+    running = WorkloadRunning(cluster=CLUSTER, namespace="ns", name="w1", uid="uid-w1")
     decisions = bench.decide(work("w1", to="nowhere"), running)
     (evict,) = [one for one in decisions if isinstance(one, Evict)]
     assert evict.message == "It runs without quota: LocalQueue nowhere doesn't exist"
@@ -456,16 +456,16 @@ def test_an_eviction_by_others_loses_the_place_if_told_so() -> None:
     bench.decide(work("w1"), work("w2"))
     late = EvictionRequested(
         cluster=CLUSTER, namespace="ns", name="w1", uid="uid-w1", reason="PodsReadyTimeout",
-        at=5_000 * SECOND, to_back=True,
+        at=5_000 * SECOND, loses_position=True,
     )  # fmt: skip
     assert [type(d) for d in bench.decide(late)] == [Evict]
     assert admitted(bench.decide(drained("ns/w1"))) == ["w2"]
 
 
 def test_a_restart_adopts_before_it_decides() -> None:
-    held = Held(
+    held = QuotaHeld(
         cluster=CLUSTER, namespace="ns", name="w1", uid="uid-w1", cluster_queue="q",
-        pod_sets=(Assigned(name="main", count=1, flavors={"slot": "default"}, usage={"slot": 1}),),
+        pod_sets=(AssignedPodSet(name="main", count=1, flavors={"slot": "default"}, usage={"slot": 1}),),
     )  # fmt: skip
     bench = Bench(queue("q", slots(1)))
     assert admitted(bench.decide(held, work("w1"), work("w2"))) == []
@@ -539,8 +539,8 @@ def test_late_facts_about_an_ended_life_do_nothing() -> None:
     bench = Bench(queue("q"))
     bench.decide(work("w1"))
     bench.decide(finished("w1"))
-    late = [work("w1"), Drained(cluster=CLUSTER, namespace="ns", name="w1", uid="uid-w1"),
-            Running(cluster=CLUSTER, namespace="ns", name="w1", uid="uid-w1")]  # fmt: skip
+    late = [work("w1"), WorkloadDrained(cluster=CLUSTER, namespace="ns", name="w1", uid="uid-w1"),
+            WorkloadRunning(cluster=CLUSTER, namespace="ns", name="w1", uid="uid-w1")]  # fmt: skip
     assert bench.decide(*late) == []
     assert admitted(bench.decide(work("w1", uid="another"))) == ["w1"]
     stale = WorkloadGone(cluster=CLUSTER, namespace="ns", name="w1", uid="uid-w1")
@@ -571,8 +571,8 @@ def test_an_explanation_has_numbers_names_and_a_way_out() -> None:
     bench.decide(work("w1", 2), work("w2", 1, to="r"), work("w3", 4), work("w4", 4))
     found = bench.engine.explain(CLUSTER, "ns/w4")
     assert found is not None
-    (binding,) = found.bindings
-    assert (binding.asked, binding.free, binding.borrowable, binding.most) == (4, 2, 1, 5)
+    (binding,) = found.shortfalls
+    assert (binding.asked, binding.free, binding.borrowable, binding.maximum) == (4, 2, 1, 5)
     assert binding.holders == ("ns/w1", "ns/w2")
     assert (found.reason, found.position, found.ahead) == ("WaitingForQuota", 2, ("ns/w3",))
     assert "insufficient unused quota for slot in flavor default, 2 more needed" in found.message

@@ -213,7 +213,7 @@ class Leading:
             self._workload("b", 3000),
             self._workload("c", 100, unresolved="PriorityClass team/urgent is not there"),
         ):
-            self.engine.take(fact)
+            self.engine.apply(fact)
         self.engine.decide(0)
 
     def _workload(self, name: str, cpu: int, unresolved: str | None = None) -> WorkloadChanged:

@@ -12,31 +12,31 @@ from services.quota.engine import Policy, QuotaEngine
 from services.quota.engine.facts import (
     AdmissionCheckChanged,
     CheckRule,
-    CheckState,
+    CheckStateChanged,
     ClusterQueueChanged,
     Decision,
-    Drained,
     Evict,
     Fact,
-    Finished,
     FlavorChanged,
     Fungibility,
-    Held,
     NamespaceChanged,
     PodSet,
     Preempt,
     Preemption,
     Quota,
+    QuotaHeld,
     Release,
     Reserve,
-    Running,
     WorkloadChanged,
+    WorkloadDrained,
+    WorkloadFinished,
     WorkloadGone,
+    WorkloadRunning,
 )
 from services.quota.engine.invariants import check
 from services.quota.engine.model.state import Node, Phase, Shard, Workload
 from services.quota.engine.model.tree import add_usage, available, build_tree, remove_usage
-from services.quota.engine.preemption.candidates import give_back, take_away
+from services.quota.engine.preemption.candidates import exclude_workload, include_workload
 from tests.unit.quota.builders import (
     CLUSTER,
     SECOND,
@@ -63,7 +63,14 @@ RULES = st.builds(
     borrow=st.sampled_from(["Never", "LowerPriority"]),
     borrow_threshold=st.sampled_from([None, 1]),
 )
-OF_WORKLOADS = (WorkloadChanged, WorkloadGone, Finished, CheckState, Running, Drained)
+OF_WORKLOADS = (
+    WorkloadChanged,
+    WorkloadGone,
+    WorkloadFinished,
+    CheckStateChanged,
+    WorkloadRunning,
+    WorkloadDrained,
+)
 SEARCH = st.sampled_from(["MayStopSearch", "TryNextFlavor"])
 FUNGIBILITY = st.builds(Fungibility, when_can_borrow=SEARCH, when_can_preempt=SEARCH)
 LIMIT = st.sampled_from([None, 0, 2, 5])
@@ -104,7 +111,7 @@ class QuotaLedger(RuleBasedStateMachine):
 
     def take(self, *facts: Fact) -> None:
         for fact in facts:
-            self.engine.take(fact)
+            self.engine.apply(fact)
             self.told.append(fact)
 
     @initialize(fair=st.booleans(), data=st.data())
@@ -183,7 +190,7 @@ class QuotaLedger(RuleBasedStateMachine):
     def end(self, name: str, gone: bool) -> None:
         if (fact := self.known.pop(name, None)) is not None:
             self.draining.pop(name, None)
-            kind = WorkloadGone if gone else Finished
+            kind = WorkloadGone if gone else WorkloadFinished
             self.take(kind(cluster=CLUSTER, namespace="ns", name=name, uid=fact.uid))
 
     @rule(data=st.data())
@@ -221,7 +228,7 @@ class QuotaLedger(RuleBasedStateMachine):
     def check_says(self, name: str, state: str) -> None:
         if (fact := self.known.get(name)) is not None:
             self.take(
-                CheckState(
+                CheckStateChanged(
                     cluster=CLUSTER, namespace="ns", name=name, uid=fact.uid, check="check",
                     state=state, at=self.now,  # type: ignore[arg-type]
                 )
@@ -232,7 +239,9 @@ class QuotaLedger(RuleBasedStateMachine):
         if (fact := self.known.get(name)) is not None and name not in self.draining:
             self.disturbed = True
             self.take(
-                Running(cluster=CLUSTER, namespace="ns", name=name, uid=fact.uid, at=self.now)
+                WorkloadRunning(
+                    cluster=CLUSTER, namespace="ns", name=name, uid=fact.uid, at=self.now
+                )
             )
 
     @rule()
@@ -240,7 +249,7 @@ class QuotaLedger(RuleBasedStateMachine):
         """Whatever was told last is told again; it changes nothing."""
         before = picture(self.engine)
         for name in sorted(self.known):
-            self.engine.take(self.known[name])
+            self.engine.apply(self.known[name])
         assert picture(self.engine) == before
 
     @rule()
@@ -283,10 +292,10 @@ class QuotaLedger(RuleBasedStateMachine):
         assert w.claim is not None
         assert w.queue is not None
         for victim in w.claim.victims.values():
-            take_away(victim)
+            exclude_workload(victim)
         ok = all(v <= max(0, available(w.queue.node, i)) for i, v in w.claim.grant.indexed_usage)
         for victim in w.claim.victims.values():
-            give_back(victim)
+            include_workload(victim)
         assert ok, f"{w.key} lost what it claims"
 
     upset: set[str] = set()
@@ -298,7 +307,7 @@ class QuotaLedger(RuleBasedStateMachine):
         check(self.engine)
         again = QuotaEngine(self.policy)
         for fact in rebuilt(self.told, self.shard):
-            again.take(fact)
+            again.apply(fact)
         again.cluster_queue(CLUSTER, "a")
         check(again)
         assert holdings(again) == holdings(self.engine)
@@ -356,8 +365,15 @@ def rebuilt(told: list[Fact], shard: Shard) -> Iterator[Fact]:
     """The set-up as last told, what is on record, then the workloads."""
     for fact in told:
         if (
-            not isinstance(fact, WorkloadChanged | WorkloadGone | Finished | CheckState | Running)
-            and type(fact).__name__ != "Drained"
+            not isinstance(
+                fact,
+                WorkloadChanged
+                | WorkloadGone
+                | WorkloadFinished
+                | CheckStateChanged
+                | WorkloadRunning,
+            )
+            and type(fact).__name__ != "WorkloadDrained"
         ):
             yield fact
     for w in shard.workloads.values():
@@ -368,8 +384,8 @@ def rebuilt(told: list[Fact], shard: Shard) -> Iterator[Fact]:
             yield w.fact
 
 
-def _held(w: Workload) -> Held:
-    return Held(
+def _held(w: Workload) -> QuotaHeld:
+    return QuotaHeld(
         cluster=CLUSTER,
         namespace=w.namespace,
         name=w.key.removeprefix("ns/"),

@@ -94,7 +94,7 @@ def test_an_eviction_that_is_asked_for_says_what_was_asked() -> None:
     bench = Bench(queue("a", slots(1)))
     bench.decide(work("w1", to="a"), work("w2", to="a"))
     at = bench.now
-    asked = request(at=at, requeue_at=at + 60 * SECOND, to_back=True)
+    asked = request(at=at, requeue_at=at + 60 * SECOND, loses_position=True)
     [eviction] = [d for d in bench.decide(asked) if isinstance(d, Evict)]
     assert (eviction.reason, eviction.requeue_at) == ("PodsReadyTimeout", at + 60 * SECOND)
     assert not eviction.deactivate
@@ -104,7 +104,7 @@ def test_an_eviction_that_is_asked_for_says_what_was_asked() -> None:
 def test_a_place_lost_to_a_timeout_is_had_again_by_the_next_admission() -> None:
     bench = Bench(queue("a", slots(1), preemption=LOWER))
     bench.decide(work("w1", to="a"))
-    bench.decide(request(at=bench.now, to_back=True))
+    bench.decide(request(at=bench.now, loses_position=True))
     assert admitted(bench.decide(drained("ns/w1"))) == ["w1"]
     bench.decide(work("w5", to="a"), work("w9", to="a", priority=9))
     bench.decide(drained("ns/w1"))

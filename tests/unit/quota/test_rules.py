@@ -10,7 +10,7 @@ from services.quota.engine.facts import (
     AdmissionCheckChanged,
     Admit,
     CheckRule,
-    CheckState,
+    CheckStateChanged,
     ClusterQueueGone,
     Evict,
     EvictionRequested,
@@ -22,12 +22,12 @@ from services.quota.engine.facts import (
     Release,
     Requirement,
     Reserve,
-    Running,
     Selector,
     Taint,
     Toleration,
+    WorkloadRunning,
 )
-from services.quota.engine.model.matching import matches, requirement_holds
+from services.quota.engine.model.matching import flavor_mismatch, requirement_holds
 from services.quota.engine.model.state import Node
 from services.quota.engine.model.tree import available, fits_in_quota, lowest_height_that_fits
 from tests.unit.quota.builders import (
@@ -243,7 +243,7 @@ def test_which_taints_are_tolerated(toleration: Any, expected: bool) -> None:
     taint = Taint(key="size", value="5", effect="NoSchedule")
     flavor = FlavorChanged(cluster=CLUSTER, name="f", node_taints=(taint,))
     ps = PodSet(name="main", count=1, requests={}, tolerations=(Toleration(**toleration),))
-    why = matches(ps, "f", {"f": flavor})
+    why = flavor_mismatch(ps, "f", {"f": flavor})
     assert why == (None if expected else "untolerated taint size=5:NoSchedule in flavor f")
 
 
@@ -252,7 +252,7 @@ def test_only_taints_that_keep_pods_off_matter() -> None:
         taint = Taint(key="size", effect=effect)
         flavor = FlavorChanged(cluster=CLUSTER, name="f", node_taints=(taint,))
         ps = PodSet(name="main", count=1, requests={})
-        assert (matches(ps, "f", {"f": flavor}) is None) is expected
+        assert (flavor_mismatch(ps, "f", {"f": flavor}) is None) is expected
 
 
 # Order -----------------------------------------------------------------------------------------
@@ -336,8 +336,8 @@ CHECK = AdmissionCheckChanged(cluster=CLUSTER, name="machines")
 CHECKED = (CheckRule(name="machines"),)
 
 
-def says(state: Any, at: int, **more: Any) -> CheckState:
-    return CheckState(
+def says(state: Any, at: int, **more: Any) -> CheckStateChanged:
+    return CheckStateChanged(
         cluster=CLUSTER, namespace="ns", name="w1", uid="uid-w1", check="machines",
         state=state, at=at, **more,
     )  # fmt: skip
@@ -437,7 +437,7 @@ def test_a_late_word_about_another_life_changes_nothing() -> None:
     bench = Bench(queue("q", slots(1)))
     bench.decide(work("w1", generation=2))
     assert bench.decide(work("w1", 5, generation=1)) == []
-    told = Running(cluster=CLUSTER, namespace="ns", name="w1", uid="another")
+    told = WorkloadRunning(cluster=CLUSTER, namespace="ns", name="w1", uid="another")
     assert bench.decide(told) == []
     assert [type(d) for d in bench.decide(finished("w1"))] == [Release]
 
@@ -445,7 +445,7 @@ def test_a_late_word_about_another_life_changes_nothing() -> None:
 def test_what_ran_once_admitted_is_not_counted_twice() -> None:
     bench = Bench(queue("q", slots(2)))
     bench.decide(work("w1"))
-    running = Running(cluster=CLUSTER, namespace="ns", name="w1", uid="uid-w1")
+    running = WorkloadRunning(cluster=CLUSTER, namespace="ns", name="w1", uid="uid-w1")
     assert bench.decide(running) == []
     assert bench.decide(drained("ns/w1")) == []
     assert node(bench, "q").usage == [1]
@@ -454,7 +454,9 @@ def test_what_ran_once_admitted_is_not_counted_twice() -> None:
 def test_an_unplanned_one_that_drained_waits_its_turn() -> None:
     bench = Bench(queue("q", slots(1)))
     bench.decide(work("w1"), work("w2"))
-    (found,) = bench.decide(Running(cluster=CLUSTER, namespace="ns", name="w2", uid="uid-w2"))
+    (found,) = bench.decide(
+        WorkloadRunning(cluster=CLUSTER, namespace="ns", name="w2", uid="uid-w2")
+    )
     assert isinstance(found, Reserve)
     assert found.unplanned
     decisions = bench.decide(drained("ns/w2"))
@@ -501,17 +503,17 @@ def test_of_several_alike_one_is_looked_at_and_the_others_are_told_its_reason_la
     jobs = [work(f"w{n}", created_at=n) for n in range(4)]
     assert set(waits(bench.decide(*jobs))) == {"w1"}
 
-    late = bench.engine.late(2)
+    late = bench.engine.unpublished_reasons(2)
     assert [wait.key.partition("/")[2] for wait in late] == ["w2", "w3"]
     assert {wait.reason for wait in late} == {"WaitingForQuota"}
-    assert not bench.engine.has_untold
-    assert bench.engine.late(2) == []
+    assert not bench.engine.has_unpublished_reasons
+    assert bench.engine.unpublished_reasons(2) == []
 
 
 def test_who_waits_in_a_queue_that_admits_nobody_is_told_so_and_told_anew_when_it_does() -> None:
     bench = Bench(queue("q", slots(1), stop="Hold"))
     assert waits(bench.decide(work("w1"), work("w2"))) == {}
-    assert {(one.reason, one.message) for one in bench.engine.late(5)} == {
+    assert {(one.reason, one.message) for one in bench.engine.unpublished_reasons(5)} == {
         ("Suspended", "ClusterQueue q is inactive")
     }
     decisions = bench.decide(queue("q", slots(1)))

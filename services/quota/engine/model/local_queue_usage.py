@@ -11,7 +11,7 @@ from services.quota.engine.facts import Key, LocalQueueChanged
 from services.quota.engine.model.state import LocalQueue, Phase, Shard, Workload
 from services.quota.engine.policy import Policy
 
-__all__ = ["charge", "restore", "sample", "usage_by_queue"]
+__all__ = ["add_penalty", "restore_usage", "sample_usage", "usage_by_queue"]
 
 
 def _decay(elapsed: int, half_life: int) -> float:
@@ -45,7 +45,7 @@ def _usage_based(shard: Shard) -> list[LocalQueue]:
     ]
 
 
-def restore(local_queue: LocalQueue, fact: LocalQueueChanged) -> None:
+def restore_usage(local_queue: LocalQueue, fact: LocalQueueChanged) -> None:
     """Take over what was recorded of it, unless its use is known from here."""
     if fact.consumed is None or fact.consumed_at is None or local_queue.sampled_at is not None:
         return
@@ -54,7 +54,7 @@ def restore(local_queue: LocalQueue, fact: LocalQueueChanged) -> None:
     local_queue.penalties_missing = True
 
 
-def sample(shard: Shard, policy: Policy, now: int) -> int | None:
+def sample_usage(shard: Shard, policy: Policy, now: int) -> int | None:
     """Take a sample of every LocalQueue whose last one is old enough; return when the next is due."""
     due = []
     for local_queue in _usage_based(shard):
@@ -62,7 +62,7 @@ def sample(shard: Shard, policy: Policy, now: int) -> int | None:
             local_queue.sampled_at = now
         if local_queue.penalties_missing:
             local_queue.penalties_missing = False
-            _charge_since(local_queue, policy, local_queue.sampled_at)
+            _add_penalties_since(local_queue, policy, local_queue.sampled_at)
         elapsed = now - local_queue.sampled_at
         if elapsed < policy.sampling_interval:
             due.append(local_queue.sampled_at + policy.sampling_interval)
@@ -79,14 +79,14 @@ def sample(shard: Shard, policy: Policy, now: int) -> int | None:
     return min(due, default=None)
 
 
-def charge(shard: Shard, policy: Policy, w: Workload) -> None:
+def add_penalty(shard: Shard, policy: Policy, w: Workload) -> None:
     """It was admitted just now: count it before the next sample does."""
     local_queue = shard.local_queues.get(w.local_queue)
     if local_queue is not None:
-        _charge(local_queue, policy, w)
+        _add_penalty(local_queue, policy, w)
 
 
-def _charge(local_queue: LocalQueue, policy: Policy, w: Workload) -> None:
+def _add_penalty(local_queue: LocalQueue, policy: Policy, w: Workload) -> None:
     part = _decay(policy.sampling_interval, policy.half_life)
     for (_, resource), amount in w.usage.items():
         local_queue.penalties[resource] = local_queue.penalties.get(resource, 0.0) + part * _units(
@@ -94,11 +94,11 @@ def _charge(local_queue: LocalQueue, policy: Policy, w: Workload) -> None:
         )
 
 
-def _charge_since(local_queue: LocalQueue, policy: Policy, since: int) -> None:
+def _add_penalties_since(local_queue: LocalQueue, policy: Policy, since: int) -> None:
     """Penalties are not recorded: whoever was admitted after the sample has one."""
     for w in local_queue.members.values():
         if w.phase is Phase.HOLDING and w.reserved_at > since:
-            _charge(local_queue, policy, w)
+            _add_penalty(local_queue, policy, w)
 
 
 def usage_by_queue(shard: Shard, policy: Policy) -> dict[Key, float]:

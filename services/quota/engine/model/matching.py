@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from services.quota.engine.facts import FlavorChanged, PodSet, Requirement, Taint, Toleration
 
-__all__ = ["matches", "requirement_holds"]
+__all__ = ["flavor_mismatch", "requirement_holds"]
 
 
-def matches(ps: PodSet, name: str, flavors: Mapping[str, FlavorChanged]) -> str | None:
+def flavor_mismatch(ps: PodSet, name: str, flavors: Mapping[str, FlavorChanged]) -> str | None:
     """Why pods of this set can never run on that flavor's nodes; None: they can."""
     flavor = flavors.get(name)
     if flavor is None:

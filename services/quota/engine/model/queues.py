@@ -14,15 +14,15 @@ from services.quota.engine.model.state import (
 )
 
 __all__ = [
+    "dequeue",
     "enqueue",
     "head",
-    "leave",
-    "listed",
     "namespace_matches",
     "park",
     "park_class",
     "reorder",
     "set_claiming",
+    "waiting_in_order",
     "wake",
     "wake_tree",
 ]
@@ -64,7 +64,7 @@ def _activate(cq: ClusterQueue, waiting_class: WaitingClass) -> None:
     )
 
 
-def leave(w: Workload) -> None:
+def dequeue(w: Workload) -> None:
     """`w` waits no more: admitted, gone, or kept out. Heap entries are dropped when they surface."""
     cq = w.queue
     if cq is None:
@@ -224,7 +224,7 @@ def namespace_matches(shard: Shard, cq: ClusterQueue, namespace: str) -> bool:
     return not requirements or all(requirement_holds(r, labels) for r in requirements)
 
 
-def listed(cq: ClusterQueue, usage: "dict[Key, float] | None" = None) -> list[Workload]:
+def waiting_in_order(cq: ClusterQueue, usage: "dict[Key, float] | None" = None) -> list[Workload]:
     """Everybody who waits, in the order in which they would be evaluated if all were active."""
     shares = usage if cq.fact.usage_based and usage is not None else {}
     return sorted(

@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
-from services.quota.engine.facts import Assigned, PodSet, WorkloadChanged
+from services.quota.engine.facts import AssignedPodSet, PodSet, WorkloadChanged
 from services.quota.engine.model.amounts import resource_order
 
 __all__ = [
@@ -123,7 +123,7 @@ class Grant:
     Equal workloads share one grant: never change it.
     """
 
-    assigned: tuple[Assigned, ...]
+    assigned: tuple[AssignedPodSet, ...]
     usage: dict[FlavorResource, int]
     indexed_usage: IndexedUsage
 

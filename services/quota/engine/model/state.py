@@ -11,8 +11,8 @@ from heapq import heappop, heappush
 from services.quota.engine.facts import (
     WEIGHT_ONE,
     AdmissionCheckChanged,
-    Assigned,
-    CheckState,
+    AssignedPodSet,
+    CheckStateChanged,
     ClusterQueueChanged,
     CohortChanged,
     FlavorChanged,
@@ -226,7 +226,7 @@ class Workload:
     holding_hash: int = 0
     """Its part of `Tree.holdings_hash`."""
 
-    assigned: tuple[Assigned, ...] = ()
+    assigned: tuple[AssignedPodSet, ...] = ()
     usage: dict[FlavorResource, int] = field(default_factory=dict)
     indexed_usage: IndexedUsage = ()
     reserved_at: int = 0
@@ -236,7 +236,7 @@ class Workload:
     preempted_by: Key | None = None
     unplanned: bool = False
     running: bool = False
-    checks: dict[str, CheckState] = field(default_factory=dict)
+    checks: dict[str, CheckStateChanged] = field(default_factory=dict)
 
     @property
     def cannot_be_stopped(self) -> bool:

@@ -10,7 +10,7 @@ from services.quota.engine.model.state import ClusterQueue, Node, Phase, Shard, 
 from services.quota.engine.model.tree import add_usage, build_tree, remove_usage
 from services.quota.engine.types import CheckRule
 
-__all__ = ["attach", "detach", "judge", "rebuild", "tree_of"]
+__all__ = ["attach_holder", "detach_holder", "inactive_reason", "rebuild_trees", "tree_of"]
 
 NOT_ADMITTING: Final = "Can't admit new workloads: "
 MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
@@ -22,14 +22,14 @@ def tree_of(cq: ClusterQueue) -> Tree:
     return cq.node.tree
 
 
-def rebuild(shard: Shard) -> None:
+def rebuild_trees(shard: Shard) -> None:
     """Build all trees anew from the present set-up, count all holders, wake what changed."""
     before = shard.trees
-    cohorts, looped = _cohort_nodes(shard)
+    cohorts, cyclic = _cohort_nodes(shard)
     roots: list[Node] = []
     for name, node in cohorts.items():
         parent = _parent_of(shard, name)
-        if name in looped:
+        if name in cyclic:
             continue
         if parent is None:
             roots.append(node)
@@ -44,7 +44,7 @@ def rebuild(shard: Shard) -> None:
             weight=cq.fact.weight / WEIGHT_ONE,
         )
         cohort = cq.fact.cohort
-        if cohort is None or cohort in looped:
+        if cohort is None or cohort in cyclic:
             roots.append(cq.node)
         else:
             cohorts[cohort].queues.append(cq.node)
@@ -57,9 +57,9 @@ def rebuild(shard: Shard) -> None:
         shard.trees[tree.key] = tree
     for cq in shard.queues.values():
         cq.plans.clear()
-        cq.inactive = judge(shard, cq, looped)
+        cq.inactive = inactive_reason(shard, cq, cyclic)
         for w in cq.holders.values():
-            attach(cq, w)
+            attach_holder(cq, w)
     for w in shard.claims.values():
         if w.claim is not None and w.queue is not None:
             _renumber_claim(w)
@@ -91,7 +91,7 @@ def _renumber_claim(w: Workload) -> None:
     claim.grant = Grant(old.assigned, old.usage, tree.index_usage(known))
 
 
-def attach(cq: ClusterQueue, w: Workload) -> None:
+def attach_holder(cq: ClusterQueue, w: Workload) -> None:
     """Count what a holder of `cq` uses in its present tree."""
     w.holding_node = cq.node
     tree = cq.node.tree
@@ -101,7 +101,7 @@ def attach(cq: ClusterQueue, w: Workload) -> None:
     add_usage(cq.node, w.indexed_usage)
 
 
-def detach(w: Workload) -> None:
+def detach_holder(w: Workload) -> None:
     """The opposite of `attach`."""
     assert w.holding_node is not None, w.key
     w.holding_node.tree.holdings_hash ^= w.holding_hash
@@ -122,7 +122,7 @@ def _cohort_nodes(shard: Shard) -> tuple[dict[str, Node], frozenset[str]]:
             quotas=_quotas(fact.groups if fact else ()),
             weight=(fact.weight if fact else WEIGHT_ONE) / WEIGHT_ONE,
         )
-    looped = set()
+    cyclic = set()
     for name in nodes:
         seen = {name}
         at = _parent_of(shard, name)
@@ -130,8 +130,8 @@ def _cohort_nodes(shard: Shard) -> tuple[dict[str, Node], frozenset[str]]:
             seen.add(at)
             at = _parent_of(shard, at)
         if at is not None:
-            looped.add(name)
-    return nodes, frozenset(looped)
+            cyclic.add(name)
+    return nodes, frozenset(cyclic)
 
 
 def _parent_of(shard: Shard, cohort: str) -> str | None:
@@ -175,8 +175,8 @@ def _held_by_root(roots: list[Node]) -> dict[Node, list[FlavorResource]]:
     return held
 
 
-def judge(
-    shard: Shard, cq: ClusterQueue, looped: frozenset[str] = frozenset()
+def inactive_reason(
+    shard: Shard, cq: ClusterQueue, cyclic: frozenset[str] = frozenset()
 ) -> tuple[str, str] | None:
     """Why the queue admits nothing: (reason, message), the first problem and all of them."""
     fact = cq.fact
@@ -196,21 +196,21 @@ def judge(
     if inactive := [n for n in checks if n in shard.checks and not shard.checks[n].active]:
         text = f"references inactive AdmissionCheck(s): {','.join(inactive)}"
         problems.append(("AdmissionCheckInactive", text))
-    problems += _of_multikueue(shard, cq)
+    problems += _multikueue_problems(shard, cq)
     for name in names:
         # Kueue's reason and words; whoever asks for a topology must not be placed without.
         flavor = shard.flavors.get(name)
         if flavor is not None and flavor.topology is not None:
             text = f'there is no Topology "{flavor.topology}" for TAS flavor "{name}"'
             problems.append(("TopologyNotFound", f"{text} (placement by topology is not offered)"))
-    if fact.cohort is not None and fact.cohort in looped:
+    if fact.cohort is not None and fact.cohort in cyclic:
         problems.append(("Unknown", f"cohort {fact.cohort} is part of a cycle"))
     if not problems:
         return None
     return problems[0][0], f"{NOT_ADMITTING}{', '.join(text for _, text in problems)}."
 
 
-def _of_multikueue(shard: Shard, cq: ClusterQueue) -> list[tuple[str, str]]:
+def _multikueue_problems(shard: Shard, cq: ClusterQueue) -> list[tuple[str, str]]:
     """What runs elsewhere is sent by one check alone, whatever the flavor; Kueue's reasons and words."""
 
     def answered_by(controller: str) -> list[CheckRule]:

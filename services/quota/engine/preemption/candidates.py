@@ -10,15 +10,15 @@ from services.quota.engine.model.state import ClusterQueue, Node, Workload
 from services.quota.engine.model.tree import add_usage, available, remove_usage
 
 __all__ = [
-    "Attempt",
+    "PreemptionRequest",
     "Target",
-    "fill_back",
-    "fits",
-    "restore",
-    "satisfies",
-    "sort_key",
-    "take_away",
-    "uses",
+    "candidate_order",
+    "exclude_workload",
+    "fill_back_victims",
+    "include_all",
+    "preemptor_fits",
+    "satisfies_policy",
+    "uses_contested",
 ]
 
 Target: TypeAlias = tuple[Workload, str]
@@ -26,12 +26,12 @@ Target: TypeAlias = tuple[Workload, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class PreemptionRequest:
     """A workload looks for victims."""
 
     workload: Workload
     cq: ClusterQueue
-    asks: IndexedUsage
+    requested: IndexedUsage
     """All that it will use."""
 
     contested: tuple[int, ...]
@@ -46,7 +46,7 @@ class Attempt:
         return self.cq.node
 
 
-def satisfies(preemptor: Workload, candidate: Workload, policy: PreemptionPolicy) -> bool:
+def satisfies_policy(preemptor: Workload, candidate: Workload, policy: PreemptionPolicy) -> bool:
     """Whether the policy lets `preemptor` take the place of `candidate`."""
     if candidate.cannot_be_stopped:
         return False
@@ -63,20 +63,20 @@ def satisfies(preemptor: Workload, candidate: Workload, policy: PreemptionPolicy
     )
 
 
-def uses(candidate: Workload, contested: Iterable[int]) -> bool:
+def uses_contested(candidate: Workload, contested: Iterable[int]) -> bool:
     """Whether it holds anything of what is contested."""
     return any(i in contested for i, _ in candidate.indexed_usage)
 
 
-def sort_key(attempt: Attempt, w: Workload) -> tuple[object, ...]:
+def candidate_order(request: PreemptionRequest, w: Workload) -> tuple[object, ...]:
     """Evicted ones first, other queues before one's own, low priority, late reservation."""
     share = 0.0
-    if attempt.fair_usage is not None and w.holding_node is attempt.node:
+    if request.fair_usage is not None and w.holding_node is request.node:
         # Only comparable inside one queue; who used more goes first.
-        share = -attempt.fair_usage.get(w.local_queue, 0.0)
+        share = -request.fair_usage.get(w.local_queue, 0.0)
     return (
         not w.evicted,
-        w.holding_node is attempt.node,
+        w.holding_node is request.node,
         share,
         w.priority,
         -w.reserved_at,
@@ -84,10 +84,10 @@ def sort_key(attempt: Attempt, w: Workload) -> tuple[object, ...]:
     )
 
 
-def fits(attempt: Attempt, *, borrowing: bool) -> bool:
+def preemptor_fits(request: PreemptionRequest, *, borrowing: bool) -> bool:
     """Whether the preemptor fits into the tree as it is now."""
-    node = attempt.node
-    for i, amount in attempt.asks:
+    node = request.node
+    for i, amount in request.requested:
         if not borrowing and node.usage[i] + amount > node.nominal[i]:
             return False
         if amount > 0 and amount > available(node, i):
@@ -95,31 +95,33 @@ def fits(attempt: Attempt, *, borrowing: bool) -> bool:
     return True
 
 
-def take_away(w: Workload) -> None:
+def exclude_workload(w: Workload) -> None:
     """Try without it."""
     assert w.holding_node is not None, w.key
     remove_usage(w.holding_node, w.indexed_usage)
 
 
-def give_back(w: Workload) -> None:
+def include_workload(w: Workload) -> None:
     """Undo `take_away`."""
     assert w.holding_node is not None, w.key
     add_usage(w.holding_node, w.indexed_usage)
 
 
-def restore(targets: Iterable[Target]) -> None:
+def include_all(targets: Iterable[Target]) -> None:
     """Undo a whole trial."""
     for w, _ in targets:
-        give_back(w)
+        include_workload(w)
 
 
-def fill_back(attempt: Attempt, targets: list[Target], *, borrowing: bool) -> None:
+def fill_back_victims(
+    request: PreemptionRequest, targets: list[Target], *, borrowing: bool
+) -> None:
     """Spare those without whom it fits as well, latest chosen first; the last one always goes."""
     for i in range(len(targets) - 2, -1, -1):
         w, _ = targets[i]
-        give_back(w)
-        if fits(attempt, borrowing=borrowing):
+        include_workload(w)
+        if preemptor_fits(request, borrowing=borrowing):
             targets[i] = targets[-1]
             targets.pop()
         else:
-            take_away(w)
+            exclude_workload(w)

@@ -5,15 +5,15 @@ from typing import Final, TypeAlias
 from services.quota.engine.model.state import Node, Workload
 from services.quota.engine.model.tree import fits_in_quota, is_within_nominal
 from services.quota.engine.preemption.candidates import (
-    Attempt,
+    PreemptionRequest,
     Target,
-    fill_back,
-    fits,
-    restore,
-    satisfies,
-    sort_key,
-    take_away,
-    uses,
+    candidate_order,
+    exclude_workload,
+    fill_back_victims,
+    include_all,
+    preemptor_fits,
+    satisfies_policy,
+    uses_contested,
 )
 
 __all__ = ["classical_targets"]
@@ -35,15 +35,15 @@ _Candidate: TypeAlias = tuple[Workload, Node | None, int]
 """(workload, lowest common ancestor, way)."""
 
 
-def classical_targets(attempt: Attempt) -> list[Target]:
+def classical_targets(request: PreemptionRequest) -> list[Target]:
     """A small set of victims without whom the preemptor fits; empty: there is none."""
-    own = _in_queue(attempt, attempt.node, None, advantage=False)
-    hierarchy, priority = _in_cohort(attempt)
+    own = _candidates_in_queue(request, request.node, None, advantage=False)
+    hierarchy, priority = _candidates_in_cohort(request)
     if not own and not hierarchy and not priority:
         return []
-    candidates = _ordered(attempt, hierarchy, priority, own)
-    forbidden = attempt.cq.fact.preemption.borrow == "Never"
-    if (not hierarchy and not priority) or (forbidden and not _under_nominal(attempt)):
+    candidates = _in_order(request, hierarchy, priority, own)
+    forbidden = request.cq.fact.preemption.borrow == "Never"
+    if (not hierarchy and not priority) or (forbidden and not _is_below_nominal(request)):
         tries: tuple[bool, ...] = (True,)
     elif forbidden and not hierarchy:
         tries = (False, True)
@@ -51,28 +51,28 @@ def classical_targets(attempt: Attempt) -> list[Target]:
         tries = (True, False)
     for borrowing in tries:
         targets: list[Target] = []
-        for w, lca, way in candidates:
-            if not _valid(attempt, w, lca, way, borrowing=borrowing):
+        for w, lca, variant in candidates:
+            if not _is_still_valid(request, w, lca, variant, borrowing=borrowing):
                 continue
-            take_away(w)
-            targets.append((w, _REASON[way]))
-            if fits(attempt, borrowing=borrowing):
-                fill_back(attempt, targets, borrowing=borrowing)
-                restore(targets)
+            exclude_workload(w)
+            targets.append((w, _REASON[variant]))
+            if preemptor_fits(request, borrowing=borrowing):
+                fill_back_victims(request, targets, borrowing=borrowing)
+                include_all(targets)
                 return targets
-        restore(targets)
+        include_all(targets)
     return []
 
 
-def _ordered(
-    attempt: Attempt,
+def _in_order(
+    request: PreemptionRequest,
     hierarchy: list[_Candidate],
     priority: list[_Candidate],
     own: list[_Candidate],
 ) -> list[_Candidate]:
     """Those already evicted first, then by kind; each kind in candidates' order."""
     lists = [
-        sorted(candidates, key=lambda c: sort_key(attempt, c[0]))
+        sorted(candidates, key=lambda c: candidate_order(request, c[0]))
         for candidates in (hierarchy, priority, own)
     ]
     return [c for cs in lists for c in cs if c[0].evicted] + [
@@ -80,46 +80,46 @@ def _ordered(
     ]
 
 
-def _under_nominal(attempt: Attempt) -> bool:
-    node = attempt.node
-    return all(node.nominal[i] > node.usage[i] for i in attempt.contested)
+def _is_below_nominal(request: PreemptionRequest) -> bool:
+    node = request.node
+    return all(node.nominal[i] > node.usage[i] for i in request.contested)
 
 
-def _in_queue(
-    attempt: Attempt, node: Node, lca: Node | None, *, advantage: bool
+def _candidates_in_queue(
+    request: PreemptionRequest, node: Node, lca: Node | None, *, advantage: bool
 ) -> list[_Candidate]:
     cq = node.queue
     assert cq is not None, node.name
-    rules = attempt.cq.fact.preemption
-    own = node is attempt.node
+    rules = request.cq.fact.preemption
+    own = node is request.node
     policy = rules.within if own else rules.reclaim
     if policy == "Never" or cq.inactive is not None:
         return []
-    preemptor = attempt.workload
+    preemptor = request.workload
     found: list[_Candidate] = []
     for w in cq.holders.values():
-        if not satisfies(preemptor, w, policy) or not uses(w, attempt.contested):
+        if not satisfies_policy(preemptor, w, policy) or not uses_contested(w, request.contested):
             continue
         if own:
-            way = _WITHIN_QUEUE
+            variant = _WITHIN_QUEUE
         elif advantage:
-            way = _HIERARCHICAL
-        elif rules.borrow == "Never" or _above_threshold(attempt, w):
-            way = _NOT_BORROWING
+            variant = _HIERARCHICAL
+        elif rules.borrow == "Never" or _above_threshold(request, w):
+            variant = _NOT_BORROWING
         else:
-            way = _BORROWING
-        found.append((w, lca, way))
+            variant = _BORROWING
+        found.append((w, lca, variant))
     return found
 
 
-def _above_threshold(attempt: Attempt, w: Workload) -> bool:
-    threshold = attempt.cq.fact.preemption.borrow_threshold
-    if w.priority >= attempt.workload.priority:
+def _above_threshold(request: PreemptionRequest, w: Workload) -> bool:
+    threshold = request.cq.fact.preemption.borrow_threshold
+    if w.priority >= request.workload.priority:
         return True
     return threshold is not None and w.priority > threshold
 
 
-def _in_cohort(attempt: Attempt) -> tuple[list[_Candidate], list[_Candidate]]:
+def _candidates_in_cohort(request: PreemptionRequest) -> tuple[list[_Candidate], list[_Candidate]]:
     """Candidates over which the preemptor has the older right, and those it outranks.
 
     Only in queues that use more than they own, below cohorts that do so too. The right is older
@@ -127,38 +127,38 @@ def _in_cohort(attempt: Attempt) -> tuple[list[_Candidate], list[_Candidate]]:
     """
     hierarchy: list[_Candidate] = []
     priority: list[_Candidate] = []
-    node = attempt.node
-    if not node.ancestors or attempt.cq.fact.preemption.reclaim == "Never":
+    node = request.node
+    if not node.ancestors or request.cq.fact.preemption.reclaim == "Never":
         return hierarchy, priority
     above = node.tree.borrowers
     queues: dict[Node, None] = {}
-    for i in attempt.contested:
+    for i in request.contested:
         queues.update(above[i])
     queues.pop(node, None)
     if not queues:
         return hierarchy, priority
-    advantages = _advantages(attempt)
+    advantages = _reclaim_advantages(request)
     for queue in queues:
-        lca = _exposed_to(queue, advantages, attempt.contested)
+        lca = _reclaimable_from(queue, advantages, request.contested)
         if lca is not None:
             advantage = advantages[lca]
             found = hierarchy if advantage else priority
-            found.extend(_in_queue(attempt, queue, lca, advantage=advantage))
+            found.extend(_candidates_in_queue(request, queue, lca, advantage=advantage))
     return hierarchy, priority
 
 
-def _advantages(attempt: Attempt) -> dict[Node, bool]:
+def _reclaim_advantages(request: PreemptionRequest) -> dict[Node, bool]:
     """Per ancestor whether the preemptor has the older right to what is used below it."""
-    advantage, rest = fits_in_quota(attempt.node, attempt.asks)
+    advantage, rest = fits_in_quota(request.node, request.requested)
     advantages = {}
-    for ancestor in attempt.node.ancestors:
+    for ancestor in request.node.ancestors:
         advantages[ancestor] = advantage
         fit, rest = fits_in_quota(ancestor, rest)
         advantage = advantage or fit
     return advantages
 
 
-def _exposed_to(
+def _reclaimable_from(
     queue: Node, ancestors: dict[Node, bool], contested: tuple[int, ...]
 ) -> Node | None:
     """The lowest common ancestor, if no cohort below it keeps within what it owns."""
@@ -170,19 +170,21 @@ def _exposed_to(
     return None
 
 
-def _valid(attempt: Attempt, w: Workload, lca: Node | None, way: int, *, borrowing: bool) -> bool:
+def _is_still_valid(
+    request: PreemptionRequest, w: Workload, lca: Node | None, variant: int, *, borrowing: bool
+) -> bool:
     """Whether it is still right to take `w`, after those that were taken before it."""
     node = w.holding_node
     assert node is not None, w.key
-    if node is attempt.node:
+    if node is request.node:
         return True
-    if borrowing and way == _NOT_BORROWING:
+    if borrowing and variant == _NOT_BORROWING:
         return False
-    if is_within_nominal(node, attempt.contested):
+    if is_within_nominal(node, request.contested):
         return False
     for above in node.ancestors:
         if above is lca:
             break
-        if is_within_nominal(above, attempt.contested):
+        if is_within_nominal(above, request.contested):
             return False
     return True

@@ -6,50 +6,52 @@ from services.quota.engine.model.shares import NEGATIVE, Share, compare, share_o
 from services.quota.engine.model.state import Node, Workload
 from services.quota.engine.model.tree import add_usage, remove_usage
 from services.quota.engine.preemption.candidates import (
-    Attempt,
+    PreemptionRequest,
     Target,
-    fill_back,
-    fits,
-    restore,
-    satisfies,
-    sort_key,
-    take_away,
-    uses,
+    candidate_order,
+    exclude_workload,
+    fill_back_victims,
+    include_all,
+    preemptor_fits,
+    satisfies_policy,
+    uses_contested,
 )
 from services.quota.engine.types import SharingStrategy
 
 __all__ = ["fair_targets"]
 
 
-def fair_targets(attempt: Attempt, strategies: tuple[SharingStrategy, ...]) -> list[Target]:
+def fair_targets(
+    request: PreemptionRequest, strategies: tuple[SharingStrategy, ...]
+) -> list[Target]:
     """Victims whose shares stay above the preemptor's; empty: there are none."""
-    candidates = _candidates(attempt)
+    candidates = _candidates(request)
     if not candidates:
         return []
-    candidates.sort(key=lambda w: sort_key(attempt, w))
+    candidates.sort(key=lambda w: candidate_order(request, w))
     # Shares are compared as if the preemptor were in already.
-    add_usage(attempt.node, attempt.asks)
-    done, targets, retry = _first(attempt, candidates, strategies[0])
+    add_usage(request.node, request.requested)
+    done, targets, retry = _first_strategy(request, candidates, strategies[0])
     if not done and len(strategies) > 1:
-        done = _second(attempt, retry, targets)
-    remove_usage(attempt.node, attempt.asks)
+        done = _second_strategy(request, retry, targets)
+    remove_usage(request.node, request.requested)
     if not done:
-        restore(targets)
+        include_all(targets)
         return []
-    fill_back(attempt, targets, borrowing=True)
-    restore(targets)
+    fill_back_victims(request, targets, borrowing=True)
+    include_all(targets)
     return targets
 
 
-def _candidates(attempt: Attempt) -> list[Workload]:
-    rules = attempt.cq.fact.preemption
-    node, contested = attempt.node, attempt.contested
+def _candidates(request: PreemptionRequest) -> list[Workload]:
+    rules = request.cq.fact.preemption
+    node, contested = request.node, request.contested
     found = []
     if rules.within != "Never":
         found += [
             w
-            for w in attempt.cq.holders.values()
-            if satisfies(attempt.workload, w, rules.within) and uses(w, contested)
+            for w in request.cq.holders.values()
+            if satisfies_policy(request.workload, w, rules.within) and uses_contested(w, contested)
         ]
     if node.ancestors and rules.reclaim != "Never":
         others: dict[Node, None] = {}
@@ -63,37 +65,38 @@ def _candidates(attempt: Attempt) -> list[Workload]:
             found += [
                 w
                 for w in other.queue.holders.values()
-                if satisfies(attempt.workload, w, rules.reclaim) and uses(w, contested)
+                if satisfies_policy(request.workload, w, rules.reclaim)
+                and uses_contested(w, contested)
             ]
     return found
 
 
-def _fits(attempt: Attempt) -> bool:
-    remove_usage(attempt.node, attempt.asks)
-    result = fits(attempt, borrowing=True)
-    add_usage(attempt.node, attempt.asks)
+def _fits_without_request(request: PreemptionRequest) -> bool:
+    remove_usage(request.node, request.requested)
+    result = preemptor_fits(request, borrowing=True)
+    add_usage(request.node, request.requested)
     return result
 
 
-class _Order:
+class _TargetOrder:
     """Gives the queue to take from next: down from the root, always to the highest share.
 
     Whoever asks must take a candidate or drop the queue before asking again.
     """
 
-    def __init__(self, attempt: Attempt, candidates: list[Workload]) -> None:
-        self.attempt = attempt
-        self.left: dict[Node, list[Workload]] = {}
+    def __init__(self, request: PreemptionRequest, candidates: list[Workload]) -> None:
+        self.request = request
+        self.candidates: dict[Node, list[Workload]] = {}
         for w in reversed(candidates):
             assert w.holding_node is not None, w.key
-            self.left.setdefault(w.holding_node, []).append(w)
+            self.candidates.setdefault(w.holding_node, []).append(w)
         self.pruned: set[Node] = set()
-        self.ancestors = frozenset(attempt.node.ancestors)
+        self.ancestors = frozenset(request.node.ancestors)
 
     def queues(self) -> Iterator[Node]:
-        node = self.attempt.node
+        node = self.request.node
         if not node.ancestors:
-            while node not in self.pruned and self.left.get(node):
+            while node not in self.pruned and self.candidates.get(node):
                 yield node
             return
         root = node.ancestors[-1]
@@ -102,7 +105,7 @@ class _Order:
                 yield target
 
     def pop(self, queue: Node) -> Workload:
-        return self.left[queue].pop()
+        return self.candidates[queue].pop()
 
     def drop(self, queue: Node) -> None:
         self.pruned.add(queue)
@@ -110,7 +113,9 @@ class _Order:
     def shares(self, queue: Node) -> tuple[Share, Share]:
         """Of the two nodes just below the lowest common ancestor: preemptor's and `queue`'s."""
         lca = next(n for n in queue.ancestors if n in self.ancestors)
-        return share_of(_below(self.attempt.node, lca)), share_of(_below(queue, lca))
+        return share_of(_child_towards(self.request.node, lca)), share_of(
+            _child_towards(queue, lca)
+        )
 
     def _next(self, cohort: Node) -> Node | None:
         best, best_share = self._best_queue(cohort)
@@ -138,20 +143,22 @@ class _Order:
             if queue in self.pruned:
                 continue
             share = share_of(queue)
-            if (not share.borrowed and queue is not self.attempt.node) or not self.left.get(queue):
+            if (not share.borrowed and queue is not self.request.node) or not self.candidates.get(
+                queue
+            ):
                 self.pruned.add(queue)
                 continue
             order = compare(share, best_share)
             if order > 0:
                 best, best_share = queue, share
             elif order == 0 and best is not None:
-                mine, other = self.left[queue][-1], self.left[best][-1]
-                if sort_key(self.attempt, mine) < sort_key(self.attempt, other):
+                mine, other = self.candidates[queue][-1], self.candidates[best][-1]
+                if candidate_order(self.request, mine) < candidate_order(self.request, other):
                     best = queue
         return best, best_share
 
 
-def _below(node: Node, lca: Node) -> Node:
+def _child_towards(node: Node, lca: Node) -> Node:
     at = node
     for above in node.ancestors:
         if above is lca:
@@ -160,39 +167,39 @@ def _below(node: Node, lca: Node) -> Node:
     raise AssertionError(node.name)
 
 
-def _first(
-    attempt: Attempt, candidates: list[Workload], strategy: SharingStrategy
+def _first_strategy(
+    request: PreemptionRequest, candidates: list[Workload], strategy: SharingStrategy
 ) -> tuple[bool, list[Target], list[Workload]]:
     """(done, victims, candidates to try again with the second strategy)."""
-    order = _Order(attempt, candidates)
+    order = _TargetOrder(request, candidates)
     targets: list[Target] = []
     retry: list[Workload] = []
-    node = attempt.node
-    within = all(node.usage[i] <= node.nominal[i] for i in attempt.contested)
+    node = request.node
+    within = all(node.usage[i] <= node.nominal[i] for i in request.contested)
     for queue in order.queues():
         if queue is node or within:
             reason = "InClusterQueue" if queue is node else "InCohortReclamation"
             w = order.pop(queue)
-            take_away(w)
+            exclude_workload(w)
             targets.append((w, reason))
-            if _fits(attempt):
+            if _fits_without_request(request):
                 return True, targets, []
             continue
         mine, theirs = order.shares(queue)
         if mine.infinite and not theirs.infinite:
-            retry.extend(reversed(order.left[queue]))
-            order.left[queue].clear()
+            retry.extend(reversed(order.candidates[queue]))
+            order.candidates[queue].clear()
             continue
-        while order.left[queue]:
+        while order.candidates[queue]:
             w = order.pop(queue)
-            take_away(w)
+            exclude_workload(w)
             if strategy == "LessThanInitialShare":
                 passed = compare(mine, theirs) < 0
             else:
                 passed = compare(mine, order.shares(queue)[1]) <= 0
             if passed:
                 targets.append((w, "InCohortFairSharing"))
-                if _fits(attempt):
+                if _fits_without_request(request):
                     return True, targets, []
                 break
             add_usage(queue, w.indexed_usage)
@@ -200,16 +207,18 @@ def _first(
     return False, targets, retry
 
 
-def _second(attempt: Attempt, retry: list[Workload], targets: list[Target]) -> bool:
+def _second_strategy(
+    request: PreemptionRequest, retry: list[Workload], targets: list[Target]
+) -> bool:
     """Take one from each queue that has more now than the preemptor would have."""
-    order = _Order(attempt, retry)
+    order = _TargetOrder(request, retry)
     for queue in order.queues():
         mine, theirs = order.shares(queue)
         w = order.pop(queue)
         if compare(mine, theirs) < 0:
-            take_away(w)
+            exclude_workload(w)
             targets.append((w, "InCohortFairSharing"))
-            if _fits(attempt):
+            if _fits_without_request(request):
                 return True
         order.drop(queue)
     return False

@@ -10,18 +10,29 @@ from services.quota.engine.model.shapes import PODS, FlavorScan, IndexedUsage, S
 from services.quota.engine.model.state import ClusterQueue, Shard, Tree, Workload
 from services.quota.engine.model.tree import lowest_height_that_fits
 from services.quota.engine.policy import Policy
-from services.quota.engine.preemption.candidates import Attempt, Target, give_back, take_away
+from services.quota.engine.preemption.candidates import (
+    PreemptionRequest,
+    Target,
+    exclude_workload,
+    include_workload,
+)
 from services.quota.engine.preemption.classical import classical_targets
 from services.quota.engine.preemption.fair import fair_targets
-from services.quota.engine.scheduling import flavors as fl
-from services.quota.engine.scheduling.flavors import FIT, PREEMPT, Assignment
+from services.quota.engine.scheduling.flavors import (
+    FIT,
+    PREEMPT,
+    Assignment,
+    Pinned,
+    assign_flavors,
+    first_flavor_if_it_fits,
+)
 from services.quota.engine.scheduling.plans import Plan, plan_for
 
-__all__ = ["Weigher", "shape_of"]
+__all__ = ["AssignmentSearch", "shape_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weigher:
+class AssignmentSearch:
     """Weighs the workloads of one tree."""
 
     shard: Shard
@@ -30,46 +41,50 @@ class Weigher:
     fair_usage: dict[Key, float] | None = None
     """Usage by LocalQueue, where admission fair sharing is on."""
 
-    def assign(
-        self, cq: ClusterQueue, w: Workload, scan: FlavorScan | None, pinned: fl.Pinned | None
+    def find(
+        self, cq: ClusterQueue, w: Workload, scan: FlavorScan | None, pinned: Pinned | None
     ) -> tuple[Assignment, list[Target]]:
         """Flavors and victims: for all pods, else for as many as will fit."""
         shape = shape_of(w)
         plan = plan_for(cq, shape, self.shard.flavors)
-        if scan is None and pinned is None and (simple := fl.at_once(cq, plan)) is not None:
+        if (
+            scan is None
+            and pinned is None
+            and (simple := first_flavor_if_it_fits(cq, plan)) is not None
+        ):
             return simple, []
-        full = self._weigh(cq, w, plan, scan, pinned)
+        full = self._assign_flavors(cq, w, plan, scan, pinned)
         if full.mode == FIT:
             return full, []
-        if full.mode == PREEMPT and (targets := self._targets(cq, w, full)):
+        if full.mode == PREEMPT and (targets := self._targets_for(cq, w, full)):
             return full, targets
         if shape.partial:
-            found = self._partial(cq, w, scan, pinned)
+            found = self._find_with_fewer_pods(cq, w, scan, pinned)
             if found is not None:
                 return found
         return full, []
 
-    def _weigh(
+    def _assign_flavors(
         self,
         cq: ClusterQueue,
         w: Workload,
         plan: Plan,
         scan: FlavorScan | None,
-        pinned: fl.Pinned | None,
+        pinned: Pinned | None,
     ) -> Assignment:
         rules = cq.fact.preemption
-        return fl.assign(
+        return assign_flavors(
             cq,
             plan,
             scan=scan,
-            oracle=lambda index, amount: self._oracle(cq, w, index, amount),
+            oracle=lambda index, amount: self._preemption_oracle(cq, w, index, amount),
             may_preempt_borrowing=rules.borrow != "Never"
             or (self.policy.fair_sharing and rules.reclaim != "Never"),
             pinned=pinned,
         )
 
-    def _partial(
-        self, cq: ClusterQueue, w: Workload, scan: FlavorScan | None, pinned: fl.Pinned | None
+    def _find_with_fewer_pods(
+        self, cq: ClusterQueue, w: Workload, scan: FlavorScan | None, pinned: Pinned | None
     ) -> tuple[Assignment, list[Target]] | None:
         """The largest counts that fit, by bisection between all pods and the minimum."""
         shape = shape_of(w)
@@ -83,11 +98,11 @@ class Weigher:
             at = (low + high) // 2
             counts = tuple(c - d * at // total for c, d in zip(full, deltas, strict=True))
             plan = plan_for(cq, shape, self.shard.flavors, counts)
-            assignment = self._weigh(cq, w, plan, scan, pinned)
+            assignment = self._assign_flavors(cq, w, plan, scan, pinned)
             targets: list[Target] = []
             good = assignment.mode == FIT
             if assignment.mode == PREEMPT:
-                targets = self._targets(cq, w, assignment)
+                targets = self._targets_for(cq, w, assignment)
                 good = bool(targets)
             if good:
                 best, best_at = (assignment, targets), at
@@ -96,31 +111,35 @@ class Weigher:
                 low = at + 1
         return best if best_at == low else None
 
-    def _search(
+    def _find_targets(
         self, cq: ClusterQueue, w: Workload, asks: IndexedUsage, contested: tuple[int, ...]
     ) -> list[Target]:
         usage = self.fair_usage if cq.fact.usage_based else None
-        attempt = Attempt(workload=w, cq=cq, asks=asks, contested=contested, fair_usage=usage)
+        request = PreemptionRequest(
+            workload=w, cq=cq, requested=asks, contested=contested, fair_usage=usage
+        )
         if self.policy.fair_sharing:
-            return fair_targets(attempt, self.policy.strategies)
-        return classical_targets(attempt)
+            return fair_targets(request, self.policy.strategies)
+        return classical_targets(request)
 
-    def _targets(self, cq: ClusterQueue, w: Workload, assignment: Assignment) -> list[Target]:
+    def _targets_for(self, cq: ClusterQueue, w: Workload, assignment: Assignment) -> list[Target]:
         # The reference leaves the count of pods out here, though it is contested all the same.
         frs = self.tree.flavor_resources
         asks = tuple((i, v) for i, v in assignment.usage.items() if v and frs[i][1] != PODS)
-        return self._search(cq, w, asks, assignment.contested())
+        return self._find_targets(cq, w, asks, assignment.contested())
 
-    def _oracle(self, cq: ClusterQueue, w: Workload, index: int, amount: int) -> tuple[int, int]:
+    def _preemption_oracle(
+        self, cq: ClusterQueue, w: Workload, index: int, amount: int
+    ) -> tuple[int, int]:
         """Whether preemption could make room for this alone, and how it would borrow then."""
-        targets = self._search(cq, w, ((index, amount),), (index,))
+        targets = self._find_targets(cq, w, ((index, amount),), (index,))
         if not targets:
             return 1, lowest_height_that_fits(cq.node, index, amount)[0]
         for victim, _ in targets:
-            take_away(victim)
+            exclude_workload(victim)
         borrow = lowest_height_that_fits(cq.node, index, amount)[0]
         for victim, _ in targets:
-            give_back(victim)
+            include_workload(victim)
         own = any(victim.holding_node is cq.node for victim, _ in targets)
         return (2 if own else 3), borrow
 

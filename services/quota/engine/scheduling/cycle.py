@@ -8,11 +8,11 @@ only (a preemptor's place, a reservation) is taken back at the end.
 from dataclasses import dataclass, field
 from typing import Final
 
-from services.quota.engine.facts import Assigned, Decision, Key, Preempt, Reserve
+from services.quota.engine.facts import AssignedPodSet, Decision, Key, Preempt, Reserve
 from services.quota.engine.model.queues import (
+    dequeue,
     enqueue,
     head,
-    leave,
     namespace_matches,
     park,
     park_class,
@@ -30,30 +30,36 @@ from services.quota.engine.model.state import (
 )
 from services.quota.engine.model.tree import add_usage, available, remove_usage
 from services.quota.engine.policy import Policy
-from services.quota.engine.preemption.candidates import give_back, take_away
-from services.quota.engine.scheduling import flavors as fl
-from services.quota.engine.scheduling.assignment_search import Weigher, shape_of
-from services.quota.engine.scheduling.entry import Back, Entry, classical_order, outranks
+from services.quota.engine.preemption.candidates import exclude_workload, include_workload
+from services.quota.engine.scheduling.assignment_search import AssignmentSearch, shape_of
+from services.quota.engine.scheduling.entry import Entry, RequeueReason, classical_order, outranks
 from services.quota.engine.scheduling.fair_sharing import tournament
-from services.quota.engine.scheduling.flavors import DEFERRED, FIT, NO_FIT, PREEMPT, Assignment
+from services.quota.engine.scheduling.flavors import (
+    DEFERRED,
+    FIT,
+    NO_FIT,
+    PREEMPT,
+    Assignment,
+    no_fit_reason,
+)
 from services.quota.engine.scheduling.messages import (
-    CIRCLE,
-    OVERLAP,
-    OVERTAKEN,
-    OWNERS_FIRST,
-    UNREADY,
+    LESS_BORROWING_FIRST,
+    NO_LONGER_FITS,
+    OVERLAPPING_TARGETS,
+    PODS_NOT_READY,
+    PREEMPTION_LOOP,
     preempted,
 )
 
-__all__ = ["Entry", "Policy", "Round"]
+__all__ = ["Entry", "Policy", "SchedulingCycle"]
 
 SECOND: Final = 1_000_000_000
-VAIN_MAX: Final = 3
+FRUITLESS_PREEMPTIONS_MAX: Final = 3
 """So often a workload may preempt the same victim without getting in (ADR 10)."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Round:
+class SchedulingCycle:
     """One round in one tree; `run` says whether anything changed."""
 
     shard: Shard
@@ -61,30 +67,30 @@ class Round:
     policy: Policy
     now: int
     decisions: list[Decision]
-    weigher: Weigher
-    as_reference: bool = False
+    search: AssignmentSearch
+    like_kueue: bool = False
     """Admit also to what victims still hold (ADR 10)."""
 
     entries: list[Entry] = field(default_factory=list)
     """The heads of this round."""
 
-    scans: tuple[object, ...] | None = None
+    _scan_positions: tuple[object, ...] | None = None
     """What `_scans` found; computed once, for a round may preempt for each of many heads."""
 
-    taken: list[tuple[Node, IndexedUsage]] = field(default_factory=list)
+    temporary_usage: list[tuple[Node, IndexedUsage]] = field(default_factory=list)
     """Usage that is to be given back at the end of the round."""
 
     victims: dict[Key, Workload] = field(default_factory=dict)
     """Whoever is on the way out for somebody else of this round, or by an older claim."""
 
-    overtaken: list[Workload] = field(default_factory=list)
+    unfulfilled: list[Workload] = field(default_factory=list)
     """Claimers whose victims are gone and who do not fit all the same."""
 
-    lent_least: int | None = None
+    lowest_borrowing: int | None = None
     """How far the admitted and the preemptors of this round borrow, the least of them; None: nobody yet."""
 
     changed: bool = False
-    retry: bool = False
+    has_untried_flavors: bool = False
     """Somebody has flavors left to try, so the next round may differ though nothing changed."""
 
     def run(self) -> None:
@@ -97,15 +103,15 @@ class Round:
             while left:
                 entry = tournament(self.tree.root, left)
                 del left[entry.node]
-                self._claims_before(claims, entry)
+                self._process_claims_before(claims, entry)
                 self._process(entry)
         else:
             entries.sort(key=classical_order)
             for entry in entries:
-                self._claims_before(claims, entry)
+                self._process_claims_before(claims, entry)
                 self._process(entry)
-        self._claims_before(claims, None)
-        for w in self.overtaken:
+        self._process_claims_before(claims, None)
+        for w in self.unfulfilled:
             # Somebody of higher rank took its place, or the set-up changed: it is weighed anew.
             cq = w.queue
             assert cq is not None, w.key
@@ -113,9 +119,9 @@ class Round:
             w.claim = None
             enqueue(cq, w)
             self.changed = True
-        for node, pairs in self.taken:
+        for node, pairs in self.temporary_usage:
             remove_usage(node, pairs)
-        self.taken.clear()
+        self.temporary_usage.clear()
         for entry in entries:
             if not entry.admitted:
                 self._requeue(entry)
@@ -129,7 +135,7 @@ class Round:
             if w.queue is not None and w.queue.node.tree is self.tree
         ]
 
-    def _claims_before(self, claims: list[Workload], entry: Entry | None) -> None:
+    def _process_claims_before(self, claims: list[Workload], entry: Entry | None) -> None:
         """Let the claims that `entry` does not outrank take their place before it.
 
         It outranks a claim of lower priority, unless it would have to borrow more: then what is
@@ -138,9 +144,9 @@ class Round:
         due = [w for w in claims if entry is None or not outranks(entry, w)]
         for w in due:
             claims.remove(w)
-            self._fulfil_or_keep(w)
+            self._process_claim(w)
 
-    def _fulfil_or_keep(self, w: Workload) -> None:
+    def _process_claim(self, w: Workload) -> None:
         """Its workload fits, because its victims or others went: in it goes. Else its place is kept."""
         claim, cq = w.claim, w.queue
         assert claim is not None, w.key
@@ -149,10 +155,10 @@ class Round:
         if usable and not self.shard.unready_holders and _fits(cq.node, claim.grant.indexed_usage):
             self._reserve(w, cq, claim.grant)
         elif not claim.victims:
-            self.overtaken.append(w)
+            self.unfulfilled.append(w)
         else:
             add_usage(cq.node, claim.grant.indexed_usage)
-            self.taken.append((cq.node, claim.grant.indexed_usage))
+            self.temporary_usage.append((cq.node, claim.grant.indexed_usage))
             self.victims |= claim.victims
 
     # Nomination ------------------------------------------------------------------------------
@@ -164,28 +170,28 @@ class Round:
             assert cq is not None, node.name
             if cq.inactive is not None or not cq.waiting:
                 continue
-            w = head(cq, self.weigher.fair_usage)
-            if w is None or not self._admissible(cq, w):
+            w = head(cq, self.search.fair_usage)
+            if w is None or not self._is_admissible(cq, w):
                 continue
             entries.append(self._entry(cq, w))
         return entries
 
-    def _admissible(self, cq: ClusterQueue, w: Workload) -> bool:
+    def _is_admissible(self, cq: ClusterQueue, w: Workload) -> bool:
         assert w.fact is not None, w.key
         if not namespace_matches(self.shard, cq, w.namespace):
             text = "workload namespace doesn't match ClusterQueue selector"
-            self._set_aside(cq, w, WaitReason("Misconfigured", text), always=True)
+            self._park(cq, w, WaitReason("Misconfigured", text), always=True)
             return False
         if w.fact.inadmissible is not None:
-            self._set_aside(cq, w, WaitReason("Misconfigured", w.fact.inadmissible), always=False)
+            self._park(cq, w, WaitReason("Misconfigured", w.fact.inadmissible), always=False)
             return False
         return True
 
-    def _set_aside(
-        self, cq: ClusterQueue, w: Workload, verdict: WaitReason, *, always: bool
+    def _park(
+        self, cq: ClusterQueue, w: Workload, wait_reason: WaitReason, *, always: bool
     ) -> None:
         """Out of the way until something wakes it; a strict queue keeps it as its head."""
-        self._say(w, verdict)
+        self._set_wait_reason(w, wait_reason)
         if always or not cq.strict:
             park(cq, w)
             self.changed = True
@@ -197,19 +203,21 @@ class Round:
             or (self.tree.cycle_number - scan.cycle_number > 1 and cq.generation > scan.generation)
         ):
             scan = w.scan = None
-        assignment, targets = self.weigher.assign(cq, w, scan, None)
-        w.scan = self._scan(assignment, cq, w)
+        assignment, targets = self.search.find(cq, w, scan, None)
+        w.scan = self._next_scan(assignment, cq, w)
         return Entry(
             workload=w,
             cq=cq,
             node=cq.node,
             assignment=assignment,
             targets=targets,
-            pairs=assignment.pairs,
-            resumed=scan is not None and scan.has_untried_flavors,
+            indexed_usage=assignment.indexed_usage,
+            resumed_scan=scan is not None and scan.has_untried_flavors,
         )
 
-    def _scan(self, assignment: Assignment, cq: ClusterQueue, w: Workload) -> FlavorScan | None:
+    def _next_scan(
+        self, assignment: Assignment, cq: ClusterQueue, w: Workload
+    ) -> FlavorScan | None:
         """Where the next search goes on; None: at the first flavor."""
         for tried in assignment.tried:
             for at in tried.values():
@@ -222,141 +230,145 @@ class Round:
     # Processing ------------------------------------------------------------------------------
 
     def _process(self, e: Entry) -> None:
-        fits = self._refresh(e) if e.targets or e.assignment.mode == FIT else False
+        fits = self._reassign_and_fit(e) if e.targets or e.assignment.mode == FIT else False
         mode = e.assignment.mode
         if mode == NO_FIT:
-            e.back = Back.NO_FIT
-            e.reason = fl.no_fit_reason(e.assignment, e.cq)
+            e.requeue_reason = RequeueReason.NO_FIT
+            e.reason = no_fit_reason(e.assignment, e.cq)
         elif mode == PREEMPT and not e.targets:
-            e.back = Back.NO_CANDIDATES
+            e.requeue_reason = RequeueReason.NO_CANDIDATES
             e.reason = "WaitingForQuota"
             if e.cq.fact.preemption.reclaim != "Any":
-                self._take(e, e.to_reserve())
+                self._use_temporarily(e, e.usage_to_reserve())
         elif mode == DEFERRED:
-            e.back = Back.PENDING
+            e.requeue_reason = RequeueReason.PENDING_PREEMPTION
             e.reason = "WaitingForPreemptedWorkloads"
-            e.message = f"{OVERLAP}, but will fit after these preemptions complete"
+            e.message = f"{OVERLAPPING_TARGETS}, but will fit after these preemptions complete"
             e.workload.scan = None
-            self._take(e, e.pairs)
+            self._use_temporarily(e, e.indexed_usage)
         elif any(w.key in self.victims for w, _ in e.targets):
-            e.back = Back.RETRY
-            e.reason, e.message = "WaitingForQuota", OVERLAP
-        elif not fits or (mode == FIT and not self._fits_now(e)):
-            e.back = Back.RETRY
-            e.reason, e.message = "WaitingForQuota", OVERTAKEN
-        elif self._owners_go_first(e):
-            e.back = Back.RETRY
-            e.reason, e.message = "WaitingForQuota", OWNERS_FIRST
-        elif mode == PREEMPT and self._goes_round(e):
-            e.back = Back.CIRCLE
-            e.reason, e.message = "WaitingForQuota", CIRCLE
+            e.requeue_reason = RequeueReason.RETRY
+            e.reason, e.message = "WaitingForQuota", OVERLAPPING_TARGETS
+        elif not fits or (mode == FIT and not self._fits_beside_victims(e)):
+            e.requeue_reason = RequeueReason.RETRY
+            e.reason, e.message = "WaitingForQuota", NO_LONGER_FITS
+        elif self._must_yield_to_lower_borrowing(e):
+            e.requeue_reason = RequeueReason.RETRY
+            e.reason, e.message = "WaitingForQuota", LESS_BORROWING_FIRST
+        elif mode == PREEMPT and self._repeats_a_preemption(e):
+            e.requeue_reason = RequeueReason.PREEMPTION_LOOP
+            e.reason, e.message = "WaitingForQuota", PREEMPTION_LOOP
         elif mode == PREEMPT:
-            self._moves(e)
+            self._note_borrowing(e)
             self._preempt(e)
         elif self.shard.unready_holders:
-            e.back = Back.BLOCKED
-            e.reason, e.message = "WaitingForPodsReady", UNREADY
+            e.requeue_reason = RequeueReason.PODS_NOT_READY
+            e.reason, e.message = "WaitingForPodsReady", PODS_NOT_READY
         else:
             e.admitted = True
-            self._moves(e)
+            self._note_borrowing(e)
             self._reserve(e.workload, e.cq, e.assignment.grant())
 
-    def _moves(self, e: Entry) -> None:
-        borrowing = e.assignment.borrowing
-        self.lent_least = borrowing if self.lent_least is None else min(self.lent_least, borrowing)
+    def _note_borrowing(self, e: Entry) -> None:
+        borrowing = e.assignment.borrowing_height
+        self.lowest_borrowing = (
+            borrowing if self.lowest_borrowing is None else min(self.lowest_borrowing, borrowing)
+        )
 
-    def _owners_go_first(self, e: Entry) -> bool:
+    def _must_yield_to_lower_borrowing(self, e: Entry) -> bool:
         """Whether it borrows, and others go on with what they need not borrow: it is weighed again.
 
         Each queue gives one head a round. What its next head may take of its own is not lent in between,
         to be reclaimed in the next round from somebody who has just begun (ADR 10).
         """
-        own = self.lent_least
-        return not self.as_reference and own is not None and e.assignment.borrowing > own
+        own = self.lowest_borrowing
+        return not self.like_kueue and own is not None and e.assignment.borrowing_height > own
 
-    def _refresh(self, e: Entry) -> bool:
+    def _reassign_and_fit(self, e: Entry) -> bool:
         """Whether it fits beside those before it; looks anew if they chose the same victims."""
         if not self.victims or not any(w.key in self.victims for w, _ in e.targets):
             return self._fits_without_victims(e)
         others = list(self.victims.values())
         for w in others:
-            take_away(w)
+            exclude_workload(w)
             _queue_of(w).holders.pop(w.key)
         e.workload.scan = None
-        e.assignment, e.targets = self.weigher.assign(e.cq, e.workload, None, e.assignment.pinned())
+        e.assignment, e.targets = self.search.find(e.cq, e.workload, None, e.assignment.pinned())
         for w in others:
-            give_back(w)
+            include_workload(w)
             _queue_of(w).holders[w.key] = w
-        e.pairs = e.assignment.pairs
-        e.workload.scan = self._scan(e.assignment, e.cq, e.workload)
+        e.indexed_usage = e.assignment.indexed_usage
+        e.workload.scan = self._next_scan(e.assignment, e.cq, e.workload)
         if e.assignment.mode == FIT:
             e.assignment.mode = DEFERRED
         return self._fits_without_victims(e)
 
     def _fits_without_victims(self, e: Entry) -> bool:
         if not self.victims and not e.targets:
-            return _fits(e.node, e.pairs)
+            return _fits(e.node, e.indexed_usage)
         gone = dict(self.victims)
         gone.update((w.key, w) for w, _ in e.targets)
         for w in gone.values():
-            take_away(w)
-        result = _fits(e.node, e.pairs)
+            exclude_workload(w)
+        result = _fits(e.node, e.indexed_usage)
         for w in gone.values():
-            give_back(w)
+            include_workload(w)
         return result
 
-    def _fits_now(self, e: Entry) -> bool:
+    def _fits_beside_victims(self, e: Entry) -> bool:
         """Whether it fits while victims still run: they may leave more than their preemptors take.
 
         The reference gives that rest away at once, and has more running than there is quota for.
         """
-        if self.as_reference or not self.victims:
+        if self.like_kueue or not self.victims:
             return True
-        for node, pairs in self.taken:
+        for node, pairs in self.temporary_usage:
             remove_usage(node, pairs)
-        result = _fits(e.node, e.pairs)
-        for node, pairs in self.taken:
+        result = _fits(e.node, e.indexed_usage)
+        for node, pairs in self.temporary_usage:
             add_usage(node, pairs)
         return result
 
-    def _goes_round(self, e: Entry) -> bool:
+    def _repeats_a_preemption(self, e: Entry) -> bool:
         """Whether this preemption was tried before and led back to where it began (ADR 10)."""
         w = e.workload
         victims = tuple(sorted(v.key for v, _ in e.targets))
-        this = (w.key, victims, self.tree.holdings_hash, self._scans())
+        this = (w.key, victims, self.tree.holdings_hash, self._positions_of_scans())
         if this in self.tree.tried_preemptions:
             return True
-        if any(w.fruitless_preemptions.get(v.key, 0) >= VAIN_MAX for v, _ in e.targets):
+        if any(
+            w.fruitless_preemptions.get(v.key, 0) >= FRUITLESS_PREEMPTIONS_MAX for v, _ in e.targets
+        ):
             return True
         self.tree.tried_preemptions.add(this)
         return False
 
-    def _scans(self) -> tuple[object, ...]:
+    def _positions_of_scans(self) -> tuple[object, ...]:
         """How far each head has looked through its flavors; that belongs to the state, too."""
-        if self.scans is None:
-            self.scans = tuple(
+        if self._scan_positions is None:
+            self._scan_positions = tuple(
                 (e.workload.key, tuple(tuple(tried.items()) for tried in e.assignment.tried))
                 for e in self.entries
             )
-        return self.scans
+        return self._scan_positions
 
-    def _take(self, e: Entry, pairs: IndexedUsage) -> None:
+    def _use_temporarily(self, e: Entry, pairs: IndexedUsage) -> None:
         add_usage(e.node, pairs)
-        self.taken.append((e.node, pairs))
+        self.temporary_usage.append((e.node, pairs))
 
     def _preempt(self, e: Entry) -> None:
         w = e.workload
-        e.back = Back.PENDING
+        e.requeue_reason = RequeueReason.PENDING_PREEMPTION
         e.reason = "WaitingForPreemptedWorkloads"
         e.message = (
-            f"{fl.message(e.assignment)}. Pending the preemption of {len(e.targets)} workload(s)"
+            f"{e.assignment.message()}. Pending the preemption of {len(e.targets)} workload(s)"
         )
         self.victims |= {victim.key: victim for victim, _ in e.targets}
-        self._take(e, e.pairs)
+        self._use_temporarily(e, e.indexed_usage)
         w.scan = None
         w.claim = Claim(
             grant=e.assignment.grant(),
-            borrowing_height=e.assignment.borrowing,
+            borrowing_height=e.assignment.borrowing_height,
             victims={victim.key: victim for victim, _ in e.targets},
         )
         self.changed = True
@@ -385,7 +397,7 @@ class Round:
     def _reserve(self, w: Workload, cq: ClusterQueue, grant: Grant) -> None:
         """Give it the quota."""
         assert w.fact is not None, w.key
-        leave(w)
+        dequeue(w)
         if w.claim is not None:
             del self.shard.claims[w.key]
             w.claim = None
@@ -436,34 +448,39 @@ class Round:
         waiting_class = w.waiting_class
         if waiting_class is None:
             return
-        self._say(w, WaitReason(e.reason, e.message, e.assignment))
+        self._set_wait_reason(w, WaitReason(e.reason, e.message, e.assignment))
         if w.claim is not None:
             if not cq.strict:
                 cq.sticky_workload = w
             set_claiming(cq, w)
             self.shard.claims[w.key] = w
             return
-        if e.back is Back.PENDING and not cq.strict:
+        if e.requeue_reason is RequeueReason.PENDING_PREEMPTION and not cq.strict:
             cq.sticky_workload = w
         pending = w.scan is not None and w.scan.has_untried_flavors
-        if e.back in {Back.RETRY, Back.PENDING, Back.BLOCKED} or pending or cq.strict:
+        if (
+            e.requeue_reason
+            in {RequeueReason.RETRY, RequeueReason.PENDING_PREEMPTION, RequeueReason.PODS_NOT_READY}
+            or pending
+            or cq.strict
+        ):
             # It stays; the next round tries other flavors, if it has any.
-            self.retry = self.retry or pending or e.resumed
+            self.has_untried_flavors = self.has_untried_flavors or pending or e.resumed_scan
             return
         self.changed = True
-        if e.back in {Back.NO_FIT, Back.NO_CANDIDATES}:
+        if e.requeue_reason in {RequeueReason.NO_FIT, RequeueReason.NO_CANDIDATES}:
             waiting_class.wait_reason = w.wait_reason
             park_class(waiting_class)
         else:
             park(cq, w)
 
-    def _say(self, w: Workload, verdict: WaitReason) -> None:
-        w.wait_reason = verdict
-        if w.published_reason != verdict.publication_key:
+    def _set_wait_reason(self, w: Workload, wait_reason: WaitReason) -> None:
+        w.wait_reason = wait_reason
+        if w.published_reason != wait_reason.publication_key:
             self.shard.changed_reasons[w.key] = w
 
 
-def required_checks(cq: ClusterQueue, assigned: tuple[Assigned, ...]) -> tuple[str, ...]:
+def required_checks(cq: ClusterQueue, assigned: tuple[AssignedPodSet, ...]) -> tuple[str, ...]:
     """The checks that apply to a workload with these flavors."""
     if not cq.fact.checks:
         return ()

@@ -8,24 +8,23 @@ from services.quota.engine.model.state import ClusterQueue, Node, Workload
 from services.quota.engine.preemption.candidates import Target
 from services.quota.engine.scheduling.flavors import Assignment
 
-__all__ = ["Back", "Entry", "classical_order", "outranks"]
+__all__ = ["Entry", "RequeueReason", "classical_order", "outranks"]
 
 
-class Back(Enum):
+class RequeueReason(Enum):
     """How a workload goes back to its queue."""
 
     GENERIC = auto()
     NO_FIT = auto()
     NO_CANDIDATES = auto()
-    NAMESPACE = auto()
     RETRY = auto()
     """At once: it lost only to what else happened in this round."""
 
-    PENDING = auto()
+    PENDING_PREEMPTION = auto()
     """Its victims, or another's, are on their way out."""
 
-    CIRCLE = auto()
-    BLOCKED = auto()
+    PREEMPTION_LOOP = auto()
+    PODS_NOT_READY = auto()
     """It fits; somebody who was admitted before is not ready yet."""
 
 
@@ -38,22 +37,22 @@ class Entry:
     node: Node
     assignment: Assignment
     targets: list[Target]
-    pairs: IndexedUsage
-    resumed: bool = False
+    indexed_usage: IndexedUsage
+    resumed_scan: bool = False
     """Its flavor scan did not begin with the first flavor."""
 
-    back: Back = Back.GENERIC
+    requeue_reason: RequeueReason = RequeueReason.GENERIC
     admitted: bool = False
     reason: str = ""
     message: str = ""
 
-    def to_reserve(self) -> IndexedUsage:
+    def usage_to_reserve(self) -> IndexedUsage:
         """What a preemptor without victims keeps from the others in this round (`kueue.md` 2.1.2)."""
         node = self.node
         reserved = []
-        for i, amount in self.pairs:
+        for i, amount in self.indexed_usage:
             limit = node.borrowing_limit[i]
-            if self.assignment.borrowing == 0:
+            if self.assignment.borrowing_height == 0:
                 kept = max(0, min(amount, node.nominal[i] - node.usage[i]))
             elif limit is None:
                 kept = amount
@@ -66,7 +65,7 @@ class Entry:
 def classical_order(e: Entry) -> tuple[int, int, int, str]:
     """Who borrows less goes first, then priority, then age."""
     w = e.workload
-    return e.assignment.borrowing, -w.priority, w.queued_at, w.uid
+    return e.assignment.borrowing_height, -w.priority, w.queued_at, w.uid
 
 
 def outranks(e: Entry, claimer: Workload) -> bool:
@@ -74,5 +73,6 @@ def outranks(e: Entry, claimer: Workload) -> bool:
     claim = claimer.claim
     assert claim is not None, claimer.key
     return (
-        e.workload.priority > claimer.priority and e.assignment.borrowing <= claim.borrowing_height
+        e.workload.priority > claimer.priority
+        and e.assignment.borrowing_height <= claim.borrowing_height
     )

@@ -14,12 +14,12 @@ def tournament(root: Node, entries: dict[Node, Entry]) -> Entry:
     """Who goes next in this tree: at each level the lowest share after its own admission wins."""
     shares: dict[tuple[Node, Node], Share] = {}
     for node, entry in entries.items():
-        add_usage(node, entry.pairs)
+        add_usage(node, entry.indexed_usage)
         at = node
         for above in node.ancestors:
             shares[above, node] = share_of(at)
             at = above
-        remove_usage(node, entry.pairs)
+        remove_usage(node, entry.indexed_usage)
     winner = _winner(root, entries, shares)
     assert winner is not None, root.name
     return winner

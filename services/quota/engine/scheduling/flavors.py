@@ -8,7 +8,7 @@ and queue; `assign` weighs a plan against the present usage.
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
-from services.quota.engine.facts import Assigned, Fungibility
+from services.quota.engine.facts import AssignedPodSet, Fungibility
 from services.quota.engine.model.amounts import show
 from services.quota.engine.model.shapes import FlavorResource, FlavorScan, Grant, IndexedUsage
 from services.quota.engine.model.state import ClusterQueue, Node
@@ -23,8 +23,10 @@ __all__ = [
     "Assignment",
     "Oracle",
     "Pinned",
-    "assign",
-    "at_once",
+    "assign_flavors",
+    "assignment_message",
+    "first_flavor_if_it_fits",
+    "no_fit_reason",
 ]
 
 NO_FIT: Final = 0
@@ -54,13 +56,13 @@ Refusal: TypeAlias = tuple[object, ...]
 class Chosen:
     """The flavor that one resource of one pod set got."""
 
-    __slots__ = ("borrow", "flavor", "index", "mode", "tried")
+    __slots__ = ("borrowing_height", "flavor", "index", "mode", "tried")
 
     def __init__(self, flavor: str, index: int, mode: int, borrow: int) -> None:
         self.flavor = flavor
         self.index = index
         self.mode = mode
-        self.borrow = borrow
+        self.borrowing_height = borrow
         self.tried = -1
 
 
@@ -68,10 +70,10 @@ class Assignment:
     """What a workload would get, and what stands in its way."""
 
     __slots__ = (
-        "borrowing",
+        "_grant",
+        "borrowing_height",
         "chosen",
-        "frs",
-        "given",
+        "flavor_resources",
         "mode",
         "plan",
         "refusals",
@@ -81,31 +83,31 @@ class Assignment:
 
     def __init__(self, plan: Plan, frs: Sequence[FlavorResource]) -> None:
         self.plan = plan
-        self.frs = frs
+        self.flavor_resources = frs
         self.mode = NO_FIT
-        self.borrowing = 0
+        self.borrowing_height = 0
         """The height at which it borrows; 0: not at all."""
         self.chosen: list[dict[str, Chosen]] = []
         self.usage: dict[int, int] = {}
         self.refusals: list[tuple[str, list[Refusal]]] = []
         """(pod set, why) where something stands in the way."""
         self.tried: list[dict[str, int]] = []
-        self.given: Grant | None = None
+        self._grant: Grant | None = None
 
     @property
-    def pairs(self) -> IndexedUsage:
+    def indexed_usage(self) -> IndexedUsage:
         """Usage as the tree takes it."""
         return tuple(self.usage.items())
 
     def grant(self) -> Grant:
         """What is given out if nothing stands in the way."""
-        if self.given is not None:
-            return self.given
+        if self._grant is not None:
+            return self._grant
         key = tuple(c.flavor for chosen in self.chosen for c in chosen.values())
         known = self.plan.grants.get(key)
         if known is None:
             assigned = tuple(
-                Assigned(
+                AssignedPodSet(
                     name=pod_set.name,
                     count=pod_set.count,
                     flavors={resource: c.flavor for resource, c in chosen.items()},
@@ -113,9 +115,9 @@ class Assignment:
                 )
                 for pod_set, chosen in zip(self.plan.pod_sets, self.chosen, strict=True)
             )
-            usage = {self.frs[i]: amount for i, amount in self.usage.items()}
-            known = self.plan.grants[key] = Grant(assigned, usage, self.pairs)
-        self.given = known
+            usage = {self.flavor_resources[i]: amount for i, amount in self.usage.items()}
+            known = self.plan.grants[key] = Grant(assigned, usage, self.indexed_usage)
+        self._grant = known
         return known
 
     def contested(self) -> tuple[int, ...]:
@@ -128,7 +130,7 @@ class Assignment:
 
     def message(self) -> str:
         """What stands in the way, in the reference's words."""
-        return message(self)
+        return assignment_message(self)
 
     def pinned(self) -> Pinned:
         """The flavors of this assignment, to be kept when it is computed again."""
@@ -138,7 +140,7 @@ class Assignment:
 # Weighing ------------------------------------------------------------------------------------
 
 
-def assign(
+def assign_flavors(
     cq: ClusterQueue,
     plan: Plan,
     *,
@@ -187,7 +189,7 @@ def assign(
             return result
         for resource, c in chosen.items():
             usage[c.index] = usage.get(c.index, 0) + pod_set.amounts[resource]
-            result.borrowing = max(result.borrowing, c.borrow)
+            result.borrowing_height = max(result.borrowing_height, c.borrowing_height)
             mode = min(mode, c.mode)
         if why:
             result.refusals.append((pod_set.name, why))
@@ -197,7 +199,7 @@ def assign(
     return result
 
 
-def at_once(cq: ClusterQueue, plan: Plan) -> Assignment | None:
+def first_flavor_if_it_fits(cq: ClusterQueue, plan: Plan) -> Assignment | None:
     """The common case, without the general search: one group, and its first flavor simply fits.
 
     The answer is the same object each time; nobody changes an assignment that fits.
@@ -211,16 +213,16 @@ def at_once(cq: ClusterQueue, plan: Plan) -> Assignment | None:
     if flavor.mismatch is not None:
         return None
     node = cq.node
-    for _, index, amount in flavor.asks:
+    for _, index, amount in flavor.requests:
         if node.usage[index] + amount > node.nominal[index] or amount > available(node, index):
             return None
-    ready = plan.ready
+    ready = plan.first_flavor_fits
     if not ready:
         tried = -1 if len(pod_set.groups[0].flavors) == 1 else 0
         result = Assignment(plan, node.tree.flavor_resources)
         result.mode = FIT
         chosen = {}
-        for resource, index, amount in flavor.asks:
+        for resource, index, amount in flavor.requests:
             chosen[resource] = Chosen(flavor.name, index, FIT, 0)
             chosen[resource].tried = tried
             result.usage[index] = amount
@@ -260,7 +262,7 @@ def _find_flavor(
             continue
         mode = (_FIT, 0)
         picks: list[tuple[str, Chosen]] = []
-        for resource, index, amount in flavor.asks:
+        for resource, index, amount in flavor.requests:
             kind, borrow = _fits(
                 node,
                 index,
@@ -342,11 +344,11 @@ def _try_next(mode: tuple[int, int], fungibility: Fungibility) -> bool:
 # Words ---------------------------------------------------------------------------------------
 
 
-def message(assignment: Assignment) -> str:
+def assignment_message(assignment: Assignment) -> str:
     """What stands in the way, in the reference's words (`kueue.md` 1.8)."""
     parts = []
     for pod_set, refusals in assignment.refusals:
-        reasons = ", ".join(sorted(_say(r, assignment.frs) for r in refusals))
+        reasons = ", ".join(sorted(_say(r, assignment.flavor_resources) for r in refusals))
         parts.append(f"couldn't assign flavors to pod set {pod_set}: {reasons}")
     return "; ".join(parts)
 

@@ -4,7 +4,14 @@ from typing import Final
 
 from services.quota.engine.model.state import Node, Workload
 
-__all__ = ["CIRCLE", "OVERLAP", "OVERTAKEN", "OWNERS_FIRST", "UNREADY", "preempted"]
+__all__ = [
+    "LESS_BORROWING_FIRST",
+    "NO_LONGER_FITS",
+    "OVERLAPPING_TARGETS",
+    "PODS_NOT_READY",
+    "PREEMPTION_LOOP",
+    "preempted",
+]
 
 HUMAN: Final = {
     "InClusterQueue": "prioritization in the ClusterQueue",
@@ -12,14 +19,14 @@ HUMAN: Final = {
     "InCohortFairSharing": "Fair Sharing within the cohort",
     "InCohortReclaimWhileBorrowing": "reclamation within the cohort while borrowing",
 }
-OVERLAP: Final = "Workload has overlapping preemption targets with another workload"
-OVERTAKEN: Final = "Workload no longer fits after processing another workload"
-OWNERS_FIRST: Final = "Workloads that borrow less are admitted first"
-CIRCLE: Final = (
+OVERLAPPING_TARGETS: Final = "Workload has overlapping preemption targets with another workload"
+NO_LONGER_FITS: Final = "Workload no longer fits after processing another workload"
+LESS_BORROWING_FIRST: Final = "Workloads that borrow less are admitted first"
+PREEMPTION_LOOP: Final = (
     "Preempting again would go round in a circle: it was tried with the same workloads holding"
     " quota, and they got it back"
 )
-UNREADY: Final = "waiting for all admitted workloads to be in PodsReady condition"
+PODS_NOT_READY: Final = "waiting for all admitted workloads to be in PodsReady condition"
 
 
 def preempted(by: Workload, its: Node, reason: str, victims: Node) -> str:

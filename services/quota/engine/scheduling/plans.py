@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from services.quota.engine.facts import FlavorChanged, PodSet
 from services.quota.engine.model.amounts import resource_order
-from services.quota.engine.model.matching import matches
+from services.quota.engine.model.matching import flavor_mismatch
 from services.quota.engine.model.shapes import PODS, Grant, Shape
 from services.quota.engine.model.state import ClusterQueue
 
@@ -30,7 +30,7 @@ class FlavorPlan:
     mismatch: str | None
     """Why it can never be used, in words."""
 
-    asks: tuple[tuple[str, int, int], ...]
+    requests: tuple[tuple[str, int, int], ...]
     """(resource, index, amount)."""
 
 
@@ -54,7 +54,7 @@ class PodSetPlan:
     missing: str | None
     """A resource that the queue does not offer; groups after it are not looked at."""
 
-    asks: bool
+    has_requests: bool
     """It requests something at all."""
 
     amounts: Mapping[str, int]
@@ -68,7 +68,7 @@ class Plan:
     grants: dict[tuple[str, ...], Grant] = field(default_factory=dict)
     """What was given out, by the flavors chosen."""
 
-    ready: list[object] = field(default_factory=list)
+    first_flavor_fits: list[object] = field(default_factory=list)
     """The assignment of the first flavor when it simply fits; at most one."""
 
 
@@ -131,8 +131,8 @@ def _plan_pod_set(
             flavors=tuple(
                 FlavorPlan(
                     name=flavor.name,
-                    mismatch=matches(ps, flavor.name, flavors),
-                    asks=tuple((r, index[flavor.name, r], a) for r, a in covered),
+                    mismatch=flavor_mismatch(ps, flavor.name, flavors),
+                    requests=tuple((r, index[flavor.name, r], a) for r, a in covered),
                 )
                 for flavor in group.flavors
             ),
@@ -142,6 +142,6 @@ def _plan_pod_set(
         count=count,
         groups=tuple(groups.values()),
         missing=missing,
-        asks=bool(amounts),
+        has_requests=bool(amounts),
         amounts=amounts,
     )

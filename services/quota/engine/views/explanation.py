@@ -18,19 +18,18 @@ from services.quota.engine.model.shares import Share, share_of
 from services.quota.engine.model.state import ClusterQueue, Node, Phase, Shard, Workload
 from services.quota.engine.model.tree import add_usage, available, remove_usage
 from services.quota.engine.policy import Policy
-from services.quota.engine.scheduling import flavors as fl
-from services.quota.engine.scheduling.assignment_search import Weigher
-from services.quota.engine.scheduling.flavors import FIT, NO_FIT, PREEMPT, Assignment
-from services.quota.engine.scheduling.messages import UNREADY
+from services.quota.engine.scheduling.assignment_search import AssignmentSearch
+from services.quota.engine.scheduling.flavors import FIT, NO_FIT, PREEMPT, Assignment, no_fit_reason
+from services.quota.engine.scheduling.messages import PODS_NOT_READY
 
-__all__ = ["Binding", "Explanation", "explain"]
+__all__ = ["Explanation", "Shortfall", "explain"]
 
 NAMES_MAX: Final = 10
 """How many workloads are named who are ahead, or who hold what is needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Binding:
+class Shortfall:
     """One resource in one flavor of which there is not enough. Amounts as in facts."""
 
     flavor: str
@@ -42,7 +41,7 @@ class Binding:
     borrowable: int
     """How much of `free` is not its own."""
 
-    most: int
+    maximum: int
     """What it could ever have, if nobody else used anything."""
 
     limit: str = ""
@@ -62,7 +61,7 @@ class Explanation:
 
     message: str
     cluster_queue: str = ""
-    bindings: tuple[Binding, ...] = ()
+    shortfalls: tuple[Shortfall, ...] = ()
     position: int | None = None
     """In its ClusterQueue, from 1."""
 
@@ -86,13 +85,13 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
-class _Judgement:
+class _WaitingState:
     """What the next round would say."""
 
     reason: str
     message: str
     remedy: str
-    bindings: tuple[Binding, ...] = ()
+    shortfalls: tuple[Shortfall, ...] = ()
     shares: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -102,38 +101,38 @@ def explain(shard: Shard, policy: Policy, w: Workload, now: int) -> Explanation:
     if w.phase is Phase.HOLDING:
         return _holding(w)
     if cq is None:
-        verdict = w.wait_reason or WaitReason("PendingEvaluation", "nothing is known of it yet")
+        wait_reason = w.wait_reason or WaitReason("PendingEvaluation", "nothing is known of it yet")
         return Explanation(
             key=w.key,
-            reason=verdict.reason,
-            message=verdict.full_message(),
-            remedy=_OUT[verdict.reason],
+            reason=wait_reason.reason,
+            message=wait_reason.full_message(),
+            remedy=_REMEDIES[wait_reason.reason],
         )
-    judged = _judge(shard, policy, cq, w, now)
+    state = _why_it_waits(shard, policy, cq, w, now)
     ranks = {v.key: _rank(cq, v) for v in cq.waiting.values()}
     mine = ranks[w.key]
     before = [key for key, rank in ranks.items() if rank < mine]
     same = sum(cq.waiting[key].local_queue == w.local_queue for key in before)
     return Explanation(
         key=w.key,
-        reason=judged.reason,
-        message=judged.message,
+        reason=state.reason,
+        message=state.message,
         cluster_queue=cq.name,
-        bindings=judged.bindings,
+        shortfalls=state.shortfalls,
         position=len(before) + 1,
         position_in_local_queue=same + 1,
         ahead=tuple(nsmallest(NAMES_MAX, before, key=lambda key: ranks[key])),
         victims=tuple(sorted(w.claim.victims)) if w.claim is not None else (),
         unready=tuple(sorted(shard.unready_holders))
-        if judged.reason == "WaitingForPodsReady"
+        if state.reason == "WaitingForPodsReady"
         else (),
-        shares=judged.shares,
-        remedy=judged.remedy,
+        shares=state.shares,
+        remedy=state.remedy,
         requeue_at=w.requeue_at if w.requeue_at is not None and w.requeue_at > now else None,
     )
 
 
-_OUT: Final = {
+_REMEDIES: Final = {
     "Deactivated": "set spec.active to true",
     "OnHold": "take the job off hold",
     "AdmissionGated": "let the gates' owners remove them",
@@ -163,7 +162,7 @@ def _rank(cq: ClusterQueue, w: Workload) -> tuple[object, ...]:
     return (w is not cq.sticky_workload, -w.priority, w.queued_at, w.uid)
 
 
-_INACTIVE: Final = {
+_INACTIVE_REMEDIES: Final = {
     "Stopped": "resume the ClusterQueue",
     "FlavorNotFound": "create the ResourceFlavor, or take it out of the ClusterQueue",
     "AdmissionCheckNotFound": "create the AdmissionCheck, or take it out of the ClusterQueue",
@@ -175,88 +174,98 @@ _INACTIVE: Final = {
 }
 
 
-def _judge(shard: Shard, policy: Policy, cq: ClusterQueue, w: Workload, now: int) -> _Judgement:
+def _why_it_waits(
+    shard: Shard, policy: Policy, cq: ClusterQueue, w: Workload, now: int
+) -> _WaitingState:
     assert w.fact is not None, w.key
     if cq.inactive is not None:
         return _not_admitting(shard, cq, *cq.inactive)
     if w.claim is not None:
         text = f"Pending the preemption of {len(w.claim.victims)} workload(s)"
-        return _Judgement("WaitingForPreemptedWorkloads", text, "their pods must end")
+        return _WaitingState("WaitingForPreemptedWorkloads", text, "their pods must end")
     if w.requeue_at is not None and w.requeue_at > now:
         text = "Backs off before it is evaluated again"
-        return _Judgement("PendingEvaluation", text, "its back-off must end")
+        return _WaitingState("PendingEvaluation", text, "its back-off must end")
     if not namespace_matches(shard, cq, w.namespace):
         text = "workload namespace doesn't match ClusterQueue selector"
-        return _Judgement("Misconfigured", text, "change the namespace's labels or the selector")
+        return _WaitingState("Misconfigured", text, "change the namespace's labels or the selector")
     if w.fact.inadmissible is not None:
-        return _Judgement("Misconfigured", w.fact.inadmissible, "correct what the message names")
-    weigher = Weigher(shard=shard, tree=cq.node.tree, policy=policy)
-    assignment, targets = weigher.assign(cq, w, None, None)
+        return _WaitingState("Misconfigured", w.fact.inadmissible, "correct what the message names")
+    weigher = AssignmentSearch(shard=shard, tree=cq.node.tree, policy=policy)
+    assignment, targets = weigher.find(cq, w, None, None)
     if assignment.mode == NO_FIT or (assignment.mode == PREEMPT and not targets):
-        return _lacking(policy, cq, assignment)
+        return _short_of_quota(policy, cq, assignment)
     return _waiting_its_turn(shard, policy, cq, w, now, assignment)
 
 
-def _not_admitting(shard: Shard, cq: ClusterQueue, reason: str, why: str) -> _Judgement:
+def _not_admitting(shard: Shard, cq: ClusterQueue, reason: str, why: str) -> _WaitingState:
     """Its queue is inactive: why, and of checks what their controllers say."""
     checks = (shard.checks.get(rule.name) for rule in cq.fact.checks)
-    said = [f"{check.name}: {check.why}" for check in checks if check is not None and check.why]
+    said = [
+        f"{check.name}: {check.inactive_message}"
+        for check in checks
+        if check is not None and check.inactive_message
+    ]
     text = " ".join((f"ClusterQueue {cq.name} is inactive: {why}", "; ".join(said))).rstrip()
-    return _Judgement("Suspended", text, _INACTIVE.get(reason, "correct what the message names"))
+    return _WaitingState(
+        "Suspended", text, _INACTIVE_REMEDIES.get(reason, "correct what the message names")
+    )
 
 
-def _lacking(policy: Policy, cq: ClusterQueue, assignment: Assignment) -> _Judgement:
+def _short_of_quota(policy: Policy, cq: ClusterQueue, assignment: Assignment) -> _WaitingState:
     """There is not enough of something, and nobody may be displaced for it."""
     no_fit = assignment.mode == NO_FIT
-    reason = fl.no_fit_reason(assignment, cq) if no_fit else "WaitingForQuota"
-    return _Judgement(
+    reason = no_fit_reason(assignment, cq) if no_fit else "WaitingForQuota"
+    return _WaitingState(
         reason,
         assignment.message(),
         _remedy(reason, cq, assignment),
-        _bindings(cq, assignment),
+        _shortfalls(cq, assignment),
         _shares(cq, assignment) if policy.fair_sharing and not no_fit else {},
     )
 
 
 def _waiting_its_turn(
     shard: Shard, policy: Policy, cq: ClusterQueue, w: Workload, now: int, assignment: Assignment
-) -> _Judgement:
+) -> _WaitingState:
     """It could go, if it were not for others."""
     if assignment.mode == FIT and shard.unready_holders:
         remedy = "their pods must become ready, or their time for that must be over"
-        return _Judgement("WaitingForPodsReady", UNREADY, remedy)
+        return _WaitingState("WaitingForPodsReady", PODS_NOT_READY, remedy)
     first = min(cq.waiting.values(), key=lambda v: _rank(cq, v))
     if cq.strict and first is not w:
         text = f"ClusterQueue {cq.name} is StrictFIFO: nobody goes before its head"
-        remedy = _judge(shard, policy, cq, first, now).remedy
-        return _Judgement("PendingEvaluation", text, f"the head must go first: {remedy}")
-    bindings = _bindings(cq, assignment)
+        remedy = _why_it_waits(shard, policy, cq, first, now).remedy
+        return _WaitingState("PendingEvaluation", text, f"the head must go first: {remedy}")
+    shortfalls = _shortfalls(cq, assignment)
     last = w.wait_reason
     if last is not None and last.message and last.reason == "WaitingForQuota":
         # It lost to others of its round, or would go round in a circle.
         remedy = "what the message names must change"
-        return _Judgement(last.reason, last.full_message(), remedy, bindings)
+        return _WaitingState(last.reason, last.full_message(), remedy, shortfalls)
     text = "Workload is pending evaluation in the scheduling queue"
     what = "fits" if assignment.mode == FIT else "can preempt"
-    return _Judgement("PendingEvaluation", text, f"it {what} as soon as it is its turn", bindings)
+    return _WaitingState(
+        "PendingEvaluation", text, f"it {what} as soon as it is its turn", shortfalls
+    )
 
 
 def _remedy(reason: str, cq: ClusterQueue, assignment: Assignment) -> str:
     if reason == "NoMatchingFlavor":
         return "offer the resource in a flavor that its node selector and tolerations allow"
     parts = []
-    for binding in _bindings(cq, assignment):
-        more = binding.asked - binding.free
-        what = f"{binding.resource} in flavor {binding.flavor}"
-        if binding.asked > binding.most:
-            most = show(binding.resource, binding.most)
+    for shortfall in _shortfalls(cq, assignment):
+        more = shortfall.asked - shortfall.free
+        what = f"{shortfall.resource} in flavor {shortfall.flavor}"
+        if shortfall.asked > shortfall.maximum:
+            most = show(shortfall.resource, shortfall.maximum)
             parts.append(f"raise the quota of {what} above {most}, or ask for less")
         else:
-            parts.append(f"{show(binding.resource, more)} more {what} must become free")
+            parts.append(f"{show(shortfall.resource, more)} more {what} must become free")
     return "; or ".join(parts)
 
 
-def _bindings(cq: ClusterQueue, assignment: Assignment) -> tuple[Binding, ...]:
+def _shortfalls(cq: ClusterQueue, assignment: Assignment) -> tuple[Shortfall, ...]:
     """Where there is not enough, once for each flavor and resource."""
     asked: dict[int, int] = {}
     for _, refusals in assignment.refusals:
@@ -275,13 +284,13 @@ def _bindings(cq: ClusterQueue, assignment: Assignment) -> tuple[Binding, ...]:
         free = max(0, available(node, index))
         own = max(0, node.nominal[index] - node.usage[index])
         result.append(
-            Binding(
+            Shortfall(
                 flavor=flavor,
                 resource=resource,
                 asked=value,
                 free=free,
                 borrowable=max(0, free - own),
-                most=node.potential_available[index],
+                maximum=node.potential_available[index],
                 limit=_limit(node, index, value),
                 holders=_holders(cq, index),
             )
@@ -322,10 +331,10 @@ def _limit(node: Node, index: int, asked: int) -> str:
         at = parent
     if narrowest is not None and least < kept + at.subtree_quota[index] - used(at):
         amount = show(resource, narrowest.borrowing_limit[index] or 0)
-        return f"borrowingLimit {amount} of {_title(narrowest)}"
+        return f"borrowingLimit {amount} of {_display_name(narrowest)}"
     amount = show(resource, at.subtree_quota[index])
     what = "nominalQuota" if at is node else "quota"
-    return "; ".join((f"{what} {amount} of {_title(at)}", *_kept_back(node, index)))
+    return "; ".join((f"{what} {amount} of {_display_name(at)}", *_kept_back(node, index)))
 
 
 def _kept_back(node: Node, index: int) -> list[str]:
@@ -333,13 +342,13 @@ def _kept_back(node: Node, index: int) -> list[str]:
     mine = {node, *node.ancestors}
     resource = node.tree.flavor_resources[index][1]
     return [
-        f"lendingLimit of {_title(other)} keeps {show(resource, kept)}"
+        f"lendingLimit of {_display_name(other)} keeps {show(resource, kept)}"
         for other in node.tree.nodes
         if other not in mine and (kept := other.local_quota[index] - other.usage[index]) > 0
     ][:NAMES_MAX]
 
 
-def _title(node: Node) -> str:
+def _display_name(node: Node) -> str:
     return f"{'Cohort' if node.queue is None else 'ClusterQueue'} {node.name}"
 
 
@@ -347,15 +356,15 @@ def _shares(cq: ClusterQueue, assignment: Assignment) -> dict[str, str]:
     """The shares that are compared: its side's with it, and those of who borrows what it needs."""
     node = cq.node
     found: dict[str, str] = {}
-    add_usage(node, assignment.pairs)
+    add_usage(node, assignment.indexed_usage)
     for index in assignment.contested():
         for other in node.tree.borrowers[index]:
             if other is not node:
                 lca = next(above for above in other.ancestors if above in node.ancestors)
                 for one in (node, other):
                     side = next(n for n in (one, *one.ancestors) if n.parent is lca)
-                    found[_title(side)] = _share_text(share_of(side))
-    remove_usage(node, assignment.pairs)
+                    found[_display_name(side)] = _share_text(share_of(side))
+    remove_usage(node, assignment.indexed_usage)
     return found
 
 

@@ -6,15 +6,15 @@ from math import ceil
 from typing import Final
 
 from services.quota.engine.facts import Key
-from services.quota.engine.model.queues import listed
+from services.quota.engine.model.queues import waiting_in_order
 from services.quota.engine.model.shapes import FlavorResource
 from services.quota.engine.model.shares import share_of
 from services.quota.engine.model.state import ClusterQueue, LocalQueue, Node, Phase, Shard, Workload
 
 __all__ = [
-    "Pending",
+    "PendingWorkload",
     "QueueView",
-    "Used",
+    "ResourceUse",
     "cluster_queue_view",
     "local_queue_view",
     "pending_in",
@@ -26,7 +26,7 @@ SHARE_INFINITE: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Used:
+class ResourceUse:
     """Use of one resource in one flavor."""
 
     total: int
@@ -44,8 +44,8 @@ class QueueView:
     """Holding quota, admitted or not."""
 
     admitted: int
-    reservation: Mapping[FlavorResource, Used]
-    usage: Mapping[FlavorResource, Used]
+    reservation: Mapping[FlavorResource, ResourceUse]
+    usage: Mapping[FlavorResource, ResourceUse]
     """Of those that are admitted."""
 
     inactive: tuple[str, str] | None
@@ -62,7 +62,7 @@ class QueueView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
+class PendingWorkload:
     """One workload in the order of its queue."""
 
     key: Key
@@ -125,26 +125,26 @@ def local_queue_view(shard: Shard, local_queue: LocalQueue) -> QueueView:
 
 def _used(
     holders: list[Workload], nominal: Mapping[FlavorResource, int], *, borrows: bool = True
-) -> dict[FlavorResource, Used]:
+) -> dict[FlavorResource, ResourceUse]:
     totals = dict.fromkeys(nominal, 0)
     for w in holders:
         for fr, amount in w.usage.items():
             totals[fr] = totals.get(fr, 0) + amount
     return {
-        fr: Used(total=total, borrowed=max(0, total - nominal.get(fr, 0)) if borrows else 0)
+        fr: ResourceUse(total=total, borrowed=max(0, total - nominal.get(fr, 0)) if borrows else 0)
         for fr, total in totals.items()
     }
 
 
-def pending_in(cq: ClusterQueue, *, offset: int, limit: int) -> list[Pending]:
+def pending_in(cq: ClusterQueue, *, offset: int, limit: int) -> list[PendingWorkload]:
     """A part of the queue, in order."""
     seen: dict[Key, int] = {}
     result = []
-    for position, w in enumerate(listed(cq), start=1):
+    for position, w in enumerate(waiting_in_order(cq), start=1):
         seen[w.local_queue] = seen.get(w.local_queue, 0) + 1
         if offset < position <= offset + limit:
             result.append(
-                Pending(
+                PendingWorkload(
                     key=w.key,
                     local_queue=w.local_queue,
                     priority=w.priority,
