@@ -261,7 +261,7 @@ def _expected_start_fields(
     state = snapshot.workloads.get(ident)
     if state is None:
         return {}
-    if history.known(state) == 0:
+    if history.count_of(state) == 0:
         return {"expected_start_unknown_because": "no workload has ended that is still known"}
     # Seeded by the uid: the same question at the same moment has the same answer.
     expected = expected_start(

@@ -159,7 +159,7 @@ class View:
                 self._ingest(reading, *await inbox.get())
                 for _ in range(min(inbox.qsize(), BATCH_MAX)):
                     self._ingest(reading, *inbox.get_nowait())
-                reading.replica.settle(self._now())
+                reading.replica.advance(self._now())
                 self._notify()
                 await asyncio.sleep(0)
 
@@ -190,7 +190,7 @@ class View:
             self._ingest(reading, stream, item)
             if number % BATCH_MAX == 0:
                 await asyncio.sleep(0)
-        reading.replica.settle(self._now())
+        reading.replica.advance(self._now())
         self._reading = reading
         self._changes.clear()
         self.version += 1
@@ -209,7 +209,7 @@ class View:
                 return
             if stream == "OBSERVED" and not item.subject.endswith(".synced"):
                 self._ingest_observed(reading, item.read(Observed))
-            about = reading.replica.take(stream, item)
+            about = reading.replica.apply(stream, item)
             if about is not None:
                 if stream == "WORKLOADS":
                     self._ingest_workload(reading, about, item.read(WorkloadState))
@@ -254,7 +254,7 @@ class View:
         self._recorded_uids[state.uid] = None
         if len(self._recorded_uids) > ENDED_MAX:
             del self._recorded_uids[next(iter(self._recorded_uids))]
-        self._history.learn(Run(state=state, seconds=(ended - began).total_seconds()))
+        self._history.add(Run(state=state, seconds=(ended - began).total_seconds()))
 
     def _record_change(
         self, reading: _Reading, what: Literal["workload", "queue"], ident: Ident

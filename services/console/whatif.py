@@ -78,7 +78,7 @@ class ProposedChange:
         changes, changed = Changes(policy=self._policy), snapshot.copy()
         try:
             self._apply(changes, snapshot, changed)
-            before, after = snapshot.course(history), changed.course(history)
+            before, after = snapshot.simulation(history), changed.simulation(history)
         except CommandError as error:
             raise _refused(error) from error
         except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -94,7 +94,7 @@ class ProposedChange:
                 )
         if problems:
             raise StatusError(422, problems[0])
-        new = [after.fates[ident] for ident in changes.added if ident in after.fates]
+        new = [after.results[ident] for ident in changes.added if ident in after.results]
         start = nanoseconds(snapshot.at)
         was, is_ = (
             CourseFigures.model_validate(as_json(outcome_of(course, start=start)))

@@ -66,17 +66,17 @@ class Decider:
     def __init__(self, settings: QuotaSettings, configuration: Configuration | None = None) -> None:
         self._settings = settings
         configuration = configuration or Configuration()
-        self._lives = Lives(Rules(pods_ready=configuration.pods_ready))
+        self._timers = Lives(Rules(pods_ready=configuration.pods_ready))
         self._engine = QuotaEngine(policy_of(configuration, settings.fair_sharing))
         self._states: dict[_Id, WorkloadState] = {}
         self._admissions: dict[_Id, Admission] = {}
-        self._stopped: dict[_Id, str] = {}
+        self._suspended_versions: dict[_Id, str] = {}
         """Version that the job had after its eviction was carried out."""
 
-        self._refused: dict[_Id, tuple[str, int, str]] = {}
+        self._refused_releases: dict[_Id, tuple[str, int, str]] = {}
         """uid, generation and text of a release that the cluster refused."""
 
-        self._deleted: dict[_Id, str] = {}
+        self._deleted_objects: dict[_Id, str] = {}
         """Uid of the Workload object for whose deletion it was evicted last."""
 
         self._checks: dict[_Id, dict[str, CheckState]] = {}
@@ -91,13 +91,13 @@ class Decider:
         self._adopted: dict[_Id, QuotaHeld] = {}
         """Admissions that only the cluster had on record, until they are on the log again."""
 
-        self._bulletin = Bulletin()
+        self._queue_status = Bulletin()
         self._reasons = Reasons(settings.reason_delay_seconds)
         self._synced: set[str] = set()
-        self._early: dict[str, list[Fact]] = {}
+        self._facts_before_sync: dict[str, list[Fact]] = {}
         """Facts of clusters that are not synced: nothing is decided on half a picture."""
 
-        self._taken = False
+        self._has_new_facts = False
         """Some fact came since the last decision."""
 
         self._samples = 0
@@ -110,37 +110,37 @@ class Decider:
 
     # --- in ----------------------------------------------------------------------------------------
 
-    def take(self, stream: str, entry: Entry) -> None:
+    def apply(self, stream: str, entry: Entry) -> None:
         """Take in one message of an input. Raises `UndecodableError`."""
         match stream:
             case "OBSERVED":
-                self._take_observed(entry.read(Observed))
+                self._on_observed(entry.read(Observed))
             case "WORKLOADS":
-                self._take_workload(entry.read(WorkloadState))
+                self._on_workload(entry.read(WorkloadState))
             case "CHECKS":
-                self._take_check(entry.read(CheckState))
+                self._on_check(entry.read(CheckState))
             case "OUTCOMES":
-                self._take_outcome(entry.read(Outcome))
+                self._on_outcome(entry.read(Outcome))
             case _:
                 raise AssertionError(f"{stream} is no input")
 
-    def take_synced(self, synced: Synced) -> None:
+    def apply_synced(self, synced: Synced) -> None:
         """Everything of that cluster has been listed: from now on decide for it."""
         if synced.cluster in self._synced:
             return
         self._synced.add(synced.cluster)
-        for fact in self._early.pop(synced.cluster, []):
+        for fact in self._facts_before_sync.pop(synced.cluster, []):
             self._engine.apply(fact)
         for (cluster, key), admission in list(self._admissions.items()):
             if cluster == synced.cluster and admission.state in HOLDING:
-                self._let_go_of_the_gone(cluster, key, admission)
+                self._release_if_gone(cluster, key, admission)
 
-    def recall(self, admission: Admission) -> None:
+    def restore(self, admission: Admission) -> None:
         """Take in a decision that is on the log already."""
         self._admissions[_id(admission)] = admission
-        self._lives.recall(_id(admission), admission)
+        self._timers.restore(_id(admission), admission)
         if admission.state in HOLDING:
-            self._fact(outbound.to_held(admission))
+            self._apply_fact(outbound.to_held(admission))
         if admission.state == "admitted":
             self._admitted_at[_id(admission)] = admission.admitted_at or admission.decided_at
 
@@ -151,44 +151,46 @@ class Decider:
 
         Without `admit` nobody is given quota, and only those are told why who lost theirs.
         """
-        retold = [*self._follow(now)]
+        retold = [*self._apply_elapsed_time(now)]
         decisions = self._engine.decide(inbound.nanoseconds(now), admit=admit)
-        news = bool(decisions) or self._taken or self._engine.samples_taken != self._samples
+        news = bool(decisions) or self._has_new_facts or self._engine.samples_taken != self._samples
         if news:
-            self._bulletin.expect(now)
-        self._taken, self._samples = False, self._engine.samples_taken
+            self._queue_status.schedule(now)
+        self._has_new_facts, self._samples = False, self._engine.samples_taken
         for decision in decisions:
             ident = (decision.cluster, decision.key)
-            changed = self._lives.decided(ident, decision, now)
+            changed = self._timers.apply_decision(ident, decision, now)
             if isinstance(decision, Wait):
-                self._reasons.put(ident, decision, now, at_once=changed or self._holds(ident))
+                self._reasons.enqueue(
+                    ident, decision, now, at_once=changed or self._holds_quota(ident)
+                )
                 continue
             self._reasons.forget(ident)
             if isinstance(decision, Reserve):
-                self._reasons.let_in()
-            admission = self._message(ident, outbound.to_admission(decision, now))
+                self._reasons.count_admission()
+            admission = self._complete(ident, outbound.to_admission(decision, now))
             if isinstance(decision, Evict) and decision.deactivate and ident in self._states:
-                self._changed(self._states[ident])
+                self._apply_workload_changed(self._states[ident])
             if admission is not None:
                 yield admission
         if admit:
-            self._reasons.look(self._engine, now)
+            self._reasons.refill(self._engine, now)
         for ident in retold:
-            if not self._reasons.hasten(ident):  # Else that reason tells the rest, too.
-                yield from self._again(ident, now)
+            if not self._reasons.expedite(ident):  # Else that reason tells the rest, too.
+                yield from self._republish(ident, now)
         yield from self._due_reasons(now, everybody=admit)
 
-    def _follow(self, now: datetime) -> Iterator[_Id]:
+    def _apply_elapsed_time(self, now: datetime) -> Iterator[_Id]:
         """Ask the engine for what time demands; yield whose life may have changed by itself."""
         yield from [ident for ident in self._adopted if ident[0] in self._synced]
-        yield from self._lives.follow(now)
-        for ident, request in self._lives.due(now):
+        yield from self._timers.apply_observations(now)
+        for ident, request in self._timers.due_timers(now):
             if request is None:
                 yield ident
             else:
-                self._fact(request)
+                self._apply_fact(request)
 
-    def _again(self, ident: _Id, now: datetime) -> Iterator[Admission]:
+    def _republish(self, ident: _Id, now: datetime) -> Iterator[Admission]:
         """The last decision as it stands now, if that is worth a message."""
         last, state = self._admissions.get(ident), self._states.get(ident)
         if state is None:
@@ -197,13 +199,13 @@ class Decider:
             last = outbound.of_held(held, now)
         if last is None or last.uid != state.uid or last.state == "released":
             return
-        again = self._message(ident, last.model_copy(update={"decided_at": now}))
+        again = self._complete(ident, last.model_copy(update={"decided_at": now}))
         if again is not None:
             yield again
 
     def queue_statuses(self, now: datetime) -> Iterator[QueueStatus]:
         """Yield each queue's status that changed, for all queues at most once a second."""
-        return self._bulletin.statuses(self._engine, sorted(self._synced), now)
+        return self._queue_status.changed_statuses(self._engine, sorted(self._synced), now)
 
     def contradictions(self, on_log: Iterable[Admission]) -> list[str]:
         """Where what the log says of the synced clusters differs from what the engine believes."""
@@ -234,9 +236,9 @@ class Decider:
 
     def seconds_to_next(self, now: datetime) -> float | None:
         """After how long `decide` has something to do without any new fact; None: never."""
-        ticks = (self._bulletin.at, self._reasons.next_at(now))
+        ticks = (self._queue_status.due_at, self._reasons.next_at(now))
         times = [(tick - now).total_seconds() for tick in ticks if tick is not None]
-        if (next_at := self._lives.next_at()) is not None:
+        if (next_at := self._timers.next_at()) is not None:
             times.append((next_at - now).total_seconds())
         if (at := self._engine.next_at()) is not None:
             times.append((at - inbound.nanoseconds(now)) / 1e9)
@@ -253,14 +255,14 @@ class Decider:
 
     # --- inputs, one by one ------------------------------------------------------------------------
 
-    def _fact(self, fact: Fact) -> None:
-        self._taken = True
+    def _apply_fact(self, fact: Fact) -> None:
+        self._has_new_facts = True
         if fact.cluster in self._synced:
             self._engine.apply(fact)
         else:
-            self._early.setdefault(fact.cluster, []).append(fact)
+            self._facts_before_sync.setdefault(fact.cluster, []).append(fact)
 
-    def _take_observed(self, observed: Observed) -> None:
+    def _on_observed(self, observed: Observed) -> None:
         try:
             facts = inbound.observed_facts(observed)
         except inbound.TranslateError as error:
@@ -268,43 +270,45 @@ class Decider:
             log.warning("an object that cannot be used is ignored", error=str(error))
             return
         for fact in facts:
-            self._fact(fact)
+            self._apply_fact(fact)
 
-    def _take_workload(self, state: WorkloadState) -> None:
+    def _on_workload(self, state: WorkloadState) -> None:
         ident = _id(state)
         cluster, namespace, name, uid = state.cluster, state.namespace, state.name, state.uid
         admission = self._admissions.get(ident)
         if admission is not None and admission.state in HOLDING and admission.uid != uid:
-            self._fact(
+            self._apply_fact(
                 WorkloadGone(cluster=cluster, namespace=namespace, name=name, uid=admission.uid)
             )
         if state.phase in {"gone", "finished"}:
-            self._lives.forget(ident)
+            self._timers.forget(ident)
         if state.phase == "gone":
             self._states.pop(ident, None)
-            self._refused.pop(ident, None)
-            self._deleted.pop(ident, None)
-            self._stopped.pop(ident, None)
+            self._refused_releases.pop(ident, None)
+            self._deleted_objects.pop(ident, None)
+            self._suspended_versions.pop(ident, None)
             self._spokes.pop(ident, None)
             self._checks.pop(ident, None)
-            self._fact(WorkloadGone(cluster=cluster, namespace=namespace, name=name, uid=uid))
+            self._apply_fact(WorkloadGone(cluster=cluster, namespace=namespace, name=name, uid=uid))
             return
         self._states[ident] = state
         if state.phase == "finished":
-            self._fact(WorkloadFinished(cluster=cluster, namespace=namespace, name=name, uid=uid))
+            self._apply_fact(
+                WorkloadFinished(cluster=cluster, namespace=namespace, name=name, uid=uid)
+            )
             return
-        self._lives.see(ident, state)
-        self._changed(state)
+        self._timers.observe(ident, state)
+        self._apply_workload_changed(state)
         if admission is not None:
-            self._check_deeds(state, admission)
+            self._evict_if_tampered(state, admission)
         # Where the log was lost, or never had it, what the cluster records is adopted.
         adopted = outbound.adopted(state) if admission is None else None
         if adopted is not None:
             self._adopted[ident] = adopted
             self._reasons.forget(ident)  # Why it waited is not true any more.
-            self._fact(adopted)
+            self._apply_fact(adopted)
         if state.pods_active:
-            self._fact(
+            self._apply_fact(
                 WorkloadRunning(
                     cluster=cluster,
                     namespace=namespace,
@@ -315,11 +319,11 @@ class Decider:
             )
         self._drain(ident)
 
-    def _changed(self, state: WorkloadState) -> None:
+    def _apply_workload_changed(self, state: WorkloadState) -> None:
         ident = _id(state)
-        refused = self._refused.get(ident)
+        refused = self._refused_releases.get(ident)
         if refused is not None and refused[:2] != (state.uid, state.generation):
-            del self._refused[ident]
+            del self._refused_releases[ident]
             refused = None
         text = None if refused is None else refused[2]
         try:
@@ -327,23 +331,25 @@ class Decider:
         except inbound.TranslateError as error:
             log.warning("a workload that cannot be used is ignored", error=str(error))
             return
-        self._fact(self._lives.weighed(ident, state, fact))
+        self._apply_fact(self._timers.complete_fact(ident, state, fact))
 
-    def _check_deeds(self, state: WorkloadState, admission: Admission) -> None:
+    def _evict_if_tampered(self, state: WorkloadState, admission: Admission) -> None:
         """Put it out for what somebody did to it: for a deleted Workload object once."""
         why = outbound.why_stopped(state, admission)
-        if why is None or (state.deleting and self._deleted.get(_id(state)) == state.deleting):
+        if why is None or (
+            state.deleting and self._deleted_objects.get(_id(state)) == state.deleting
+        ):
             return
-        self._deleted[_id(state)] = state.deleting
+        self._deleted_objects[_id(state)] = state.deleting
         self._evict(state, *why, at=state.created_at)
 
-    def _take_check(self, check: CheckState) -> None:
+    def _on_check(self, check: CheckState) -> None:
         self._checks.setdefault(_id(check), {})[check.check] = check
         if check.spoke:
             self._spokes[_id(check)] = (check.uid, check.spoke)
-        self._fact(outbound.to_check_fact(check))
+        self._apply_fact(outbound.to_check_fact(check))
 
-    def _take_outcome(self, outcome: Outcome) -> None:
+    def _on_outcome(self, outcome: Outcome) -> None:
         ident = _id(outcome)
         admission = self._admissions.get(ident)
         state = self._states.get(ident)
@@ -352,21 +358,21 @@ class Decider:
         if (outcome.term, outcome.number) < (admission.term, admission.number):
             return  # It is about an earlier decision.
         if outcome.action == "suspend" and outcome.result == "applied":
-            self._stopped[ident] = outcome.version
+            self._suspended_versions[ident] = outcome.version
             self._drain(ident)
         elif outcome.action == "release" and outcome.result == "refused":
-            self._take_refusal(state, outcome)
+            self._on_release_refused(state, outcome)
 
-    def _take_refusal(self, state: WorkloadState, outcome: Outcome) -> None:
+    def _on_release_refused(self, state: WorkloadState, outcome: Outcome) -> None:
         """It never started, so its quota is free at once; it waits until it asks for something else."""
         text = f"{REFUSED}: {outcome.message}"
-        self._refused[_id(state)] = (state.uid, state.generation, text)
-        self._changed(state)
+        self._refused_releases[_id(state)] = (state.uid, state.generation, text)
+        self._apply_workload_changed(state)
         self._evict(state, REFUSED, outcome.message, at=outcome.at)
         self._drained(state)
 
     def _evict(self, state: WorkloadState, reason: str, message: str, *, at: datetime) -> None:
-        self._fact(
+        self._apply_fact(
             EvictionRequested(
                 cluster=state.cluster,
                 namespace=state.namespace,
@@ -390,15 +396,15 @@ class Decider:
             if state.held and not state.pods_active:
                 self._drained(state)
             return
-        version = self._stopped.get(ident)
+        version = self._suspended_versions.get(ident)
         if version is None or admission.state != "evicted":
             return
         if state.held and not state.pods_active and outbound.at_least(state.version, version):
-            del self._stopped[ident]
+            del self._suspended_versions[ident]
             self._drained(state)
 
     def _drained(self, state: WorkloadState) -> None:
-        self._fact(
+        self._apply_fact(
             WorkloadDrained(
                 cluster=state.cluster,
                 namespace=state.namespace,
@@ -407,7 +413,7 @@ class Decider:
             )
         )
 
-    def _let_go_of_the_gone(self, cluster: str, key: str, admission: Admission) -> None:
+    def _release_if_gone(self, cluster: str, key: str, admission: Admission) -> None:
         """It holds quota, all was listed, and it is not there: it ended while nobody looked."""
         if (cluster, key) not in self._states:
             namespace, name = admission.namespace, admission.name
@@ -419,20 +425,20 @@ class Decider:
 
     def _due_reasons(self, now: datetime, *, everybody: bool) -> Iterator[Admission]:
         """Tell those why, who have waited long enough to be told; nobody twice the same."""
-        for ident, wait in self._reasons.due(now, None if everybody else self._holds):
-            admission = self._message(ident, outbound.to_admission(wait, now))
+        for ident, wait in self._reasons.due_reasons(now, None if everybody else self._holds_quota):
+            admission = self._complete(ident, outbound.to_admission(wait, now))
             if admission is not None:
                 yield admission
 
-    def _holds(self, ident: _Id) -> bool:
+    def _holds_quota(self, ident: _Id) -> bool:
         """By what was said last it has quota, which a reason to wait takes back."""
         last = self._admissions.get(ident)
         return last is not None and last.state in HOLDING
 
-    def _message(self, ident: _Id, admission: Admission) -> Admission | None:
+    def _complete(self, ident: _Id, admission: Admission) -> Admission | None:
         """Complete a decision with what the engine does not weigh; None if it was said already."""
         last, state = self._admissions.get(ident), self._states.get(ident)
-        more = self._lives.stamp(ident, admission)
+        more = self._timers.admission_fields(ident, admission)
         if state is not None and state.uid == admission.uid:
             more |= {
                 "queue": state.queue,
@@ -443,14 +449,14 @@ class Decider:
         uid, spoke = self._spokes.get(ident, ("", None))
         if admission.state == "admitted" and uid == admission.uid:
             more["spoke"] = spoke
-            self._lives.runs_elsewhere(ident)
+            self._timers.mark_on_spoke(ident)
         admission = admission.model_copy(update=more)
         if last is not None and last.uid == admission.uid:
             admission = outbound.carried_over(last, admission)
             if outbound.says_the_same(last, admission):
                 return None
         if admission.state == "evicted" and (last is None or last.state != "evicted"):
-            self._stopped.pop(ident, None)
+            self._suspended_versions.pop(ident, None)
         elif admission.state == "admitted":
             self._admitted_at[ident] = admission.admitted_at or admission.decided_at
         self._admissions[ident] = admission

@@ -183,7 +183,7 @@ class _Leadership:
         meter: Meter,
     ) -> None:
         self._meter = meter
-        self._meter.begin()
+        self._meter.reset()
         self._audit_seconds = audit_seconds
         self._audited = audited
         self._audit_at: datetime | None = None
@@ -267,7 +267,7 @@ class _Leadership:
             now = self._now()
             admitted = [self._send(m) for m in self._decider.decide(now, admit=self._admit)]
             if admitted:
-                self._meter.attempt(seconds=loop.time() - began, admitted=any(admitted))
+                self._meter.record_attempt(seconds=loop.time() - began, admitted=any(admitted))
             for status in self._decider.queue_statuses(now):
                 self._tell(status)
             self._audit(now)
@@ -355,11 +355,11 @@ class _Leadership:
         if stream == "ADMISSIONS":
             self._take_admission(entry)
         elif entry.subject.endswith(".synced"):
-            self._decider.take_synced(entry.read(Synced))
+            self._decider.apply_synced(entry.read(Synced))
         else:
-            self._decider.take(stream, entry)
+            self._decider.apply(stream, entry)
             if _is_of_a_queue(entry.subject) and (observed := entry.read(Observed)).deleted:
-                self._meter.gone(observed.plural, observed.namespace, observed.name)
+                self._meter.remove_series(observed.plural, observed.namespace, observed.name)
 
     def _take_admission(self, entry: Entry) -> None:
         if _is_term(entry):
@@ -371,8 +371,8 @@ class _Leadership:
             raise FencedError(f"{entry.subject} was decided by somebody else")
         admission = entry.read(Admission)
         self._note(admission)
-        self._decider.recall(admission)
-        self._meter.recall(admission)
+        self._decider.restore(admission)
+        self._meter.restore(admission)
 
     def _note(self, admission: Admission) -> None:
         """It is on the log."""
@@ -398,7 +398,7 @@ class _Leadership:
     def _count(self, admission: Admission) -> None:
         engine, cluster = self._decider.engine, admission.cluster
         by = admission.preempted_by
-        self._meter.decided(
+        self._meter.record_decision(
             admission,
             self._decider.state_of(admission),
             cohorts=cohorts_of(engine, cluster, admission.cluster_queue),

@@ -37,7 +37,7 @@ def _expect(known: Known, item: Json) -> None:
     state = known.picture.workloads.get(ident)
     if state is None:
         return
-    if known.past.known(state) == 0:
+    if known.past.count_of(state) == 0:
         item["expected_start_unknown_because"] = "no workload has ended in the last day"
         return
     expected = expected_start(

@@ -100,7 +100,7 @@ async def read(
 def _known(at: datetime, messages: Iterable[tuple[str, Json]], *, keep: bool) -> Known:
     """Subject and body of each: of the present, and with `LOG` before the subject of the past."""
     reading = Reading(at)
-    known = Known(picture=reading.picture)
+    known = Known(picture=reading.snapshot)
     admissions: list[Admission] = []
     states: list[WorkloadState] = []
     with _uncollected():
@@ -109,7 +109,7 @@ def _known(at: datetime, messages: Iterable[tuple[str, Json]], *, keep: bool) ->
                 known.messages.append((subject, body))
             try:
                 if not subject.startswith(LOG):
-                    reading.take(subject, body)
+                    reading.apply(subject, body)
                 elif ".admission." in subject:
                     admissions.append(Admission.model_validate(body))
                 elif ".workload." in subject:
@@ -136,7 +136,7 @@ def _uncollected() -> Iterator[None]:
 
 def _learn(known: Known, admissions: list[Admission], states: list[WorkloadState]) -> None:
     for run in runs_of(admissions, states):
-        known.past.learn(run)
+        known.past.add(run)
         known.seconds[_life(run.state)] = run.seconds
     for state in states:
         if state.phase != "gone":

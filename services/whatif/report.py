@@ -61,7 +61,7 @@ class Outcome:
 def outcome_of(course: Course, *, start: int) -> Outcome:
     """Sum a course up, by ``<cluster>/<namespace>/<LocalQueue>``."""
     queues: dict[str, QueueOutcome] = {}
-    for fate in course.fates.values():
+    for fate in course.results.values():
         queue = queues.setdefault(f"{fate.cluster}/{fate.queue}", QueueOutcome())
         queue.submitted += 1
         queue.preemptions += fate.preemptions
@@ -159,7 +159,7 @@ def differences(before: Course, after: Course) -> list[Difference]:
 
 
 def _first(course: Course) -> Iterator[tuple[str, str]]:
-    for decision in course.decided_first:
+    for decision in course.first_decisions:
         workload = f"{decision.cluster}/{decision.key}"
         match decision:
             case Reserve() | Admit():

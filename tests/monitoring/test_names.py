@@ -90,7 +90,7 @@ def test_a_thousand_workloads_are_as_many_series_as_one() -> None:
             ident = {"name": f"job-{number}", "uid": f"u-{number}"}
             for after, stage in enumerate(("reserved", "admitted", "evicted", "waiting")):
                 said = decision(stage, after, reason="InClusterQueue", message=f"of {number}")
-                meter.decided(
+                meter.record_decision(
                     said.model_copy(update=ident), state().model_copy(update=ident), preempting="cq"
                 )
         return sum(len(family.samples) for family in meter.registry.collect())

@@ -139,7 +139,7 @@ class World:
         self.stream = stream
         self._base = Picture(at=AT, observed={o.subject: o for o in objects})
         self.course = Course(
-            set_up=self._base.set_up(),
+            set_up=self._base.configuration(),
             arrivals=[self._arrival(each) for each in stream],
             start=nanoseconds(AT),
         )
@@ -149,7 +149,7 @@ class World:
     def _arrival(self, each: Submission) -> Arrival:
         known = self._base.arrival(each.state, Past())
         assert known is not None
-        return Arrival(fact=known.fact, at=known.at, runs=int(each.seconds * SECOND))
+        return Arrival(fact=known.fact, at=known.at, runs_for=int(each.seconds * SECOND))
 
     def at(self, when: datetime) -> tuple[Picture, Past]:
         """Play until `when`, each time a later one; what can be seen then, and what was learned."""
@@ -157,12 +157,12 @@ class World:
         picture = Picture(at=when, observed=self._base.observed)
         unended = []
         for number, each in enumerate(self._unended):
-            fate = self.course.fates.get((CLUSTER, f"team/{each.state.name}"))
+            fate = self.course.results.get((CLUSTER, f"team/{each.state.name}"))
             if fate is None:
                 unended += self._unended[number:]
                 break
             if fate.ended_at is not None and fate.ended_at <= nanoseconds(when):
-                self._past.learn(Run(state=each.state, seconds=each.seconds))
+                self._past.add(Run(state=each.state, seconds=each.seconds))
                 continue
             unended.append(each)
             ident = (CLUSTER, fate.key)

@@ -55,7 +55,7 @@ def test_the_interval_holds_as_often_as_it_says_and_the_middle_beats_the_mean(se
     waits: list[float] = []
     inside, errors, errors_of_mean = 0, [], []
     for each in stream:
-        fate = world.course.fates[CLUSTER, f"team/{each.state.name}"]
+        fate = world.course.results[CLUSTER, f"team/{each.state.name}"]
         assert fate.started_at is not None
         wait = (fate.started_at - fate.submitted_at) / 1e9
         expected = next((e for a, e in asked if a is each), None)

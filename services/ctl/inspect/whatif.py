@@ -81,7 +81,7 @@ async def simulate(what: WhatIf, *, output: str, save_to: Path | None) -> None:
         )
     changes, after = both.changes, both.after.run()
     was, is_ = (outcome_of(course, start=both.start) for course in (both.before.run(), after))
-    new = [after.fates[ident] for ident in changes.added if ident in after.fates]
+    new = [after.results[ident] for ident in changes.added if ident in after.results]
     if output == "json":
         answer = {
             "changes": changes.notes,
@@ -144,7 +144,7 @@ async def _both(what: WhatIf, *, save_to: Path | None) -> _Both:
         changes.lose_spoke(known.picture, changed, what.lost_spoke)
     if what.log is None:
         start = nanoseconds(known.picture.at)
-        before, after = (p.course(known.past) for p in (known.picture, changed))
+        before, after = (p.simulation(known.past) for p in (known.picture, changed))
     else:
         begin = known.picture.at - what.log
         start = nanoseconds(begin)
@@ -180,7 +180,7 @@ def _again(
 ) -> Course:
     """What was submitted since `begin` once more, on queues that were empty then."""
     return Course(
-        set_up=picture.set_up(),
+        set_up=picture.configuration(),
         arrivals=_submissions(picture, known, submitted),
         start=nanoseconds(begin),
         policy=picture.policy,
@@ -195,8 +195,8 @@ def _submissions(
         if arrival is None:
             continue
         seconds = known.seconds.get((state.cluster, f"{state.namespace}/{state.name}", state.uid))
-        runs = arrival.runs if seconds is None else int(seconds * SECOND)
-        yield Arrival(fact=arrival.fact, at=arrival.fact.created_at, runs=runs)
+        runs = arrival.runs_for if seconds is None else int(seconds * SECOND)
+        yield Arrival(fact=arrival.fact, at=arrival.fact.created_at, runs_for=runs)
 
 
 def span_of(text: str) -> timedelta:

@@ -62,16 +62,16 @@ def expected_start(
     `recent`: what was submitted in the time before, in any order; the same is taken to come again.
     """
     state = picture.workloads[ident]
-    if picture.held(ident) is not None:
+    if picture.quota_held(ident) is not None:
         return None
-    near = picture.near(state.cluster, picture.cluster_queue_of(state))
+    near = picture.cohort_only(state.cluster, picture.cluster_queue_of(state))
     coming = [s for s in recent if near.cluster_queue_of(s) and s.cluster == state.cluster]
     begin = nanoseconds(picture.at)
     ends = begin + int(HORIZON.total_seconds()) * SECOND
     starts = []
     submissions = _Submissions(near, coming, past)
     for _ in range(futures):
-        course = near.course(past, random=random, later=submissions.again(random))
+        course = near.simulation(past, random=random, later=submissions.again(random))
         course.run(until=ends, done=_until_started(ident))
         if (at := _started(course, ident)) is not None:
             starts.append((at - begin) / SECOND)
@@ -85,7 +85,7 @@ def expected_start(
         at=picture.at + timedelta(seconds=middle),
         earliest=picture.at + timedelta(seconds=earliest),
         latest=None if math.isinf(latest) else picture.at + timedelta(seconds=latest),
-        known_runs=past.known(state),
+        known_runs=past.count_of(state),
         never=never / futures,
     )
 
@@ -102,7 +102,7 @@ def _until_started(ident: Id) -> Callable[[Course], bool]:
 
 
 def _started(course: Course, ident: Id) -> int | None:
-    fate = course.fates.get(ident)
+    fate = course.results.get(ident)
     return None if fate is None else fate.started_at
 
 
@@ -135,7 +135,7 @@ class _Submissions:
                     fact,
                     at=begin + fact.created_at - origin,
                     name=f"{fact.name}~{number}",
-                    runs=int(self._past.draw(state, random) * SECOND),
+                    runs=int(self._past.sample_seconds(state, random) * SECOND),
                 )
             begin += stretch
 

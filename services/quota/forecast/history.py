@@ -54,42 +54,44 @@ class Past:
     """Run times of what ended, asked from the most alike to everything."""
 
     def __init__(self) -> None:
-        self._lengths: dict[_Sort, _Lengths] = {}
+        self._run_times: dict[_Sort, _Lengths] = {}
 
-    def learn(self, run: Run) -> None:
+    def add(self, run: Run) -> None:
         """Take in one more."""
         for sort in _sorts(run.state):
-            self._lengths.setdefault(sort, _Lengths()).add(run.seconds)
+            self._run_times.setdefault(sort, _Lengths()).add(run.seconds)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing has ended that is known: then every run time is a guess."""
-        return not self._lengths
+        return not self._run_times
 
-    def known(self, state: WorkloadState) -> int:
+    def count_of(self, state: WorkloadState) -> int:
         """From how many runs an answer about `state` comes; 0: it would be a guess."""
-        return len(self._of(state))
+        return len(self._samples_of(state))
 
-    def typical(self, state: WorkloadState, *, elapsed: float = 0.0) -> float:
+    def median_seconds(self, state: WorkloadState, *, elapsed: float = 0.0) -> float:
         """The median of how much longer it runs, in seconds, after `elapsed`."""
-        longer = self._longer(state, elapsed)
+        longer = self._longer_than(state, elapsed)
         return longer[len(longer) // 2] - elapsed if longer else _rest(elapsed)
 
-    def draw(self, state: WorkloadState, random: Random, *, elapsed: float = 0.0) -> float:
+    def sample_seconds(
+        self, state: WorkloadState, random: Random, *, elapsed: float = 0.0
+    ) -> float:
         """One possible rest of its run, in seconds."""
-        longer = self._longer(state, elapsed)
+        longer = self._longer_than(state, elapsed)
         if longer:
             return _between(longer, elapsed, random) - elapsed
         return _rest(elapsed) * random.uniform(0.1, 2.0)
 
-    def _longer(self, state: WorkloadState, elapsed: float) -> list[float]:
-        ordered = self._of(state)
+    def _longer_than(self, state: WorkloadState, elapsed: float) -> list[float]:
+        ordered = self._samples_of(state)
         return ordered[bisect_right(ordered, elapsed) :] if elapsed > 0 else ordered
 
-    def _of(self, state: WorkloadState) -> list[float]:
+    def _samples_of(self, state: WorkloadState) -> list[float]:
         widest: list[float] = []
         for sort in _sorts(state):
-            found = self._lengths.get(sort)
+            found = self._run_times.get(sort)
             if found is None:
                 continue
             if len(found.ordered) >= ENOUGH:

@@ -42,7 +42,7 @@ class Arrival:
     at: int
     """Since when it may be admitted."""
 
-    runs: int
+    runs_for: int
     """From its admission to its end."""
 
 
@@ -52,7 +52,7 @@ class Holder:
 
     held: QuotaHeld
     ends_at: int
-    again: Arrival | None = None
+    requeued: Arrival | None = None
     """What it asks, so that it queues again when it is preempted; None: then it is lost from sight."""
 
 
@@ -99,11 +99,11 @@ class Course:
         self.last_end = start
         """When the last of all that ended so far did, also of what ran when the course began."""
 
-        self.fates: dict[_Id, Fate] = {}
-        self.decided_first: list[Decision] = []
+        self.results: dict[_Id, Fate] = {}
+        self.first_decisions: list[Decision] = []
         """What was decided in the first instant."""
 
-        self._known: dict[_Id, Arrival] = {}
+        self._arrived: dict[_Id, Arrival] = {}
         self._ends: list[tuple[int, int, _Id]] = []
         self._runs: dict[_Id, int] = {}
         """Number of the present run of whatever runs: an end of an earlier one means nothing."""
@@ -113,39 +113,39 @@ class Course:
         present = sorted(arrivals, key=lambda arrival: arrival.at)
         self._arrivals = heapq.merge(present, later, key=lambda arrival: arrival.at)
         self._next = next(self._arrivals, None)
-        self._begun = False
+        self._has_begun = False
         for fact in set_up:
             self.engine.apply(fact)
         for holder in holders:
-            self._hold(holder)
+            self._restore(holder)
 
     def run(
         self, *, until: int = NEVER, done: Callable[["Course"], bool] | None = None
     ) -> "Course":
         """Play until nothing is left to happen, `until` is reached, or `done` says so."""
         while not (done is not None and done(self)):
-            at = self._next_at() if self._begun else self.now
+            at = self._next_at() if self._has_begun else self.now
             if at is None or at > until:
                 self.now = max(self.now, until) if until != NEVER else self.now
                 break
             self.now = max(self.now, at)
-            self._tell()
-            self._settle()
-            self._begun = True
+            self._apply_due_events()
+            self._decide()
+            self._has_begun = True
         return self
 
     # What happens ----------------------------------------------------------------------------------
 
-    def _hold(self, holder: Holder) -> None:
+    def _restore(self, holder: Holder) -> None:
         held = holder.held
         ident = (held.cluster, f"{held.namespace}/{held.name}")
-        if holder.again is not None:
-            self._known[ident] = holder.again
-            self.engine.apply(holder.again.fact)
+        if holder.requeued is not None:
+            self._arrived[ident] = holder.requeued
+            self.engine.apply(holder.requeued.fact)
         self.engine.apply(held)
-        self._will_end(ident, holder.ends_at)
+        self._schedule_end(ident, holder.ends_at)
 
-    def _will_end(self, ident: _Id, at: int) -> None:
+    def _schedule_end(self, ident: _Id, at: int) -> None:
         self._number += 1
         self._runs[ident] = self._number
         heapq.heappush(self._ends, (at, self._number, ident))
@@ -162,7 +162,7 @@ class Course:
             times.append(timer)
         return min(times, default=None)
 
-    def _tell(self) -> None:
+    def _apply_due_events(self) -> None:
         """Everything that happens up to now."""
         while self._ends and self._ends[0][0] <= self.now:
             at, number, ident = heapq.heappop(self._ends)
@@ -177,19 +177,19 @@ class Course:
         self.last_end = max(self.last_end, at)
         cluster, key = ident
         namespace, _, name = key.partition("/")
-        known = self._known.get(ident)
+        known = self._arrived.get(ident)
         uid = "" if known is None else known.fact.uid
         self.engine.apply(
             WorkloadFinished(cluster=cluster, namespace=namespace, name=name, uid=uid)
         )
-        if (fate := self.fates.get(ident)) is not None:
+        if (fate := self.results.get(ident)) is not None:
             fate.ended_at = at
 
     def _arrive(self, arrival: Arrival) -> None:
         fact = arrival.fact
         ident = (fact.cluster, f"{fact.namespace}/{fact.name}")
-        self._known[ident] = arrival
-        self.fates[ident] = Fate(
+        self._arrived[ident] = arrival
+        self.results[ident] = Fate(
             cluster=fact.cluster,
             key=ident[1],
             queue=f"{fact.namespace}/{fact.queue}",
@@ -197,16 +197,16 @@ class Course:
         )
         self.engine.apply(fact)
 
-    def _settle(self) -> None:
+    def _decide(self) -> None:
         """Decide until nothing follows from what was decided."""
         while decisions := self.engine.decide(self.now):
-            if not self._begun:
-                self.decided_first += decisions
-            told = [self._act(decision) for decision in decisions]
+            if not self._has_begun:
+                self.first_decisions += decisions
+            told = [self._carry_out(decision) for decision in decisions]
             if not any(told):
                 break
 
-    def _act(self, decision: Decision) -> bool:
+    def _carry_out(self, decision: Decision) -> bool:
         """Carry a decision out; whether that told the engine something."""
         ident = (decision.cluster, decision.key)
         match decision:
@@ -221,20 +221,20 @@ class Course:
                 self._stop(ident, decision.uid)
                 return True
             case Wait():
-                if (fate := self.fates.get(ident)) is not None:
+                if (fate := self.results.get(ident)) is not None:
                     fate.reason = decision.reason
             case _:
                 pass
         return False
 
     def _start(self, ident: _Id, cluster_queue: str) -> None:
-        known = self._known.get(ident)
+        known = self._arrived.get(ident)
         if known is None:
             return
-        if (fate := self.fates.get(ident)) is not None and fate.started_at is None:
+        if (fate := self.results.get(ident)) is not None and fate.started_at is None:
             fate.started_at = self.now
             fate.cluster_queue = cluster_queue
-        self._will_end(ident, self.now + known.runs)
+        self._schedule_end(ident, self.now + known.runs_for)
 
     def _approve(self, decision: Reserve) -> None:
         namespace, _, name = decision.key.partition("/")
@@ -255,11 +255,11 @@ class Course:
         cluster, key = ident
         namespace, _, name = key.partition("/")
         self._runs.pop(ident, None)
-        if (fate := self.fates.get(ident)) is not None:
+        if (fate := self.results.get(ident)) is not None:
             fate.preemptions += 1
-        elif (known := self._known.get(ident)) is not None:
+        elif (known := self._arrived.get(ident)) is not None:
             # It held quota when all began: from now on it is followed like whoever waits.
-            self.fates[ident] = Fate(
+            self.results[ident] = Fate(
                 cluster=cluster,
                 key=key,
                 queue=f"{namespace}/{known.fact.queue}",
@@ -272,4 +272,4 @@ class Course:
 def shifted(fact: WorkloadChanged, *, at: int, name: str, runs: int) -> Arrival:
     """A workload like another one, at another time and under another name."""
     again = replace(fact, name=name, uid=name, created_at=at, generation=0)
-    return Arrival(fact=again, at=at, runs=runs)
+    return Arrival(fact=again, at=at, runs_for=runs)

@@ -84,7 +84,7 @@ class Picture:
 
     # Into the future -------------------------------------------------------------------------------
 
-    def set_up(self) -> Iterator[Fact]:
+    def configuration(self) -> Iterator[Fact]:
         """Queues, flavors and what else decides about work."""
         rank = {(kind.group, kind.plural): number for number, kind in enumerate(SET_UP)}
         wanted = [o for o in self.observed.values() if (o.group, o.plural) in rank]
@@ -97,7 +97,7 @@ class Picture:
     def arrivals(self, past: Past, random: Random | None = None) -> Iterator[Arrival]:
         """Whatever waits, as of now."""
         for ident, state in self.workloads.items():
-            if state.phase == "finished" or self.held(ident) is not None:
+            if state.phase == "finished" or self.quota_held(ident) is not None:
                 continue
             if (arrival := self.arrival(state, past, random)) is not None:
                 yield arrival
@@ -111,27 +111,29 @@ class Picture:
         except inbound.TranslateError as error:
             self.problems.append(str(error))
             return None
-        seconds = past.typical(state) if random is None else past.draw(state, random)
+        seconds = (
+            past.median_seconds(state) if random is None else past.sample_seconds(state, random)
+        )
         at = max(inbound.nanoseconds(self.at), fact.created_at)
-        return Arrival(fact=fact, at=at, runs=int(seconds * SECOND))
+        return Arrival(fact=fact, at=at, runs_for=int(seconds * SECOND))
 
     def holders(self, past: Past, random: Random | None = None) -> Iterator[Holder]:
         """Whatever holds quota, and when it is going to give it back."""
         now = inbound.nanoseconds(self.at)
         for ident, state in self.workloads.items():
-            held = None if state.phase == "finished" else self.held(ident)
+            held = None if state.phase == "finished" else self.quota_held(ident)
             if held is None:
                 continue
             elapsed = max(0.0, (now - held.at) / SECOND)
             again = self.arrival(state, past, random)
             rest = (
-                past.typical(state, elapsed=elapsed)
+                past.median_seconds(state, elapsed=elapsed)
                 if random is None
-                else past.draw(state, random, elapsed=elapsed)
+                else past.sample_seconds(state, random, elapsed=elapsed)
             )
-            yield Holder(held=held, ends_at=now + int(max(0.0, rest) * SECOND), again=again)
+            yield Holder(held=held, ends_at=now + int(max(0.0, rest) * SECOND), requeued=again)
 
-    def held(self, ident: Id) -> QuotaHeld | None:
+    def quota_held(self, ident: Id) -> QuotaHeld | None:
         """The quota that a workload holds, by the log or by what its cluster records."""
         state, admission = self.workloads.get(ident), self.admissions.get(ident)
         if state is None:
@@ -140,12 +142,12 @@ class Picture:
             return outbound.to_held(admission) if admission.state in HOLDING else None
         return outbound.adopted(state)
 
-    def course(
+    def simulation(
         self, past: Past, *, random: Random | None = None, later: Iterable[Arrival] = ()
     ) -> Course:
         """What is going to happen, with typical run times or with drawn ones; `later` comes in order."""
         return Course(
-            set_up=self.set_up(),
+            set_up=self.configuration(),
             holders=self.holders(past, random),
             arrivals=self.arrivals(past, random),
             later=later,
@@ -155,7 +157,7 @@ class Picture:
 
     # The neighbourhood -----------------------------------------------------------------------------
 
-    def near(self, cluster: str, cluster_queue: str) -> "Picture":
+    def cohort_only(self, cluster: str, cluster_queue: str) -> "Picture":
         """Only the workloads that compete with those of one ClusterQueue: its whole cohort tree."""
         roots = self._roots(cluster)
         root = roots.get(cluster_queue)
@@ -191,22 +193,22 @@ class Reading:
     """Builds a picture from the messages of the views, in any order."""
 
     def __init__(self, at: datetime) -> None:
-        self.picture = Picture(at=at)
+        self.snapshot = Picture(at=at)
 
-    def take(self, subject: str, body: Mapping[str, Any]) -> None:
+    def apply(self, subject: str, body: Mapping[str, Any]) -> None:
         """One message. What is of no use to quota is left out. Raises pydantic's ValidationError."""
         match subject.split(".", 2)[1]:
             case "observed" if not subject.endswith(".synced"):
-                self.picture.observe(Observed.model_validate(body))
+                self.snapshot.observe(Observed.model_validate(body))
             case "workload":
                 state = WorkloadState.model_validate(body)
                 if state.phase == "gone":
-                    self.picture.workloads.pop(_id(state), None)
+                    self.snapshot.workloads.pop(_id(state), None)
                 else:
-                    self.picture.workloads[_id(state)] = state
+                    self.snapshot.workloads[_id(state)] = state
             case "admission":
                 admission = Admission.model_validate(body)
-                self.picture.admissions[_id(admission)] = admission
+                self.snapshot.admissions[_id(admission)] = admission
             case _:
                 pass
 

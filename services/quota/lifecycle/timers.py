@@ -60,142 +60,147 @@ class Lives:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._lives: dict[Ident, Life] = {}
+        self._lifecycles: dict[Ident, Life] = {}
         self._states: dict[Ident, WorkloadState] = {}
-        self._news: dict[Ident, bool] = {}
+        self._observed: dict[Ident, bool] = {}
         """Of whom something was seen since the last look, and whether that changed the life already."""
 
-        self._clocks: list[tuple[datetime, Ident]] = []
-        self._set: dict[Ident, datetime] = {}
+        self._heap: list[tuple[datetime, Ident]] = []
+        self._scheduled: dict[Ident, datetime] = {}
         """For when each one's clock was set last: other entries of `_clocks` are void."""
 
     # --- in ----------------------------------------------------------------------------------------
 
-    def recall(self, ident: Ident, admission: Admission) -> None:
+    def restore(self, ident: Ident, admission: Admission) -> None:
         """Take over what the log says of a life."""
         if admission.state == "released":
-            self._lives.pop(ident, None)
+            self._lifecycles.pop(ident, None)
         else:
-            self._lives[ident] = Life.recalled(admission)
+            self._lifecycles[ident] = Life.from_admission(admission)
 
-    def see(self, ident: Ident, state: WorkloadState) -> None:
+    def observe(self, ident: Ident, state: WorkloadState) -> None:
         """Take in how a workload stands: a life that the log does not know is as the cluster has it."""
-        life = self._lives.get(ident)
+        life = self._lifecycles.get(ident)
         if life is None or life.uid != state.uid:
-            life = Life.recorded(state)
+            life = Life.from_workload_state(state)
         self._states[ident] = state
-        confirmed = life.confirmed(state)
-        self._lives[ident] = confirmed
-        self._news[ident] = confirmed is not life or self._news.get(ident, False)
+        confirmed = life.confirm_deactivation(state)
+        self._lifecycles[ident] = confirmed
+        self._observed[ident] = confirmed is not life or self._observed.get(ident, False)
 
     def forget(self, ident: Ident) -> None:
         """It is gone."""
-        self._lives.pop(ident, None)
+        self._lifecycles.pop(ident, None)
         self._states.pop(ident, None)
-        self._news.pop(ident, None)
-        self._set.pop(ident, None)
+        self._observed.pop(ident, None)
+        self._scheduled.pop(ident, None)
 
-    def runs_elsewhere(self, ident: Ident) -> None:
+    def mark_on_spoke(self, ident: Ident) -> None:
         """It was given to a spoke."""
-        if (life := self._lives.get(ident)) is not None:
-            self._lives[ident] = replace(life, elsewhere=True)
+        if (life := self._lifecycles.get(ident)) is not None:
+            self._lifecycles[ident] = replace(life, on_spoke=True)
 
-    def decided(self, ident: Ident, decision: Decision, now: datetime) -> bool:
+    def apply_decision(self, ident: Ident, decision: Decision, now: datetime) -> bool:
         """Take in what the engine decided; whether nobody may wait to be told."""
         event = _event_of(decision)
-        state, life = self._states.get(ident), self._lives.get(ident)
+        state, life = self._states.get(ident), self._lifecycles.get(ident)
         if event is None:
             return False
         if life is None or life.uid != decision.uid:
             life = Life(uid=decision.uid)
         at = decision.requeue_at if isinstance(decision, Evict) else None
-        after = life.take(event, self._rules, now, requeue_at=instant(at))
-        if event is Event.ADMITTED and after.elsewhere:
-            after = replace(after, elsewhere=False)
+        after = life.apply(event, self._rules, now, requeue_at=instant(at))
+        if event is Event.ADMITTED and after.on_spoke:
+            after = replace(after, on_spoke=False)
         if after.state is State.FINISHED:
             self.forget(ident)
             return True
-        self._lives[ident] = after
+        self._lifecycles[ident] = after
         if state is not None:
-            self._wind(ident, after, state)
+            self._schedule(ident, after, state)
         return after != life
 
     # --- out ---------------------------------------------------------------------------------------
 
-    def weighed(self, ident: Ident, state: WorkloadState, fact: WorkloadChanged) -> WorkloadChanged:
+    def complete_fact(
+        self, ident: Ident, state: WorkloadState, fact: WorkloadChanged
+    ) -> WorkloadChanged:
         """What the engine is to know of it beside what it asks."""
-        life = self._lives.get(ident)
+        life = self._lifecycles.get(ident)
         if life is None:
             return fact
         known: dict[str, Any] = {
             "active": state.active and not life.deactivate,
-            "unready": self._blocks(life, state),
+            "unready": self._blocks_admission(life, state),
             "requeue_at": None if life.requeue_at is None else nanoseconds(life.requeue_at),
             "queued_at": None if life.queued_at is None else nanoseconds(life.queued_at),
         }
         changes = {key: value for key, value in known.items() if getattr(fact, key) != value}
         return replace(fact, **changes) if changes else fact
 
-    def stamp(self, ident: Ident, admission: Admission) -> dict[str, Any]:
+    def admission_fields(self, ident: Ident, admission: Admission) -> dict[str, Any]:
         """The fields of the decision by which its life outlives this process."""
-        life = self._lives.get(ident)
-        return {} if life is None or life.uid != admission.uid else life.on_wire()
+        life = self._lifecycles.get(ident)
+        return {} if life is None or life.uid != admission.uid else life.admission_fields()
 
-    def _blocks(self, life: Life, state: WorkloadState) -> bool:
+    def _blocks_admission(self, life: Life, state: WorkloadState) -> bool:
         """Whether nobody else is admitted while this one holds quota (`blockAdmission`)."""
         wait = self._rules.pods_ready
-        return wait is not None and wait.block_admission and life.sees_ready(state) is False
+        return wait is not None and wait.block_admission and life.observed_readiness(state) is False
 
-    def follow(self, now: datetime) -> Iterator[Ident]:
+    def apply_observations(self, now: datetime) -> Iterator[Ident]:
         """Follow what was seen: pods that became ready, users who activated. Yields whose life changed."""
-        news, self._news = self._news, {}
+        news, self._observed = self._observed, {}
         for ident, changed in news.items():
-            life, state = self._lives.get(ident), self._states.get(ident)
+            life, state = self._lifecycles.get(ident), self._states.get(ident)
             if life is None or state is None:
                 continue
             after = life
             if state.active and not life.deactivate:
-                after = after.take(Event.REACTIVATED, self._rules, now)
-            if self._rules.pods_ready is not None and (ready := life.sees_ready(state)) is not None:
+                after = after.apply(Event.REACTIVATED, self._rules, now)
+            if (
+                self._rules.pods_ready is not None
+                and (ready := life.observed_readiness(state)) is not None
+            ):
                 event = Event.PODS_READY if ready else Event.POD_LOST
-                after = after.take(event, self._rules, now)
-            self._lives[ident] = after
-            self._wind(ident, after, state)
+                after = after.apply(event, self._rules, now)
+            self._lifecycles[ident] = after
+            self._schedule(ident, after, state)
             if changed or after is not life:
                 yield ident
 
-    def due(self, now: datetime) -> Iterator[tuple[Ident, EvictionRequested | None]]:
+    def due_timers(self, now: datetime) -> Iterator[tuple[Ident, EvictionRequested | None]]:
         """Whose clock has run down: what the engine is to be asked, or only that a back-off ended."""
-        while self._clocks and self._clocks[0][0] <= now:
-            at, ident = heappop(self._clocks)
-            life, state = self._lives.get(ident), self._states.get(ident)
-            if self._set.get(ident) != at or life is None or state is None:
+        while self._heap and self._heap[0][0] <= now:
+            at, ident = heappop(self._heap)
+            life, state = self._lifecycles.get(ident), self._states.get(ident)
+            if self._scheduled.get(ident) != at or life is None or state is None:
                 continue
-            del self._set[ident]
-            clock = life.clock(self._rules, state)
+            del self._scheduled[ident]
+            clock = life.next_timer(self._rules, state)
             if clock is None or clock[0] > now:
-                self._wind(ident, life, state)
+                self._schedule(ident, life, state)
                 continue
             _, event = clock
             if event is Event.BACKOFF_FINISHED:
-                self._lives[ident] = life.take(event, self._rules, now)
+                self._lifecycles[ident] = life.apply(event, self._rules, now)
                 yield ident, None
             else:
                 yield ident, self._eviction(life, state, event, now)
 
     def next_at(self) -> datetime | None:
         """When `due` has something to say, at the earliest."""
-        while self._clocks and self._set.get(self._clocks[0][1]) != self._clocks[0][0]:
-            heappop(self._clocks)
-        return self._clocks[0][0] if self._clocks else None
+        while self._heap and self._scheduled.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
 
-    def _wind(self, ident: Ident, life: Life, state: WorkloadState) -> None:
-        clock = life.clock(self._rules, state)
+    def _schedule(self, ident: Ident, life: Life, state: WorkloadState) -> None:
+        clock = life.next_timer(self._rules, state)
         if clock is None:
-            self._set.pop(ident, None)
-        elif self._set.get(ident) != clock[0]:
-            self._set[ident] = clock[0]
-            heappush(self._clocks, (clock[0], ident))
+            self._scheduled.pop(ident, None)
+        elif self._scheduled.get(ident) != clock[0]:
+            self._scheduled[ident] = clock[0]
+            heappush(self._heap, (clock[0], ident))
 
     def _eviction(
         self, life: Life, state: WorkloadState, event: Event, now: datetime
@@ -205,9 +210,9 @@ class Lives:
         if event is Event.NOT_READY_IN_TIME:
             assert self._rules.pods_ready is not None, key
             strategy = self._rules.pods_ready.requeuing_strategy
-            seconds = backoff_seconds(strategy, life.uid, life.count + 1)
+            seconds = backoff_seconds(strategy, life.uid, life.requeue_count + 1)
             requeue_at = nanoseconds(now + timedelta(seconds=seconds))
-            loses_position = self._rules.loses_place
+            loses_position = self._rules.loses_position
             reason, message = PODS_READY_TIMEOUT, f"Exceeded the PodsReady timeout {key}"
         else:
             cause, text = _CAUSES[event]

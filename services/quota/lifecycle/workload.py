@@ -49,7 +49,7 @@ class Rules:
     """None: nobody waits for pods."""
 
     @property
-    def loses_place(self) -> bool:
+    def loses_position(self) -> bool:
         """Whether a timeout puts a workload behind those who came meanwhile."""
         wait = self.pods_ready
         return wait is not None and wait.requeuing_strategy.timestamp == "Eviction"
@@ -61,7 +61,7 @@ class Life:
 
     uid: str
     state: State = State.PENDING
-    count: int = 0
+    requeue_count: int = 0
     """`requeueState.count`."""
 
     requeue_at: datetime | None = None
@@ -77,18 +77,18 @@ class Life:
     deactivate: bool = False
     """`spec.active` has still to become False, by our own decision."""
 
-    elsewhere: bool = False
+    on_spoke: bool = False
     """It runs on a spoke: what its job here shows of pods means nothing."""
 
     # --- from and to the wire ------------------------------------------------------------------------
 
     @classmethod
-    def recalled(cls, admission: Admission) -> "Life":
+    def from_admission(cls, admission: Admission) -> "Life":
         """The life as its latest decision on the log tells it."""
         return cls(
             uid=admission.uid,
             state=_state_of(admission),
-            count=admission.requeue_count,
+            requeue_count=admission.requeue_count,
             requeue_at=admission.requeue_at,
             queued_at=admission.queued_at,
             # Messages of older versions say when they were decided, and no more.
@@ -98,17 +98,17 @@ class Life:
             readiness=admission.pods_ready,
             readiness_at=admission.pods_ready_at,
             deactivate=admission.deactivate,
-            elsewhere=admission.spoke is not None,
+            on_spoke=admission.spoke is not None,
         )
 
     @classmethod
-    def recorded(cls, state: WorkloadState) -> "Life":
+    def from_workload_state(cls, state: WorkloadState) -> "Life":
         """The life as the cluster records it, for a workload of which the log knows nothing."""
         timed_out = state.evicted_reason in {"PodsReadyTimeout", "AdmissionCheck"}
         reserved = state.admission is not None
         life = cls(
             uid=state.uid,
-            count=state.requeue_count,
+            requeue_count=state.requeue_count,
             requeue_at=state.requeue_at,
             queued_at=state.evicted_at if timed_out and not reserved else None,
             admitted_at=state.admitted_at,
@@ -127,10 +127,10 @@ class Life:
             where = State.PENDING if state.requeue_at is None else State.REQUEUED
         return replace(life, state=where)
 
-    def on_wire(self) -> dict[str, Any]:
+    def admission_fields(self) -> dict[str, Any]:
         """The fields of an `Admission` that tell it."""
         return {
-            "requeue_count": self.count,
+            "requeue_count": self.requeue_count,
             "requeue_at": self.requeue_at,
             "queued_at": self.queued_at,
             "admitted_at": self.admitted_at,
@@ -142,7 +142,7 @@ class Life:
 
     # --- what happens to it --------------------------------------------------------------------------
 
-    def take(
+    def apply(
         self, event: Event, rules: Rules, now: datetime, *, requeue_at: datetime | None = None
     ) -> "Life":
         """What follows from `event`; the same life if it is late. `requeue_at`: where it backs off."""
@@ -154,7 +154,7 @@ class Life:
             changes |= _changes(self, effect, rules, now, requeue_at)
         return replace(self, **changes)
 
-    def confirmed(self, state: WorkloadState) -> "Life":
+    def confirm_deactivation(self, state: WorkloadState) -> "Life":
         """`spec.active` did become False; or it did, and a user has set it back since."""
         if not self.deactivate:
             return self
@@ -163,25 +163,31 @@ class Life:
             return replace(self, deactivate=False)
         return self
 
-    def sees_ready(self, state: WorkloadState) -> bool | None:
+    def observed_readiness(self, state: WorkloadState) -> bool | None:
         """Whether all its pods are ready; None where nobody can tell."""
-        if self.elsewhere or state.pods_ready is None:
+        if self.on_spoke or state.pods_ready is None:
             return None
         # While it is held nothing of it runs: what is ready then is from an earlier admission.
         return state.pods_ready and not state.held
 
     # --- its clocks ----------------------------------------------------------------------------------
 
-    def clock(self, rules: Rules, state: WorkloadState) -> tuple[datetime, Event] | None:
+    def next_timer(self, rules: Rules, state: WorkloadState) -> tuple[datetime, Event] | None:
         """What happens next if nothing else does, and when; None: no clock runs."""
         if self.state is State.REQUEUED:
             return (self.requeue_at or state.created_at, Event.BACKOFF_FINISHED)
-        clocks = [c for c in (self._readiness_clock(rules, state), self._limit(state)) if c]
+        clocks = [
+            c for c in (self._readiness_timer(rules, state), self._execution_limit(state)) if c
+        ]
         return min(clocks, default=None)
 
-    def _readiness_clock(self, rules: Rules, state: WorkloadState) -> tuple[datetime, Event] | None:
+    def _readiness_timer(self, rules: Rules, state: WorkloadState) -> tuple[datetime, Event] | None:
         wait = rules.pods_ready
-        if wait is None or self.state is not State.ADMITTED or self.sees_ready(state) is None:
+        if (
+            wait is None
+            or self.state is not State.ADMITTED
+            or self.observed_readiness(state) is None
+        ):
             return None
         if self.readiness == "WaitForRecovery":
             since, seconds = self.readiness_at, wait.recovery_seconds
@@ -190,11 +196,11 @@ class Life:
         if since is None or seconds is None:
             return None
         limit = wait.requeuing_strategy.backoff_limit_count
-        exhausted = limit is not None and self.count + 1 > limit
+        exhausted = limit is not None and self.requeue_count + 1 > limit
         event = Event.RETRIES_EXHAUSTED if exhausted else Event.NOT_READY_IN_TIME
         return (since + timedelta(seconds=seconds), event)
 
-    def _limit(self, state: WorkloadState) -> tuple[datetime, Event] | None:
+    def _execution_limit(self, state: WorkloadState) -> tuple[datetime, Event] | None:
         seconds = state.max_execution_seconds
         if seconds is None or self.admitted_at is None:
             return None
@@ -224,13 +230,13 @@ def _changes(
         case Effect.START_RECOVERY:
             return {"readiness": "WaitForRecovery", "readiness_at": now}
         case Effect.COUNT_REQUEUE:
-            return {"count": life.count + 1}
+            return {"requeue_count": life.requeue_count + 1}
         case Effect.BACK_OFF:
             return {"requeue_at": _later(life.requeue_at, requeue_at)}
         case Effect.LOSE_PLACE:
             return {"queued_at": now}
         case Effect.PLACE_AS_CONFIGURED:
-            return {"queued_at": now if rules.loses_place else None}
+            return {"queued_at": now if rules.loses_position else None}
         case Effect.KEEP_PLACE:
             return {"queued_at": None}
         case Effect.STOP_CLOCKS:
@@ -238,7 +244,7 @@ def _changes(
         case Effect.END_BACKOFF:
             return {"requeue_at": None}
         case Effect.FORGET_REQUEUES:
-            return {"count": 0, "requeue_at": None}
+            return {"requeue_count": 0, "requeue_at": None}
         case Effect.FORGET_EXECUTION:
             return {"executed_seconds": 0, "admitted_at": None}
         case Effect.SET_INACTIVE:

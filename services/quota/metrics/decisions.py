@@ -36,7 +36,7 @@ class _Record:
     """What has to be remembered of one workload to tell how long something took."""
 
     uid: str
-    since: datetime | None = None
+    waiting_since: datetime | None = None
     """Of its wait: when it was requeued; None: when it was created."""
 
     cluster_queue: str = ""
@@ -47,7 +47,7 @@ class _Record:
     ready_at: datetime | None = None
     evicted_at: datetime | None = None
     evicted_for: tuple[str, str] = ("", "")
-    told_once: set[tuple[str, str]] = field(default_factory=set)
+    counted_once: set[tuple[str, str]] = field(default_factory=set)
 
 
 class Meter:
@@ -76,17 +76,17 @@ class Meter:
 
         self._records: dict[tuple[str, str], _Record] = {}
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Another leadership begins: what was remembered may be out of date."""
         self._records.clear()
 
-    def attempt(self, *, seconds: float, admitted: bool) -> None:
+    def record_attempt(self, *, seconds: float, admitted: bool) -> None:
         """A round of deciding was over."""
         result = "success" if admitted else "inadmissible"
         self._count("kueue_admission_attempts_total", result)
-        self._one("kueue_admission_attempt_duration_seconds", result).observe(seconds)
+        self._series_of("kueue_admission_attempt_duration_seconds", result).observe(seconds)
 
-    def recall(self, admission: Admission) -> None:
+    def restore(self, admission: Admission) -> None:
         """A decision of an earlier leadership: remembered, not counted."""
         record = self._record(admission)
         record.cluster_queue = admission.cluster_queue or record.cluster_queue
@@ -95,7 +95,7 @@ class Meter:
         record.admitted_at = admission.admitted_at
         record.ready_at = admission.pods_ready_at if admission.pods_ready in _READY else None
 
-    def decided(
+    def record_decision(
         self,
         admission: Admission,
         state: WorkloadState | None,
@@ -122,7 +122,7 @@ class Meter:
         if admission.state == "released":
             self._records.pop((admission.cluster, told.key), None)
 
-    def gone(self, plural: str, namespace: str | None, name: str) -> None:
+    def remove_series(self, plural: str, namespace: str | None, name: str) -> None:
         """That queue or cohort is no more: there are as many series as there are queues now."""
         for label in LABELS[plural]:
             found = {label: name} if namespace is None else {label: name, "namespace": namespace}
@@ -139,25 +139,27 @@ class Meter:
             return  # Something of it is told anew.
         record.reserved_at = told.at
         record.cluster_queue = told.admission.cluster_queue
-        self._both("quota_reserved_workloads_total", told)
-        self._wait("quota_reserved_wait_time_seconds", told, told.since)
+        self._count_both("quota_reserved_workloads_total", told)
+        self._observe_both("quota_reserved_wait_time_seconds", told, told.since)
 
     def _admitted(self, told: "_Told", cohorts: tuple[str, ...]) -> None:
         self._reserved(told)
         record = told.record
         if record.admitted_at is None:
             record.admitted_at = told.at
-            self._both("admitted_workloads_total", told)
+            self._count_both("admitted_workloads_total", told)
             for cohort in cohorts:
                 name = "kueue_cohort_subtree_admitted_workloads_total"
                 self._count(name, cohort, told.priority_class)
-            self._wait("admission_wait_time_seconds", told, told.since)
-            self._wait("admission_checks_wait_time_seconds", told, record.reserved_at)
+            self._observe_both("admission_wait_time_seconds", told, told.since)
+            self._observe_both("admission_checks_wait_time_seconds", told, record.reserved_at)
         ready_at = told.admission.pods_ready_at
         if told.admission.pods_ready in _READY and record.ready_at is None and ready_at is not None:
             record.ready_at = ready_at
-            self._wait("ready_wait_time_seconds", told, told.since, ready_at)
-            self._wait("admitted_until_ready_wait_time_seconds", told, record.admitted_at, ready_at)
+            self._observe_both("ready_wait_time_seconds", told, told.since, ready_at)
+            self._observe_both(
+                "admitted_until_ready_wait_time_seconds", told, record.admitted_at, ready_at
+            )
 
     def _evicted(self, told: "_Told", preempting: str) -> None:
         record = told.record
@@ -169,8 +171,8 @@ class Meter:
         self._count("kueue_evicted_workloads_total", queue, reason, cause, priority_class)
         name = "kueue_local_queue_evicted_workloads_total"
         self._count(name, *told.local_queue, reason, cause, priority_class)
-        if (reason, cause) not in record.told_once:
-            record.told_once.add((reason, cause))
+        if (reason, cause) not in record.counted_once:
+            record.counted_once.add((reason, cause))
             self._count("kueue_evicted_workloads_once_total", queue, reason, cause, priority_class)
         if reason == "Preempted":
             self._count("kueue_preempted_workloads_total", preempting, told.admission.reason)
@@ -186,10 +188,10 @@ class Meter:
             self._observe(name, labels, record.evicted_at, told.at)
         if told.admission.reason == "Finished" and record.cluster_queue:
             # Who never had quota may name queues that nobody has.
-            self._both("finished_workloads_total", told)
-            self._wait("execution_time_seconds", told, record.admitted_at)
+            self._count_both("finished_workloads_total", told)
+            self._observe_both("execution_time_seconds", told, record.admitted_at)
         if record.reserved_at is not None:
-            record.since = told.at
+            record.waiting_since = told.at
         record.reserved_at = record.admitted_at = record.ready_at = record.evicted_at = None
 
     # Telling --------------------------------------------------------------------------------------
@@ -201,7 +203,7 @@ class Meter:
             record = self._records[ident] = _Record(admission.uid)
         return record
 
-    def _one(self, name: str, *labels: str) -> Any:
+    def _series_of(self, name: str, *labels: str) -> Any:
         """The series of those labels."""
         key = (name, *labels)
         if (series := self._series.get(key)) is None:
@@ -210,14 +212,14 @@ class Meter:
         return series
 
     def _count(self, name: str, *labels: str) -> None:
-        self._one(name, *labels).inc()
+        self._series_of(name, *labels).inc()
 
-    def _both(self, name: str, told: "_Told") -> None:
+    def _count_both(self, name: str, told: "_Told") -> None:
         """Of the ClusterQueue and of the LocalQueue."""
         self._count(f"kueue_{name}", told.record.cluster_queue, told.priority_class)
         self._count(f"kueue_local_queue_{name}", *told.local_queue, told.priority_class)
 
-    def _wait(
+    def _observe_both(
         self, name: str, told: "_Told", since: datetime | None, until: datetime | None = None
     ) -> None:
         at = until or told.at
@@ -231,7 +233,7 @@ class Meter:
     ) -> None:
         if since is not None:
             seconds = max(0.0, (until - since).total_seconds())
-            self._one(name, *labels).observe(seconds)
+            self._series_of(name, *labels).observe(seconds)
 
 
 class _Told:
@@ -256,7 +258,7 @@ class _Told:
     def since(self) -> datetime | None:
         """Since when it waits."""
         created = None if self.state is None else self.state.created_at
-        return self.record.since or created
+        return self.record.waiting_since or created
 
     @property
     def priority_class(self) -> str:

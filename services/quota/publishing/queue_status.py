@@ -32,34 +32,36 @@ class Bulletin:
     """When it is time to tell how the queues stand, and of which there is something to tell."""
 
     def __init__(self) -> None:
-        self.at: datetime | None = None
+        self.due_at: datetime | None = None
         """When the next one is due; None: nothing has happened since the last."""
 
-        self._seconds = STATUS_SECONDS
-        self._told: dict[str, QueueStatus] = {}
+        self._interval_seconds = STATUS_SECONDS
+        self._published: dict[str, QueueStatus] = {}
         """Subject to the status of a queue that was told last."""
 
-    def expect(self, now: datetime) -> None:
+    def schedule(self, now: datetime) -> None:
         """Something has happened."""
-        if self.at is None:
-            self.at = now + timedelta(seconds=self._seconds)
+        if self.due_at is None:
+            self.due_at = now + timedelta(seconds=self._interval_seconds)
 
-    def statuses(
+    def changed_statuses(
         self, engine: QuotaEngine, clusters: Iterable[str], now: datetime
     ) -> Iterator[QueueStatus]:
         """Yield each queue's status that differs from the one told last; nothing before it is due."""
-        if self.at is None or now < self.at:
+        if self.due_at is None or now < self.due_at:
             return
-        self.at = None
+        self.due_at = None
         count = 0
         for cluster in clusters:
             for status in standing(engine, cluster, now):
-                last = self._told.get(status.subject)
+                last = self._published.get(status.subject)
                 if last is None or last.model_copy(update={"at": now}) != status:
-                    self._told[status.subject] = status
+                    self._published[status.subject] = status
                     count += 1
                     yield status
-        self._seconds = min(max(count / STATUSES_PER_SECOND, STATUS_SECONDS), STATUS_SECONDS_MAX)
+        self._interval_seconds = min(
+            max(count / STATUSES_PER_SECOND, STATUS_SECONDS), STATUS_SECONDS_MAX
+        )
 
 
 def standing(engine: QuotaEngine, cluster: str, now: datetime) -> Iterator[QueueStatus]:

@@ -32,73 +32,73 @@ class Reasons:
     def __init__(self, delay_seconds: float) -> None:
         """Who is let in sooner than after `delay_seconds` is told nothing; 0: everybody, at once."""
         self._delay = timedelta(seconds=delay_seconds)
-        self._at_once: dict[Ident, Wait] = {}
-        self._later: OrderedDict[Ident, tuple[datetime, Wait]] = OrderedDict()
+        self._urgent: dict[Ident, Wait] = {}
+        self._delayed: OrderedDict[Ident, tuple[datetime, Wait]] = OrderedDict()
         """With the time from which on each is to be told. In order of that time."""
 
-        self._look_at: datetime | None = None
+        self._refill_at: datetime | None = None
         """The next look; None: there is nobody to be told."""
 
-        self._let_in = 0
+        self._admissions = 0
         """Since the last look."""
 
-        self._left = TOLD_MAX
+        self._budget = TOLD_MAX
         """How many more are told until the next look."""
 
-    def put(self, ident: Ident, wait: Wait, now: datetime, *, at_once: bool) -> None:
+    def enqueue(self, ident: Ident, wait: Wait, now: datetime, *, at_once: bool) -> None:
         """It waits for that reason; one that was put before is not true any more."""
-        if at_once or not self._delay or ident in self._at_once:
-            self._later.pop(ident, None)
-            self._at_once[ident] = wait
+        if at_once or not self._delay or ident in self._urgent:
+            self._delayed.pop(ident, None)
+            self._urgent[ident] = wait
         else:
-            due, _ = self._later.get(ident, (now + self._delay, wait))
-            self._later[ident] = (due, wait)
+            due, _ = self._delayed.get(ident, (now + self._delay, wait))
+            self._delayed[ident] = (due, wait)
 
-    def hasten(self, ident: Ident) -> bool:
+    def expedite(self, ident: Ident) -> bool:
         """Tell it at once, if there is something to be told; whether there is."""
-        if ident in self._later:
-            self._at_once[ident] = self._later.pop(ident)[1]
-        return ident in self._at_once
+        if ident in self._delayed:
+            self._urgent[ident] = self._delayed.pop(ident)[1]
+        return ident in self._urgent
 
     def forget(self, ident: Ident) -> None:
         """It does not wait any more, or not for that."""
-        self._at_once.pop(ident, None)
-        self._later.pop(ident, None)
+        self._urgent.pop(ident, None)
+        self._delayed.pop(ident, None)
 
-    def let_in(self) -> None:
+    def count_admission(self) -> None:
         """One more was given quota."""
-        self._let_in += 1
+        self._admissions += 1
 
-    def look(self, engine: QuotaEngine, now: datetime) -> None:
+    def refill(self, engine: QuotaEngine, now: datetime) -> None:
         """Once a second: see how many may be told, and find some whom the engine has not told yet."""
-        if self._look_at is None:
-            self._left = TOLD_MAX
-        elif not now < self._look_at <= now + _LOOK:  # It is time, or the clock was set back.
-            self._look_at = None
-            busy = self._let_in > BUSY
-            self._left = WHILE_BUSY if busy else TOLD_MAX
+        if self._refill_at is None:
+            self._budget = TOLD_MAX
+        elif not now < self._refill_at <= now + _LOOK:  # It is time, or the clock was set back.
+            self._refill_at = None
+            busy = self._admissions > BUSY
+            self._budget = WHILE_BUSY if busy else TOLD_MAX
             for wait in engine.unpublished_reasons(WHILE_BUSY if busy else LATE_MAX):
-                self.put((wait.cluster, wait.key), wait, now, at_once=True)
-        if self._look_at is None and (self._later or engine.has_unpublished_reasons):
-            self._look_at = now + _LOOK
-            self._let_in = 0
+                self.enqueue((wait.cluster, wait.key), wait, now, at_once=True)
+        if self._refill_at is None and (self._delayed or engine.has_unpublished_reasons):
+            self._refill_at = now + _LOOK
+            self._admissions = 0
 
-    def due(
+    def due_reasons(
         self, now: datetime, only: Callable[[Ident], bool] | None = None
     ) -> Iterator[tuple[Ident, Wait]]:
         """Take out who is to be told now: of those that are told at once `only` some, and no others."""
-        for ident in [ident for ident in self._at_once if only is None or only(ident)]:
-            yield ident, self._at_once.pop(ident)
-        while only is None and self._left and self._later:
-            ident, (due, wait) = next(iter(self._later.items()))
+        for ident in [ident for ident in self._urgent if only is None or only(ident)]:
+            yield ident, self._urgent.pop(ident)
+        while only is None and self._budget and self._delayed:
+            ident, (due, wait) = next(iter(self._delayed.items()))
             if now < due <= now + self._delay:
                 return
-            del self._later[ident]
-            self._left -= 1
+            del self._delayed[ident]
+            self._budget -= 1
             yield ident, wait
 
     def next_at(self, now: datetime) -> datetime | None:
         """When somebody is to be told whom `due` has not told now; None: never, without news."""
-        first, _ = next(iter(self._later.values()), (None, None))
-        times = (at for at in (first, self._look_at) if at is not None and at > now)
+        first, _ = next(iter(self._delayed.values()), (None, None))
+        times = (at for at in (first, self._refill_at) if at is not None and at > now)
         return min(times, default=None)

@@ -58,13 +58,13 @@ class Answers:
                 (ExplainRequest.subject, self._on_explain),
                 (PositionsRequest.subject, self._on_positions),
             ):
-                withdrawals.append(await self._begin(subject, answer))
+                withdrawals.append(await self._respond(subject, answer))
             await asyncio.Event().wait()
         finally:
             for withdraw in withdrawals:
                 await withdraw()
 
-    async def _begin(self, subject: str, answer: Answer) -> Callable[[], Awaitable[None]]:
+    async def _respond(self, subject: str, answer: Answer) -> Callable[[], Awaitable[None]]:
         """Try until the bus is there: that nobody can ask is no reason to stop deciding."""
         while True:
             try:
@@ -122,7 +122,7 @@ class Explainer:
         here = [name for name in ahead if name.startswith(f"{state.namespace}/")]
         mine = _names(state.namespace, told.victims)
         unready = _names(state.namespace, told.unready)
-        checks = self._checks(shard, state, told)
+        checks = self._awaited_checks(shard, state, told)
         holding = told.reason in {"Reserved", "Admitted"}
         return Explanation(
             **_base(state),
@@ -155,7 +155,7 @@ class Explainer:
         times = f" (time {last.requeue_count})" if last.requeue_count else ""
         return f"{told.message}. {last.message}{times}"
 
-    def _checks(
+    def _awaited_checks(
         self, shard: Shard, state: WorkloadState, told: engine_answer.Explanation
     ) -> dict[str, CheckState]:
         """What the owners of its checks say, where it waits for them; one who says nothing is pending."""

@@ -52,34 +52,34 @@ class Follower:
         self.admissions: dict[Ident, Admission] = {}
         """The last decision about each workload."""
 
-        self._last: dict[Ident, Entry] = {}
+        self._last_states: dict[Ident, Entry] = {}
         """The last state of each workload, as it was read."""
 
     # --- in ----------------------------------------------------------------------------------------
 
-    def take(self, stream: str, entry: Entry) -> Ident | None:
+    def apply(self, stream: str, entry: Entry) -> Ident | None:
         """Take in one message of an input; return the workload that it is about, if it is.
 
         Raises `UndecodableError`.
         """
         if stream == "ADMISSIONS":
-            return self._take_admission(entry)
+            return self._apply_admission(entry)
         if entry.subject.endswith(".synced"):
-            self._decider.take_synced(entry.read(Synced))
+            self._decider.apply_synced(entry.read(Synced))
             return None
-        self._decider.take(stream, entry)
+        self._decider.apply(stream, entry)
         if stream != "WORKLOADS":
             return None
         state = entry.read(WorkloadState)
         ident = (state.cluster, state.namespace, state.name)
         if state.phase == "gone":
-            self._last.pop(ident, None)
+            self._last_states.pop(ident, None)
             self.admissions.pop(ident, None)
         else:
-            self._last[ident] = entry
+            self._last_states[ident] = entry
         return ident
 
-    def _take_admission(self, entry: Entry) -> Ident | None:
+    def _apply_admission(self, entry: Entry) -> Ident | None:
         if entry.subject.startswith("sluice.term."):
             return None
         admission = entry.read(Admission)
@@ -87,14 +87,14 @@ class Follower:
         before = self.admissions.get(ident)
         self.admissions[ident] = admission
         if before is not None and before.uid == admission.uid and before.state in HOLDING:
-            self._let_go(before, admission)
-        self._decider.recall(admission)
-        if admission.state == "waiting" and (last := self._last.get(ident)) is not None:
+            self._release(before, admission)
+        self._decider.restore(admission)
+        if admission.state == "waiting" and (last := self._last_states.get(ident)) is not None:
             # Its place in the queue may be another one now: the log knows, and the state is weighed by it.
-            self._decider.take("WORKLOADS", last)
+            self._decider.apply("WORKLOADS", last)
         return ident
 
-    def _let_go(self, before: Admission, now: Admission) -> None:
+    def _release(self, before: Admission, now: Admission) -> None:
         """Who held quota holds it no more, or otherwise than before: what a round had done by itself."""
         if now.state == before.state:
             return
@@ -119,7 +119,7 @@ class Follower:
         if now.state != "evicted":
             self._decider.engine.apply(WorkloadDrained(**common))
 
-    def settle(self, now: datetime) -> None:
+    def advance(self, now: datetime) -> None:
         """Let time pass, and forget what the engine would have said about it."""
         self._decider.engine.decide(nanoseconds(now), admit=False)
 
@@ -139,11 +139,13 @@ class Follower:
         return self._explainer.positions(request)
 
     def explain(self, request: ExplainRequest) -> ExplainAnswer:
-        """Why a workload waits, as of the last `settle`."""
+        """Why a workload waits, as of the last `advance`."""
         answer = self._explainer.explain(request)
-        return answer.model_copy(update={"items": [self._told(item) for item in answer.items]})
+        return answer.model_copy(
+            update={"items": [self._with_published_reason(item) for item in answer.items]}
+        )
 
-    def _told(self, item: Explanation) -> Explanation:
+    def _with_published_reason(self, item: Explanation) -> Explanation:
         """With what only whoever decides has found out, as the log has it."""
         admission = self.admissions.get((item.cluster, item.namespace, item.name))
         if (

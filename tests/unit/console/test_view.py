@@ -69,7 +69,7 @@ def test_when_nobody_asks_any_more_nothing_is_read_or_kept() -> None:
         await asyncio.sleep(2.0)
         assert not stage.reading
         assert [*stage.view.workloads(), *stage.view.queues(), *stage.view.replica.states()] == []
-        assert stage.view.history.known(workload("done")) == 0
+        assert stage.view.history.count_of(workload("done")) == 0
 
     play(scene, idle_seconds=IDLE_SECONDS)
 
@@ -175,7 +175,7 @@ def test_how_long_what_ended_had_run_is_learned_once_for_each_life() -> None:
         await stage.say(ended("done", after=60.0))
         await stage.say(ended("done", after=60.0, version="2"))
         await stage.say(ended("other", after=60.0, success=False))
-        assert stage.view.history.known(workload("done")) == 2
+        assert stage.view.history.count_of(workload("done")) == 2
 
     play(scene)
 

@@ -424,7 +424,7 @@ def test_an_explanation_is_given_the_start_that_is_expected() -> None:
     running, waiting = workload("one", NOW, cpu=10), workload("two", NOW, cpu=10)
     past = Past()
     for _ in range(20):
-        past.learn(Run(state=running, seconds=600.0))
+        past.add(Run(state=running, seconds=600.0))
     picture = Picture(at=NOW + timedelta(minutes=4), observed={o.subject: o for o in set_up("14")})
     for state in (running, waiting):
         picture.workloads["hub", f"team/{state.name}"] = state

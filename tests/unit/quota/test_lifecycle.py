@@ -50,7 +50,7 @@ def lived(*events: Event, uid: str = "u", rules: Rules = RULES) -> Life:
     life = Life(uid=uid)
     for number, event in enumerate(events):
         now = after(10 * number)
-        life = life.take(event, rules, now, requeue_at=now + timedelta(seconds=60))
+        life = life.apply(event, rules, now, requeue_at=now + timedelta(seconds=60))
     return life
 
 
@@ -110,7 +110,7 @@ def walked(choices: Sequence[Step]) -> Iterator[tuple[Life, Life, Event, Event, 
         possible = [e for e in Event if e is not Event.FINISHED and follow(life.state, e)]
         event, now = possible[choice % len(possible)], after(10 * number)
         before = life
-        life = life.take(event, RULES, now, requeue_at=now + timedelta(seconds=60))
+        life = life.apply(event, RULES, now, requeue_at=now + timedelta(seconds=60))
         yield before, life, event, late, now
 
 
@@ -118,9 +118,9 @@ def walked(choices: Sequence[Step]) -> Iterator[tuple[Life, Life, Event, Event, 
 def test_what_comes_late_or_again_changes_nothing(choices: Sequence[Step]) -> None:
     for _, life, event, late, now in walked(choices):
         later = {"now": now + timedelta(seconds=5), "requeue_at": now + timedelta(seconds=999)}
-        assert life.take(event, RULES, **later) == life
+        assert life.apply(event, RULES, **later) == life
         if (life.state, late) in LATE:
-            assert life.take(late, RULES, **later) == life
+            assert life.apply(late, RULES, **later) == life
 
 
 @given(steps)
@@ -130,22 +130,22 @@ def test_whatever_comes_the_record_is_sound(choices: Sequence[Step]) -> None:
         assert (life.requeue_at is not None) <= (life.state in {State.EVICTED, State.REQUEUED})
         assert (life.state is State.READY) <= (life.readiness in {"Started", "Recovered"})
         assert (life.readiness in {"Started", "Recovered"}) <= (life.state in HOLDING)
-        assert (event is Event.NOT_READY_IN_TIME) == (life.count == before.count + 1)
-        assert life.count in {before.count, before.count + 1, 0}
+        assert (event is Event.NOT_READY_IN_TIME) == (life.requeue_count == before.requeue_count + 1)
+        assert life.requeue_count in {before.requeue_count, before.requeue_count + 1, 0}
         assert life.executed_seconds >= before.executed_seconds or event is Event.TIME_IS_UP
 
 
 @given(steps)
 def test_a_restart_after_each_event_makes_no_difference(choices: Sequence[Step]) -> None:
     for before, life, event, _, now in walked(choices):
-        restarted = Life.recalled(on_log(before))
+        restarted = Life.from_admission(on_log(before))
         if before.state is State.REQUEUED and before.requeue_at is None:
             # To everybody it is PENDING, and the next look makes it so.
-            before = before.take(Event.BACKOFF_FINISHED, RULES, now)  # noqa: PLW2901 - as said
+            before = before.apply(Event.BACKOFF_FINISHED, RULES, now)  # noqa: PLW2901 - as said
         assert restarted == before
         requeue_at = now + timedelta(seconds=60)
         if event is not Event.BACKOFF_FINISHED:
-            assert restarted.take(event, RULES, now, requeue_at=requeue_at) == life
+            assert restarted.apply(event, RULES, now, requeue_at=requeue_at) == life
 
 
 @given(steps)
@@ -157,14 +157,14 @@ def test_each_event_leaves_behind_what_the_next_ones_need(choices: Sequence[Step
             case Event.NOT_READY_IN_TIME | Event.CHECK_RETRY:
                 assert (life.requeue_at, life.queued_at) == (now + timedelta(seconds=60), now)
             case Event.RETRIES_EXHAUSTED | Event.CHECK_REJECTED:
-                assert (life.deactivate, life.count, life.requeue_at) == (True, 0, None)
+                assert (life.deactivate, life.requeue_count, life.requeue_at) == (True, 0, None)
             case Event.TIME_IS_UP:
-                assert (life.deactivate, life.count, life.executed_seconds) == (True, 0, 0)
+                assert (life.deactivate, life.requeue_count, life.executed_seconds) == (True, 0, 0)
                 assert life.admitted_at is None, (
                     "what it still runs is not counted for the next time"
                 )
             case Event.DEACTIVATED:
-                assert (life.count, life.requeue_at) == (0, None)
+                assert (life.requeue_count, life.requeue_at) == (0, None)
             case Event.DRAINED:
                 counted = before.admitted_at is not None
                 assert (life.executed_seconds > before.executed_seconds) == counted
@@ -173,8 +173,8 @@ def test_each_event_leaves_behind_what_the_next_ones_need(choices: Sequence[Step
 
 
 def test_what_only_the_cluster_remembers_is_forgotten_by_re_activation_too() -> None:
-    out = Life(uid="u", state=State.DEACTIVATED, count=3)
-    assert out.take(Event.REACTIVATED, RULES, NOON).count == 0
+    out = Life(uid="u", state=State.DEACTIVATED, requeue_count=3)
+    assert out.apply(Event.REACTIVATED, RULES, NOON).requeue_count == 0
 
 
 @given(steps)
@@ -183,7 +183,7 @@ def test_each_admission_begins_anew_but_for_what_is_counted(choices: Sequence[St
         if event is Event.ADMITTED:
             assert (life.admitted_at, life.readiness) == (now, "WaitForStart")
             assert (life.requeue_at, life.queued_at) == (None, None)
-            assert life.count == before.count
+            assert life.requeue_count == before.requeue_count
 
 
 def on_log(life: Life) -> Admission:
@@ -192,14 +192,14 @@ def on_log(life: Life) -> Admission:
         cluster="c", namespace="n", name="w", uid=life.uid, state=STATES[life.state], term=1,
         number=1, decided_at=NOON,
         reason="Deactivated" if life.state is State.DEACTIVATED else "",
-    ).model_copy(update=life.on_wire())  # fmt: skip
+    ).model_copy(update=life.admission_fields())  # fmt: skip
     return Admission.decode(admission.encode())
 
 
 def test_execution_time_is_added_up_over_admissions() -> None:
     life = lived(Event.ADMITTED, Event.EVICTED, Event.DRAINED, Event.ADMITTED)
     assert (life.executed_seconds, life.admitted_at) == (20, after(30))
-    clock = life.clock(RULES, workload(pods_ready=True, max_execution_seconds=25))
+    clock = life.next_timer(RULES, workload(pods_ready=True, max_execution_seconds=25))
     assert clock == (after(35), Event.TIME_IS_UP)
 
 
@@ -207,15 +207,15 @@ def test_a_limit_past_the_end_of_the_calendar_is_none() -> None:
     life = lived(Event.ADMITTED)
     for seconds in (10**11 * 4, 10**18):
         state = workload(pods_ready=True, max_execution_seconds=seconds)
-        assert life.clock(Rules(), state) is None
+        assert life.next_timer(Rules(), state) is None
 
 
 def test_the_timeout_counts_from_the_admission_and_the_recovery_from_the_loss() -> None:
-    assert lived(Event.ADMITTED).clock(RULES, workload()) == (after(300), Event.NOT_READY_IN_TIME)
+    assert lived(Event.ADMITTED).next_timer(RULES, workload()) == (after(300), Event.NOT_READY_IN_TIME)
     ready = lived(Event.ADMITTED, Event.PODS_READY)
-    assert ready.clock(RULES, workload(pods_ready=True)) is None
+    assert ready.next_timer(RULES, workload(pods_ready=True)) is None
     lost = lived(Event.ADMITTED, Event.PODS_READY, Event.POD_LOST)
-    assert lost.clock(RULES, workload()) == (after(120), Event.NOT_READY_IN_TIME)
+    assert lost.next_timer(RULES, workload()) == (after(120), Event.NOT_READY_IN_TIME)
     assert lost.readiness == "WaitForRecovery"
     back = lived(Event.ADMITTED, Event.PODS_READY, Event.POD_LOST, Event.PODS_READY)
     assert back.readiness == "Recovered"
@@ -224,7 +224,7 @@ def test_the_timeout_counts_from_the_admission_and_the_recovery_from_the_loss() 
 def test_without_a_recovery_timeout_what_was_ready_once_may_wait_for_ever() -> None:
     rules = Rules(pods_ready=WAIT.model_copy(update={"recovery_timeout": 0.0}))
     lost = lived(Event.ADMITTED, Event.PODS_READY, Event.POD_LOST, rules=rules)
-    assert lost.clock(rules, workload()) is None
+    assert lost.next_timer(rules, workload()) is None
 
 
 NO_CLOCK = {
@@ -235,35 +235,35 @@ NO_CLOCK = {
 
 @pytest.mark.parametrize(("rules", "more"), NO_CLOCK.values(), ids=NO_CLOCK.keys())
 def test_no_clock_runs_for(rules: Rules, more: dict[str, object]) -> None:
-    assert lived(Event.ADMITTED, rules=rules).clock(rules, workload(**more)) is None
+    assert lived(Event.ADMITTED, rules=rules).next_timer(rules, workload(**more)) is None
 
 
 def test_what_runs_on_a_spoke_is_not_timed_by_what_its_job_shows_here() -> None:
     admission = on_log(lived(Event.ADMITTED)).model_copy(update={"spoke": "west"})
-    assert Life.recalled(admission).clock(RULES, workload(held=True)) is None
+    assert Life.from_admission(admission).next_timer(RULES, workload(held=True)) is None
 
 
 def test_readiness_of_a_held_job_is_of_an_earlier_admission() -> None:
     life = lived(Event.ADMITTED)
-    assert life.sees_ready(workload(held=True, pods_ready=True)) is False
-    assert life.sees_ready(workload(pods_ready=True)) is True
+    assert life.observed_readiness(workload(held=True, pods_ready=True)) is False
+    assert life.observed_readiness(workload(pods_ready=True)) is True
 
 
 def test_past_the_limit_the_next_timeout_puts_it_out() -> None:
     once = (Event.ADMITTED, Event.NOT_READY_IN_TIME, Event.DRAINED, Event.BACKOFF_FINISHED)
     life = lived(*once, *once, Event.ADMITTED)
-    assert life.count == 2
-    clock = life.clock(RULES, workload())
+    assert life.requeue_count == 2
+    clock = life.next_timer(RULES, workload())
     assert clock is not None
     assert clock[1] is Event.RETRIES_EXHAUSTED
-    out = life.take(Event.RETRIES_EXHAUSTED, RULES, after(500))
-    assert (out.deactivate, out.count, out.requeue_at) == (True, 0, None)
+    out = life.apply(Event.RETRIES_EXHAUSTED, RULES, after(500))
+    assert (out.deactivate, out.requeue_count, out.requeue_at) == (True, 0, None)
 
 
 def test_a_limit_of_none_never_puts_it_out() -> None:
     rules = Rules(pods_ready=WaitForPodsReady(timeout="300s"))
     once = (Event.ADMITTED, Event.NOT_READY_IN_TIME, Event.DRAINED, Event.BACKOFF_FINISHED)
-    clock = lived(*once * 50, Event.ADMITTED, rules=rules).clock(rules, workload())
+    clock = lived(*once * 50, Event.ADMITTED, rules=rules).next_timer(rules, workload())
     assert clock is not None
     assert clock[1] is Event.NOT_READY_IN_TIME
 
@@ -283,13 +283,13 @@ def test_a_place_that_was_lost_is_had_again_after_the_next_admission() -> None:
 
 def test_a_back_off_is_never_moved_to_an_earlier_moment() -> None:
     life = Life(uid="u", state=State.ADMITTED, requeue_at=after(500))
-    assert life.take(Event.CHECK_RETRY, RULES, NOON, requeue_at=after(60)).requeue_at == after(500)
+    assert life.apply(Event.CHECK_RETRY, RULES, NOON, requeue_at=after(60)).requeue_at == after(500)
 
 
 def test_re_activation_forgets_how_often_it_was_requeued() -> None:
     once = (Event.ADMITTED, Event.NOT_READY_IN_TIME, Event.DRAINED)
     life = lived(*once, Event.DEACTIVATED, Event.REACTIVATED)
-    assert (life.state, life.count, life.requeue_at) == (State.PENDING, 0, None)
+    assert (life.state, life.requeue_count, life.requeue_at) == (State.PENDING, 0, None)
 
 
 CONFIRMED = {
@@ -307,7 +307,7 @@ CONFIRMED = {
 @pytest.mark.parametrize(("more", "still"), CONFIRMED.values(), ids=CONFIRMED.keys())
 def test_a_deactivation_of_ours(more: dict[str, object], still: bool) -> None:
     life = lived(Event.ADMITTED, Event.TIME_IS_UP)
-    assert life.confirmed(workload(**more)).deactivate is still
+    assert life.confirm_deactivation(workload(**more)).deactivate is still
 
 
 # Delays --------------------------------------------------------------------------------------------

@@ -70,8 +70,8 @@ class Desk:
                 kind=kind.kind, namespace=namespace or None, name=name, uid=name,
                 resource_version="1", object={"metadata": metadata, "spec": spec},
             )  # fmt: skip
-            decider.take("OBSERVED", self._entry(observed))
-        decider.take_synced(Synced(cluster="hub", epoch="1", kinds=[], at=NOON))
+            decider.apply("OBSERVED", self._entry(observed))
+        decider.apply_synced(Synced(cluster="hub", epoch="1", kinds=[], at=NOON))
         return decider
 
     def _entry(self, message: Message) -> Entry:
@@ -88,9 +88,9 @@ class Desk:
             self.log.clear()
         latest = {admission.name: admission for admission in self.log}
         for admission in latest.values():
-            self.decider.recall(Admission.decode(admission.encode()))
+            self.decider.restore(Admission.decode(admission.encode()))
         for state in self.seen.values():
-            self.decider.take("WORKLOADS", self._entry(state))
+            self.decider.apply("WORKLOADS", self._entry(state))
         self.decide()
 
     def decide(self) -> list[Admission]:
@@ -123,7 +123,7 @@ class Desk:
             **{"phase": "waiting", "version": "1", "pods_ready": False, "created_at": NOON, **more},
         )  # fmt: skip
         self.seen[name] = state
-        self.decider.take("WORKLOADS", self._entry(state))
+        self.decider.apply("WORKLOADS", self._entry(state))
         return self.decide()
 
     def check(self, name: str, state: Any, **more: Any) -> list[Admission]:
@@ -132,7 +132,7 @@ class Desk:
             cluster="hub", namespace="team", name=name, uid=f"u-{name}", check="machines",
             state=state, at=self.now, **more,
         )  # fmt: skip
-        self.decider.take("CHECKS", self._entry(said))
+        self.decider.apply("CHECKS", self._entry(said))
         return self.decide()
 
     def stopped(self, name: str, **more: Any) -> list[Admission]:
@@ -141,7 +141,7 @@ class Desk:
             cluster="hub", namespace="team", name=name, uid=f"u-{name}", action="suspend",
             result="applied", term=9, number=1, version="1", at=self.now,
         )  # fmt: skip
-        self.decider.take("OUTCOMES", self._entry(outcome))
+        self.decider.apply("OUTCOMES", self._entry(outcome))
         return self.see(name, **more)
 
     def last(self, name: str) -> Admission:

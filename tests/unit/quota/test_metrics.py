@@ -75,7 +75,7 @@ class Bench:
 
     def tell(self, *admissions: Admission, **more: Any) -> None:
         for admission in admissions:
-            self.meter.decided(admission, state(), **more)
+            self.meter.record_decision(admission, state(), **more)
 
     def value(self, metric: str, /, **labels: str) -> float | None:
         return self.meter.registry.get_sample_value(metric, {**labels, **LABELS})
@@ -155,7 +155,7 @@ def test_who_is_requeued_waits_from_then_on_and_is_counted_once_as_evicted(bench
 
 
 def test_what_an_earlier_leadership_decided_is_remembered_and_not_counted(bench: Bench) -> None:
-    bench.meter.recall(decision("admitted", 10, admitted_at=AT + timedelta(seconds=10)))
+    bench.meter.restore(decision("admitted", 10, admitted_at=AT + timedelta(seconds=10)))
     bench.tell(decision("released", 40, reason="Finished"))
     assert bench.of_queue("kueue_admitted_workloads_total", priority_class="high") is None
     assert bench.of_queue("kueue_execution_time_seconds_sum", priority_class="high") == 30
@@ -163,7 +163,7 @@ def test_what_an_earlier_leadership_decided_is_remembered_and_not_counted(bench:
 
 def test_rounds_of_milliseconds_are_told_apart(bench: Bench) -> None:
     for seconds in (0.002, 0.004, 0.2):
-        bench.meter.attempt(seconds=seconds, admitted=True)
+        bench.meter.record_attempt(seconds=seconds, admitted=True)
     shorter = {
         limit: bench.value(
             "kueue_admission_attempt_duration_seconds_bucket", result="success", le=limit
@@ -342,9 +342,9 @@ def test_a_queue_that_is_gone_leaves_no_series_behind(bench: Bench) -> None:
         ("clusterqueues", None, "owner"),
         ("cohorts", None, "team-cohort"),
     ):
-        bench.meter.gone("localqueues", "another-team", name)
+        bench.meter.remove_series("localqueues", "another-team", name)
         assert f'"{name}"' in told()
-        bench.meter.gone(plural, namespace, name)
+        bench.meter.remove_series(plural, namespace, name)
         assert f'"{name}"' not in told(), name
     bench.tell(decision("released", 3, reason="Finished"), decision("admitted", 4, admitted_at=AT))
     again = 'kueue_admitted_workloads_total{cluster_queue="cq"'
@@ -354,7 +354,7 @@ def test_a_queue_that_is_gone_leaves_no_series_behind(bench: Bench) -> None:
 def test_queues_that_users_name_and_nobody_has_are_no_labels() -> None:
     registry, meter = CollectorRegistry(), Meter()
     registry.register(Figures(Leading, version="1"))
-    meter.decided(
+    meter.record_decision(
         decision("released", 5, reason="Finished", queue="nowhere", cluster_queue=""), None
     )
     text = (generate_latest(registry) + generate_latest(meter.registry)).decode()

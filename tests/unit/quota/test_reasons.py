@@ -21,15 +21,15 @@ class Desk:
         for name in names:
             key = f"team/{name}"
             wait = Wait(cluster="hub", key=key, uid=name, reason="Pending", message=text)
-            self.reasons.put(("hub", wait.key), wait, self.now, at_once=at_once)
-        self.reasons.look(self._engine, self.now)
+            self.reasons.enqueue(("hub", wait.key), wait, self.now, at_once=at_once)
+        self.reasons.refill(self._engine, self.now)
 
     def after(self, seconds: float, *, let_in: int = 0) -> list[str]:
         """Who is told then, with what; meanwhile so many were let in each second."""
         told = []
         while seconds > 0:
             for _ in range(let_in):
-                self.reasons.let_in()
+                self.reasons.count_admission()
             step = min(seconds, 1.0)
             seconds -= step
             self.now += timedelta(seconds=step)
@@ -37,9 +37,9 @@ class Desk:
         return told
 
     def told(self, *only: str) -> list[str]:
-        self.reasons.look(self._engine, self.now)
+        self.reasons.refill(self._engine, self.now)
         which = (lambda ident: ident[1].removeprefix("team/") in only) if only else None
-        due = self.reasons.due(self.now, which)
+        due = self.reasons.due_reasons(self.now, which)
         return [f"{wait.uid}: {wait.message}" for _, wait in due]
 
 
@@ -111,8 +111,8 @@ def test_what_cannot_wait_is_told_under_any_load() -> None:
 def test_whose_life_changes_is_told_with_its_reason_at_once() -> None:
     desk = Desk()
     desk.put("a")
-    assert not desk.reasons.hasten(("hub", "team/b"))
-    assert desk.reasons.hasten(("hub", "team/a"))
+    assert not desk.reasons.expedite(("hub", "team/b"))
+    assert desk.reasons.expedite(("hub", "team/a"))
     assert desk.told() == ["a: no room"]
 
 

@@ -26,8 +26,8 @@ def told(queues: int) -> Iterator[float]:
     now = last = NOON
     for turn in range(120):
         bench.decide(*(work(f"{name}-{turn}", to=name) for name in names) if turn % 5 == 0 else ())
-        bulletin.expect(now)
-        if list(bulletin.statuses(bench.engine, [CLUSTER], now)):
+        bulletin.schedule(now)
+        if list(bulletin.changed_statuses(bench.engine, [CLUSTER], now)):
             yield (now - last).total_seconds()
             last = now
         now += timedelta(seconds=0.1)
@@ -42,6 +42,6 @@ def test_how_often(queues: int, seconds: int) -> None:
 def test_what_has_not_changed_is_not_told_again() -> None:
     bench, bulletin = Bench(queue("q", slots(0)), local("q")), Bulletin()
     for seconds, expected in ((0, 2), (10, 0)):
-        bulletin.expect(NOON + timedelta(seconds=seconds))
+        bulletin.schedule(NOON + timedelta(seconds=seconds))
         due = NOON + timedelta(seconds=seconds + 1)
-        assert len(list(bulletin.statuses(bench.engine, [CLUSTER], due))) == expected
+        assert len(list(bulletin.changed_statuses(bench.engine, [CLUSTER], due))) == expected
