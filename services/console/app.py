@@ -15,7 +15,7 @@ from services.console.nats_api import console_service
 from services.console.query_service import QueryService
 from services.console.settings import ConsoleSettings
 from services.console.view import View
-from services.quota.queries.replica import Follower
+from services.quota.queries.replica import ReadReplica
 from shared.bus.nats.nats_service import MicroService
 from shared.bus.port import Bus
 from shared.kube.client import HttpKube
@@ -72,7 +72,7 @@ def assemble(
     view = View(
         bus=bus,
         now=now,
-        new_replica=lambda: Follower(configuration=configuration),
+        new_replica=lambda: ReadReplica(configuration=configuration),
         idle_seconds=settings.console_idle_seconds,
     )
     queries = QueryService(

@@ -29,7 +29,7 @@ from services.console.rows import queue_row, workload_row
 from services.console.status_error import StatusError, not_found
 from services.console.view import View
 from services.console.whatif import ProposedChange
-from services.quota.forecast import Past, Picture, expected_start
+from services.quota.forecast import History, Snapshot, expected_start
 from services.quota.queries.replica import Ident
 from shared.contracts.messages.explain import (
     ExplainRequest,
@@ -255,7 +255,7 @@ def _ident(state: Any) -> Ident:
 
 
 def _expected_start_fields(
-    snapshot: Picture, history: Past, recent: list[Any], item: Explanation
+    snapshot: Snapshot, history: History, recent: list[Any], item: Explanation
 ) -> dict[str, Any]:
     ident = (item.cluster, f"{item.namespace}/{item.name}")
     state = snapshot.workloads.get(ident)

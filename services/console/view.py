@@ -17,8 +17,8 @@ import structlog
 
 from services.console.idle_tracker import IdleTracker
 from services.console.metrics import REBUILDS
-from services.quota.forecast import Past, Picture, Run
-from services.quota.queries.replica import INPUTS, Follower, Ident
+from services.quota.forecast import FinishedRun, History, Snapshot
+from services.quota.queries.replica import INPUTS, Ident, ReadReplica
 from services.whatif.reading import OBJECTS
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.kube import kinds
@@ -81,7 +81,7 @@ class ViewChange:
 class _Reading:
     """The result of reading the streams once."""
 
-    replica: Follower
+    replica: ReadReplica
     queues: dict[Ident, QueueStatus] = field(default_factory=dict)
     workloads: dict[Ident, WorkloadState] = field(default_factory=dict)
     observed: dict[str, Observed] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class View:
         *,
         bus: Bus,
         now: Callable[[], datetime],
-        new_replica: Callable[[], Follower] = Follower,
+        new_replica: Callable[[], ReadReplica] = ReadReplica,
         idle_seconds: float = 0.0,
     ) -> None:
         self.idle_tracker = IdleTracker(idle_seconds)
@@ -110,7 +110,7 @@ class View:
         self._changes: deque[ViewChange] = deque(maxlen=CHANGES_MAX)
         self._updated = asyncio.Event()
         self._read = asyncio.Event()
-        self._history = Past()
+        self._history = History()
         self._recorded_uids: dict[str, None] = {}
         self._drift_limit = DRIFTS_FIRST
         self.version = 0
@@ -139,7 +139,7 @@ class View:
         self._read.clear()
         self._reading = _Reading(self._new_replica())
         self._changes.clear()
-        self._history = Past()
+        self._history = History()
         self._recorded_uids.clear()
         self._drift_limit = DRIFTS_FIRST
         give_back()
@@ -254,7 +254,7 @@ class View:
         self._recorded_uids[state.uid] = None
         if len(self._recorded_uids) > ENDED_MAX:
             del self._recorded_uids[next(iter(self._recorded_uids))]
-        self._history.add(Run(state=state, seconds=(ended - began).total_seconds()))
+        self._history.add(FinishedRun(state=state, seconds=(ended - began).total_seconds()))
 
     def _record_change(
         self, reading: _Reading, what: Literal["workload", "queue"], ident: Ident
@@ -320,7 +320,7 @@ class View:
         return list(latest.values())
 
     @property
-    def replica(self) -> Follower:
+    def replica(self) -> ReadReplica:
         """The replica, for positions and explanations."""
         return self._reading.replica
 
@@ -351,9 +351,9 @@ class View:
         """All configured queues, ClusterQueues first."""
         yield from sorted(self._reading.configured, key=lambda ident: bool(ident[1]))
 
-    def snapshot(self) -> Picture:
+    def snapshot(self) -> Snapshot:
         """A copy of everything that decides about admission, for simulations."""
-        snapshot = Picture(
+        snapshot = Snapshot(
             at=self._now(),
             observed=dict(self._reading.observed),
             policy=self._reading.replica.policy,
@@ -365,7 +365,7 @@ class View:
         return snapshot
 
     @property
-    def history(self) -> Past:
+    def history(self) -> History:
         """How long ended workloads ran."""
         return self._history
 

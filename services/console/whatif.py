@@ -9,7 +9,7 @@ from services.classifier.projection.policy import Policy
 from services.console.access.authorizer import ChangeScope
 from services.console.documents import CourseFigures, SimulateAnswer, SimulateRequest
 from services.console.status_error import StatusError
-from services.quota.forecast import Course, Past, Picture
+from services.quota.forecast import History, Simulation, Snapshot
 from services.quota.wire.inbound import nanoseconds
 from services.whatif.changes import Changes, removable
 from services.whatif.manifests import Manifest, to_manifest
@@ -69,7 +69,7 @@ class ProposedChange:
         )
 
     def simulate(
-        self, snapshot: Picture, history: Past, *, over: Callable[[], bool]
+        self, snapshot: Snapshot, history: History, *, over: Callable[[], bool]
     ) -> SimulateAnswer:
         """Change a copy, simulate both, and compare. `over` tells whether the time limit is reached.
 
@@ -104,7 +104,7 @@ class ProposedChange:
             changes=changes.notes, before=was, after=is_, submitted=list(told(new))
         )
 
-    def _apply(self, changes: Changes, snapshot: Picture, changed: Picture) -> None:
+    def _apply(self, changes: Changes, snapshot: Snapshot, changed: Snapshot) -> None:
         changes.apply(changed, self._manifests, cluster=self._cluster)
         for removal in self._removals:
             changes.remove(changed, *removal)
@@ -116,10 +116,10 @@ def _refused(error: CommandError) -> StatusError:
     return StatusError(422, f"{error}{f' ({error.hint})' if error.hint else ''}")
 
 
-def _until(over: Callable[[], bool]) -> Callable[[Course], bool]:
+def _until(over: Callable[[], bool]) -> Callable[[Simulation], bool]:
     instants = 0
 
-    def done(_course: Course) -> bool:
+    def done(_course: Simulation) -> bool:
         nonlocal instants
         instants += 1
         return instants % LOOK_EVERY == 0 and over()

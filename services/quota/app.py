@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from services.quota.decider import Decider
 from services.quota.leadership import HALTED, Quota
-from services.quota.metrics import Figures, Meter
+from services.quota.metrics import DecisionMetrics, GaugeCollector
 from services.quota.settings import QuotaSettings
 from shared.bus.port import Bus
 from shared.runtime.host import Parts, run_service
@@ -47,10 +47,10 @@ def assemble(
         new_decider=lambda: Decider(settings, configuration),
         now=now,
         audit_seconds=settings.audit_seconds,
-        meter=Meter(registry),
+        meter=DecisionMetrics(registry),
     )
     if registry is not None:
-        registry.register(Figures(lambda: quota.leading, version=version("sluicegate")))
+        registry.register(GaugeCollector(lambda: quota.leading, version=version("sluicegate")))
     return QuotaService(quota)
 
 

@@ -23,11 +23,11 @@ from services.quota.engine.facts import (
     WorkloadGone,
     WorkloadRunning,
 )
-from services.quota.lifecycle.timers import Lives
-from services.quota.lifecycle.workload import Rules
+from services.quota.lifecycle.timers import LifecycleTimers
+from services.quota.lifecycle.workload import LifecycleRules
 from services.quota.policy import policy_of
-from services.quota.publishing.queue_status import Bulletin
-from services.quota.publishing.reasons import Reasons
+from services.quota.publishing.queue_status import QueueStatusPublisher
+from services.quota.publishing.reasons import ReasonSchedule
 from services.quota.settings import QuotaSettings
 from services.quota.wire import inbound, outbound
 from shared.bus.port import Entry
@@ -66,7 +66,7 @@ class Decider:
     def __init__(self, settings: QuotaSettings, configuration: Configuration | None = None) -> None:
         self._settings = settings
         configuration = configuration or Configuration()
-        self._timers = Lives(Rules(pods_ready=configuration.pods_ready))
+        self._timers = LifecycleTimers(LifecycleRules(pods_ready=configuration.pods_ready))
         self._engine = QuotaEngine(policy_of(configuration, settings.fair_sharing))
         self._states: dict[_Id, WorkloadState] = {}
         self._admissions: dict[_Id, Admission] = {}
@@ -91,8 +91,8 @@ class Decider:
         self._adopted: dict[_Id, QuotaHeld] = {}
         """Admissions that only the cluster had on record, until they are on the log again."""
 
-        self._queue_status = Bulletin()
-        self._reasons = Reasons(settings.reason_delay_seconds)
+        self._queue_status = QueueStatusPublisher()
+        self._reasons = ReasonSchedule(settings.reason_delay_seconds)
         self._synced: set[str] = set()
         self._facts_before_sync: dict[str, list[Fact]] = {}
         """Facts of clusters that are not synced: nothing is decided on half a picture."""
@@ -140,7 +140,7 @@ class Decider:
         self._admissions[_id(admission)] = admission
         self._timers.restore(_id(admission), admission)
         if admission.state in HOLDING:
-            self._apply_fact(outbound.to_held(admission))
+            self._apply_fact(outbound.to_quota_held(admission))
         if admission.state == "admitted":
             self._admitted_at[_id(admission)] = admission.admitted_at or admission.decided_at
 
@@ -196,7 +196,7 @@ class Decider:
         if state is None:
             return
         if (held := self._adopted.pop(ident, None)) is not None and last is None:
-            last = outbound.of_held(held, now)
+            last = outbound.admission_of(held, now)
         if last is None or last.uid != state.uid or last.state == "released":
             return
         again = self._complete(ident, last.model_copy(update={"decided_at": now}))
@@ -302,7 +302,7 @@ class Decider:
         if admission is not None:
             self._evict_if_tampered(state, admission)
         # Where the log was lost, or never had it, what the cluster records is adopted.
-        adopted = outbound.adopted(state) if admission is None else None
+        adopted = outbound.recorded_holding(state) if admission is None else None
         if adopted is not None:
             self._adopted[ident] = adopted
             self._reasons.forget(ident)  # Why it waited is not true any more.
@@ -335,7 +335,7 @@ class Decider:
 
     def _evict_if_tampered(self, state: WorkloadState, admission: Admission) -> None:
         """Put it out for what somebody did to it: for a deleted Workload object once."""
-        why = outbound.why_stopped(state, admission)
+        why = outbound.eviction_cause(state, admission)
         if why is None or (
             state.deleting and self._deleted_objects.get(_id(state)) == state.deleting
         ):
@@ -399,7 +399,7 @@ class Decider:
         version = self._suspended_versions.get(ident)
         if version is None or admission.state != "evicted":
             return
-        if state.held and not state.pods_active and outbound.at_least(state.version, version):
+        if state.held and not state.pods_active and outbound.is_at_least(state.version, version):
             del self._suspended_versions[ident]
             self._drained(state)
 

@@ -12,10 +12,10 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from services.quota.decider import Decider
-from services.quota.metrics import Meter
+from services.quota.metrics import DecisionMetrics
 from services.quota.metrics.decisions import LABELS
 from services.quota.metrics.gauges import cohorts_of, queue_of
-from services.quota.queries.explainer import Answers
+from services.quota.queries.explainer import QueryResponder
 from shared.bus.port import Bus, BusError, CaughtUp, Entry, FencedError
 from shared.contracts.messages.admissions import HOLDING, Admission, Term
 from shared.contracts.messages.base import UndecodableError
@@ -87,10 +87,10 @@ class Quota:
         new_decider: Callable[[], Decider],
         now: Callable[[], datetime],
         audit_seconds: float,
-        meter: Meter | None = None,
+        meter: DecisionMetrics | None = None,
     ) -> None:
         self._bus = bus
-        self._meter = meter or Meter()
+        self._meter = meter or DecisionMetrics()
         self.leading: Decider | None = None
         """The memory of the leadership that goes on; None: another replica's, or none."""
 
@@ -157,7 +157,7 @@ class Quota:
         )
         async with asyncio.TaskGroup() as group:
             await term.begin(group)
-            group.create_task(Answers(bus=self._bus, decider=decider).serve())
+            group.create_task(QueryResponder(bus=self._bus, decider=decider).serve())
             group.create_task(term.watch_room(self._on_room))
             self._state = "deciding"
             self.leading = decider
@@ -180,7 +180,7 @@ class _Leadership:
         now: Callable[[], datetime],
         audit_seconds: float,
         audited: Callable[[], None],
-        meter: Meter,
+        meter: DecisionMetrics,
     ) -> None:
         self._meter = meter
         self._meter.reset()

@@ -11,8 +11,8 @@ from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.classifier.projection.project import project_external, project_job
 from services.classifier.rules import Rules
 from services.classifier.webhook.mutation import RefusedError, mutate
-from services.quota.forecast import Picture
-from services.quota.forecast.snapshot import SET_UP, Id
+from services.quota.forecast import Snapshot
+from services.quota.forecast.snapshot import CONFIGURATION_KINDS, Id
 from services.quota.wire.inbound import TranslateError, observed_facts
 from services.whatif.manifests import Manifest
 from services.whatif.spokes import lose
@@ -29,7 +29,7 @@ __all__ = ["Changes", "removable"]
 _DECIDING: Final = frozenset(
     kind.kind
     for kind in (
-        *SET_UP,
+        *CONFIGURATION_KINDS,
         kinds.WORKLOAD_PRIORITY_CLASS,
         kinds.PRIORITY_CLASS,
         kinds.LIMIT_RANGE,
@@ -57,7 +57,7 @@ class Changes:
     notes: list[str] = field(default_factory=list)
     """What was done, in words."""
 
-    def apply(self, picture: Picture, manifests: Sequence[Manifest], *, cluster: str) -> None:
+    def apply(self, picture: Snapshot, manifests: Sequence[Manifest], *, cluster: str) -> None:
         """Put them into the picture: first what decides about work, then work."""
         jobs = []
         for manifest in manifests:
@@ -71,7 +71,7 @@ class Changes:
         for number, manifest in enumerate(jobs):
             self._submit(picture, manifest, cluster, cluster_objects, number)
 
-    def _configure(self, picture: Picture, manifest: Manifest, cluster: str) -> None:
+    def _configure(self, picture: Snapshot, manifest: Manifest, cluster: str) -> None:
         observed = _observed(manifest.kind, manifest.object, cluster)
         try:
             observed_facts(observed)
@@ -86,7 +86,7 @@ class Changes:
 
     def _submit(
         self,
-        picture: Picture,
+        picture: Snapshot,
         manifest: Manifest,
         cluster: str,
         cluster_objects: ClusterObjects,
@@ -132,7 +132,7 @@ class Changes:
             policy=self.policy,
         )
 
-    def remove(self, picture: Picture, kind: Kind, name: str, namespace: str | None) -> None:
+    def remove(self, picture: Snapshot, kind: Kind, name: str, namespace: str | None) -> None:
         """Take an object away. Raises `CommandError` if it is not there."""
         found = [
             each
@@ -146,7 +146,7 @@ class Changes:
             del picture.observed[each.subject]
             self.notes.append(f"removed {kind.kind} {name}")
 
-    def lose_spoke(self, before: Picture, after: Picture, spoke: str) -> None:
+    def lose_spoke(self, before: Snapshot, after: Snapshot, spoke: str) -> None:
         """What runs on that spoke has to start again elsewhere, where there is room for less."""
         self.notes += lose(before, after, spoke)
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from services.quota.forecast import Past, Picture
-from services.quota.forecast.snapshot import SET_UP, Reading, runs_of
+from services.quota.forecast import History, Snapshot
+from services.quota.forecast.snapshot import CONFIGURATION_KINDS, SnapshotReader, finished_runs
 from services.quota.wire.inbound import TranslateError, observed_facts
 from services.whatif.changes import Changes
 from services.whatif.manifests import load_manifests
@@ -42,7 +42,7 @@ CLASSES: Final = (
 SENDING: Final = (kinds.MULTIKUEUE_CONFIG, kinds.MULTIKUEUE_CLUSTER)
 """Which spokes a queue leads to."""
 
-OBJECTS: Final = (*SET_UP, *CLASSES, *SENDING)
+OBJECTS: Final = (*CONFIGURATION_KINDS, *CLASSES, *SENDING)
 """The observed kinds that are read."""
 
 RUNS_OF: Final = timedelta(hours=24)
@@ -61,8 +61,8 @@ LOCAL: Final = "local"
 class Known:
     """The present and the past."""
 
-    picture: Picture
-    past: Past = field(default_factory=Past)
+    picture: Snapshot
+    past: History = field(default_factory=History)
     submissions: dict[tuple[str, str, str], WorkloadState] = field(default_factory=dict)
     """(cluster, key, uid) to the last state of each life in the time that was asked for."""
 
@@ -99,7 +99,7 @@ async def read(
 
 def _known(at: datetime, messages: Iterable[tuple[str, Json]], *, keep: bool) -> Known:
     """Subject and body of each: of the present, and with `LOG` before the subject of the past."""
-    reading = Reading(at)
+    reading = SnapshotReader(at)
     known = Known(picture=reading.snapshot)
     admissions: list[Admission] = []
     states: list[WorkloadState] = []
@@ -135,7 +135,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def _learn(known: Known, admissions: list[Admission], states: list[WorkloadState]) -> None:
-    for run in runs_of(admissions, states):
+    for run in finished_runs(admissions, states):
         known.past.add(run)
         known.seconds[_life(run.state)] = run.seconds
     for state in states:
@@ -193,7 +193,7 @@ def _pairs(file: Path, lines: list[str]) -> Iterator[tuple[str, Json]]:
 
 def from_manifests(folder: Path, *, at: datetime, changes: Changes) -> Known:
     """The queues and jobs of a folder, as if nothing else were there."""
-    picture = Picture(at=at)
+    picture = Snapshot(at=at)
     changes.apply(picture, load_manifests([folder]), cluster=LOCAL)
     for each in picture.observed.values():
         try:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from services.quota.engine.facts import Admit, Evict, Preempt, Reserve
-from services.quota.forecast import Course, Fate
+from services.quota.forecast import SimulatedWorkload, Simulation
 from shared.contracts.kube.ages import duration
 
 __all__ = [
@@ -58,7 +58,7 @@ class Outcome:
     preemptions: int
 
 
-def outcome_of(course: Course, *, start: int) -> Outcome:
+def outcome_of(course: Simulation, *, start: int) -> Outcome:
     """Sum a course up, by ``<cluster>/<namespace>/<LocalQueue>``."""
     queues: dict[str, QueueOutcome] = {}
     for fate in course.results.values():
@@ -148,7 +148,7 @@ class Difference:
         return asdict(self)
 
 
-def differences(before: Course, after: Course) -> list[Difference]:
+def differences(before: Simulation, after: Simulation) -> list[Difference]:
     """Compare what both decided in their first instant."""
     was, is_ = set(_first(before)), set(_first(after))
     both = [("-", one) for one in was - is_] + [("+", one) for one in is_ - was]
@@ -158,7 +158,7 @@ def differences(before: Course, after: Course) -> list[Difference]:
     ]
 
 
-def _first(course: Course) -> Iterator[tuple[str, str]]:
+def _first(course: Simulation) -> Iterator[tuple[str, str]]:
     for decision in course.first_decisions:
         workload = f"{decision.cluster}/{decision.key}"
         match decision:
@@ -172,7 +172,7 @@ def _first(course: Course) -> Iterator[tuple[str, str]]:
                 pass
 
 
-def told(fates: Iterable[Fate]) -> Iterator[str]:
+def told(fates: Iterable[SimulatedWorkload]) -> Iterator[str]:
     """What becomes of single workloads, in sentences."""
     for fate in fates:
         if fate.started_at is not None:

@@ -26,7 +26,7 @@ Amounts = dict[str, int]
 _NO_SPEC: Final[Object] = {}
 
 
-def lose(before: Picture, after: Picture, spoke: str) -> list[str]:
+def lose(before: Snapshot, after: Snapshot, spoke: str) -> list[str]:
     """Take a spoke out of `after`, and hold both to what spokes have. Returns what was done, in words.
 
     Raises `CommandError` where nobody names such a spoke.
@@ -37,7 +37,7 @@ def lose(before: Picture, after: Picture, spoke: str) -> list[str]:
     return [*notes, *_confine(after, hub, lost=spoke)]
 
 
-def _hub_of(picture: Picture, spoke: str) -> str:
+def _hub_of(picture: Snapshot, spoke: str) -> str:
     found = {
         each.name: each.cluster
         for each in picture.observed.values()
@@ -51,7 +51,7 @@ def _hub_of(picture: Picture, spoke: str) -> str:
     return found[spoke]
 
 
-def _start_again(picture: Picture, hub: str, spoke: str) -> int:
+def _start_again(picture: Snapshot, hub: str, spoke: str) -> int:
     """What ran there waits again, and nothing of the spoke itself is left; how many these are."""
     for ident in [ident for ident in picture.workloads if ident[0] == spoke]:
         del picture.workloads[ident]
@@ -65,7 +65,7 @@ def _start_again(picture: Picture, hub: str, spoke: str) -> int:
     return len(lost)
 
 
-def _sent_to(picture: Picture, hub: str, spoke: str) -> Iterator[Id]:
+def _sent_to(picture: Snapshot, hub: str, spoke: str) -> Iterator[Id]:
     for ident, admission in picture.admissions.items():
         if ident[0] == hub and admission.spoke == spoke and admission.state in HOLDING:
             yield ident
@@ -74,7 +74,7 @@ def _sent_to(picture: Picture, hub: str, spoke: str) -> Iterator[Id]:
 # What there is room for --------------------------------------------------------------------------------
 
 
-def _confine(picture: Picture, hub: str, *, lost: str = "") -> list[str]:
+def _confine(picture: Snapshot, hub: str, *, lost: str = "") -> list[str]:
     """Let no queue of the hub give more than its spokes have, each queue for itself."""
     configuration = MultiKueueConfiguration(cluster=hub)
     for each in picture.observed.values():
@@ -109,11 +109,11 @@ def _spokes_of(queue: Observed, configuration: MultiKueueConfiguration) -> Itera
             yield from configuration.spokes(name).configured
 
 
-def _is_known(picture: Picture, spoke: str) -> bool:
+def _is_known(picture: Snapshot, spoke: str) -> bool:
     return any(each.cluster == spoke for each in picture.observed.values())
 
 
-def _room(picture: Picture, hub: str, queue: str, spokes: Sequence[str]) -> Amounts:
+def _room(picture: Snapshot, hub: str, queue: str, spokes: Sequence[str]) -> Amounts:
     """The nominal quota of all queues in `spokes` to which LocalQueues of the same name lead."""
     entrances = {
         (each.namespace, each.name)
@@ -147,7 +147,7 @@ def _amount(queue: Observed, name: str, resource: Object) -> int:
         raise CommandError(f"ClusterQueue {queue.name}", f"{name}: {error}") from error
 
 
-def _cut(picture: Picture, queue: Observed, room: Amounts, gone_first: list[str]) -> list[str]:
+def _cut(picture: Snapshot, queue: Observed, room: Amounts, gone_first: list[str]) -> list[str]:
     """Take what is too much from the flavors, those of a lost spoke first, then the last ones."""
     had: Amounts = {}
     for resource, quota in _nominal(queue):

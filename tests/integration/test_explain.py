@@ -10,7 +10,7 @@ import pytest
 from services.console.view import View
 from services.ctl.inspect.explain import explained
 from services.quota.app import assemble
-from services.quota.queries.replica import Follower
+from services.quota.queries.replica import ReadReplica
 from services.quota.settings import QuotaSettings
 from shared.bus.port import UnavailableError
 from shared.contracts.kube import kinds
@@ -45,7 +45,7 @@ class Site:
         self.bus = MemoryBus(self.server, instance="test")
         self.running: list[tuple[asyncio.Task[None], MemoryBus]] = []
         self.view = View(
-            bus=self.bus, now=lambda: datetime.now(UTC), new_replica=lambda: Follower(SETTINGS)
+            bus=self.bus, now=lambda: datetime.now(UTC), new_replica=lambda: ReadReplica(SETTINGS)
         )
         self.looking: asyncio.Task[None] | None = None
         self._version = 0

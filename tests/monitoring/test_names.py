@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 from prometheus_client import CollectorRegistry
 
-from services.quota.metrics import Meter
+from services.quota.metrics import DecisionMetrics
 from services.reference.metrics import VALUES, declared
 from tests.monitoring.record import arrivals
 from tests.monitoring.recording import NAME, read
@@ -85,7 +85,7 @@ def test_what_bounds_the_values_of_each_label_is_known() -> None:
 
 def test_a_thousand_workloads_are_as_many_series_as_one() -> None:
     def series_of(count: int) -> int:
-        meter = Meter(CollectorRegistry())
+        meter = DecisionMetrics(CollectorRegistry())
         for number in range(count):
             ident = {"name": f"job-{number}", "uid": f"u-{number}"}
             for after, stage in enumerate(("reserved", "admitted", "evicted", "waiting")):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Final
 
-from services.quota.forecast import Arrival, Course, Past, Picture, Run
+from services.quota.forecast import Arrival, FinishedRun, History, Simulation, Snapshot
 from services.quota.wire.inbound import nanoseconds
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
@@ -137,24 +137,24 @@ class World:
     def __init__(self, stream: list[Submission], *, objects: list[Observed]) -> None:
         self.objects = objects
         self.stream = stream
-        self._base = Picture(at=AT, observed={o.subject: o for o in objects})
-        self.course = Course(
+        self._base = Snapshot(at=AT, observed={o.subject: o for o in objects})
+        self.course = Simulation(
             set_up=self._base.configuration(),
             arrivals=[self._arrival(each) for each in stream],
             start=nanoseconds(AT),
         )
-        self._past = Past()
+        self._past = History()
         self._unended = list(stream)
 
     def _arrival(self, each: Submission) -> Arrival:
-        known = self._base.arrival(each.state, Past())
+        known = self._base.arrival(each.state, History())
         assert known is not None
         return Arrival(fact=known.fact, at=known.at, runs_for=int(each.seconds * SECOND))
 
-    def at(self, when: datetime) -> tuple[Picture, Past]:
+    def at(self, when: datetime) -> tuple[Snapshot, History]:
         """Play until `when`, each time a later one; what can be seen then, and what was learned."""
         self.course.run(until=nanoseconds(when))
-        picture = Picture(at=when, observed=self._base.observed)
+        picture = Snapshot(at=when, observed=self._base.observed)
         unended = []
         for number, each in enumerate(self._unended):
             fate = self.course.results.get((CLUSTER, f"team/{each.state.name}"))
@@ -162,7 +162,7 @@ class World:
                 unended += self._unended[number:]
                 break
             if fate.ended_at is not None and fate.ended_at <= nanoseconds(when):
-                self._past.add(Run(state=each.state, seconds=each.seconds))
+                self._past.add(FinishedRun(state=each.state, seconds=each.seconds))
                 continue
             unended.append(each)
             ident = (CLUSTER, fate.key)

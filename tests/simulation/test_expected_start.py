@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from services.quota.forecast import Expected, expected_start
+from services.quota.forecast import ExpectedStart, expected_start
 from services.quota.forecast.simulation import NEVER
 from services.quota.wire.inbound import nanoseconds
 from tests.simulation.futures import CLUSTER, Submission, World, set_up, submissions
@@ -21,7 +21,7 @@ ASK_EVERY = 15
 LOOK_BACK = timedelta(hours=3)
 
 
-def ask(world: World, each: Submission, random: Random) -> Expected | None:
+def ask(world: World, each: Submission, random: Random) -> ExpectedStart | None:
     """What is answered at the moment of the submission."""
     picture, past = world.at(each.state.created_at)
     recent = [
@@ -34,7 +34,7 @@ def ask(world: World, each: Submission, random: Random) -> Expected | None:
     )
 
 
-def holds(expected: Expected, started_at: int) -> bool:
+def holds(expected: ExpectedStart, started_at: int) -> bool:
     """Whether it started within the interval that was told; times are told in microseconds."""
     latest = NEVER if expected.latest is None else nanoseconds(expected.latest) + 1000
     return nanoseconds(expected.earliest) - 1000 <= started_at <= latest

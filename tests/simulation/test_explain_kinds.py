@@ -13,7 +13,7 @@ import pytest
 
 from services.console.view import View
 from services.ctl.inspect.explain import explained
-from services.quota.queries.replica import Follower
+from services.quota.queries.replica import ReadReplica
 from services.quota.settings import QuotaSettings
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.explain import ExplainAnswer, ExplainRequest, Explanation

@@ -2,8 +2,8 @@
 
 import pytest
 
-from services.quota.lifecycle.timers import Lives
-from services.quota.lifecycle.workload import Life
+from services.quota.lifecycle.timers import LifecycleTimers
+from services.quota.lifecycle.workload import WorkloadLifecycle
 from services.simulator.scenarios import SCENARIOS
 
 
@@ -15,6 +15,10 @@ def test_no_clock_is_lost_cut_short_or_counted_twice(seed: int) -> None:
 def test_the_judge_sees_a_leader_that_does_not_read_what_earlier_ones_had_put_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Lives, "recall", lambda *_: None)
-    monkeypatch.setattr(Life, "recorded", classmethod(lambda _, state: Life(uid=state.uid)))
+    monkeypatch.setattr(LifecycleTimers, "recall", lambda *_: None)
+    monkeypatch.setattr(
+        WorkloadLifecycle,
+        "recorded",
+        classmethod(lambda _, state: WorkloadLifecycle(uid=state.uid)),
+    )
     assert any(SCENARIOS["lives"](seed).problems for seed in (2, 5, 9))

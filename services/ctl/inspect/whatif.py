@@ -13,7 +13,7 @@ from services.classifier.rules import Rules
 from services.ctl.admin.mutate import load_rules
 from services.ctl.connect.reader import current, lookout
 from services.ctl.get.table import Table
-from services.quota.forecast import Arrival, Course, Picture
+from services.quota.forecast import Arrival, Simulation, Snapshot
 from services.quota.forecast.history import UNKNOWN_SECONDS
 from services.quota.forecast.snapshot import SECOND
 from services.quota.policy import policy_of
@@ -117,8 +117,8 @@ async def plan(what: WhatIf, *, output: str) -> Exit:
 class _Both:
     """What is played."""
 
-    before: Course
-    after: Course
+    before: Simulation
+    after: Simulation
     changes: Changes
     start: int
     guessed: bool
@@ -176,10 +176,10 @@ def _elsewhere(states: Iterable[WorkloadState], lost: str | None) -> Iterator[Wo
 
 
 def _again(
-    picture: Picture, known: Known, begin: datetime, submitted: Iterable[WorkloadState]
-) -> Course:
+    picture: Snapshot, known: Known, begin: datetime, submitted: Iterable[WorkloadState]
+) -> Simulation:
     """What was submitted since `begin` once more, on queues that were empty then."""
-    return Course(
+    return Simulation(
         set_up=picture.configuration(),
         arrivals=_submissions(picture, known, submitted),
         start=nanoseconds(begin),
@@ -188,7 +188,7 @@ def _again(
 
 
 def _submissions(
-    picture: Picture, known: Known, submitted: Iterable[WorkloadState]
+    picture: Snapshot, known: Known, submitted: Iterable[WorkloadState]
 ) -> Iterator[Arrival]:
     for state in submitted:
         arrival = picture.arrival(state, known.past)
@@ -207,7 +207,7 @@ def span_of(text: str) -> timedelta:
     return timedelta(seconds=int(number) * UNITS[unit])
 
 
-def _complain(before: Picture, after: Picture) -> None:
+def _complain(before: Snapshot, after: Snapshot) -> None:
     """What was there already and cannot be used is only told; what the change brings is refused."""
     new = [problem for problem in after.problems if problem not in before.problems]
     if new:

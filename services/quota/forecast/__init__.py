@@ -1,18 +1,23 @@
 """What would happen: the same engine, in simulated time, from a state that was read. Writes nothing."""
 
-from services.quota.forecast.expected_start import Expected, expected_start
-from services.quota.forecast.history import Past, Run
-from services.quota.forecast.simulation import Arrival, Course, Fate, Holder
-from services.quota.forecast.snapshot import Picture
+from services.quota.forecast.expected_start import ExpectedStart, expected_start
+from services.quota.forecast.history import FinishedRun, History
+from services.quota.forecast.simulation import (
+    Arrival,
+    RunningWorkload,
+    SimulatedWorkload,
+    Simulation,
+)
+from services.quota.forecast.snapshot import Snapshot
 
 __all__ = [
     "Arrival",
-    "Course",
-    "Expected",
-    "Fate",
-    "Holder",
-    "Past",
-    "Picture",
-    "Run",
+    "Simulation",
+    "ExpectedStart",
+    "SimulatedWorkload",
+    "RunningWorkload",
+    "History",
+    "Snapshot",
+    "FinishedRun",
     "expected_start",
 ]

@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Final
 
-from services.quota.forecast.history import Past
-from services.quota.forecast.simulation import Arrival, Course, shifted
-from services.quota.forecast.snapshot import SECOND, Id, Picture
+from services.quota.forecast.history import History
+from services.quota.forecast.simulation import Arrival, Simulation, repeated
+from services.quota.forecast.snapshot import SECOND, Id, Snapshot
 from services.quota.wire.inbound import nanoseconds
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["CONFIDENCE", "Expected", "expected_start"]
+__all__ = ["CONFIDENCE", "ExpectedStart", "expected_start"]
 
 FUTURES: Final = 40
 CONFIDENCE: Final = 0.8
@@ -29,7 +29,7 @@ INSTANTS_MAX: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ExpectedStart:
     """When it is going to start, as far as the past tells."""
 
     at: datetime
@@ -47,14 +47,14 @@ class Expected:
 
 
 def expected_start(
-    picture: Picture,
+    picture: Snapshot,
     ident: Id,
     *,
-    past: Past,
+    past: History,
     recent: Sequence[WorkloadState],
     random: Random,
     futures: int = FUTURES,
-) -> Expected | None:
+) -> ExpectedStart | None:
     """Play `futures` of the workload `ident`.
 
     None where it starts in fewer than half of them, and where it holds quota already.
@@ -81,7 +81,7 @@ def expected_start(
     earliest, middle, latest = (_quantile(ordered, share) for share in (tail, 0.5, 1 - tail))
     if math.isinf(middle):
         return None
-    return Expected(
+    return ExpectedStart(
         at=picture.at + timedelta(seconds=middle),
         earliest=picture.at + timedelta(seconds=earliest),
         latest=None if math.isinf(latest) else picture.at + timedelta(seconds=latest),
@@ -90,10 +90,10 @@ def expected_start(
     )
 
 
-def _until_started(ident: Id) -> Callable[[Course], bool]:
+def _until_started(ident: Id) -> Callable[[Simulation], bool]:
     instants = 0
 
-    def done(course: Course) -> bool:
+    def done(course: Simulation) -> bool:
         nonlocal instants
         instants += 1
         return instants > INSTANTS_MAX or _started(course, ident) is not None
@@ -101,7 +101,7 @@ def _until_started(ident: Id) -> Callable[[Course], bool]:
     return done
 
 
-def _started(course: Course, ident: Id) -> int | None:
+def _started(course: Simulation, ident: Id) -> int | None:
     fate = course.results.get(ident)
     return None if fate is None else fate.started_at
 
@@ -113,7 +113,7 @@ class _Submissions:
     them: tomorrow is not exactly as busy as today.
     """
 
-    def __init__(self, picture: Picture, recent: Sequence[WorkloadState], past: Past) -> None:
+    def __init__(self, picture: Snapshot, recent: Sequence[WorkloadState], past: History) -> None:
         self._now = nanoseconds(picture.at)
         self._past = past
         arrivals = [(state, picture.arrival(state, past)) for state in recent]
@@ -131,7 +131,7 @@ class _Submissions:
             first, last = (bisect_left(self._times, at) for at in (origin, origin + stretch))
             for fact, state in self._known[first:last]:
                 number += 1
-                yield shifted(
+                yield repeated(
                     fact,
                     at=begin + fact.created_at - origin,
                     name=f"{fact.name}~{number}",

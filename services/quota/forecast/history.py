@@ -10,7 +10,7 @@ from typing import Final
 
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["UNKNOWN_SECONDS", "Past", "Run"]
+__all__ = ["UNKNOWN_SECONDS", "History", "FinishedRun"]
 
 ENOUGH: Final = 5
 """Runs of one sort below which a wider sort is asked."""
@@ -28,7 +28,7 @@ _Sort = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class FinishedRun:
     """One workload that ran to its end."""
 
     state: WorkloadState
@@ -50,13 +50,13 @@ class _Lengths:
             self.ordered.pop(bisect_right(self.ordered, self.recent.popleft()) - 1)
 
 
-class Past:
+class History:
     """Run times of what ended, asked from the most alike to everything."""
 
     def __init__(self) -> None:
         self._run_times: dict[_Sort, _Lengths] = {}
 
-    def add(self, run: Run) -> None:
+    def add(self, run: FinishedRun) -> None:
         """Take in one more."""
         for sort in _sorts(run.state):
             self._run_times.setdefault(sort, _Lengths()).add(run.seconds)

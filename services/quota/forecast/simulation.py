@@ -26,7 +26,7 @@ from services.quota.engine.facts import (
     WorkloadFinished,
 )
 
-__all__ = ["NEVER", "Arrival", "Course", "Fate", "Holder", "shifted"]
+__all__ = ["NEVER", "Arrival", "Simulation", "SimulatedWorkload", "RunningWorkload", "repeated"]
 
 _Id = tuple[str, Key]
 """Cluster and ``<namespace>/<name>``."""
@@ -47,7 +47,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class RunningWorkload:
     """A workload that holds quota when the course begins."""
 
     held: QuotaHeld
@@ -57,7 +57,7 @@ class Holder:
 
 
 @dataclass(slots=True, kw_only=True)
-class Fate:
+class SimulatedWorkload:
     """What became of one workload, as far as the course went."""
 
     cluster: str
@@ -78,7 +78,7 @@ class Fate:
     """Why it waited last."""
 
 
-class Course:
+class Simulation:
     """One possible future. `run` may be called again to go on.
 
     `later` must come in the order of time, and may be endless.
@@ -88,7 +88,7 @@ class Course:
         self,
         *,
         set_up: Iterable[Fact],
-        holders: Iterable[Holder] = (),
+        holders: Iterable[RunningWorkload] = (),
         arrivals: Iterable[Arrival] = (),
         later: Iterable[Arrival] = (),
         start: int,
@@ -99,7 +99,7 @@ class Course:
         self.last_end = start
         """When the last of all that ended so far did, also of what ran when the course began."""
 
-        self.results: dict[_Id, Fate] = {}
+        self.results: dict[_Id, SimulatedWorkload] = {}
         self.first_decisions: list[Decision] = []
         """What was decided in the first instant."""
 
@@ -120,8 +120,8 @@ class Course:
             self._restore(holder)
 
     def run(
-        self, *, until: int = NEVER, done: Callable[["Course"], bool] | None = None
-    ) -> "Course":
+        self, *, until: int = NEVER, done: Callable[["Simulation"], bool] | None = None
+    ) -> "Simulation":
         """Play until nothing is left to happen, `until` is reached, or `done` says so."""
         while not (done is not None and done(self)):
             at = self._next_at() if self._has_begun else self.now
@@ -136,7 +136,7 @@ class Course:
 
     # What happens ----------------------------------------------------------------------------------
 
-    def _restore(self, holder: Holder) -> None:
+    def _restore(self, holder: RunningWorkload) -> None:
         held = holder.held
         ident = (held.cluster, f"{held.namespace}/{held.name}")
         if holder.requeued is not None:
@@ -189,7 +189,7 @@ class Course:
         fact = arrival.fact
         ident = (fact.cluster, f"{fact.namespace}/{fact.name}")
         self._arrived[ident] = arrival
-        self.results[ident] = Fate(
+        self.results[ident] = SimulatedWorkload(
             cluster=fact.cluster,
             key=ident[1],
             queue=f"{fact.namespace}/{fact.queue}",
@@ -259,7 +259,7 @@ class Course:
             fate.preemptions += 1
         elif (known := self._arrived.get(ident)) is not None:
             # It held quota when all began: from now on it is followed like whoever waits.
-            self.results[ident] = Fate(
+            self.results[ident] = SimulatedWorkload(
                 cluster=cluster,
                 key=key,
                 queue=f"{namespace}/{known.fact.queue}",
@@ -269,7 +269,7 @@ class Course:
         self.engine.apply(WorkloadDrained(cluster=cluster, namespace=namespace, name=name, uid=uid))
 
 
-def shifted(fact: WorkloadChanged, *, at: int, name: str, runs: int) -> Arrival:
+def repeated(fact: WorkloadChanged, *, at: int, name: str, runs: int) -> Arrival:
     """A workload like another one, at another time and under another name."""
     again = replace(fact, name=name, uid=name, created_at=at, generation=0)
     return Arrival(fact=again, at=at, runs_for=runs)

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from services.quota.engine import Policy
 from services.quota.engine.facts import Fact, Key, QuotaHeld
-from services.quota.forecast.history import Past, Run
-from services.quota.forecast.simulation import Arrival, Course, Holder
+from services.quota.forecast.history import FinishedRun, History
+from services.quota.forecast.simulation import Arrival, RunningWorkload, Simulation
 from services.quota.wire import inbound, outbound
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
@@ -17,14 +17,14 @@ from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["SET_UP", "Id", "Picture", "Reading", "runs_of"]
+__all__ = ["CONFIGURATION_KINDS", "Id", "Snapshot", "SnapshotReader", "finished_runs"]
 
 Id = tuple[str, Key]
 """Cluster and ``<namespace>/<name>``."""
 
 SECOND: Final = 1_000_000_000
 
-SET_UP: Final = (
+CONFIGURATION_KINDS: Final = (
     kinds.NAMESPACE,
     kinds.RESOURCE_FLAVOR,
     kinds.COHORT,
@@ -36,7 +36,7 @@ SET_UP: Final = (
 
 
 @dataclass(slots=True, kw_only=True)
-class Picture:
+class Snapshot:
     """The last state of everything. Changing it changes nothing anywhere else."""
 
     at: datetime
@@ -49,9 +49,9 @@ class Picture:
     problems: list[str] = field(default_factory=list)
     """Objects that cannot be used, in words."""
 
-    def copy(self) -> "Picture":
+    def copy(self) -> "Snapshot":
         """One that can be changed without changing this one."""
-        return Picture(
+        return Snapshot(
             at=self.at,
             observed=dict(self.observed),
             workloads=dict(self.workloads),
@@ -86,7 +86,9 @@ class Picture:
 
     def configuration(self) -> Iterator[Fact]:
         """Queues, flavors and what else decides about work."""
-        rank = {(kind.group, kind.plural): number for number, kind in enumerate(SET_UP)}
+        rank = {
+            (kind.group, kind.plural): number for number, kind in enumerate(CONFIGURATION_KINDS)
+        }
         wanted = [o for o in self.observed.values() if (o.group, o.plural) in rank]
         for each in sorted(wanted, key=lambda o: (rank[o.group, o.plural], o.subject)):
             try:
@@ -94,7 +96,7 @@ class Picture:
             except inbound.TranslateError as error:
                 self.problems.append(str(error))
 
-    def arrivals(self, past: Past, random: Random | None = None) -> Iterator[Arrival]:
+    def arrivals(self, past: History, random: Random | None = None) -> Iterator[Arrival]:
         """Whatever waits, as of now."""
         for ident, state in self.workloads.items():
             if state.phase == "finished" or self.quota_held(ident) is not None:
@@ -103,7 +105,7 @@ class Picture:
                 yield arrival
 
     def arrival(
-        self, state: WorkloadState, past: Past, random: Random | None = None
+        self, state: WorkloadState, past: History, random: Random | None = None
     ) -> Arrival | None:
         """What `state` asks from now on; None if it cannot be used."""
         try:
@@ -117,7 +119,7 @@ class Picture:
         at = max(inbound.nanoseconds(self.at), fact.created_at)
         return Arrival(fact=fact, at=at, runs_for=int(seconds * SECOND))
 
-    def holders(self, past: Past, random: Random | None = None) -> Iterator[Holder]:
+    def holders(self, past: History, random: Random | None = None) -> Iterator[RunningWorkload]:
         """Whatever holds quota, and when it is going to give it back."""
         now = inbound.nanoseconds(self.at)
         for ident, state in self.workloads.items():
@@ -131,7 +133,9 @@ class Picture:
                 if random is None
                 else past.sample_seconds(state, random, elapsed=elapsed)
             )
-            yield Holder(held=held, ends_at=now + int(max(0.0, rest) * SECOND), requeued=again)
+            yield RunningWorkload(
+                held=held, ends_at=now + int(max(0.0, rest) * SECOND), requeued=again
+            )
 
     def quota_held(self, ident: Id) -> QuotaHeld | None:
         """The quota that a workload holds, by the log or by what its cluster records."""
@@ -139,14 +143,14 @@ class Picture:
         if state is None:
             return None
         if admission is not None and admission.uid == state.uid:
-            return outbound.to_held(admission) if admission.state in HOLDING else None
-        return outbound.adopted(state)
+            return outbound.to_quota_held(admission) if admission.state in HOLDING else None
+        return outbound.recorded_holding(state)
 
     def simulation(
-        self, past: Past, *, random: Random | None = None, later: Iterable[Arrival] = ()
-    ) -> Course:
+        self, past: History, *, random: Random | None = None, later: Iterable[Arrival] = ()
+    ) -> Simulation:
         """What is going to happen, with typical run times or with drawn ones; `later` comes in order."""
-        return Course(
+        return Simulation(
             set_up=self.configuration(),
             holders=self.holders(past, random),
             arrivals=self.arrivals(past, random),
@@ -157,7 +161,7 @@ class Picture:
 
     # The neighbourhood -----------------------------------------------------------------------------
 
-    def cohort_only(self, cluster: str, cluster_queue: str) -> "Picture":
+    def cohort_only(self, cluster: str, cluster_queue: str) -> "Snapshot":
         """Only the workloads that compete with those of one ClusterQueue: its whole cohort tree."""
         roots = self._roots(cluster)
         root = roots.get(cluster_queue)
@@ -189,11 +193,11 @@ class Picture:
         return roots
 
 
-class Reading:
+class SnapshotReader:
     """Builds a picture from the messages of the views, in any order."""
 
     def __init__(self, at: datetime) -> None:
-        self.snapshot = Picture(at=at)
+        self.snapshot = Snapshot(at=at)
 
     def apply(self, subject: str, body: Mapping[str, Any]) -> None:
         """One message. What is of no use to quota is left out. Raises pydantic's ValidationError."""
@@ -213,7 +217,9 @@ class Reading:
                 pass
 
 
-def runs_of(admissions: Iterable[Admission], workloads: Iterable[WorkloadState]) -> Iterator[Run]:
+def finished_runs(
+    admissions: Iterable[Admission], workloads: Iterable[WorkloadState]
+) -> Iterator[FinishedRun]:
     """The runs that a log tells of: from the last admission before the end to the end.
 
     Both in the order of the log.
@@ -230,7 +236,7 @@ def runs_of(admissions: Iterable[Admission], workloads: Iterable[WorkloadState])
         before = [at for at in begun.get(life, []) if at <= state.finish.at]
         if before:
             told.add(life)
-            yield Run(state=state, seconds=(state.finish.at - before[-1]).total_seconds())
+            yield FinishedRun(state=state, seconds=(state.finish.at - before[-1]).total_seconds())
 
 
 def _id(message: WorkloadState | Admission) -> Id:

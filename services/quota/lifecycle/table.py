@@ -10,7 +10,7 @@ from enum import StrEnum
 from itertools import product
 from typing import Final
 
-__all__ = ["LATE", "TRANSITIONS", "Effect", "Event", "State", "Transition", "follow"]
+__all__ = ["IGNORED", "TRANSITIONS", "Effect", "Event", "State", "Transition", "transition_for"]
 
 
 class State(StrEnum):
@@ -62,7 +62,7 @@ class Event(StrEnum):
     RETRIES_EXHAUSTED = "not ready in time, once too often"
     """The same, and it was requeued `backoffLimitCount` times before."""
 
-    TIME_IS_UP = "execution time is up"
+    EXECUTION_TIME_EXCEEDED = "execution time is up"
     """It was admitted for `maximumExecutionTimeSeconds`, all its admissions together."""
 
     CHECK_RETRY = "a check asks for another try"
@@ -94,13 +94,13 @@ class Effect(StrEnum):
     """What a transition does besides."""
 
     START_CLOCKS = "the execution time and the readiness timeout count from now"
-    TELL_READY = "`PodsReady=True`"
+    SET_PODS_READY = "`PodsReady=True`"
     START_RECOVERY = "`PodsReady=False (WaitForRecovery)`; the recovery timeout counts from now"
     COUNT_REQUEUE = "`requeueState.count` grows by one"
     BACK_OFF = "`requeueState.requeueAt` is set"
-    LOSE_PLACE = "its place in the queue is that of its eviction"
-    PLACE_AS_CONFIGURED = "its place is that of its eviction, or of its creation, as configured"
-    KEEP_PLACE = "its place in the queue is that of its creation again"
+    MOVE_TO_BACK = "its place in the queue is that of its eviction"
+    MOVE_BACK_IF_CONFIGURED = "its place is that of its eviction, or of its creation, as configured"
+    RESET_POSITION = "its place in the queue is that of its creation again"
     STOP_CLOCKS = "its execution time is added up; `PodsReady=False (WaitForStart)`"
     END_BACKOFF = "`requeueState.requeueAt` is cleared"
     FORGET_REQUEUES = "`requeueState` is cleared"
@@ -120,24 +120,28 @@ def _to(state: State, *effects: Effect) -> Transition:
     return Transition(state=state, effects=effects)
 
 
-_RESERVED: Final = _to(State.QUOTA_RESERVED, Effect.END_BACKOFF, Effect.KEEP_PLACE)
-_ADMITTED: Final = _to(State.ADMITTED, Effect.END_BACKOFF, Effect.KEEP_PLACE, Effect.START_CLOCKS)
-_OUT: Final = _to(State.DEACTIVATED, Effect.FORGET_REQUEUES, Effect.KEEP_PLACE)
+_RESERVED: Final = _to(State.QUOTA_RESERVED, Effect.END_BACKOFF, Effect.RESET_POSITION)
+_ADMITTED: Final = _to(
+    State.ADMITTED, Effect.END_BACKOFF, Effect.RESET_POSITION, Effect.START_CLOCKS
+)
+_OUT: Final = _to(State.DEACTIVATED, Effect.FORGET_REQUEUES, Effect.RESET_POSITION)
 _STOPPED: Final = _to(State.EVICTED)
 _STOPPED_FOR_GOOD: Final = _to(State.EVICTED, Effect.FORGET_REQUEUES)
 _PUT_OUT: Final = _to(State.EVICTED, Effect.FORGET_REQUEUES, Effect.SET_INACTIVE)
 _LATER: Final = _to(
-    State.EVICTED, Effect.COUNT_REQUEUE, Effect.BACK_OFF, Effect.PLACE_AS_CONFIGURED
+    State.EVICTED, Effect.COUNT_REQUEUE, Effect.BACK_OFF, Effect.MOVE_BACK_IF_CONFIGURED
 )
-_RETRY: Final = _to(State.EVICTED, Effect.BACK_OFF, Effect.LOSE_PLACE)
+_RETRY: Final = _to(State.EVICTED, Effect.BACK_OFF, Effect.MOVE_TO_BACK)
 _UP: Final = _to(
     State.EVICTED, Effect.FORGET_REQUEUES, Effect.FORGET_EXECUTION, Effect.SET_INACTIVE
 )
 _END: Final = _to(State.FINISHED)
 
 TRANSITIONS: Final[Mapping[tuple[State, Event], Transition]] = {
-    (State.PENDING, Event.RESERVED): _to(State.QUOTA_RESERVED, Effect.KEEP_PLACE),
-    (State.PENDING, Event.ADMITTED): _to(State.ADMITTED, Effect.KEEP_PLACE, Effect.START_CLOCKS),
+    (State.PENDING, Event.RESERVED): _to(State.QUOTA_RESERVED, Effect.RESET_POSITION),
+    (State.PENDING, Event.ADMITTED): _to(
+        State.ADMITTED, Effect.RESET_POSITION, Effect.START_CLOCKS
+    ),
     (State.PENDING, Event.DEACTIVATED): _OUT,
     (State.PENDING, Event.FINISHED): _END,
     (State.QUOTA_RESERVED, Event.ADMITTED): _to(State.ADMITTED, Effect.START_CLOCKS),
@@ -148,10 +152,10 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Transition]] = {
     # A queue that is held takes reservations back at once: nothing of theirs runs.
     (State.QUOTA_RESERVED, Event.DRAINED): _to(State.PENDING),
     (State.QUOTA_RESERVED, Event.FINISHED): _END,
-    (State.ADMITTED, Event.PODS_READY): _to(State.READY, Effect.TELL_READY),
+    (State.ADMITTED, Event.PODS_READY): _to(State.READY, Effect.SET_PODS_READY),
     (State.ADMITTED, Event.NOT_READY_IN_TIME): _LATER,
     (State.ADMITTED, Event.RETRIES_EXHAUSTED): _PUT_OUT,
-    (State.ADMITTED, Event.TIME_IS_UP): _UP,
+    (State.ADMITTED, Event.EXECUTION_TIME_EXCEEDED): _UP,
     (State.ADMITTED, Event.CHECK_RETRY): _RETRY,
     (State.ADMITTED, Event.CHECK_REJECTED): _PUT_OUT,
     (State.ADMITTED, Event.EVICTED): _STOPPED,
@@ -160,7 +164,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Transition]] = {
     (State.ADMITTED, Event.DRAINED): _to(State.PENDING, Effect.STOP_CLOCKS),
     (State.ADMITTED, Event.FINISHED): _END,
     (State.READY, Event.POD_LOST): _to(State.ADMITTED, Effect.START_RECOVERY),
-    (State.READY, Event.TIME_IS_UP): _UP,
+    (State.READY, Event.EXECUTION_TIME_EXCEEDED): _UP,
     (State.READY, Event.CHECK_RETRY): _RETRY,
     (State.READY, Event.CHECK_REJECTED): _PUT_OUT,
     (State.READY, Event.EVICTED): _STOPPED,
@@ -180,10 +184,10 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Transition]] = {
     (State.DEACTIVATED, Event.FINISHED): _END,
 }
 
-LATE: Final = frozenset(product(State, Event)) - TRANSITIONS.keys()
+IGNORED: Final = frozenset(product(State, Event)) - TRANSITIONS.keys()
 """What comes too late, or once more: the workload stays where it is."""
 
 
-def follow(state: State, event: Event) -> Transition | None:
+def transition_for(state: State, event: Event) -> Transition | None:
     """Where `event` leads from `state`; None: it is late, and nothing happens."""
     return TRANSITIONS.get((state, event))

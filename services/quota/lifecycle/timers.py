@@ -21,13 +21,18 @@ from services.quota.engine.facts import (
     WorkloadChanged,
 )
 from services.quota.lifecycle.table import Event, State
-from services.quota.lifecycle.workload import DEACTIVATED, Life, Rules, backoff_seconds
+from services.quota.lifecycle.workload import (
+    DEACTIVATED,
+    LifecycleRules,
+    WorkloadLifecycle,
+    backoff_seconds,
+)
 from services.quota.wire.inbound import nanoseconds
-from services.quota.wire.outbound import instant
+from services.quota.wire.outbound import to_datetime
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["Lives"]
+__all__ = ["LifecycleTimers"]
 
 Ident = tuple[str, str]
 """Cluster and ``<namespace>/<name>``."""
@@ -39,7 +44,10 @@ _CAUSES: Final = {
         "RequeuingLimitExceeded",
         "exceeding the maximum number of re-queuing retries",
     ),
-    Event.TIME_IS_UP: ("MaximumExecutionTimeExceeded", "exceeding the maximum execution time"),
+    Event.EXECUTION_TIME_EXCEEDED: (
+        "MaximumExecutionTimeExceeded",
+        "exceeding the maximum execution time",
+    ),
 }
 """Of a deactivation that no user asked for: token and text are Kueue's (`kueue.md` 1.8)."""
 
@@ -55,12 +63,12 @@ _BY_REASON: Final = {
 _ENDED: Final = frozenset({"Finished", "Gone"})
 
 
-class Lives:
+class LifecycleTimers:
     """The lives of one leadership, by cluster and name."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: LifecycleRules) -> None:
         self._rules = rules
-        self._lifecycles: dict[Ident, Life] = {}
+        self._lifecycles: dict[Ident, WorkloadLifecycle] = {}
         self._states: dict[Ident, WorkloadState] = {}
         self._observed: dict[Ident, bool] = {}
         """Of whom something was seen since the last look, and whether that changed the life already."""
@@ -76,13 +84,13 @@ class Lives:
         if admission.state == "released":
             self._lifecycles.pop(ident, None)
         else:
-            self._lifecycles[ident] = Life.from_admission(admission)
+            self._lifecycles[ident] = WorkloadLifecycle.from_admission(admission)
 
     def observe(self, ident: Ident, state: WorkloadState) -> None:
         """Take in how a workload stands: a life that the log does not know is as the cluster has it."""
         life = self._lifecycles.get(ident)
         if life is None or life.uid != state.uid:
-            life = Life.from_workload_state(state)
+            life = WorkloadLifecycle.from_workload_state(state)
         self._states[ident] = state
         confirmed = life.confirm_deactivation(state)
         self._lifecycles[ident] = confirmed
@@ -107,9 +115,9 @@ class Lives:
         if event is None:
             return False
         if life is None or life.uid != decision.uid:
-            life = Life(uid=decision.uid)
+            life = WorkloadLifecycle(uid=decision.uid)
         at = decision.requeue_at if isinstance(decision, Evict) else None
-        after = life.apply(event, self._rules, now, requeue_at=instant(at))
+        after = life.apply(event, self._rules, now, requeue_at=to_datetime(at))
         if event is Event.ADMITTED and after.on_spoke:
             after = replace(after, on_spoke=False)
         if after.state is State.FINISHED:
@@ -143,7 +151,7 @@ class Lives:
         life = self._lifecycles.get(ident)
         return {} if life is None or life.uid != admission.uid else life.admission_fields()
 
-    def _blocks_admission(self, life: Life, state: WorkloadState) -> bool:
+    def _blocks_admission(self, life: WorkloadLifecycle, state: WorkloadState) -> bool:
         """Whether nobody else is admitted while this one holds quota (`blockAdmission`)."""
         wait = self._rules.pods_ready
         return wait is not None and wait.block_admission and life.observed_readiness(state) is False
@@ -194,7 +202,7 @@ class Lives:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def _schedule(self, ident: Ident, life: Life, state: WorkloadState) -> None:
+    def _schedule(self, ident: Ident, life: WorkloadLifecycle, state: WorkloadState) -> None:
         clock = life.next_timer(self._rules, state)
         if clock is None:
             self._scheduled.pop(ident, None)
@@ -203,7 +211,7 @@ class Lives:
             heappush(self._heap, (clock[0], ident))
 
     def _eviction(
-        self, life: Life, state: WorkloadState, event: Event, now: datetime
+        self, life: WorkloadLifecycle, state: WorkloadState, event: Event, now: datetime
     ) -> EvictionRequested:
         key = f"{state.namespace}/{state.name}"
         requeue_at, loses_position, deactivate = None, False, False

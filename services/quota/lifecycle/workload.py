@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from services.quota.lifecycle.table import Effect, Event, State, follow
+from services.quota.lifecycle.table import Effect, Event, State, transition_for
 from shared.contracts.messages.admissions import Admission, Readiness
 from shared.contracts.messages.workloads import WorkloadState
 from shared.settings.configuration import RequeuingStrategy, WaitForPodsReady
 
-__all__ = ["DEACTIVATED", "Life", "Rules", "backoff_seconds"]
+__all__ = ["DEACTIVATED", "WorkloadLifecycle", "LifecycleRules", "backoff_seconds"]
 
 DEACTIVATED: Final = "Deactivated"
 """Reason of a workload with `spec.active: false`."""
@@ -42,7 +42,7 @@ def backoff_seconds(strategy: RequeuingStrategy, uid: str, count: int) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class LifecycleRules:
     """What is configured about lives."""
 
     pods_ready: WaitForPodsReady | None = None
@@ -56,7 +56,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class WorkloadLifecycle:
     """One workload, from its creation until it ends. `uid` names the life."""
 
     uid: str
@@ -83,7 +83,7 @@ class Life:
     # --- from and to the wire ------------------------------------------------------------------------
 
     @classmethod
-    def from_admission(cls, admission: Admission) -> "Life":
+    def from_admission(cls, admission: Admission) -> "WorkloadLifecycle":
         """The life as its latest decision on the log tells it."""
         return cls(
             uid=admission.uid,
@@ -102,7 +102,7 @@ class Life:
         )
 
     @classmethod
-    def from_workload_state(cls, state: WorkloadState) -> "Life":
+    def from_workload_state(cls, state: WorkloadState) -> "WorkloadLifecycle":
         """The life as the cluster records it, for a workload of which the log knows nothing."""
         timed_out = state.evicted_reason in {"PodsReadyTimeout", "AdmissionCheck"}
         reserved = state.admission is not None
@@ -143,10 +143,15 @@ class Life:
     # --- what happens to it --------------------------------------------------------------------------
 
     def apply(
-        self, event: Event, rules: Rules, now: datetime, *, requeue_at: datetime | None = None
-    ) -> "Life":
+        self,
+        event: Event,
+        rules: LifecycleRules,
+        now: datetime,
+        *,
+        requeue_at: datetime | None = None,
+    ) -> "WorkloadLifecycle":
         """What follows from `event`; the same life if it is late. `requeue_at`: where it backs off."""
-        transition = follow(self.state, event)
+        transition = transition_for(self.state, event)
         if transition is None:
             return self
         changes: dict[str, Any] = {"state": transition.state}
@@ -154,7 +159,7 @@ class Life:
             changes |= _changes(self, effect, rules, now, requeue_at)
         return replace(self, **changes)
 
-    def confirm_deactivation(self, state: WorkloadState) -> "Life":
+    def confirm_deactivation(self, state: WorkloadState) -> "WorkloadLifecycle":
         """`spec.active` did become False; or it did, and a user has set it back since."""
         if not self.deactivate:
             return self
@@ -172,7 +177,9 @@ class Life:
 
     # --- its clocks ----------------------------------------------------------------------------------
 
-    def next_timer(self, rules: Rules, state: WorkloadState) -> tuple[datetime, Event] | None:
+    def next_timer(
+        self, rules: LifecycleRules, state: WorkloadState
+    ) -> tuple[datetime, Event] | None:
         """What happens next if nothing else does, and when; None: no clock runs."""
         if self.state is State.REQUEUED:
             return (self.requeue_at or state.created_at, Event.BACKOFF_FINISHED)
@@ -181,7 +188,9 @@ class Life:
         ]
         return min(clocks, default=None)
 
-    def _readiness_timer(self, rules: Rules, state: WorkloadState) -> tuple[datetime, Event] | None:
+    def _readiness_timer(
+        self, rules: LifecycleRules, state: WorkloadState
+    ) -> tuple[datetime, Event] | None:
         wait = rules.pods_ready
         if (
             wait is None
@@ -210,11 +219,15 @@ class Life:
             ends = self.admitted_at + timedelta(seconds=seconds - self.executed_seconds)
         except OverflowError:
             return None  # Past the end of the calendar: nobody is put out for that.
-        return (ends, Event.TIME_IS_UP)
+        return (ends, Event.EXECUTION_TIME_EXCEEDED)
 
 
 def _changes(
-    life: Life, effect: Effect, rules: Rules, now: datetime, requeue_at: datetime | None
+    life: WorkloadLifecycle,
+    effect: Effect,
+    rules: LifecycleRules,
+    now: datetime,
+    requeue_at: datetime | None,
 ) -> dict[str, Any]:
     match effect:
         case Effect.START_CLOCKS:
@@ -224,7 +237,7 @@ def _changes(
                 "readiness": waits,
                 "readiness_at": now if waits else None,
             }
-        case Effect.TELL_READY:
+        case Effect.SET_PODS_READY:
             again = life.readiness == "WaitForRecovery"
             return {"readiness": "Recovered" if again else "Started", "readiness_at": now}
         case Effect.START_RECOVERY:
@@ -233,11 +246,11 @@ def _changes(
             return {"requeue_count": life.requeue_count + 1}
         case Effect.BACK_OFF:
             return {"requeue_at": _later(life.requeue_at, requeue_at)}
-        case Effect.LOSE_PLACE:
+        case Effect.MOVE_TO_BACK:
             return {"queued_at": now}
-        case Effect.PLACE_AS_CONFIGURED:
+        case Effect.MOVE_BACK_IF_CONFIGURED:
             return {"queued_at": now if rules.loses_position else None}
-        case Effect.KEEP_PLACE:
+        case Effect.RESET_POSITION:
             return {"queued_at": None}
         case Effect.STOP_CLOCKS:
             return _stopped(life, now)
@@ -251,7 +264,7 @@ def _changes(
             return {"deactivate": True}
 
 
-def _stopped(life: Life, now: datetime) -> dict[str, Any]:
+def _stopped(life: WorkloadLifecycle, now: datetime) -> dict[str, Any]:
     executed = life.executed_seconds
     if life.admitted_at is not None:
         executed += max(0, int((now - life.admitted_at).total_seconds()))

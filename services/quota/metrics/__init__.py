@@ -4,7 +4,7 @@ Counters and waits follow the decisions as they are published; everything that *
 read from the engine when somebody scrapes, so that no label set outlives what it tells of.
 """
 
-from services.quota.metrics.decisions import Meter
-from services.quota.metrics.gauges import Figures
+from services.quota.metrics.decisions import DecisionMetrics
+from services.quota.metrics.gauges import GaugeCollector
 
-__all__ = ["Figures", "Meter"]
+__all__ = ["GaugeCollector", "DecisionMetrics"]

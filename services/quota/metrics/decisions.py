@@ -10,7 +10,7 @@ from services.quota.metrics.catalogue import LEADER, OURS
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["LABELS", "Meter", "cause_of"]
+__all__ = ["LABELS", "DecisionMetrics", "cause_of"]
 
 LABELS: Final = {
     "localqueues": ("name",),
@@ -50,7 +50,7 @@ class _Record:
     counted_once: set[tuple[str, str]] = field(default_factory=set)
 
 
-class Meter:
+class DecisionMetrics:
     """What a quota service counts. One for the whole process; leaderships come and go."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -109,7 +109,7 @@ class Meter:
         which it is preempted.
         """
         record = self._record(admission)
-        told = _Told(admission, state, record)
+        told = _DecisionContext(admission, state, record)
         match admission.state:
             case "reserved":
                 self._reserved(told)
@@ -133,7 +133,7 @@ class Meter:
 
     # One kind of decision each --------------------------------------------------------------------
 
-    def _reserved(self, told: "_Told") -> None:
+    def _reserved(self, told: "_DecisionContext") -> None:
         record = told.record
         if record.reserved_at is not None:
             return  # Something of it is told anew.
@@ -142,7 +142,7 @@ class Meter:
         self._count_both("quota_reserved_workloads_total", told)
         self._observe_both("quota_reserved_wait_time_seconds", told, told.since)
 
-    def _admitted(self, told: "_Told", cohorts: tuple[str, ...]) -> None:
+    def _admitted(self, told: "_DecisionContext", cohorts: tuple[str, ...]) -> None:
         self._reserved(told)
         record = told.record
         if record.admitted_at is None:
@@ -161,7 +161,7 @@ class Meter:
                 "admitted_until_ready_wait_time_seconds", told, record.admitted_at, ready_at
             )
 
-    def _evicted(self, told: "_Told", preempting: str) -> None:
+    def _evicted(self, told: "_DecisionContext", preempting: str) -> None:
         record = told.record
         if record.evicted_at is not None:
             return
@@ -180,7 +180,7 @@ class Meter:
             name = "kueue_pods_ready_to_evicted_time_seconds"
             self._observe(name, (queue, reason, cause), record.ready_at, told.at)
 
-    def _released(self, told: "_Told") -> None:
+    def _released(self, told: "_DecisionContext") -> None:
         record = told.record
         if record.evicted_at is not None:
             name = "kueue_workload_eviction_latency_seconds"
@@ -214,13 +214,17 @@ class Meter:
     def _count(self, name: str, *labels: str) -> None:
         self._series_of(name, *labels).inc()
 
-    def _count_both(self, name: str, told: "_Told") -> None:
+    def _count_both(self, name: str, told: "_DecisionContext") -> None:
         """Of the ClusterQueue and of the LocalQueue."""
         self._count(f"kueue_{name}", told.record.cluster_queue, told.priority_class)
         self._count(f"kueue_local_queue_{name}", *told.local_queue, told.priority_class)
 
     def _observe_both(
-        self, name: str, told: "_Told", since: datetime | None, until: datetime | None = None
+        self,
+        name: str,
+        told: "_DecisionContext",
+        since: datetime | None,
+        until: datetime | None = None,
     ) -> None:
         at = until or told.at
         queue = (told.record.cluster_queue, told.priority_class)
@@ -236,7 +240,7 @@ class Meter:
             self._series_of(name, *labels).observe(seconds)
 
 
-class _Told:
+class _DecisionContext:
     """One decision, with what the metrics say of it besides."""
 
     __slots__ = ("admission", "record", "state")

@@ -18,13 +18,13 @@ from services.quota.engine.views.queues import cluster_queue_view, weighted_shar
 from services.quota.metrics.catalogue import OURS
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["Figures", "Source", "cohorts_of", "queue_of"]
+__all__ = ["GaugeCollector", "Source", "cohorts_of", "queue_of"]
 
 QUEUE_STATUSES: Final = ("pending", "active", "terminating")
 WHOLE: Final = ""
 """Underlying cause of a reason that has none."""
 
-Figure = tuple[str, tuple[str, ...], float]
+Sample = tuple[str, tuple[str, ...], float]
 """Name of the metric, values of its labels, value."""
 
 
@@ -39,7 +39,7 @@ class Source(Protocol):
         """Every workload that is known, the finished ones included."""
 
 
-class Figures(Collector):
+class GaugeCollector(Collector):
     """The gauges. Without a leadership there are none but the build's."""
 
     def __init__(self, source: Callable[[], Source | None], *, version: str) -> None:
@@ -65,7 +65,7 @@ class Figures(Collector):
                 family.add_metric(metric.values(labels), amount)
             yield family
 
-    def _figures(self) -> Iterator[Figure]:
+    def _figures(self) -> Iterator[Sample]:
         yield "kueue_build_info", self._build(), 1
         source = self._source()
         if source is None:
@@ -95,7 +95,7 @@ class Figures(Collector):
         )
 
 
-def _cluster_queue(cq: ClusterQueue) -> Iterator[Figure]:
+def _cluster_queue(cq: ClusterQueue) -> Iterator[Sample]:
     view = cluster_queue_view(cq)
     cohort = cq.node.parent.name if cq.node.parent is not None else ""
     root = cq.node.ancestors[-1].name if cq.node.ancestors else ""
@@ -122,7 +122,7 @@ def _cluster_queue(cq: ClusterQueue) -> Iterator[Figure]:
             yield f"kueue_cluster_queue_resource_{name}", labels, _units(resource, used.total)
 
 
-def _pending(cq: ClusterQueue) -> Iterator[Figure]:
+def _pending(cq: ClusterQueue) -> Iterator[Sample]:
     asked: Counter[str] = Counter()
     statuses = Counter(dict.fromkeys(("active", "inadmissible"), 0))
     shapes: dict[str, set[int]] = {status: set() for status in statuses}
@@ -163,7 +163,7 @@ def _status(w: Workload) -> str:
     return "inadmissible" if parked else "active"
 
 
-def _cohort(node: Node) -> Iterator[Figure]:
+def _cohort(node: Node) -> Iterator[Sample]:
     parent = node.parent.name if node.parent is not None else ""
     root = node.ancestors[-1].name if node.ancestors else node.name
     yield "kueue_cohort_info", (node.name, parent, root), 1
@@ -194,7 +194,7 @@ def _queues(node: Node) -> Iterator[Node]:
         yield from _queues(below)
 
 
-def _local_queue(local_queue: LocalQueue, shard: Shard) -> Iterator[Figure]:
+def _local_queue(local_queue: LocalQueue, shard: Shard) -> Iterator[Sample]:
     assert local_queue.fact is not None
     namespace, _, queue_name = local_queue.key.partition("/")
     labels = (queue_name, namespace)
@@ -232,7 +232,7 @@ def _sum(workloads: Iterable[Workload]) -> Counter[tuple[str, str]]:
     return total
 
 
-def _finished(source: Source) -> Iterator[Figure]:
+def _finished(source: Source) -> Iterator[Sample]:
     queues = {
         (shard.name, key): local_queue.fact.cluster_queue
         for shard in source.engine.shards()

@@ -7,11 +7,11 @@ from typing import Final, Literal
 from services.quota.engine import QuotaEngine
 from services.quota.engine.model.shapes import FlavorResource
 from services.quota.engine.views.queues import QueueView, ResourceUse
-from services.quota.wire.outbound import instant
+from services.quota.wire.outbound import to_datetime
 from shared.contracts.kube.quantities import format_amount
 from shared.contracts.messages.queues import FlavorUsage, QueueStatus, ResourceUsage
 
-__all__ = ["Bulletin", "standing"]
+__all__ = ["QueueStatusPublisher", "queue_statuses"]
 
 MILLION: Final = 1_000_000
 
@@ -28,7 +28,7 @@ READY = {
 }
 
 
-class Bulletin:
+class QueueStatusPublisher:
     """When it is time to tell how the queues stand, and of which there is something to tell."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Bulletin:
         self.due_at = None
         count = 0
         for cluster in clusters:
-            for status in standing(engine, cluster, now):
+            for status in queue_statuses(engine, cluster, now):
                 last = self._published.get(status.subject)
                 if last is None or last.model_copy(update={"at": now}) != status:
                     self._published[status.subject] = status
@@ -64,7 +64,7 @@ class Bulletin:
         )
 
 
-def standing(engine: QuotaEngine, cluster: str, now: datetime) -> Iterator[QueueStatus]:
+def queue_statuses(engine: QuotaEngine, cluster: str, now: datetime) -> Iterator[QueueStatus]:
     """The status of every queue of one cluster. Costs grow with queues and holders, not with waiters."""
     cluster_queues, local_queues = engine.snapshot(cluster)
     for view in cluster_queues:
@@ -99,7 +99,7 @@ def _status(
         message=message,
         at=now,
         consumed=None if view.consumed is None else _consumed(view.consumed),
-        consumed_at=instant(view.sampled_at),
+        consumed_at=to_datetime(view.sampled_at),
     )
 
 

@@ -9,7 +9,7 @@ from services.quota.engine import QuotaEngine
 from services.quota.engine.facts import Wait
 from services.quota.lifecycle.timers import Ident
 
-__all__ = ["Reasons"]
+__all__ = ["ReasonSchedule"]
 
 _LOOK: Final = timedelta(seconds=1)
 """Between two looks at who is still to be told."""
@@ -26,7 +26,7 @@ WHILE_BUSY: Final = 4
 """So many of each under a load. Who asks (`sluice explain`) hears it at once."""
 
 
-class Reasons:
+class ReasonSchedule:
     """The reasons that nobody was told yet."""
 
     def __init__(self, delay_seconds: float) -> None:

@@ -30,7 +30,7 @@ from shared.contracts.messages.explain import (
 )
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["Answers", "Explainer"]
+__all__ = ["QueryResponder", "Explainer"]
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +43,7 @@ NO_DURATIONS: Final = "whoever decides does not foresee; `sluice explain` plays 
 Answer = Callable[[bytes], Awaitable[bytes]]
 
 
-class Answers:
+class QueryResponder:
     """One leadership's side of the questions."""
 
     def __init__(self, *, bus: Bus, decider: Decider) -> None:

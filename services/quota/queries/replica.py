@@ -28,7 +28,7 @@ from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import WorkloadState
 from shared.settings.configuration import Configuration
 
-__all__ = ["INPUTS", "Follower"]
+__all__ = ["INPUTS", "ReadReplica"]
 
 INPUTS: Final = ("OBSERVED", "ADMISSIONS", "WORKLOADS", "CHECKS", "OUTCOMES")
 """In the order in which what was there at the beginning is taken in, as a new leader does."""
@@ -41,7 +41,7 @@ Ident = tuple[str, str, str]
 """Cluster, namespace, name."""
 
 
-class Follower:
+class ReadReplica:
     """Knows what the leader knows, a moment later."""
 
     def __init__(

@@ -23,16 +23,16 @@ from shared.contracts.messages.effects import CheckState
 from shared.contracts.messages.workloads import WorkloadState
 
 __all__ = [
-    "adopted",
-    "at_least",
+    "recorded_holding",
+    "is_at_least",
     "carried_over",
-    "instant",
-    "of_held",
+    "to_datetime",
+    "admission_of",
     "says_the_same",
     "to_admission",
     "to_check_fact",
-    "to_held",
-    "why_stopped",
+    "to_quota_held",
+    "eviction_cause",
 ]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -125,7 +125,7 @@ def says_the_same(last: Admission, new: Admission) -> bool:
     return last.model_copy(update=ignored) == new.model_copy(update=ignored)
 
 
-def to_held(admission: Admission) -> QuotaHeld:
+def to_quota_held(admission: Admission) -> QuotaHeld:
     """An admission on record, for a restart."""
     assert admission.state in {"reserved", "admitted", "evicted"}
     return QuotaHeld(
@@ -145,7 +145,7 @@ def to_held(admission: Admission) -> QuotaHeld:
     )
 
 
-def of_held(held: QuotaHeld, now: datetime) -> Admission:
+def admission_of(held: QuotaHeld, now: datetime) -> Admission:
     """The decision of an admission that only the cluster had on record."""
     return Admission(
         cluster=held.cluster,
@@ -164,7 +164,7 @@ def of_held(held: QuotaHeld, now: datetime) -> Admission:
     )
 
 
-def adopted(state: WorkloadState) -> QuotaHeld | None:
+def recorded_holding(state: WorkloadState) -> QuotaHeld | None:
     """The admission that the Workload object's status records; None if it records none that counts."""
     status = state.admission
     if not status or not status.get("clusterQueue"):
@@ -210,7 +210,7 @@ def to_check_fact(check: CheckState) -> facts.CheckStateChanged:
     )
 
 
-def instant(at: int | None) -> datetime | None:
+def to_datetime(at: int | None) -> datetime | None:
     """The engine's nanoseconds as a time; None stays None."""
     return None if at is None else EPOCH + timedelta(microseconds=at // 1_000)
 
@@ -251,7 +251,7 @@ def _assigned(pod_set: PodSetAssignment) -> AssignedPodSet:
     )
 
 
-def why_stopped(state: WorkloadState, admission: Admission) -> tuple[str, str] | None:
+def eviction_cause(state: WorkloadState, admission: Admission) -> tuple[str, str] | None:
     """Reason and words where a job that has quota is to stop and wait anew by what somebody did to it."""
     is_ours = state.owner is not None and state.on_eviction == "suspend"
     if state.deleting and is_ours and admission.state in {"reserved", "admitted"}:
@@ -278,7 +278,7 @@ def growth(state: WorkloadState, admission: Admission) -> Iterator[str]:
                 yield f"{each}, admitted {used} for all"
 
 
-def at_least(version: str, least: str) -> bool:
+def is_at_least(version: str, least: str) -> bool:
     """Resource versions are numbers that grow (KEP-5504); others can only be compared for equality."""
     if version.isdecimal() and least.isdecimal():
         return int(version) >= int(least)

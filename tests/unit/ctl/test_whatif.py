@@ -12,7 +12,7 @@ import yaml
 
 from services.ctl.inspect.whatif import span_of
 from services.ctl.main import main
-from services.quota.forecast import Past, Picture, Run
+from services.quota.forecast import FinishedRun, History, Snapshot
 from services.whatif import bench
 from services.whatif.expected_start import _expect
 from services.whatif.reading import Known, load
@@ -52,7 +52,7 @@ def job(name: str, cpu: int, priority: str = "") -> dict[str, Any]:
     }
 
 
-SET_UP = [
+CONFIGURATION_KINDS = [
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}},
     {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
@@ -92,7 +92,7 @@ def sluice(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_two_jobs_of_which_one_fits_are_told_one_by_one(file: Any, sluice: Sluice) -> None:
-    state = file("state/q.yaml", *SET_UP, cluster_queue(4)).parent
+    state = file("state/q.yaml", *CONFIGURATION_KINDS, cluster_queue(4)).parent
     jobs = file("jobs.yaml", job("one", 3), job("two", 3))
 
     status, out, err = sluice("simulate", "--state", state, "-f", jobs)
@@ -106,7 +106,7 @@ def test_two_jobs_of_which_one_fits_are_told_one_by_one(file: Any, sluice: Sluic
 
 
 def test_a_job_that_never_fits_is_told_with_its_reason(file: Any, sluice: Sluice) -> None:
-    state = file("state/q.yaml", *SET_UP, cluster_queue(4)).parent
+    state = file("state/q.yaml", *CONFIGURATION_KINDS, cluster_queue(4)).parent
 
     _, out, _ = sluice("simulate", "--state", state, "-f", file("jobs.yaml", job("big", 5)))
 
@@ -115,7 +115,9 @@ def test_a_job_that_never_fits_is_told_with_its_reason(file: Any, sluice: Sluice
 
 
 def test_more_quota_is_shown_before_and_after(file: Any, sluice: Sluice) -> None:
-    state = file("state/q.yaml", *SET_UP, cluster_queue(4), job("one", 3), job("two", 3)).parent
+    state = file(
+        "state/q.yaml", *CONFIGURATION_KINDS, cluster_queue(4), job("one", 3), job("two", 3)
+    ).parent
 
     _, out, _ = sluice(
         "simulate", "--state", state, "-f", file("cq.yaml", cluster_queue(6)), "-ojson"
@@ -142,7 +144,9 @@ PLANS: dict[str, tuple[dict[str, Any], int, str]] = {
 def test_a_plan_says_by_its_exit_status_whether(
     file: Any, sluice: Sluice, change: dict[str, Any], status: int, says: str
 ) -> None:
-    state = file("state/q.yaml", *SET_UP, cluster_queue(4), job("one", 3), job("two", 3)).parent
+    state = file(
+        "state/q.yaml", *CONFIGURATION_KINDS, cluster_queue(4), job("one", 3), job("two", 3)
+    ).parent
 
     code, out, err = sluice("plan", "--state", state, "-f", file("cq.yaml", change))
 
@@ -150,7 +154,7 @@ def test_a_plan_says_by_its_exit_status_whether(
 
 
 def test_a_removed_queue_leaves_its_jobs_waiting(file: Any, sluice: Sluice) -> None:
-    state = file("state/q.yaml", *SET_UP, cluster_queue(4), job("one", 3)).parent
+    state = file("state/q.yaml", *CONFIGURATION_KINDS, cluster_queue(4), job("one", 3)).parent
 
     status, out, _ = sluice("plan", "--state", state, "--remove", "clusterqueue/cq")
 
@@ -171,18 +175,18 @@ def test_a_removed_queue_leaves_its_jobs_waiting(file: Any, sluice: Sluice) -> N
 def test_what_cannot_be_planned_is_an_error_and_no_difference(
     file: Any, sluice: Sluice, arguments: tuple[str, ...], says: str
 ) -> None:
-    state = file("state/q.yaml", *SET_UP, cluster_queue(4)).parent
+    state = file("state/q.yaml", *CONFIGURATION_KINDS, cluster_queue(4)).parent
     status, _, err = sluice("plan", "--state", state, *arguments)
     assert (status, says in err) == (255, True), err
 
 
 def sharers() -> list[dict[str, Any]]:
     """Two queues without quota of their own that share 3 CPUs; one of them has three times the weight."""
-    documents = [*SET_UP[:2], cluster_queue(3, cohortName="all")]
+    documents = [*CONFIGURATION_KINDS[:2], cluster_queue(3, cohortName="all")]
     for name, weight in (("a", 3), ("b", 1)):
         own = cluster_queue(0, cohortName="all", fairSharing={"weight": weight})
         own["metadata"] = {"name": name}
-        local = {**SET_UP[2], "metadata": {"name": name, "namespace": "team"}}
+        local = {**CONFIGURATION_KINDS[2], "metadata": {"name": name, "namespace": "team"}}
         local["spec"] = {"clusterQueue": name}
         documents += [own, local]
     return documents
@@ -211,7 +215,7 @@ def test_shares_are_played_by_the_configuration_that_quota_runs_with(
 
 
 def test_requests_of_new_jobs_count_as_it_is_configured(file: Any, sluice: Sluice) -> None:
-    state = file("state/q.yaml", *SET_UP, cluster_queue(4)).parent
+    state = file("state/q.yaml", *CONFIGURATION_KINDS, cluster_queue(4)).parent
     new = job("one", 3)
     [container] = new["spec"]["template"]["spec"]["containers"]
     container["resources"]["requests"]["example.com/licence"] = "1"
@@ -226,7 +230,7 @@ def test_requests_of_new_jobs_count_as_it_is_configured(file: Any, sluice: Sluic
 
 
 def test_a_configuration_that_cannot_be_used_is_no_plan(file: Any, sluice: Sluice) -> None:
-    state = file("state/q.yaml", *SET_UP, cluster_queue(4)).parent
+    state = file("state/q.yaml", *CONFIGURATION_KINDS, cluster_queue(4)).parent
     document = file("c.yaml", {"kind": "Configuration", "fairShraing": {}})
     status, _, err = sluice("plan", "--state", state, "--configuration", document)
     assert (status, "fairShraing" in err) == (255, True), err
@@ -422,10 +426,10 @@ def test_a_message_that_was_damaged_is_named(tmp_path: Path, sluice: Sluice, pre
 
 def test_an_explanation_is_given_the_start_that_is_expected() -> None:
     running, waiting = workload("one", NOW, cpu=10), workload("two", NOW, cpu=10)
-    past = Past()
+    past = History()
     for _ in range(20):
-        past.add(Run(state=running, seconds=600.0))
-    picture = Picture(at=NOW + timedelta(minutes=4), observed={o.subject: o for o in set_up("14")})
+        past.add(FinishedRun(state=running, seconds=600.0))
+    picture = Snapshot(at=NOW + timedelta(minutes=4), observed={o.subject: o for o in set_up("14")})
     for state in (running, waiting):
         picture.workloads["hub", f"team/{state.name}"] = state
     picture.admissions["hub", f"team/{running.name}"] = admission(running, NOW)
@@ -438,7 +442,7 @@ def test_an_explanation_is_given_the_start_that_is_expected() -> None:
 
 
 def test_without_a_past_nobody_can_say() -> None:
-    picture = Picture(at=NOW, observed={o.subject: o for o in set_up("14")})
+    picture = Snapshot(at=NOW, observed={o.subject: o for o in set_up("14")})
     state = workload("one", NOW)
     picture.workloads["hub", f"team/{state.name}"] = state
     item = {"cluster": "hub", "namespace": "team", "name": state.name}

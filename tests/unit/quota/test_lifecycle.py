@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.quota.lifecycle.table import LATE, TRANSITIONS, Effect, Event, State, follow
-from services.quota.lifecycle.workload import Life, Rules, backoff_seconds
+from services.quota.lifecycle.table import (
+    IGNORED,
+    TRANSITIONS,
+    Effect,
+    Event,
+    State,
+    transition_for,
+)
+from services.quota.lifecycle.workload import LifecycleRules, WorkloadLifecycle, backoff_seconds
 from shared.contracts.messages.admissions import Admission, AdmissionState
 from shared.contracts.messages.workloads import WorkloadState
 from shared.settings.configuration import RequeuingStrategy, WaitForPodsReady
@@ -21,7 +28,7 @@ WAIT: Final = WaitForPodsReady(
     recovery_timeout="100s",
     requeuing_strategy=RequeuingStrategy(backoff_limit_count=2),
 )
-RULES: Final = Rules(pods_ready=WAIT)
+RULES: Final = LifecycleRules(pods_ready=WAIT)
 HOLDING: Final = {State.QUOTA_RESERVED, State.ADMITTED, State.READY, State.EVICTED}
 STATES: Final[dict[State, AdmissionState]] = {
     State.PENDING: "waiting",
@@ -45,9 +52,9 @@ def workload(**more: object) -> WorkloadState:
     )
 
 
-def lived(*events: Event, uid: str = "u", rules: Rules = RULES) -> Life:
+def lived(*events: Event, uid: str = "u", rules: LifecycleRules = RULES) -> WorkloadLifecycle:
     """A life in which these happened, ten seconds apart."""
-    life = Life(uid=uid)
+    life = WorkloadLifecycle(uid=uid)
     for number, event in enumerate(events):
         now = after(10 * number)
         life = life.apply(event, rules, now, requeue_at=now + timedelta(seconds=60))
@@ -58,8 +65,8 @@ def lived(*events: Event, uid: str = "u", rules: Rules = RULES) -> Life:
 
 
 def test_every_pair_of_state_and_event_is_a_transition_or_late() -> None:
-    assert TRANSITIONS.keys() | LATE == set(product(State, Event))
-    assert not TRANSITIONS.keys() & LATE
+    assert TRANSITIONS.keys() | IGNORED == set(product(State, Event))
+    assert not TRANSITIONS.keys() & IGNORED
 
 
 def test_every_state_can_be_reached_and_all_but_the_end_can_be_left() -> None:
@@ -74,23 +81,23 @@ def test_every_event_and_every_effect_occurs() -> None:
 
 @pytest.mark.parametrize(("state", "event"), sorted(TRANSITIONS), ids=str)
 def test_a_repeated_event_changes_nothing(state: State, event: Event) -> None:
-    transition = follow(state, event)
+    transition = transition_for(state, event)
     assert transition is not None
-    assert follow(transition.state, event) is None
+    assert transition_for(transition.state, event) is None
 
 
 @pytest.mark.parametrize(("state", "event"), sorted(TRANSITIONS), ids=str)
 def test_quota_is_given_back_only_when_it_is_drained_or_has_ended(
     state: State, event: Event
 ) -> None:
-    transition = follow(state, event)
+    transition = transition_for(state, event)
     assert transition is not None
     if state in HOLDING and transition.state not in HOLDING:
         assert event in {Event.DRAINED, Event.FINISHED}
 
 
 def test_after_its_end_nothing_happens() -> None:
-    assert all(follow(State.FINISHED, event) is None for event in Event)
+    assert all(transition_for(State.FINISHED, event) is None for event in Event)
 
 
 # Lives ---------------------------------------------------------------------------------------------
@@ -103,11 +110,13 @@ steps = st.lists(
 )
 
 
-def walked(choices: Sequence[Step]) -> Iterator[tuple[Life, Life, Event, Event, datetime]]:
+def walked(
+    choices: Sequence[Step],
+) -> Iterator[tuple[WorkloadLifecycle, WorkloadLifecycle, Event, Event, datetime]]:
     """A life that goes on and on: before and after each event, the event, a late one, and the time."""
-    life = Life(uid="u")
+    life = WorkloadLifecycle(uid="u")
     for number, (choice, late) in enumerate(choices):
-        possible = [e for e in Event if e is not Event.FINISHED and follow(life.state, e)]
+        possible = [e for e in Event if e is not Event.FINISHED and transition_for(life.state, e)]
         event, now = possible[choice % len(possible)], after(10 * number)
         before = life
         life = life.apply(event, RULES, now, requeue_at=now + timedelta(seconds=60))
@@ -119,7 +128,7 @@ def test_what_comes_late_or_again_changes_nothing(choices: Sequence[Step]) -> No
     for _, life, event, late, now in walked(choices):
         later = {"now": now + timedelta(seconds=5), "requeue_at": now + timedelta(seconds=999)}
         assert life.apply(event, RULES, **later) == life
-        if (life.state, late) in LATE:
+        if (life.state, late) in IGNORED:
             assert life.apply(late, RULES, **later) == life
 
 
@@ -130,15 +139,20 @@ def test_whatever_comes_the_record_is_sound(choices: Sequence[Step]) -> None:
         assert (life.requeue_at is not None) <= (life.state in {State.EVICTED, State.REQUEUED})
         assert (life.state is State.READY) <= (life.readiness in {"Started", "Recovered"})
         assert (life.readiness in {"Started", "Recovered"}) <= (life.state in HOLDING)
-        assert (event is Event.NOT_READY_IN_TIME) == (life.requeue_count == before.requeue_count + 1)
+        assert (event is Event.NOT_READY_IN_TIME) == (
+            life.requeue_count == before.requeue_count + 1
+        )
         assert life.requeue_count in {before.requeue_count, before.requeue_count + 1, 0}
-        assert life.executed_seconds >= before.executed_seconds or event is Event.TIME_IS_UP
+        assert (
+            life.executed_seconds >= before.executed_seconds
+            or event is Event.EXECUTION_TIME_EXCEEDED
+        )
 
 
 @given(steps)
 def test_a_restart_after_each_event_makes_no_difference(choices: Sequence[Step]) -> None:
     for before, life, event, _, now in walked(choices):
-        restarted = Life.from_admission(on_log(before))
+        restarted = WorkloadLifecycle.from_admission(on_log(before))
         if before.state is State.REQUEUED and before.requeue_at is None:
             # To everybody it is PENDING, and the next look makes it so.
             before = before.apply(Event.BACKOFF_FINISHED, RULES, now)  # noqa: PLW2901 - as said
@@ -158,7 +172,7 @@ def test_each_event_leaves_behind_what_the_next_ones_need(choices: Sequence[Step
                 assert (life.requeue_at, life.queued_at) == (now + timedelta(seconds=60), now)
             case Event.RETRIES_EXHAUSTED | Event.CHECK_REJECTED:
                 assert (life.deactivate, life.requeue_count, life.requeue_at) == (True, 0, None)
-            case Event.TIME_IS_UP:
+            case Event.EXECUTION_TIME_EXCEEDED:
                 assert (life.deactivate, life.requeue_count, life.executed_seconds) == (True, 0, 0)
                 assert life.admitted_at is None, (
                     "what it still runs is not counted for the next time"
@@ -173,7 +187,7 @@ def test_each_event_leaves_behind_what_the_next_ones_need(choices: Sequence[Step
 
 
 def test_what_only_the_cluster_remembers_is_forgotten_by_re_activation_too() -> None:
-    out = Life(uid="u", state=State.DEACTIVATED, requeue_count=3)
+    out = WorkloadLifecycle(uid="u", state=State.DEACTIVATED, requeue_count=3)
     assert out.apply(Event.REACTIVATED, RULES, NOON).requeue_count == 0
 
 
@@ -186,7 +200,7 @@ def test_each_admission_begins_anew_but_for_what_is_counted(choices: Sequence[St
             assert life.requeue_count == before.requeue_count
 
 
-def on_log(life: Life) -> Admission:
+def on_log(life: WorkloadLifecycle) -> Admission:
     """The message by which a life is remembered, as it comes back from the log."""
     admission = Admission(
         cluster="c", namespace="n", name="w", uid=life.uid, state=STATES[life.state], term=1,
@@ -200,18 +214,21 @@ def test_execution_time_is_added_up_over_admissions() -> None:
     life = lived(Event.ADMITTED, Event.EVICTED, Event.DRAINED, Event.ADMITTED)
     assert (life.executed_seconds, life.admitted_at) == (20, after(30))
     clock = life.next_timer(RULES, workload(pods_ready=True, max_execution_seconds=25))
-    assert clock == (after(35), Event.TIME_IS_UP)
+    assert clock == (after(35), Event.EXECUTION_TIME_EXCEEDED)
 
 
 def test_a_limit_past_the_end_of_the_calendar_is_none() -> None:
     life = lived(Event.ADMITTED)
     for seconds in (10**11 * 4, 10**18):
         state = workload(pods_ready=True, max_execution_seconds=seconds)
-        assert life.next_timer(Rules(), state) is None
+        assert life.next_timer(LifecycleRules(), state) is None
 
 
 def test_the_timeout_counts_from_the_admission_and_the_recovery_from_the_loss() -> None:
-    assert lived(Event.ADMITTED).next_timer(RULES, workload()) == (after(300), Event.NOT_READY_IN_TIME)
+    assert lived(Event.ADMITTED).next_timer(RULES, workload()) == (
+        after(300),
+        Event.NOT_READY_IN_TIME,
+    )
     ready = lived(Event.ADMITTED, Event.PODS_READY)
     assert ready.next_timer(RULES, workload(pods_ready=True)) is None
     lost = lived(Event.ADMITTED, Event.PODS_READY, Event.POD_LOST)
@@ -222,25 +239,27 @@ def test_the_timeout_counts_from_the_admission_and_the_recovery_from_the_loss() 
 
 
 def test_without_a_recovery_timeout_what_was_ready_once_may_wait_for_ever() -> None:
-    rules = Rules(pods_ready=WAIT.model_copy(update={"recovery_timeout": 0.0}))
+    rules = LifecycleRules(pods_ready=WAIT.model_copy(update={"recovery_timeout": 0.0}))
     lost = lived(Event.ADMITTED, Event.PODS_READY, Event.POD_LOST, rules=rules)
     assert lost.next_timer(rules, workload()) is None
 
 
 NO_CLOCK = {
     "a kind that cannot tell whether its pods are ready": (RULES, {"pods_ready": None}),
-    "nobody waits for pods": (Rules(), {}),
+    "nobody waits for pods": (LifecycleRules(), {}),
 }
 
 
 @pytest.mark.parametrize(("rules", "more"), NO_CLOCK.values(), ids=NO_CLOCK.keys())
-def test_no_clock_runs_for(rules: Rules, more: dict[str, object]) -> None:
+def test_no_clock_runs_for(rules: LifecycleRules, more: dict[str, object]) -> None:
     assert lived(Event.ADMITTED, rules=rules).next_timer(rules, workload(**more)) is None
 
 
 def test_what_runs_on_a_spoke_is_not_timed_by_what_its_job_shows_here() -> None:
     admission = on_log(lived(Event.ADMITTED)).model_copy(update={"spoke": "west"})
-    assert Life.from_admission(admission).next_timer(RULES, workload(held=True)) is None
+    assert (
+        WorkloadLifecycle.from_admission(admission).next_timer(RULES, workload(held=True)) is None
+    )
 
 
 def test_readiness_of_a_held_job_is_of_an_earlier_admission() -> None:
@@ -261,7 +280,7 @@ def test_past_the_limit_the_next_timeout_puts_it_out() -> None:
 
 
 def test_a_limit_of_none_never_puts_it_out() -> None:
-    rules = Rules(pods_ready=WaitForPodsReady(timeout="300s"))
+    rules = LifecycleRules(pods_ready=WaitForPodsReady(timeout="300s"))
     once = (Event.ADMITTED, Event.NOT_READY_IN_TIME, Event.DRAINED, Event.BACKOFF_FINISHED)
     clock = lived(*once * 50, Event.ADMITTED, rules=rules).next_timer(rules, workload())
     assert clock is not None
@@ -271,7 +290,7 @@ def test_a_limit_of_none_never_puts_it_out() -> None:
 def test_a_timeout_costs_the_place_or_not_as_configured() -> None:
     assert lived(Event.ADMITTED, Event.NOT_READY_IN_TIME).queued_at == after(10)
     strategy = RequeuingStrategy(timestamp="Creation")
-    rules = Rules(pods_ready=WaitForPodsReady(timeout="300s", requeuing_strategy=strategy))
+    rules = LifecycleRules(pods_ready=WaitForPodsReady(timeout="300s", requeuing_strategy=strategy))
     assert lived(Event.ADMITTED, Event.NOT_READY_IN_TIME, rules=rules).queued_at is None
 
 
@@ -282,7 +301,7 @@ def test_a_place_that_was_lost_is_had_again_after_the_next_admission() -> None:
 
 
 def test_a_back_off_is_never_moved_to_an_earlier_moment() -> None:
-    life = Life(uid="u", state=State.ADMITTED, requeue_at=after(500))
+    life = WorkloadLifecycle(uid="u", state=State.ADMITTED, requeue_at=after(500))
     assert life.apply(Event.CHECK_RETRY, RULES, NOON, requeue_at=after(60)).requeue_at == after(500)
 
 
@@ -306,7 +325,7 @@ CONFIRMED = {
 
 @pytest.mark.parametrize(("more", "still"), CONFIRMED.values(), ids=CONFIRMED.keys())
 def test_a_deactivation_of_ours(more: dict[str, object], still: bool) -> None:
-    life = lived(Event.ADMITTED, Event.TIME_IS_UP)
+    life = lived(Event.ADMITTED, Event.EXECUTION_TIME_EXCEEDED)
     assert life.confirm_deactivation(workload(**more)).deactivate is still
 
 

@@ -20,7 +20,7 @@ from services.quota.engine.facts import (
     Selector,
     WorkloadChanged,
 )
-from services.quota.metrics import Figures, Meter
+from services.quota.metrics import DecisionMetrics, GaugeCollector
 from services.quota.metrics.catalogue import NOT_OURS, OURS
 from services.quota.metrics.decisions import cause_of
 from shared.contracts.messages.admissions import Admission
@@ -71,7 +71,7 @@ class Bench:
     """A meter, and what it says."""
 
     def __init__(self) -> None:
-        self.meter = Meter()
+        self.meter = DecisionMetrics()
 
     def tell(self, *admissions: Admission, **more: Any) -> None:
         for admission in admissions:
@@ -305,7 +305,7 @@ STANDING: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {
 def scraped() -> CollectorRegistry:
     registry = CollectorRegistry()
     leading = Leading()
-    registry.register(Figures(lambda: leading, version="1"))
+    registry.register(GaugeCollector(lambda: leading, version="1"))
     return registry
 
 
@@ -323,7 +323,7 @@ def test_at_a_scrape(
 
 def test_who_does_not_lead_tells_nothing_but_what_it_is() -> None:
     registry = CollectorRegistry()
-    registry.register(Figures(lambda: None, version="1"))
+    registry.register(GaugeCollector(lambda: None, version="1"))
     samples = [line for line in generate_latest(registry).splitlines() if line[:1] != b"#"]
     assert [line.split(b"{")[0] for line in samples] == [b"kueue_build_info"]
 
@@ -352,8 +352,8 @@ def test_a_queue_that_is_gone_leaves_no_series_behind(bench: Bench) -> None:
 
 
 def test_queues_that_users_name_and_nobody_has_are_no_labels() -> None:
-    registry, meter = CollectorRegistry(), Meter()
-    registry.register(Figures(Leading, version="1"))
+    registry, meter = CollectorRegistry(), DecisionMetrics()
+    registry.register(GaugeCollector(Leading, version="1"))
     meter.record_decision(
         decision("released", 5, reason="Finished", queue="nowhere", cluster_queue=""), None
     )

@@ -8,7 +8,7 @@ import pytest
 
 from services.quota.engine import Policy
 from services.quota.engine.views.queues import QueueView
-from services.quota.publishing.queue_status import standing
+from services.quota.publishing.queue_status import queue_statuses
 from services.quota.wire.inbound import local_queue
 from tests.unit.quota.builders import (
     CLUSTER,
@@ -120,7 +120,7 @@ def test_the_status_of_a_queue_says_what_is_read_from_it_again() -> None:
     one.decide(work("w1"))
     for _ in range(60):
         tick(one)
-    [said] = [s for s in standing(one.engine, CLUSTER, NOON) if s.kind == "LocalQueue"]
+    [said] = [s for s in queue_statuses(one.engine, CLUSTER, NOON) if s.kind == "LocalQueue"]
     assert said.consumed is not None
     assert said.consumed_at is not None
     sharing = {

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from services.quota.engine import QuotaEngine
 from services.quota.engine.facts import Wait
-from services.quota.publishing.reasons import BUSY, TOLD_MAX, WHILE_BUSY, Reasons
+from services.quota.publishing.reasons import BUSY, TOLD_MAX, WHILE_BUSY, ReasonSchedule
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -13,7 +13,7 @@ class Desk:
     """Reasons with a clock that the test moves; nobody waits in the engine itself."""
 
     def __init__(self, *, delay: float = 1.0) -> None:
-        self.reasons = Reasons(delay)
+        self.reasons = ReasonSchedule(delay)
         self.now = NOON
         self._engine = QuotaEngine()
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.quota.publishing.queue_status import Bulletin
+from services.quota.publishing.queue_status import QueueStatusPublisher
 from tests.unit.quota.builders import CLUSTER, Bench, local, queue, slots, work
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -22,7 +22,7 @@ def told(queues: int) -> Iterator[float]:
     """Something happens in every queue all the time: the seconds between two tellings."""
     names = [f"q{n}" for n in range(queues)]
     facts = [fact for name in names for fact in (queue(name, slots(0)), local(name))]
-    bench, bulletin = Bench(*facts), Bulletin()
+    bench, bulletin = Bench(*facts), QueueStatusPublisher()
     now = last = NOON
     for turn in range(120):
         bench.decide(*(work(f"{name}-{turn}", to=name) for name in names) if turn % 5 == 0 else ())
@@ -40,7 +40,7 @@ def test_how_often(queues: int, seconds: int) -> None:
 
 
 def test_what_has_not_changed_is_not_told_again() -> None:
-    bench, bulletin = Bench(queue("q", slots(0)), local("q")), Bulletin()
+    bench, bulletin = Bench(queue("q", slots(0)), local("q")), QueueStatusPublisher()
     for seconds, expected in ((0, 2), (10, 0)):
         bulletin.schedule(NOON + timedelta(seconds=seconds))
         due = NOON + timedelta(seconds=seconds + 1)
