@@ -9,7 +9,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from services.dispatcher.hub.configuration import MultiKueueConfiguration
-from services.quota.forecast import Picture
+from services.quota.forecast import Snapshot
 from services.quota.forecast.snapshot import Id
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object

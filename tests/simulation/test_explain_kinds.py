@@ -513,7 +513,7 @@ async def seen_by_a_follower(stage: Stage, mine: Object) -> Explanation:
     view = View(
         bus=bus,
         now=stage.system.world.now,
-        new_replica=lambda: Follower(QuotaSettings(), configuration),
+        new_replica=lambda: ReadReplica(QuotaSettings(), configuration),
     )
     looking = asyncio.create_task(view.run())
     await stage.settle(5)

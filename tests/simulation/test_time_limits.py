@@ -15,7 +15,7 @@ def test_no_clock_is_lost_cut_short_or_counted_twice(seed: int) -> None:
 def test_the_judge_sees_a_leader_that_does_not_read_what_earlier_ones_had_put_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(LifecycleTimers, "recall", lambda *_: None)
+    monkeypatch.setattr(LifecycleTimers, "restore", lambda *_: None)
     monkeypatch.setattr(
         WorkloadLifecycle,
         "recorded",

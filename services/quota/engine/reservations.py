@@ -17,7 +17,6 @@ from services.quota.engine.model.queues import dequeue, enqueue, head
 from services.quota.engine.model.shapes import PODS, FlavorResource
 from services.quota.engine.model.state import ClusterQueue, Phase, Shard, Tree, Workload
 from services.quota.engine.model.topology import attach_holder, detach_holder, tree_of
-from services.quota.engine.scheduling.cycle import required_checks
 
 __all__ = [
     "apply_check_states",
@@ -325,7 +324,7 @@ def apply_check_states(shard: Shard, w: Workload, now: int, decisions: list[Deci
     cq = shard.queues.get(w.holding_queue)
     if w.phase is not Phase.HOLDING or w.evicted or cq is None or w.unplanned:
         return
-    needed = required_checks(cq, w.assigned)
+    needed = cq.required_checks(w.assigned)
     states = [w.checks[name] for name in needed if name in w.checks]
     if rejected := [s for s in states if s.state == "Rejected"]:
         text = f"The workload is deactivated due to {_check_text('Rejected', rejected)}"

@@ -12,12 +12,12 @@ from services.quota.forecast.snapshot import Snapshot
 
 __all__ = [
     "Arrival",
-    "Simulation",
     "ExpectedStart",
-    "SimulatedWorkload",
-    "RunningWorkload",
-    "History",
-    "Snapshot",
     "FinishedRun",
+    "History",
+    "RunningWorkload",
+    "SimulatedWorkload",
+    "Simulation",
+    "Snapshot",
     "expected_start",
 ]

@@ -10,7 +10,7 @@ from typing import Final
 
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["UNKNOWN_SECONDS", "History", "FinishedRun"]
+__all__ = ["UNKNOWN_SECONDS", "FinishedRun", "History"]
 
 ENOUGH: Final = 5
 """Runs of one sort below which a wider sort is asked."""

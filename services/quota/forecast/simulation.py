@@ -26,7 +26,7 @@ from services.quota.engine.facts import (
     WorkloadFinished,
 )
 
-__all__ = ["NEVER", "Arrival", "Simulation", "SimulatedWorkload", "RunningWorkload", "repeated"]
+__all__ = ["NEVER", "Arrival", "RunningWorkload", "SimulatedWorkload", "Simulation", "repeated"]
 
 _Id = tuple[str, Key]
 """Cluster and ``<namespace>/<name>``."""

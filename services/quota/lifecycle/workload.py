@@ -14,7 +14,7 @@ from shared.contracts.messages.admissions import Admission, Readiness
 from shared.contracts.messages.workloads import WorkloadState
 from shared.settings.configuration import RequeuingStrategy, WaitForPodsReady
 
-__all__ = ["DEACTIVATED", "WorkloadLifecycle", "LifecycleRules", "backoff_seconds"]
+__all__ = ["DEACTIVATED", "LifecycleRules", "WorkloadLifecycle", "backoff_seconds"]
 
 DEACTIVATED: Final = "Deactivated"
 """Reason of a workload with `spec.active: false`."""

@@ -7,4 +7,4 @@ read from the engine when somebody scrapes, so that no label set outlives what i
 from services.quota.metrics.decisions import DecisionMetrics
 from services.quota.metrics.gauges import GaugeCollector
 
-__all__ = ["GaugeCollector", "DecisionMetrics"]
+__all__ = ["DecisionMetrics", "GaugeCollector"]

@@ -30,7 +30,7 @@ from shared.contracts.messages.explain import (
 )
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["QueryResponder", "Explainer"]
+__all__ = ["Explainer", "QueryResponder"]
 
 log = structlog.get_logger(__name__)
 

@@ -23,16 +23,16 @@ from shared.contracts.messages.effects import CheckState
 from shared.contracts.messages.workloads import WorkloadState
 
 __all__ = [
-    "recorded_holding",
-    "is_at_least",
-    "carried_over",
-    "to_datetime",
     "admission_of",
+    "carried_over",
+    "eviction_cause",
+    "is_at_least",
+    "recorded_holding",
     "says_the_same",
     "to_admission",
     "to_check_fact",
+    "to_datetime",
     "to_quota_held",
-    "eviction_cause",
 ]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

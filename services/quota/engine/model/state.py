@@ -346,6 +346,15 @@ class ClusterQueue:
         """StrictFIFO: the head blocks all behind it."""
         return self.fact.strategy == "StrictFIFO"
 
+    def required_checks(self, assigned: tuple[AssignedPodSet, ...]) -> tuple[str, ...]:
+        """Names of the admission checks that a workload with these flavors needs."""
+        if not self.fact.checks:
+            return ()
+        used = {flavor for pod_set in assigned for flavor in pod_set.flavors.values()}
+        return tuple(
+            rule.name for rule in self.fact.checks if not rule.on_flavors or rule.on_flavors & used
+        )
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class LocalQueue:

@@ -8,7 +8,7 @@ only (a preemptor's place, a reservation) is taken back at the end.
 from dataclasses import dataclass, field
 from typing import Final
 
-from services.quota.engine.facts import AssignedPodSet, Decision, Key, Preempt, Reserve
+from services.quota.engine.facts import Decision, Key, Preempt, Reserve
 from services.quota.engine.model.queues import (
     dequeue,
     enqueue,
@@ -426,7 +426,7 @@ class SchedulingCycle:
         # Recorded as a replacement of what was assumed, which counts as something let go.
         cq.generation += 1
         add_usage(cq.node, w.indexed_usage)
-        checks = required_checks(cq, grant.assigned)
+        checks = cq.required_checks(grant.assigned)
         w.admitted = not checks
         self.changed = True
         self.decisions.append(
@@ -478,16 +478,6 @@ class SchedulingCycle:
         w.wait_reason = wait_reason
         if w.published_reason != wait_reason.publication_key:
             self.shard.changed_reasons[w.key] = w
-
-
-def required_checks(cq: ClusterQueue, assigned: tuple[AssignedPodSet, ...]) -> tuple[str, ...]:
-    """The checks that apply to a workload with these flavors."""
-    if not cq.fact.checks:
-        return ()
-    used = {flavor for a in assigned for flavor in a.flavors.values()}
-    return tuple(
-        rule.name for rule in cq.fact.checks if not rule.on_flavors or rule.on_flavors & used
-    )
 
 
 def _queue_of(w: Workload) -> ClusterQueue:
