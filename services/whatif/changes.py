@@ -165,7 +165,7 @@ def _as_created(obj: Object, at: datetime, number: int) -> Object:
     return {**obj, "metadata": metadata}
 
 
-def _cluster_objects(picture: Picture, cluster: str) -> ClusterObjects:
+def _cluster_objects(picture: Snapshot, cluster: str) -> ClusterObjects:
     cluster_objects = ClusterObjects()
     for observed in picture.observed.values():
         if observed.cluster == cluster:

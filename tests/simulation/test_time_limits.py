@@ -18,7 +18,7 @@ def test_the_judge_sees_a_leader_that_does_not_read_what_earlier_ones_had_put_of
     monkeypatch.setattr(LifecycleTimers, "restore", lambda *_: None)
     monkeypatch.setattr(
         WorkloadLifecycle,
-        "recorded",
+        "from_workload_state",
         classmethod(lambda _, state: WorkloadLifecycle(uid=state.uid)),
     )
     assert any(SCENARIOS["lives"](seed).problems for seed in (2, 5, 9))

@@ -22,6 +22,7 @@ __all__ = [
     "read_remote_workload",
 ]
 
+
 class CopyPhase(StrEnum):
     """The phase of a copy, as its spoke shows it."""
 
