@@ -1,4 +1,4 @@
-"""Builds the patcher. The only module that knows all of its parts."""
+"""Builds the patcher from its parts. The only module that knows all of them."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -8,24 +8,27 @@ from functools import partial
 from secrets import token_bytes
 from typing import Any
 
-from services.patcher.cluster.cache import Mirror
-from services.patcher.cluster.events import Events
-from services.patcher.cluster.integrations import IntegrationKeeper
-from services.patcher.cluster.pacing import Load
-from services.patcher.cluster.queue_status import Queues
+from services.patcher.cluster.cache import ObjectCache
+from services.patcher.cluster.events import EventRecorder
+from services.patcher.cluster.integrations import IntegrationReconciler
+from services.patcher.cluster.pacing import WriteLoad
+from services.patcher.cluster.queue_status import QueueStatusWriter
 from services.patcher.cluster.writer import Writer
-from services.patcher.coscheduling.reconciler import Placeholders
+from services.patcher.coscheduling.reconciler import CoschedulingReconciler
 from services.patcher.handlers import Handlers
-from services.patcher.jobs.controller import Jobs
-from services.patcher.jobs.owner_notices import Onlookers
-from services.patcher.machines.seal_key import SealKeeper
-from services.patcher.machines.secrets import Machines
-from services.patcher.multikueue.multikueue import Elsewhere
+from services.patcher.jobs.controller import JobController
+from services.patcher.jobs.owner_notices import OwnerNotices
+from services.patcher.jobs.recreation import Recreation
+from services.patcher.machines.seal_key import SealKeyStore
+from services.patcher.machines.secrets import MachineSecrets
+from services.patcher.multikueue.copies import CopyReconciler
+from services.patcher.multikueue.heartbeat import Heartbeat
+from services.patcher.multikueue.hub_status import HubStatusWriter
 from services.patcher.settings import PatcherSettings
-from services.patcher.workloads.check_states import Checks
-from services.patcher.workloads.reasons import Reasons
-from services.patcher.workloads.reconciler import Reconciler
+from services.patcher.workloads.check_states import CheckStates
+from services.patcher.workloads.reconciler import WorkloadReconciler
 from services.patcher.workloads.retention import Retention
+from services.patcher.workloads.waiting_reasons import WaitingReasons
 from shared.bus.port import Bus
 from shared.contracts.seal import Entropy
 from shared.kube.port import Kube
@@ -39,44 +42,38 @@ __all__ = ["Patcher", "assemble", "main"]
 Loop = Callable[[], Coroutine[Any, Any, None]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Patcher:
-    """Follows what is known, and carries out what is decided, in one cluster."""
+    """The background loops of one cluster's patcher. The bus calls its handlers beside them."""
 
-    def __init__(self, *, mirror: Mirror, loops: Sequence[Loop], guard: Loop) -> None:
-        self._mirror = mirror
-        self._loops = loops
-        self._guard = guard
+    cache: ObjectCache
+    loops: Sequence[Loop]
+    guard: Loop
+    """Stops copies whose lease has expired, until cancelled; with or without the bus."""
 
     async def run(self) -> None:
-        """Keep the mirror up to date until cancelled; the handlers run beside it.
-
-        What nobody waits for (reasons, queues, events) has loops of its own, each at its own pace.
-        """
+        """Run all loops until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for loop in self._loops:
+            for loop in self.loops:
                 group.create_task(loop())
 
-    async def guard(self) -> None:
-        """Stop copies of a hub whose leases ran out, until cancelled; with or without the bus."""
-        await self._guard()
-
     def ready(self) -> str | None:
-        """Ready once the mirror has read what was there."""
-        return self._mirror.not_synced()
+        """None once the cache is synced, else what it still reads."""
+        return self.cache.not_synced()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ground:
-    """What every part of one patcher stands on."""
+class _Dependencies:
+    """What every other part needs."""
 
     settings: PatcherSettings
     bus: Bus
     kube: Kube
     now: Callable[[], datetime]
-    load: Load
-    mirror: Mirror
+    load: WriteLoad
+    cache: ObjectCache
     writer: Writer
-    events: Events
+    events: EventRecorder
 
 
 def assemble(
@@ -89,19 +86,19 @@ def assemble(
     tracing: Tracing = NO_TRACING,
     entropy: Entropy = token_bytes,
 ) -> Patcher:
-    """Wire the parts and register the handlers. Opens nothing."""
-    mirror, load = Mirror(bus=bus, cluster=settings.cluster), Load()
-    ground = _Ground(
+    """Wire the parts and register the handlers. Opens no connection."""
+    cache, load = ObjectCache(bus=bus, cluster=settings.cluster), WriteLoad()
+    parts = _Dependencies(
         settings=settings,
         bus=bus,
         kube=kube,
         now=now,
         load=load,
-        mirror=mirror,
-        writer=Writer(kube=kube, mirror=mirror, load=load),
-        events=Events(kube=kube, now=now, per_second=settings.events_per_second),
+        cache=cache,
+        writer=Writer(kube=kube, cache=cache, load=load),
+        events=EventRecorder(kube=kube, now=now, per_second=settings.events_per_second),
     )
-    keeper = SealKeeper(
+    seal_keys = SealKeyStore(
         cluster=settings.cluster,
         namespace=settings.seal_namespace,
         bus=bus,
@@ -109,108 +106,136 @@ def assemble(
         now=now,
         entropy=entropy,
     )
-    elsewhere = Elsewhere(
-        settings=settings, kube=kube, bus=bus, writer=ground.writer, mirror=mirror, now=now
+    heartbeat = Heartbeat(
+        kube=kube,
+        bus=bus,
+        cluster=settings.cluster,
+        quota=settings.spoke_quota,
+        now=now,
+        beat_seconds=settings.beat_seconds,
     )
-    deciding = _carry_out(ground, elsewhere=elsewhere, keeper=keeper, tracing=tracing)
-    following = _follow(ground, configuration or Configuration())
+    copies = CopyReconciler(
+        kube=kube,
+        bus=bus,
+        cluster=settings.cluster,
+        now=now,
+        lease_seconds_left=heartbeat.seconds_left,
+        integrations=cache.integrations,
+        not_synced=cache.not_synced,
+        own_kueue=settings.spoke_quota == "kueue",
+    )
+    workload_loops = _carry_out_decisions(
+        parts, copies=copies, seal_keys=seal_keys, tracing=tracing
+    )
+    status_loops = _write_status(parts, configuration or Configuration())
     if settings.spoke_quota == "kueue":
-        # What is told of queues and workloads there, its own Kueue tells.
-        deciding, following = (), (ground.events.run,)
-    reading = (mirror.run_observed, mirror.run_workloads, mirror.run_admissions)
+        # The cluster's own Kueue writes the status of its workloads and queues.
+        workload_loops, status_loops = (), (parts.events.run,)
     return Patcher(
-        mirror=mirror,
-        loops=(*reading, *deciding, *following, keeper.run, elsewhere.beat),
-        guard=elsewhere.guard,
+        cache=cache,
+        loops=(
+            cache.run_observed,
+            cache.run_workloads,
+            cache.run_admissions,
+            *workload_loops,
+            *status_loops,
+            seal_keys.run,
+            heartbeat.run,
+        ),
+        guard=partial(heartbeat.guard, copies.stop),
     )
 
 
-def _carry_out(
-    ground: _Ground, *, elsewhere: Elsewhere, keeper: SealKeeper, tracing: Tracing
+def _carry_out_decisions(
+    parts: _Dependencies, *, copies: CopyReconciler, seal_keys: SealKeyStore, tracing: Tracing
 ) -> tuple[Loop, ...]:
-    """Build what does what was decided, and give it its handlers."""
-    settings, mirror, events = ground.settings, ground.mirror, ground.events
-    placeholders = Placeholders(
-        kube=ground.kube,
-        mirror=mirror,
-        writer=ground.writer,
+    """Build what carries out decisions, register its handlers, and return its loops."""
+    settings, cache, events = parts.settings, parts.cache, parts.events
+    coscheduling = CoschedulingReconciler(
+        kube=parts.kube,
+        cache=cache,
+        writer=parts.writer,
         events=events,
-        now=ground.now,
+        now=parts.now,
         image=settings.anchor_image,
         tekton_namespace=settings.tekton_namespace,
-        care_seconds=settings.anchor_care_seconds,
+        cordon_check_seconds=settings.anchor_care_seconds,
     )
-    jobs = Jobs(
-        may_start=elsewhere.may_start,
-        bus=ground.bus,
-        mirror=mirror,
-        writer=ground.writer,
+    jobs = JobController(
+        bus=parts.bus,
+        cache=cache,
+        writer=parts.writer,
         events=events,
-        placeholders=placeholders,
-        now=ground.now,
+        coscheduling=coscheduling,
+        recreation=Recreation(writer=parts.writer, events=events),
+        now=parts.now,
         tracing=tracing,
         not_seen_seconds=settings.not_seen_seconds,
+        may_start=copies.may_start,
     )
-    reasons = Reasons(
-        mirror=mirror,
+    reasons = WaitingReasons(
+        cache=cache,
         per_second=settings.reasons_per_second,
         foreign_per_second=settings.foreign_reasons_per_second,
-        load=ground.load,
+        load=parts.load,
     )
-    onlookers = Onlookers(
-        kube=ground.kube, mirror=mirror, events=events, annotated=settings.annotated_creators
+    owner_notices = OwnerNotices(
+        kube=parts.kube, cache=cache, events=events, annotated=settings.annotated_creators
     )
-    checks = Checks(bus=ground.bus, cluster=settings.cluster)
-    reconciler = Reconciler(
-        mirror=mirror,
-        writer=ground.writer,
+    checks = CheckStates(bus=parts.bus, cluster=settings.cluster)
+    workloads = WorkloadReconciler(
+        cache=cache,
+        writer=parts.writer,
         jobs=jobs,
         events=events,
         reasons=reasons,
         checks=checks,
-        onlookers=onlookers,
-        now=ground.now,
+        owner_notices=owner_notices,
+        now=parts.now,
         foreign_events=settings.foreign_events,
         not_seen_seconds=settings.not_seen_seconds,
     )
     Handlers(
         cluster=settings.cluster,
-        mirror=mirror,
-        reconciler=reconciler,
-        machines=Machines(kube=ground.kube, events=events, keeper=keeper),
-        elsewhere=elsewhere,
-        others_decide=settings.spoke_quota == "kueue",
-    ).register(ground.bus)
+        cache=cache,
+        workloads=workloads,
+        machines=MachineSecrets(kube=parts.kube, events=events, seal_keys=seal_keys),
+        copies=copies,
+        hub_status=HubStatusWriter(
+            kube=parts.kube, writer=parts.writer, cache=cache, now=parts.now
+        ),
+        own_kueue=settings.spoke_quota == "kueue",
+    ).register(parts.bus)
     return (
-        partial(reasons.run, reconciler.give_reason),
-        partial(checks.run, reconciler.give_checks),
-        onlookers.run,
-        placeholders.run,
+        partial(reasons.run, workloads.write_reason),
+        partial(checks.run, workloads.write_check_states),
+        owner_notices.run,
+        coscheduling.run,
     )
 
 
-def _follow(ground: _Ground, configuration: Configuration) -> tuple[Loop, ...]:
-    """Build what nobody waits for."""
-    queues = Queues(
-        bus=ground.bus,
-        kube=ground.kube,
-        mirror=ground.mirror,
-        cluster=ground.settings.cluster,
-        now=ground.now,
-        per_second=ground.settings.queue_statuses_per_second,
-        load=ground.load,
+def _write_status(parts: _Dependencies, configuration: Configuration) -> tuple[Loop, ...]:
+    """Build what writes status and events in the background, and return its loops."""
+    queues = QueueStatusWriter(
+        bus=parts.bus,
+        kube=parts.kube,
+        cache=parts.cache,
+        cluster=parts.settings.cluster,
+        now=parts.now,
+        per_second=parts.settings.queue_statuses_per_second,
+        load=parts.load,
     )
     retention = Retention(
-        bus=ground.bus,
-        kube=ground.kube,
-        events=ground.events,
-        cluster=ground.settings.cluster,
-        now=ground.now,
+        bus=parts.bus,
+        kube=parts.kube,
+        events=parts.events,
+        cluster=parts.settings.cluster,
+        now=parts.now,
         policy=configuration.object_retention_policies.workloads,
-        mirror=ground.mirror,
+        cache=parts.cache,
     )
-    integrations = IntegrationKeeper(kube=ground.kube, mirror=ground.mirror, now=ground.now)
-    return (queues.run, ground.events.run, integrations.run, retention.run)
+    integrations = IntegrationReconciler(kube=parts.kube, cache=parts.cache, now=parts.now)
+    return (queues.run, parts.events.run, integrations.run, retention.run)
 
 
 def main() -> int:
@@ -222,7 +247,7 @@ def main() -> int:
         return datetime.now(UTC)
 
     def build(parts: Parts) -> Patcher:
-        # Imported here: the world builds a patcher without the Kubernetes library.
+        # Imported here: the simulated world builds a patcher without the Kubernetes library.
         from shared.kube.client import HttpKube  # noqa: PLC0415
 
         kube = HttpKube.from_kubeconfig(settings.kubeconfig, context=settings.kube_context)

@@ -1,9 +1,12 @@
-"""What the patcher does when a message arrives."""
+"""Subscribes the patcher to the bus, and hands each message to the part that carries it out."""
 
-from services.patcher.cluster.cache import Mirror
-from services.patcher.machines.secrets import Machines
-from services.patcher.multikueue.multikueue import Elsewhere
-from services.patcher.workloads.reconciler import Reconciler
+from dataclasses import dataclass
+
+from services.patcher.cluster.cache import ObjectCache
+from services.patcher.machines.secrets import MachineSecrets
+from services.patcher.multikueue.copies import CopyReconciler
+from services.patcher.multikueue.hub_status import HubStatusWriter
+from services.patcher.workloads.reconciler import WorkloadReconciler
 from shared.bus.port import Bus, Entry
 from shared.contracts import subjects
 from shared.contracts.messages.effects import Dispatch, HostState
@@ -12,36 +15,28 @@ from shared.contracts.messages.spokes import CheckStanding, Homecoming, SpokeSta
 __all__ = ["Handlers"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Handlers:
-    """The service's side of the wire: four views in, Kubernetes writes and outcomes out."""
+    """One handler for each type of message."""
 
-    def __init__(
-        self,
-        *,
-        cluster: str,
-        mirror: Mirror,
-        reconciler: Reconciler,
-        machines: Machines,
-        elsewhere: Elsewhere,
-        others_decide: bool = False,
-    ) -> None:
-        """`others_decide`: a Kueue of its own admits what waits in this cluster."""
-        self._others_decide = others_decide
-        self._cluster = cluster
-        self._mirror = mirror
-        self._reconciler = reconciler
-        self._machines = machines
-        self._elsewhere = elsewhere
+    cluster: str
+    cache: ObjectCache
+    workloads: WorkloadReconciler
+    machines: MachineSecrets
+    copies: CopyReconciler
+    hub_status: HubStatusWriter
+    own_kueue: bool = False
+    """A Kueue of this cluster admits its workloads; the patcher only creates and removes copies."""
 
     def register(self, bus: Bus) -> None:
-        """Subscribe each handler; one workload is handled by one of them at a time."""
-        token = subjects.encode(self._cluster)
+        """Subscribe each handler. Two messages about one object are never handled at the same time."""
+        token = subjects.encode(self.cluster)
         own = (
             ("WORKLOADS", "workload", self.on_workload, object_key),
             ("ADMISSIONS", "admission", self.on_admission, object_key),
         )
         for stream, what, handler, key in (
-            *(() if self._others_decide else own),
+            *(() if self.own_kueue else own),
             ("HOSTS", "host", self.on_host, None),
             ("DISPATCHES", "dispatch", self.on_dispatch, object_key),
             ("DISPATCHES", "home", self.on_home, None),
@@ -52,40 +47,40 @@ class Handlers:
             bus.work(stream, f"patcher-{token}-{what}", handler, filters=filters, key=key)
 
     async def on_workload(self, entry: Entry) -> None:
-        """Create and keep the Workload object; hold back what slipped past the webhook."""
-        state = self._mirror.take_workload(entry)
-        await self._reconciler.reconcile(state.namespace, state.name)
+        """Create and update the Workload object; suspend a job that the webhook did not see."""
+        state = self.cache.apply_workload(entry)
+        await self.workloads.reconcile(state.namespace, state.name)
 
     async def on_admission(self, entry: Entry) -> None:
         """Write the decision into the Workload's status, then release or stop the job."""
-        admission = self._mirror.take_admission(entry)
-        await self._reconciler.reconcile(admission.namespace, admission.name)
+        admission = self.cache.apply_admission(entry)
+        await self.workloads.reconcile(admission.namespace, admission.name)
 
     async def on_host(self, entry: Entry) -> None:
         """Create or delete the secret of a TaskRun's machine."""
-        await self._machines.apply(entry.read(HostState))
+        await self.machines.apply(entry.read(HostState))
 
     async def on_dispatch(self, entry: Entry) -> None:
-        """Create or delete the copy of a job of the hub."""
+        """Create or remove the copy of a job of the hub."""
         dispatch = entry.read(Dispatch)
-        await self._elsewhere.apply(dispatch)
-        if dispatch.state == "chosen" and not self._others_decide:
-            # It may have quota already: nothing else would start it now.
-            await self._reconciler.reconcile(dispatch.namespace, dispatch.name)
+        await self.copies.apply(dispatch)
+        if dispatch.state == "chosen" and not self.own_kueue:
+            # If the copy is admitted already, no other message starts it now.
+            await self.workloads.reconcile(dispatch.namespace, dispatch.name)
 
     async def on_home(self, entry: Entry) -> None:
-        """Write at the hub what became of what it sent away."""
-        await self._elsewhere.bring_home(entry.read(Homecoming))
+        """Write at the hub where a workload runs and the status of its copy."""
+        await self.hub_status.write_workload(entry.read(Homecoming))
 
     async def on_spoke(self, entry: Entry) -> None:
-        """Write at the hub how a spoke stands."""
-        await self._elsewhere.say_of_spoke(entry.read(SpokeState))
+        """Write at the hub whether a spoke is active."""
+        await self.hub_status.write_spoke(entry.read(SpokeState))
 
     async def on_standing(self, entry: Entry) -> None:
-        """Write at the hub whether a check leads anywhere."""
-        await self._elsewhere.say_of_check(entry.read(CheckStanding))
+        """Write at the hub whether a MultiKueue check is active."""
+        await self.hub_status.write_check(entry.read(CheckStanding))
 
 
 def object_key(entry: Entry) -> str:
-    """Workload, admission and order of one name are one object to the cluster."""
+    """The same key for state, admission and order of one workload: `<cluster>.<namespace>.<name>`."""
     return ".".join(entry.subject.split(".")[2:])

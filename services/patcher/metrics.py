@@ -1,13 +1,13 @@
-"""What the patcher measures, under the names that dashboards made for Kueue ask for."""
+"""Metrics of the patcher, under the names that dashboards for Kueue use."""
 
 from datetime import datetime
 from typing import Final
 
 from prometheus_client import Histogram
 
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.bodies import Body
 
-__all__ = ["CREATION", "told_creation"]
+__all__ = ["CREATION", "observe_creation_latency"]
 
 CREATION: Final = Histogram(
     "kueue_workload_creation_latency_seconds",
@@ -16,14 +16,17 @@ CREATION: Final = Histogram(
     buckets=[0.01 * 2**n for n in range(11)],
 )
 _LEADER: Final = "leader"
-_FIRST: Final = 1
+_FIRST_GENERATION: Final = 1
 
 
-def told_creation(kind: str, job: Object, now: datetime) -> None:
-    """Measure the Workload that was made just now. A job that was changed since says nothing of it."""
+def observe_creation_latency(kind: str, job: Body, now: datetime) -> None:
+    """Observe the latency of a Workload created just now.
+
+    A job that was changed since its creation is left out: its Workload may be a later one.
+    """
     metadata = job["metadata"]
     created = metadata.get("creationTimestamp")
-    if created and metadata.get("generation", _FIRST) == _FIRST:
-        # The API server's clock, in whole seconds, against ours.
-        waited = (now - datetime.fromisoformat(created)).total_seconds()
-        CREATION.labels(kind, _LEADER).observe(max(0.0, waited))
+    if created and metadata.get("generation", _FIRST_GENERATION) == _FIRST_GENERATION:
+        # The API server's clock in whole seconds against ours: may be below 0.
+        seconds = (now - datetime.fromisoformat(created)).total_seconds()
+        CREATION.labels(kind, _LEADER).observe(max(0.0, seconds))

@@ -1,4 +1,4 @@
-"""Everything an operator may set for the patcher, with its default."""
+"""Settings of the patcher, with their defaults."""
 
 from typing import Annotated, Literal
 
@@ -13,44 +13,44 @@ class PatcherSettings(KubeSettings):
     """Read once, at start, from `SLUICE_…` environment variables."""
 
     events_per_second: Annotated[float, Field(ge=0)] = 20.0
-    """Kubernetes events written at most, after a pause a few more; 0 writes none. What cannot be
-    written in time is counted on one event, and in the end lost: decisions never wait for news."""
+    """Kubernetes events written per second at most, with a burst after a pause; 0 writes none. Events that
+    cannot be written in time are counted on one event and in the end dropped: no decision waits for them."""
 
     foreign_events: bool = False
-    """Whether Workloads that somebody else created get events too: a write more for each decision."""
+    """Whether Workloads that another program created get events too: one more write for each decision."""
 
     annotated_creators: tuple[str, ...] = ()
     """Kinds, as `tasks.kelos.dev`, whose objects create jobs and are annotated with
-    `sluicegate.dev/queued` while those wait. It needs the right to patch them."""
+    `sluicegate.dev/queued` while those wait. The patcher needs permission to patch them."""
 
     reasons_per_second: Annotated[float, Field(gt=0)] = 50.0
-    """How fast workloads that wait are told why, at most. Admissions never wait for it."""
+    """Waiting reasons written per second at most. Admissions never wait for them."""
 
     foreign_reasons_per_second: Annotated[float, Field(gt=0)] = 5.0
-    """The same for Workloads that somebody else created: who makes thousands wants them admitted. A
-    tenth of it while more than ten decisions are written in a second."""
+    """The same for Workloads that another program created, perhaps thousands at once. A tenth of it while
+    more than ten decisions are written in a second."""
 
     queue_statuses_per_second: Annotated[float, Field(gt=0)] = 20.0
-    """Status of all queues together: with many queues each is written less than once a second. A tenth
-    of it while more than ten decisions are written in a second."""
+    """Statuses written per second for all queues together: with many queues each is written less than once a
+    second. A tenth of it while more than ten decisions are written in a second."""
 
     seal_namespace: str = "default"
-    """Where the Secret `sluicegate-seal` is kept: the key to what the provisioner seals for us."""
+    """Namespace of the Secret `sluicegate-seal`: the key that opens what the provisioner seals."""
 
     anchor_image: str = "registry.k8s.io/pause:3.10"
-    """Image of the pods that hold a node for a coscheduled run: it starts, and does nothing."""
+    """Image of the placeholder pods that hold a node for a coscheduled run: it starts, and does nothing."""
 
     anchor_care_seconds: Annotated[float, Field(gt=0)] = 10.0
-    """How often placeholders on cordoned nodes are looked for, while there are any."""
+    """Interval at which placeholder pods on cordoned nodes are looked for, while there are any."""
 
     tekton_namespace: str = "tekton-pipelines"
-    """Where Tekton's ConfigMap `feature-flags` is."""
+    """Namespace of Tekton's ConfigMap `feature-flags`."""
 
     beat_seconds: Annotated[float, Field(gt=0)] = 10.0
-    """How often the hub is told that this cluster is there, and leases of copies are renewed."""
+    """Interval of heartbeats to the hub, which renew the leases of copies."""
 
     spoke_quota: Literal["hub", "kueue"] = "hub"
-    """Who admits on this cluster. `kueue`: a Kueue of its own; then only copies are made and removed."""
+    """What admits on this cluster. `kueue`: a Kueue of its own; then only copies are made and removed."""
 
     not_seen_seconds: Annotated[float, Field(gt=0)] = 0.2
-    """A decision about an object that was not observed yet is tried again after this long."""
+    """Delay before a decision about an object that was not observed yet is tried again."""

@@ -39,16 +39,16 @@ def test_a_neighbour_of_an_isolated_run_is_found(monkeypatch: pytest.MonkeyPatch
 def test_a_placeholder_that_stays_on_a_cordoned_node_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def careless(self: reconciler.Placeholders) -> None:
+    async def careless(self: reconciler.CoschedulingReconciler) -> None:
         del self
 
-    monkeypatch.setattr(reconciler.Placeholders, "care", careless)
+    monkeypatch.setattr(reconciler.CoschedulingReconciler, "leave_cordoned_nodes", careless)
     assert found("have not ended", 14)
 
 
 def test_what_is_left_behind_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def untidy(self: reconciler.Placeholders, *args: object) -> None:
+    async def untidy(self: reconciler.CoschedulingReconciler, *args: object) -> None:
         del self, args
 
-    monkeypatch.setattr(reconciler.Placeholders, "clean_up", untidy)
+    monkeypatch.setattr(reconciler.CoschedulingReconciler, "clean_up", untidy)
     assert found("left behind", 2)

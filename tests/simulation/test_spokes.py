@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from services.dispatcher.planning import plan
-from services.patcher.multikueue.copies import Spokes
+from services.patcher.multikueue.copies import CopyReconciler
 from services.simulator.scenarios import SCENARIOS
 from services.simulator.scenarios.runner import run
 
@@ -45,8 +45,8 @@ def believes(*_: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("where", "name", "mistake", "seeds"),
     [
-        pytest.param(Spokes, "may_start", starts_anything, (4, 15), id="no fence"),
-        pytest.param(Spokes, "stop", stops_nothing, (33, 151), id="no lease"),
+        pytest.param(CopyReconciler, "may_start", starts_anything, (4, 15), id="no fence"),
+        pytest.param(CopyReconciler, "stop", stops_nothing, (33, 151), id="no lease"),
         pytest.param(plan, "may_still_run", believes, (23, 72), id="no confirmation"),
     ],
 )

@@ -1,6 +1,6 @@
-"""Tells people what happened, as Kubernetes events. Nothing waits for them, and none is worth a retry storm.
+"""Writes Kubernetes events at a bounded rate. Best effort: nothing waits for them.
 
-Types, reasons and texts are Kueue's (`research/kueue.md` 1.8).
+Types, reasons and messages are Kueue's.
 """
 
 import hashlib
@@ -9,80 +9,77 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from services.patcher.cluster.pacing import Backlog, Pace, keep_writing
+from services.patcher.cluster.pacing import Backlog, RateLimiter, drain
+from shared.contracts.kube.bodies import Body
 from shared.contracts.kube.conditions import timestamp
-from shared.contracts.kube.kinds import EVENT, Kind, Object
+from shared.contracts.kube.kinds import EVENT, Kind
 from shared.kube.port import AlreadyExistsError, Kube, NotFoundError
 
-__all__ = ["Events"]
+__all__ = ["EventRecorder", "EventType"]
 
 COMPONENT: Final = "sluicegate"
 MESSAGE_MAX: Final = 1024
-"""What Kubernetes takes in an event."""
+"""Characters that Kubernetes takes in the message of an event."""
 
-WAITING_MAX: Final = 1_000
-"""Events that wait to be written. Beyond it the oldest are lost: they are news, not records."""
+PENDING_MAX: Final = 1_000
+"""Events that wait to be written. Above it the oldest are dropped."""
 
-REMEMBERED_MAX: Final = 2_000
-"""Events that a repetition is counted on, instead of making another one."""
+WRITTEN_MAX: Final = 2_000
+"""Written events that are remembered, so that a repetition raises their `count`."""
 
 BURST: Final = 20
+
+EventType = Literal["Normal", "Warning"]
 
 _Key = tuple[str, str, str]
 """Uid of the object, type, reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _News:
-    about: Object
+class _PendingEvent:
+    involved_object: dict[str, Any]
     """`ObjectReference`."""
 
     message: str
     at: datetime
-    times: int = 1
+    count: int = 1
 
 
 @dataclass(slots=True, kw_only=True)
-class _Told:
+class _WrittenEvent:
     name: str
     message: str
-    times: int
+    count: int
 
 
-class Events:
-    """Writes events of one cluster, at a bounded rate. `run` must run for anything to be written."""
+class EventRecorder:
+    """Writes the events of one cluster, at a bounded rate, while `run` runs."""
 
     def __init__(self, *, kube: Kube, now: Callable[[], datetime], per_second: float) -> None:
-        """`per_second` 0 writes none."""
+        """`per_second` 0 writes no events."""
         self._kube = kube
         self._now = now
         self._per_second = per_second
-        self._backlog: Backlog[_Key, _News] = Backlog(most=WAITING_MAX)
-        self._told: OrderedDict[_Key, _Told] = OrderedDict()
+        self._backlog: Backlog[_Key, _PendingEvent] = Backlog(limit=PENDING_MAX)
+        self._written: OrderedDict[_Key, _WrittenEvent] = OrderedDict()
 
     @property
     def dropped(self) -> int:
-        """How many were let go because too many waited."""
+        """Events dropped because too many waited."""
         return self._backlog.dropped
 
-    def say(
-        self,
-        kind: Kind,
-        obj: Object,
-        reason: str,
-        message: str,
-        *,
-        type_: Literal["Normal", "Warning"] = "Normal",
+    def record(
+        self, kind: Kind, obj: Body, reason: str, message: str, *, type_: EventType = "Normal"
     ) -> None:
-        """Tell something about `obj`. Never waits, never fails."""
+        """Enqueue an event about `obj`. Never waits and never raises."""
         if self._per_second <= 0:
             return
         metadata = obj["metadata"]
         key = (metadata["uid"], type_, reason)
         waiting = self._backlog.get(key)
-        about = {
+        involved_object = {
             "apiVersion": kind.api_version,
             "kind": kind.kind,
             "namespace": metadata.get("namespace", ""),
@@ -90,59 +87,67 @@ class Events:
             "uid": metadata["uid"],
             "resourceVersion": str(metadata.get("resourceVersion", "")),
         }
-        times = 1 if waiting is None else waiting.times + 1
-        news = _News(about=about, message=message[:MESSAGE_MAX], at=self._now(), times=times)
-        self._backlog.put(key, news)
+        pending = _PendingEvent(
+            involved_object=involved_object,
+            message=message[:MESSAGE_MAX],
+            at=self._now(),
+            count=1 if waiting is None else waiting.count + 1,
+        )
+        self._backlog.put(key, pending)
 
     async def run(self) -> None:
-        """Write what was said, until cancelled."""
-        # Where none are wanted, `say` leaves nothing to write.
-        pace = Pace(self._per_second or 1.0, burst=BURST)
-        await keep_writing(self._backlog, self._write, pace, what="event")
+        """Write the recorded events until cancelled."""
+        # With a rate of 0 `record` enqueues nothing, so this only waits.
+        limiter = RateLimiter(self._per_second or 1.0, burst=BURST)
+        await drain(self._backlog, self._write, limiter, what="event")
 
-    async def _write(self, key: _Key, news: _News) -> None:
-        told = self._told.get(key)
-        if told is None or told.message != news.message or not await self._again(told, news):
-            self._told[key] = await self._new(key, news)
-        self._told.move_to_end(key)
-        if len(self._told) > REMEMBERED_MAX:
-            self._told.popitem(last=False)
+    async def _write(self, key: _Key, pending: _PendingEvent) -> None:
+        written = self._written.get(key)
+        if (
+            written is None
+            or written.message != pending.message
+            or not await self._raise_count(written, pending)
+        ):
+            self._written[key] = await self._create(key, pending)
+        self._written.move_to_end(key)
+        if len(self._written) > WRITTEN_MAX:
+            self._written.popitem(last=False)
 
-    async def _again(self, told: _Told, news: _News) -> bool:
-        """Count it on the event that says the same; False if that is gone."""
-        times = told.times + news.times
-        patch = {"count": times, "lastTimestamp": timestamp(news.at)}
+    async def _raise_count(self, written: _WrittenEvent, pending: _PendingEvent) -> bool:
+        """Raise `count` of the event with the same message; False if that event was deleted."""
+        count = written.count + pending.count
+        patch = {"count": count, "lastTimestamp": timestamp(pending.at)}
         try:
-            await self._kube.patch(EVENT, news.about["namespace"], told.name, patch)
+            await self._kube.patch(EVENT, pending.involved_object["namespace"], written.name, patch)
         except NotFoundError:
             return False
-        told.times = times
+        written.count = count
         return True
 
-    async def _new(self, key: _Key, news: _News) -> _Told:
+    async def _create(self, key: _Key, pending: _PendingEvent) -> _WrittenEvent:
         _, type_, reason = key
-        name = _name(key, news)
-        at = timestamp(news.at)
-        body = {
-            "metadata": {"name": name, "namespace": news.about["namespace"]},
-            "involvedObject": news.about,
+        name = _event_name(key, pending)
+        at = timestamp(pending.at)
+        event: Any = {
+            "metadata": {"name": name, "namespace": pending.involved_object["namespace"]},
+            "involvedObject": pending.involved_object,
             "type": type_,
             "reason": reason,
-            "message": news.message,
-            "count": news.times,
+            "message": pending.message,
+            "count": pending.count,
             "firstTimestamp": at,
             "lastTimestamp": at,
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,
             "reportingInstance": "",
         }
-        with suppress(AlreadyExistsError):  # An earlier attempt was done; its answer was lost.
-            await self._kube.create(EVENT, body)
-        return _Told(name=name, message=news.message, times=news.times)
+        with suppress(AlreadyExistsError):  # An earlier attempt succeeded; its answer was lost.
+            await self._kube.create(EVENT, event)
+        return _WrittenEvent(name=name, message=pending.message, count=pending.count)
 
 
-def _name(key: _Key, news: _News) -> str:
-    """The same for the same news, so that a repeated attempt makes no second event."""
-    said = "\n".join((*key, news.message, news.at.isoformat()))
-    digest = hashlib.sha256(said.encode()).hexdigest()[:16]
-    return f"{news.about['name'][:230]}.{digest}"
+def _event_name(key: _Key, pending: _PendingEvent) -> str:
+    """The same name for the same event, so that a repeated attempt creates no second one."""
+    content = "\n".join((*key, pending.message, pending.at.isoformat()))
+    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+    return f"{pending.involved_object['name'][:230]}.{digest}"

@@ -1,19 +1,28 @@
-"""Says on each Integration object what came of it, and has the webhook asked about its kind."""
+"""Writes the status of Integration objects, and adds their kinds to the rules of the webhook."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 import structlog
 
-from services.patcher.cluster.cache import Mirror
-from shared.contracts.kube.conditions import Conditions
-from shared.contracts.kube.kinds import INTEGRATION, Kind, Object
+from services.patcher.cluster.cache import ObjectCache
+from services.patcher.cluster.patches import JsonPatch
+from shared.contracts.kube.bodies import status_of
+from shared.contracts.kube.conditions import ACTIVE, Conditions
+from shared.contracts.kube.kinds import INTEGRATION, Kind
 from shared.integrations import Integrations, Standing
 from shared.kube.port import Kube, KubeError, NotFoundError
 
-__all__ = ["MUTATING_WEBHOOK", "WEBHOOK", "IntegrationKeeper", "missing_rules", "status_of"]
+__all__ = [
+    "MUTATING_WEBHOOK",
+    "WEBHOOK",
+    "IntegrationReconciler",
+    "integration_status",
+    "missing_rules",
+]
 
 log = structlog.get_logger(__name__)
 
@@ -26,47 +35,47 @@ MUTATING_WEBHOOK: Final = Kind(
 )
 CONFIGURATION: Final = "sluicegate-classifier"
 WEBHOOK: Final = "classifier.sluicegate.dev"
-"""The webhook of that configuration that is asked about what can wait."""
+"""The webhook of that configuration whose rules name the kinds that can wait."""
 
-AGAIN_SECONDS: Final = 30.0
-"""How often it is looked whether the webhook knows the kinds: its configuration may be written anew."""
+RESYNC_SECONDS: Final = 30.0
+"""Interval of the check of the webhook's rules: a deployment may overwrite its configuration."""
 
 
-class IntegrationKeeper:
-    """The side of Integration objects that is written."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntegrationReconciler:
+    """Writes what follows from the Integration objects of one cluster."""
 
-    def __init__(self, *, kube: Kube, mirror: Mirror, now: Callable[[], datetime]) -> None:
-        self._kube = kube
-        self._mirror = mirror
-        self._now = now
+    kube: Kube
+    cache: ObjectCache
+    now: Callable[[], datetime]
 
     async def run(self) -> None:
-        """Write until cancelled. What does not succeed is tried again."""
+        """Write until cancelled. A write that fails is tried again after `RESYNC_SECONDS`."""
+        changed, integrations = self.cache.integrations_changed, self.cache.integrations
         while True:
-            await self._mirror.integrations_changed.wait()
-            self._mirror.integrations_changed.clear()
-            integrations = self._mirror.integrations
+            await changed.wait()
+            changed.clear()
             while True:
                 for standing in integrations.standings():
-                    await self._say(standing)
+                    await self._write_status(standing)
                 if not integrations.brought():
                     break
-                await self._ask_about(integrations)
+                await self._add_rules(integrations)
                 try:
-                    async with asyncio.timeout(AGAIN_SECONDS):
-                        await self._mirror.integrations_changed.wait()
+                    async with asyncio.timeout(RESYNC_SECONDS):
+                        await changed.wait()
                 except TimeoutError:
                     continue
-                self._mirror.integrations_changed.clear()
+                changed.clear()
 
-    async def _say(self, standing: Standing) -> None:
-        status = status_of(standing, now=self._now())
+    async def _write_status(self, standing: Standing) -> None:
+        status = integration_status(standing, now=self.now())
         if status is None:
             return
         metadata = standing.obj["metadata"]
         patch = {"metadata": {"uid": metadata["uid"]}, "status": status}
         try:
-            await self._kube.patch(INTEGRATION, None, metadata["name"], patch, subresource="status")
+            await self.kube.patch(INTEGRATION, None, metadata["name"], patch, subresource="status")
         except NotFoundError:
             return
         except KubeError as error:
@@ -77,51 +86,51 @@ class IntegrationKeeper:
                 "integration_refused", integration=metadata["name"], reason=standing.problem
             )
 
-    async def _ask_about(self, integrations: Integrations) -> None:
-        """Add what is missing to the rules of the webhook. Rules are never taken away."""
+    async def _add_rules(self, integrations: Integrations) -> None:
+        """Add the missing kinds to the rules of the webhook. Rules are never removed."""
         try:
-            configuration = await self._kube.get(MUTATING_WEBHOOK, None, CONFIGURATION)
+            configuration = await self.kube.get(MUTATING_WEBHOOK, None, CONFIGURATION)
             patch = missing_rules(configuration, integrations.brought())
             if patch:
-                await self._kube.patch(MUTATING_WEBHOOK, None, CONFIGURATION, patch)
+                await self.kube.patch(MUTATING_WEBHOOK, None, CONFIGURATION, patch)
         except NotFoundError:
-            return  # No webhook: what is created is held back once it is seen.
+            return  # Without a webhook, jobs are suspended once they are observed.
         except KubeError as error:
             log.warning("webhook_not_extended", error=str(error))
 
 
-def status_of(standing: Standing, *, now: datetime) -> Object | None:
-    """What the status of an Integration object must say; None if it says it."""
+def integration_status(standing: Standing, *, now: datetime) -> dict[str, Any] | None:
+    """The status that an Integration object must have; None if it has it already."""
     conditions = Conditions.of(standing.obj, at=now)
     problem = standing.problem
     if problem is None:
-        conditions.set("Active", True, "InForce", "The document is in force")
+        conditions.set(ACTIVE, True, "InForce", "The document is in force")
     else:
-        before = "; the one before is in force" if standing.in_force is not None else ""
-        conditions.set("Active", False, "Refused", problem + before)
+        earlier = "; the one before is in force" if standing.in_force is not None else ""
+        conditions.set(ACTIVE, False, "Refused", problem + earlier)
     status: dict[str, Any] = {"conditions": conditions.items}
     if problem is None:
         status["accepted"] = standing.obj["spec"]
-    there = standing.obj.get("status") or {}
-    return None if all(there.get(key) == value for key, value in status.items()) else status
+    current = status_of(standing.obj)
+    return None if all(current.get(key) == value for key, value in status.items()) else status
 
 
-def missing_rules(configuration: Object, wanted: tuple[Kind, ...]) -> list[Object]:
-    """JSON patch that has the webhook asked about these kinds too; empty if it is."""
-    for place, webhook in enumerate(configuration.get("webhooks") or []):
+def missing_rules(configuration: Mapping[str, Any], wanted: tuple[Kind, ...]) -> JsonPatch:
+    """A JSON patch that adds a rule for each kind that has none; empty if all have one."""
+    for index, webhook in enumerate(configuration.get("webhooks") or []):
         if webhook.get("name") != WEBHOOK:
             continue
-        asked = {
+        present = {
             (group, version, resource)
             for rule in webhook.get("rules") or []
             for group in rule.get("apiGroups") or []
             for version in rule.get("apiVersions") or []
             for resource in rule.get("resources") or []
         }
-        rules: list[Object] = [
+        rules: JsonPatch = [
             {
                 "op": "add",
-                "path": f"/webhooks/{place}/rules/-",
+                "path": f"/webhooks/{index}/rules/-",
                 "value": {
                     "apiGroups": [kind.group],
                     "apiVersions": [kind.version],
@@ -130,8 +139,8 @@ def missing_rules(configuration: Object, wanted: tuple[Kind, ...]) -> list[Objec
                 },
             }
             for kind in wanted
-            if (kind.group, kind.version, kind.plural) not in asked
+            if (kind.group, kind.version, kind.plural) not in present
         ]
-        test = {"op": "test", "path": f"/webhooks/{place}/name", "value": WEBHOOK}
+        test = {"op": "test", "path": f"/webhooks/{index}/name", "value": WEBHOOK}
         return [test, *rules] if rules else []
     return []

@@ -1,4 +1,7 @@
-"""How fast what nobody waits for is written: decisions must never stand in line behind it."""
+"""Bounds the rate of writes that may wait: waiting reasons, queue status, events, annotations.
+
+Each of them costs the API server as much as a decision, so they must never delay one.
+"""
 
 import asyncio
 import math
@@ -9,7 +12,7 @@ import structlog
 
 from shared.kube.port import ConflictError, KubeError, ThrottledError, UnavailableError
 
-__all__ = ["Backlog", "Load", "Pace", "keep_writing"]
+__all__ = ["Backlog", "RateLimiter", "WriteLoad", "drain"]
 
 log = structlog.get_logger(__name__)
 
@@ -17,111 +20,119 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 RETRY_SECONDS: Final = 1.0
-"""After a server that did not answer, or a state that was stale."""
-
+"""Pause after a conflict, or after a request that the API server did not answer."""
 
 BUSY_PER_SECOND: Final = 10.0
-"""Writes of decisions from which on the API server has enough to do."""
+"""Decisions written per second above which the API server counts as busy."""
 
-GIVE_WAY: Final = 10.0
-"""How much slower news is written meanwhile: each costs the server as much as a decision."""
+BUSY_SLOWDOWN: Final = 10.0
+"""Factor by which low-priority writes are slower while the API server is busy."""
 
 
-class Load:
-    """How many decisions are being written: the average of about the last second."""
+class WriteLoad:
+    """Rate at which decisions are written: an exponential average over about one second."""
 
     def __init__(self) -> None:
         self._rate = 0.0
         self._at = 0.0
 
-    def wrote(self) -> None:
-        """One more was written."""
-        self._rate = self._now() + 1.0
+    def record_write(self) -> None:
+        """Count one decision that was written."""
+        self._rate = self._current_rate() + 1.0
 
     @property
     def busy(self) -> bool:
-        """Whether what nobody waits for should stand back."""
-        return self._now() > BUSY_PER_SECOND
+        """True if low-priority writes should slow down."""
+        return self._current_rate() > BUSY_PER_SECOND
 
-    def _now(self) -> float:
+    def _current_rate(self) -> float:
         now = asyncio.get_running_loop().time()
         self._rate *= math.exp(self._at - now)
         self._at = now
         return self._rate
 
 
-class Pace:
-    """At most so many a second, after a pause a few at once; fewer, and none at once, under a load."""
+class RateLimiter:
+    """Allows `per_second` writes, and `burst` at once after a pause.
 
-    def __init__(self, per_second: float, *, burst: int = 1, load: Load | None = None) -> None:
+    With a `load` that is busy: `BUSY_SLOWDOWN` times fewer, and no burst.
+    """
+
+    def __init__(self, per_second: float, *, burst: int = 1, load: WriteLoad | None = None) -> None:
         self._interval = 1.0 / per_second
-        self._ahead = self._interval * (burst - 1)
+        self._burst_seconds = self._interval * (burst - 1)
         self._load = load
         self._next = 0.0
 
-    async def turn(self) -> None:
-        """Return when it is time for the next one."""
+    async def wait(self) -> None:
+        """Return when the next write may start."""
         now = asyncio.get_running_loop().time()
         busy = self._load is not None and self._load.busy
-        at = max(self._next, now if busy else now - self._ahead)
-        self._next = at + self._interval * (GIVE_WAY if busy else 1.0)
+        at = max(self._next, now if busy else now - self._burst_seconds)
+        self._next = at + self._interval * (BUSY_SLOWDOWN if busy else 1.0)
         if at > now:
             await asyncio.sleep(at - now)
 
 
 class Backlog(Generic[K, V]):
-    """What is still to be written, oldest first; of one thing only the latest is kept."""
+    """Writes that wait, oldest key first. For each key only the latest value is kept."""
 
-    def __init__(self, *, most: int | None = None) -> None:
-        """With more than `most` things the oldest are let go: None keeps all."""
+    def __init__(self, *, limit: int | None = None) -> None:
+        """Above `limit` keys the oldest is dropped; None keeps all."""
         self._items: dict[K, V] = {}
-        self._most = most
+        self._limit = limit
         self._arrived = asyncio.Event()
         self.dropped = 0
+        """Keys dropped so far."""
 
     def __len__(self) -> int:
         return len(self._items)
 
     def get(self, key: K) -> V | None:
-        """What is to be written about `key`."""
+        """The value that waits for `key`; None if there is none."""
         return self._items.get(key)
 
     def put(self, key: K, value: V) -> None:
-        """Write `value` in its turn; it keeps the place of what was to be written about `key`."""
+        """Enqueue `value`. A key that waits already keeps its place."""
         self._items[key] = value
-        if self._most is not None and len(self._items) > self._most:
+        if self._limit is not None and len(self._items) > self._limit:
             del self._items[next(iter(self._items))]
             self.dropped += 1
         self._arrived.set()
 
     def discard(self, key: K) -> None:
-        """Nothing is to be written about `key` any more."""
+        """Remove `key`, if it waits."""
         self._items.pop(key, None)
 
-    async def arrival(self) -> None:
-        """Return when there is something to write."""
+    async def wait_for_item(self) -> None:
+        """Return when something waits."""
         while not self._items:
             self._arrived.clear()
             await self._arrived.wait()
 
     def pop(self) -> tuple[K, V] | None:
-        """Take the oldest out; None if it was discarded meanwhile."""
+        """Remove and return the oldest item; None if nothing waits."""
         if not self._items:
             return None
         key = next(iter(self._items))
         return key, self._items.pop(key)
 
 
-async def keep_writing(
-    backlog: Backlog[K, V], write: Callable[[K, V], Awaitable[None]], pace: Pace, *, what: str
+async def drain(
+    backlog: Backlog[K, V],
+    write: Callable[[K, V], Awaitable[None]],
+    limiter: RateLimiter,
+    *,
+    what: str,
 ) -> None:
-    """Write what is in the backlog, one at a time, until cancelled.
+    """Write the items of the backlog, one at a time, until cancelled.
 
-    What fails for now is tried again unless something newer took its place; what is refused is left.
+    A write that fails for now is tried again, unless a newer value waits for its key. A write that the
+    API server refuses is logged and dropped. `what` names the writes in logs.
     """
     while True:
-        await backlog.arrival()
-        await pace.turn()
+        await backlog.wait_for_item()
+        await limiter.wait()
         if (item := backlog.pop()) is None:
             continue
         key, value = item
@@ -130,8 +141,8 @@ async def keep_writing(
         except (ThrottledError, ConflictError, UnavailableError) as error:
             if backlog.get(key) is None:
                 backlog.put(key, value)
-            asked = error.retry_after_seconds if isinstance(error, ThrottledError) else 0.0
-            log.info("later", what=what, key=str(key), error=str(error))
-            await asyncio.sleep(max(RETRY_SECONDS, asked))
+            delay = error.retry_after_seconds if isinstance(error, ThrottledError) else 0.0
+            log.info("writing again later", what=what, key=str(key), error=str(error))
+            await asyncio.sleep(max(RETRY_SECONDS, delay))
         except KubeError as error:
             log.warning("not written", what=what, key=str(key), error=str(error))

@@ -1,38 +1,35 @@
-"""Writes how queues stand into their status, in Kueue's words."""
+"""Writes counts, usage and the condition `Active` of queues into their status, in Kueue's form."""
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Final
 
-import structlog
-
-from services.patcher.cluster.cache import Mirror
-from services.patcher.cluster.pacing import Backlog, Load, Pace, keep_writing
-from shared.bus.port import Bus, CaughtUp
+from services.patcher.cluster.cache import ObjectCache
+from services.patcher.cluster.pacing import Backlog, RateLimiter, WriteLoad, drain
+from shared.bus.follow import follow
+from shared.bus.port import Bus, Entry
 from shared.contracts import subjects
-from shared.contracts.kube.conditions import Conditions, timestamp
-from shared.contracts.kube.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, Object
-from shared.contracts.messages.base import UndecodableError
+from shared.contracts.kube.bodies import Body, status_of
+from shared.contracts.kube.conditions import ACTIVE, Conditions, timestamp
+from shared.contracts.kube.kinds import CLUSTER_QUEUE, LOCAL_QUEUE
 from shared.contracts.messages.queues import FlavorUsage, QueueStatus
 from shared.kube.port import ConflictError, Kube, NotFoundError
 
-__all__ = ["Queues", "status_of"]
+__all__ = ["QueueStatusWriter", "queue_status"]
 
-log = structlog.get_logger(__name__)
-
-ACTIVE: Final = "Active"
 BURST: Final = 20
 
 
-def status_of(obj: Object, queue: QueueStatus, *, at: datetime) -> Object:
-    """The part of the status that is ours; what others put beside it stays."""
+def queue_status(obj: Body, queue: QueueStatus, *, at: datetime) -> dict[str, Any]:
+    """The fields of the status that Sluicegate writes; other fields stay as they are."""
     conditions = Conditions.of(obj, at=at)
     conditions.set(ACTIVE, queue.active, queue.reason, queue.message)
-    used = {} if queue.consumed is None else {"fairSharing": _used(queue.consumed, queue)}
+    fair_sharing = {}
+    if queue.consumed is not None:
+        fair_sharing = {"fairSharing": _fair_sharing(queue.consumed, queue)}
     return {
-        **used,
+        **fair_sharing,
         "pendingWorkloads": queue.pending,
         "reservingWorkloads": queue.reserving,
         "admittedWorkloads": queue.admitted,
@@ -42,8 +39,8 @@ def status_of(obj: Object, queue: QueueStatus, *, at: datetime) -> Object:
     }
 
 
-def _used(consumed: dict[str, str], queue: QueueStatus) -> dict[str, Any]:
-    """Where quota reads it again after a restart, and whoever decides in its place."""
+def _fair_sharing(consumed: dict[str, str], queue: QueueStatus) -> dict[str, Any]:
+    """Past usage. The quota service reads it after a restart, and so does Kueue in its place."""
     return {
         "weightedShare": 0,
         "admissionFairSharingStatus": {
@@ -63,10 +60,10 @@ def _flavor(usage: FlavorUsage, queue: QueueStatus) -> dict[str, Any]:
     }
 
 
-class Queues:
-    """Keeps the status of one cluster's queues: the latest wins, and nothing waits for it.
+class QueueStatusWriter:
+    """Writes the latest status of each queue of one cluster, at a bounded rate.
 
-    It follows the view instead of working it off: what a restart missed is read again then.
+    It has no durable consumer: after a restart it reads the latest status of each queue again.
     """
 
     def __init__(
@@ -74,48 +71,39 @@ class Queues:
         *,
         bus: Bus,
         kube: Kube,
-        mirror: Mirror,
+        cache: ObjectCache,
         cluster: str,
         now: Callable[[], datetime],
         per_second: float,
-        load: Load,
+        load: WriteLoad,
     ) -> None:
         self._bus = bus
         self._kube = kube
-        self._mirror = mirror
+        self._cache = cache
         self._filter = f"{subjects.ROOT}.queue.{subjects.encode(cluster)}.>"
         self._now = now
-        self._pace = Pace(per_second, burst=BURST, load=load)
+        self._limiter = RateLimiter(per_second, burst=BURST, load=load)
         self._backlog: Backlog[str, QueueStatus] = Backlog()
 
     async def run(self) -> None:
         """Follow and write until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow())
-            writing = keep_writing(self._backlog, self._write, self._pace, what="queue status")
-            group.create_task(writing)
+            handlers = {QueueStatus: self._enqueue}
+            group.create_task(follow(self._bus, handlers, filters=[self._filter]))
+            group.create_task(drain(self._backlog, self._write, self._limiter, what="queue status"))
 
-    async def _follow(self) -> None:
-        async with aclosing(self._bus.watch("QUEUES", self._filter)) as items:
-            async for item in items:
-                if isinstance(item, CaughtUp):
-                    continue
-                try:
-                    queue = item.read(QueueStatus)
-                except UndecodableError as error:
-                    log.warning("cannot read", subject=item.subject, error=str(error))
-                    continue
-                self._backlog.put(queue.subject, queue)
+    def _enqueue(self, queue: QueueStatus, _entry: Entry) -> None:
+        self._backlog.put(queue.subject, queue)
 
     async def _write(self, _subject: str, queue: QueueStatus) -> None:
-        """Write the status if it says something new. May be repeated."""
+        """Write the status of one queue if it differs. Can be repeated."""
         kind = CLUSTER_QUEUE if queue.kind == "ClusterQueue" else LOCAL_QUEUE
-        obj = self._mirror.object(kind, queue.namespace, queue.name)
+        obj = self._cache.object(kind, queue.namespace, queue.name)
         try:
             if obj is None:
                 obj = await self._kube.get(kind, queue.namespace, queue.name)
-            wanted = status_of(obj, queue, at=self._now())
-            status = obj.get("status") or {}
+            wanted = queue_status(obj, queue, at=self._now())
+            status = status_of(obj)
             if all(status.get(key) == value for key, value in wanted.items()):
                 return
             patch = {"metadata": {"uid": obj["metadata"]["uid"]}, "status": wanted}
@@ -123,9 +111,9 @@ class Queues:
                 kind, queue.namespace, queue.name, patch, subresource="status"
             )
         except NotFoundError:
-            return  # It was deleted meanwhile; nobody reads its status any more.
+            return  # The queue was deleted meanwhile.
         except ConflictError:
-            # The name lives again: what was known of it goes, the next attempt asks the server.
-            self._mirror.vanished(kind, queue.namespace, queue.name)
+            # The cached object has another uid: the next attempt reads it from the API server.
+            self._cache.remove(kind, queue.namespace, queue.name)
             raise
-        self._mirror.wrote(kind, after)
+        self._cache.store(kind, after)

@@ -1,99 +1,113 @@
-"""Single writes to one cluster: from the state that is known, or a fresh one where that was stale."""
+"""Single reads and writes of one cluster. Each can be repeated after a crash or a lost answer."""
 
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from services.patcher.cluster.cache import Mirror
-from services.patcher.cluster.pacing import Load
+from services.patcher.cluster.cache import ObjectCache
+from services.patcher.cluster.pacing import WriteLoad
 from shared.bus.port import LaterError
-from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.kinds import Kind
 from shared.kube.port import (
     AlreadyExistsError,
     ConflictError,
     Kube,
     NotFoundError,
     Patch,
-    RefusedError,
     ThrottledError,
 )
 
-__all__ = ["Writer", "may_pass", "status_patch"]
+__all__ = ["Writer", "create_or_get", "get_or_none"]
 
 CONFLICTS_MAX: Final = 5
-"""How often one write is tried on a fresh state before the message is given back."""
+"""Attempts of one write, each on a fresh state, before the message is delivered again later."""
 
 
-_UNAUTHORIZED: Final = 401
-_FORBIDDEN: Final = 403
+async def get_or_none(kube: Kube, kind: Kind, namespace: str | None, name: str) -> Body | None:
+    """Read an object from the API server; None if it does not exist."""
+    try:
+        found: Body = await kube.get(kind, namespace, name)
+    except NotFoundError:
+        return None
+    return found
+
+
+async def create_or_get(kube: Kube, kind: Kind, obj: Body) -> tuple[Body, bool]:
+    """Create `obj`; return the object and whether this call created it.
+
+    It may exist already: an earlier attempt succeeded, and its answer was lost.
+    """
+    try:
+        return await kube.create(kind, obj), True
+    except AlreadyExistsError:
+        metadata = obj["metadata"]
+        return await kube.get(kind, metadata["namespace"], metadata["name"]), False
 
 
 class Writer:
-    """Writes, and remembers each answer in the mirror: the watch may be behind it."""
+    """Writes decisions, and stores each answer in the cache, because the watch may be behind it."""
 
-    def __init__(self, *, kube: Kube, mirror: Mirror, load: Load) -> None:
+    def __init__(self, *, kube: Kube, cache: ObjectCache, load: WriteLoad) -> None:
         self._kube = kube
-        self._mirror = mirror
+        self._cache = cache
         self._load = load
-        self._silent_until = 0.0
-        """Loop time before which the API server has asked us to write nothing."""
+        self._throttled_until = 0.0
+        """Loop time until which the API server has asked for no writes."""
 
-    async def get(self, kind: kinds.Kind, namespace: str, name: str) -> Object | None:
-        """Ask the API server; None if it is not there."""
-        try:
-            obj = await self._kube.get(kind, namespace, name)
-        except NotFoundError:
-            self._mirror.vanished(kind, namespace, name)
-            return None
-        self._mirror.wrote(kind, obj)
+    async def get(self, kind: Kind, namespace: str, name: str) -> Body | None:
+        """Read an object from the API server; None if it does not exist."""
+        obj = await get_or_none(self._kube, kind, namespace, name)
+        if obj is None:
+            self._cache.remove(kind, namespace, name)
+        else:
+            self._cache.store(kind, obj)
         return obj
 
-    async def create(self, kind: kinds.Kind, obj: Object) -> tuple[Object, bool]:
-        """Return the object and whether this call made it: an earlier attempt may have."""
-        metadata = obj["metadata"]
-        try:
-            with self._heeded():
-                created, new = await self._kube.create(kind, obj), True
-        except AlreadyExistsError:
-            created = await self._kube.get(kind, metadata["namespace"], metadata["name"])
-            new = False
-        self._mirror.wrote(kind, created)
-        return created, new
+    async def create(self, kind: Kind, obj: Body) -> tuple[Body, bool]:
+        """Create `obj`; return the object and whether this call created it."""
+        with self._throttled():
+            created, is_new = await create_or_get(self._kube, kind, obj)
+        self._cache.store(kind, created)
+        return created, is_new
 
     @contextmanager
-    def _heeded(self) -> Iterator[None]:
-        """Write, unless it is too early: who is told to slow down means all of us, not one object."""
+    def _throttled(self) -> Iterator[None]:
+        """Raise `ThrottledError` without a call while an earlier answer asks for no writes.
+
+        The API server throttles the client, so one throttled write stops the writes of all objects.
+        """
         now = asyncio.get_running_loop().time
-        if (left := self._silent_until - now()) > 0:
+        if (left := self._throttled_until - now()) > 0:
             raise ThrottledError("asked to wait before", retry_after_seconds=left)
         try:
             yield
         except ThrottledError as error:
-            self._silent_until = max(self._silent_until, now() + error.retry_after_seconds)
+            self._throttled_until = max(self._throttled_until, now() + error.retry_after_seconds)
             raise
 
-    async def delete(self, kind: kinds.Kind, obj: Object) -> None:
-        """Delete the object of that uid, if it is there."""
+    async def delete(self, kind: Kind, obj: Body) -> None:
+        """Delete the object with this uid, if it still exists."""
         metadata = obj["metadata"]
-        with suppress(NotFoundError, ConflictError):  # It is gone, or another one by now.
+        with suppress(NotFoundError, ConflictError):  # Deleted, or the name has another uid.
             await self._kube.delete(
                 kind, metadata["namespace"], metadata["name"], uid=metadata["uid"]
             )
 
     async def patch(
         self,
-        kind: kinds.Kind,
-        obj: Object,
-        patch_for: Callable[[Object], Patch | None],
+        kind: Kind,
+        obj: Body,
+        patch_for: Callable[[Body], Patch | None],
         *,
         subresource: str | None = None,
-    ) -> Object:
-        """Patch until it says what it should; `obj` itself where nothing was to be written.
+    ) -> Body:
+        """Apply `patch_for(obj)`, on conflicts again to the fresh state, until it returns None or succeeds.
 
-        Raises `NotFoundError` also where the name lives again as another object, and `LaterError`
-        where somebody else keeps changing it.
+        Returns the object as stored, or `obj` itself if there was nothing to write. Raises
+        `NotFoundError`, also if another object has the name now, and `LaterError` after
+        `CONFLICTS_MAX` conflicts.
         """
         namespace, name, uid = (obj["metadata"][key] for key in ("namespace", "name", "uid"))
         for _ in range(CONFLICTS_MAX):
@@ -101,13 +115,13 @@ class Writer:
             if patch is None:
                 return obj
             try:
-                with self._heeded():
-                    after = await self._kube.patch(
+                with self._throttled():
+                    after: Body = await self._kube.patch(
                         kind, namespace, name, patch, subresource=subresource
                     )
             except ConflictError:
                 obj = await self._kube.get(kind, namespace, name)
-                self._mirror.wrote(kind, obj)
+                self._cache.store(kind, obj)
                 if obj["metadata"]["uid"] != uid:
                     raise NotFoundError(
                         f"{kind.kind} {namespace}/{name} is another one now"
@@ -115,33 +129,9 @@ class Writer:
                 await asyncio.sleep(0)
                 continue
             except NotFoundError:
-                self._mirror.vanished(kind, namespace, name)
+                self._cache.remove(kind, namespace, name)
                 raise
-            self._mirror.wrote(kind, after)
-            self._load.wrote()
+            self._cache.store(kind, after)
+            self._load.record_write()
             return after
         raise LaterError(f"{kind.kind} {namespace}/{name} keeps changing")
-
-
-def status_patch(obj: Object, wanted: Object) -> list[Object] | None:
-    """Replace the status if nobody changed the object since it was read. None: it is so already."""
-    if wanted == (obj.get("status") or {}):
-        return None
-    metadata = obj["metadata"]
-    return [
-        {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
-        {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
-        {"op": "add", "path": "/status", "value": wanted},
-    ]
-
-
-def may_pass(error: RefusedError) -> bool:
-    """Refused for who asks or for what else is there, not for what was asked: an operator mends that.
-
-    Missing permissions and exceeded ResourceQuotas; what an admission webhook denies does not count.
-    """
-    if error.status == _UNAUTHORIZED:
-        return True
-    text = str(error)
-    denied = 'User "' in text and " cannot " in text
-    return error.status == _FORBIDDEN and (denied or "exceeded quota" in text)

@@ -1,8 +1,9 @@
-"""What is to be done next for a run whose pods shall be together, and the objects for it. Pure.
+"""What to do next for a coscheduled run, and the objects to create for it. Pure.
 
-The table is `next_step`: from what is observed it tells the first thing that is missing. Nothing is
-remembered between two steps, so a crash after any write goes on where it stopped. Objects are made
-like Tekton's own (`research/tekton.md` 4.2), but for what `docs/how-to/coschedule.md` says.
+`next_step` is the table: it returns the first step that is missing in the observed state. Nothing is
+remembered between two steps, so after a crash the next call continues. The objects are those of
+Tekton's affinity assistant (`tektoncd/pipeline` `pkg/reconciler/pipelinerun/affinity_assistant.go`),
+except for the differences in `docs/how-to/coschedule.md`.
 """
 
 from collections.abc import Mapping
@@ -24,44 +25,45 @@ from shared.contracts.coscheduling import (
     Mode,
     Placeholder,
 )
+from shared.contracts.kube.bodies import Body, OwnerReference, annotations_of, spec_of
 from shared.contracts.kube.conditions import find_condition, has_status, message_of
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.kinds import PERSISTENT_VOLUME_CLAIM, STATEFUL_SET
 
 __all__ = [
-    "KEEP",
-    "MARK",
+    "COSCHEDULED_ANNOTATION",
+    "KEEP_ANNOTATION",
     "PENDING",
+    "AnnotateRun",
+    "AnnotateWorkload",
     "CreateClaim",
     "CreatePlaceholder",
-    "LeadTasks",
-    "MarkWorkload",
-    "MovePlaceholder",
+    "DeletePod",
     "Ready",
-    "Seen",
+    "RunState",
     "Step",
     "Wait",
     "claim_object",
-    "is_marked",
+    "has_placeholders",
     "next_step",
     "placeholder_stateful_set",
 ]
 
-MARK: Final = "sluicegate.dev/coscheduled"
-"""Annotation of a Workload: placeholders are there, or are about to be, in this mode. It is written before
-the first of them and taken off after the last, so none can be forgotten."""
+COSCHEDULED_ANNOTATION: Final = "sluicegate.dev/coscheduled"
+"""Annotation of a Workload, with the mode, while placeholders may exist for it. It is written before
+the first placeholder is created and removed after the last is gone, so that none is left behind."""
 
-KEEP: Final = "sluicegate.dev/keep"
+KEEP_ANNOTATION: Final = "sluicegate.dev/keep"
 """Annotation of a claim that outlives its run, as claims do in Tekton's mode `workspaces`."""
 
 AUTO_CLEANUP: Final = "tekton.dev/auto-cleanup-pvc"
-"""Tekton's annotation of a run that wants those claims deleted all the same."""
+"""Tekton's annotation of a run whose claims are deleted also in mode `workspaces`."""
 
 PENDING: Final = "PipelineRunPending"
 HOSTNAME: Final = "kubernetes.io/hostname"
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 RESOURCES: Final = {"cpu": "50m", "memory": "100Mi"}
-"""Tekton's for its assistants: it holds a place and does nothing."""
+"""The requests and limits of Tekton's affinity assistant."""
 
 SECURITY_CONTEXT: Final = {
     "runAsNonRoot": True,
@@ -77,37 +79,38 @@ _TEMPLATE_FIELDS: Final = (
     "runtimeClassName",
     "schedulerName",
 )
-"""What a placeholder takes over from the pod template of its run: where it may go, its tasks may."""
+"""Fields of the run's pod template that a placeholder copies, so that both fit on the same nodes."""
 
 
 # --- the table -------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, kw_only=True)
-class Seen:
-    """What is there, as the API server said it just now."""
+class RunState:
+    """A run and the objects around it, as just read from the API server."""
 
-    run: Object
+    run: Body
     mode: Mode
-    workload: Object
-    claims: dict[str, Object | None] = field(default_factory=dict)
-    """Only of those that are made of a template; the others are their users' business."""
+    workload: Body
+    claims: dict[str, Body | None] = field(default_factory=dict)
+    """By name. Only those created from a template; the others belong to users."""
 
-    sets: dict[str, Object | None] = field(default_factory=dict)
-    pods: dict[str, Object | None] = field(default_factory=dict)
-    """By the name of their placeholder."""
+    stateful_sets: dict[str, Body | None] = field(default_factory=dict)
+    """By the name of the placeholder. So are the pods."""
 
-    nodes: dict[str, Object | None] = field(default_factory=dict)
+    pods: dict[str, Body | None] = field(default_factory=dict)
+    nodes: dict[str, Body | None] = field(default_factory=dict)
+    """The nodes of the pods, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MarkWorkload:
-    """Write on the Workload that placeholders come."""
+class AnnotateWorkload:
+    """Annotate the Workload before the first placeholder is created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateClaim:
-    """Make a claim of its workspace's template, under the name that Tekton looks for."""
+    """Create a claim from the template of its workspace, under the name that Tekton computes."""
 
     claim: Claim
 
@@ -121,24 +124,24 @@ class CreatePlaceholder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Nothing can be done but wait for the cluster."""
+    """Wait for the cluster."""
 
-    why: str
+    reason: str
     unschedulable: bool = False
-    """The scheduler says that there is no place: worth telling."""
+    """True if the scheduler finds no node: users get an event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MovePlaceholder:
-    """Delete the placeholder's pod: it comes back on a node that still takes pods."""
+class DeletePod:
+    """Delete the placeholder's pod, so that its StatefulSet creates one on a schedulable node."""
 
     placeholder: Placeholder
-    pod: Object
+    pod: Body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeadTasks:
-    """Say on the run which placeholders there are: its TaskRuns have it from there."""
+class AnnotateRun:
+    """Annotate the run with its placeholders. Tekton copies annotations to TaskRuns."""
 
     key: str
     value: str
@@ -146,88 +149,93 @@ class LeadTasks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """All is there: the run may start."""
+    """The run may start."""
 
 
-Step = MarkWorkload | CreateClaim | CreatePlaceholder | Wait | MovePlaceholder | LeadTasks | Ready
+Step = AnnotateWorkload | CreateClaim | CreatePlaceholder | Wait | DeletePod | AnnotateRun | Ready
 
 
-def next_step(seen: Seen) -> Step:
-    """The first thing that is missing before the run may start."""
-    if not is_marked(seen.workload):
-        return MarkWorkload()
-    for claim in coscheduling.claims_of(seen.run):
+def next_step(state: RunState) -> Step:
+    """The first step that is missing before the run may start."""
+    if not has_placeholders(state.workload):
+        return AnnotateWorkload()
+    for claim in coscheduling.claims_of(state.run):
         if claim.template is None:
             continue
-        there = seen.claims.get(claim.name)
-        if there is None:
+        existing = state.claims.get(claim.name)
+        if existing is None:
             return CreateClaim(claim=claim)
-        if "deletionTimestamp" in there["metadata"]:
-            return Wait(why=f"claim {claim.name} of an earlier attempt is still being deleted")
-    placeholders = coscheduling.placeholders_of(seen.run, seen.mode)
-    for placeholder in placeholders:
-        found = seen.sets.get(placeholder.name)
-        if found is None:
-            return CreatePlaceholder(placeholder=placeholder)
-        if "deletionTimestamp" in found["metadata"]:
+        if "deletionTimestamp" in existing["metadata"]:
+            return Wait(reason=f"claim {claim.name} of an earlier attempt is still being deleted")
+    placeholders = coscheduling.placeholders_of(state.run, state.mode)
+    for one in placeholders:
+        existing = state.stateful_sets.get(one.name)
+        if existing is None:
+            return CreatePlaceholder(placeholder=one)
+        if "deletionTimestamp" in existing["metadata"]:
             return Wait(
-                why=f"placeholder {placeholder.name} of an earlier attempt is still being deleted"
+                reason=f"placeholder {one.name} of an earlier attempt is still being deleted"
             )
-    for placeholder in placeholders:
-        if (step := _placed(seen, placeholder)) is not None:
+    for one in placeholders:
+        if (step := _missing_node(state, one)) is not None:
             return step
-    key, value = coscheduling.placeholder_annotation(seen.run, seen.mode)
-    if (seen.run["metadata"].get("annotations") or {}).get(key) != value:
-        return LeadTasks(key=key, value=value)
+    key, value = coscheduling.placeholder_annotation(state.run, state.mode)
+    if annotations_of(state.run).get(key) != value:
+        return AnnotateRun(key=key, value=value)
     return Ready()
 
 
-def _placed(seen: Seen, placeholder: Placeholder) -> Step | None:
-    """None once the placeholder has a node that takes pods."""
-    found, pod = seen.sets[placeholder.name], seen.pods.get(placeholder.name)
-    assert found is not None
-    if pod is None or "deletionTimestamp" in pod["metadata"] or not _owned(pod, found):
-        return Wait(why=f"placeholder {placeholder.name} has no pod yet")
-    node = seen.nodes.get(pod["spec"].get("nodeName", ""))
-    if not pod["spec"].get("nodeName"):
-        said = _unschedulable(pod)
-        why = f"placeholder {placeholder.name} has no node yet" + (f": {said}" if said else "")
-        return Wait(why=why, unschedulable=bool(said))
-    if node is None or (node.get("spec") or {}).get("unschedulable"):
-        return MovePlaceholder(placeholder=placeholder, pod=pod)
+def _missing_node(state: RunState, placeholder: Placeholder) -> Step | None:
+    """None if the placeholder has a schedulable node, else what to do about it."""
+    stateful_set, pod = state.stateful_sets[placeholder.name], state.pods.get(placeholder.name)
+    assert stateful_set is not None
+    if pod is None or "deletionTimestamp" in pod["metadata"] or not _owns(stateful_set, pod):
+        return Wait(reason=f"placeholder {placeholder.name} has no pod yet")
+    node_name = pod["spec"].get("nodeName")
+    if not node_name:
+        message = _unschedulable_message(pod)
+        reason = f"placeholder {placeholder.name} has no node yet"
+        return Wait(
+            reason=f"{reason}: {message}" if message else reason, unschedulable=bool(message)
+        )
+    node = state.nodes.get(node_name)
+    if node is None or spec_of(node).get("unschedulable"):
+        return DeletePod(placeholder=placeholder, pod=pod)
     return None
 
 
-def _owned(pod: Object, owner: Object) -> bool:
-    owners = pod["metadata"].get("ownerReferences") or ()
-    return any(one.get("uid") == owner["metadata"]["uid"] for one in owners)
+def _owns(owner: Body, pod: Body) -> bool:
+    references = pod["metadata"].get("ownerReferences") or ()
+    return any(one.get("uid") == owner["metadata"]["uid"] for one in references)
 
 
-def _unschedulable(pod: Object) -> str:
-    scheduled = find_condition(pod, "PodScheduled")
-    return message_of(scheduled) if has_status(pod, "PodScheduled", "False") else ""
+def _unschedulable_message(pod: Body) -> str:
+    """The scheduler's message; empty unless it says that the pod fits on no node."""
+    if not has_status(pod, "PodScheduled", "False"):
+        return ""
+    return message_of(find_condition(pod, "PodScheduled"))
 
 
-def is_marked(workload: Object) -> bool:
-    """Whether placeholders were begun for the workload."""
-    return MARK in (workload["metadata"].get("annotations") or {})
+def has_placeholders(workload: Body) -> bool:
+    """True from before the first placeholder of a workload is created until all are gone."""
+    return COSCHEDULED_ANNOTATION in annotations_of(workload)
 
 
 # --- the objects -----------------------------------------------------------------------------------
 
 
-def claim_object(run: Object, mode: Mode, claim: Claim) -> Object:
-    """The claim as Tekton would make it, with marks of ours."""
+def claim_object(run: Body, mode: Mode, claim: Claim) -> Body:
+    """The claim that Tekton would create, with our labels and annotations added."""
     assert claim.template is not None
     template = deepcopy(dict(claim.template))
     given = template.get("metadata") or {}
     placeholders = coscheduling.placeholders_of(run, mode)
-    placeholder = next(a for a in placeholders if claim.name in a.claims)
-    told = run["metadata"].get("annotations") or {}
-    keeps = mode not in PER_RUN and told.get(AUTO_CLEANUP) != "true"
+    placeholder = next(one for one in placeholders if claim.name in one.claims)
+    annotations = annotations_of(run)
+    keeps = mode not in PER_RUN and annotations.get(AUTO_CLEANUP) != "true"
     return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
+        "apiVersion": PERSISTENT_VOLUME_CLAIM.api_version,
+        "kind": PERSISTENT_VOLUME_CLAIM.kind,
         "metadata": {
             "name": claim.name,
             "namespace": run["metadata"]["namespace"],
@@ -239,32 +247,32 @@ def claim_object(run: Object, mode: Mode, claim: Claim) -> Object:
             },
             "annotations": {
                 **(given.get("annotations") or {}),
-                **({KEEP: "true"} if keeps else {}),
+                **({KEEP_ANNOTATION: "true"} if keeps else {}),
             },
-            "ownerReferences": [_owner(run)],
+            "ownerReferences": [_owner_reference(run)],
         },
         "spec": template.get("spec") or {},
     }
 
 
 def placeholder_stateful_set(
-    run: Object,
+    run: Body,
     mode: Mode,
     placeholder: Placeholder,
     *,
     image: str,
     node_selector: Mapping[str, str],
-) -> Object:
-    """The StatefulSet that keeps one placeholder alive. `node_selector` comes from the run's flavors."""
+) -> Body:
+    """The StatefulSet of one placeholder. `node_selector` is that of the run's flavors."""
     labels = _labels(run, placeholder)
     return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
+        "apiVersion": STATEFUL_SET.api_version,
+        "kind": STATEFUL_SET.kind,
         "metadata": {
             "name": placeholder.name,
             "namespace": run["metadata"]["namespace"],
             "labels": labels,
-            "ownerReferences": [_owner(run)],
+            "ownerReferences": [_owner_reference(run)],
         },
         "spec": {
             "replicas": 1,
@@ -279,14 +287,14 @@ def placeholder_stateful_set(
 
 
 def _pod_spec(
-    run: Object,
+    run: Body,
     mode: Mode,
     placeholder: Placeholder,
     *,
     image: str,
     node_selector: Mapping[str, str],
-) -> Object:
-    task_template = (run.get("spec") or {}).get("taskRunTemplate") or {}
+) -> dict[str, Any]:
+    task_template = spec_of(run).get("taskRunTemplate") or {}
     given = task_template.get("podTemplate") or {}
     spec: dict[str, Any] = {name: given[name] for name in _TEMPLATE_FIELDS if given.get(name)}
     if selector := {**(given.get("nodeSelector") or {}), **node_selector}:
@@ -302,7 +310,7 @@ def _pod_spec(
             {
                 "name": ASSISTANT_COMPONENT,
                 "image": image,
-                # As much as limited: a guaranteed pod is the last to be thrown off its node.
+                # Requests equal limits: a Guaranteed pod is evicted from its node last.
                 "resources": {"requests": RESOURCES, "limits": RESOURCES},
                 "securityContext": {
                     "allowPrivilegeEscalation": False,
@@ -312,7 +320,7 @@ def _pod_spec(
             }
         ],
         "affinity": _affinity(run, mode, given.get("affinity") or {}),
-        # Mounted by nobody: naming them makes the scheduler mind where the volumes can be had.
+        # No container mounts them: the scheduler then picks a node where all volumes are available.
         "volumes": [
             {"name": f"workspace-{number}", "persistentVolumeClaim": {"claimName": claim}}
             for number, claim in enumerate(placeholder.claims)
@@ -320,19 +328,19 @@ def _pod_spec(
     }
 
 
-def _affinity(run: Object, mode: Mode, given: Mapping[str, Any]) -> Object:
-    """The run's own wishes, and: away from other placeholders, if need be in other namespaces too."""
-    others: Object = {
+def _affinity(run: Body, mode: Mode, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The affinity of the run's pod template, and anti-affinity to placeholders in all namespaces."""
+    other_placeholders: dict[str, Any] = {
         "labelSelector": {"matchLabels": {COMPONENT_LABEL: ASSISTANT_COMPONENT}},
         "namespaceSelector": {},
         "topologyKey": HOSTNAME,
     }
     affinity = deepcopy(dict(given))
-    away = affinity.setdefault("podAntiAffinity", {})
+    anti_affinity = affinity.setdefault("podAntiAffinity", {})
     if mode == "isolate-pipelinerun":
-        # Runs without a placeholder are told by their pods: nobody else's task shares the node.
+        # Runs without a placeholder are recognised by the pods of their tasks.
         uid = run["metadata"]["uid"]
-        tasks: Object = {
+        other_tasks: dict[str, Any] = {
             "labelSelector": {
                 "matchExpressions": [
                     {"key": RUN_UID_LABEL, "operator": "Exists"},
@@ -342,15 +350,16 @@ def _affinity(run: Object, mode: Mode, given: Mapping[str, Any]) -> Object:
             "namespaceSelector": {},
             "topologyKey": HOSTNAME,
         }
-        away[REQUIRED] = [*(away.get(REQUIRED) or ()), others, tasks]
+        present = anti_affinity.get(REQUIRED) or ()
+        anti_affinity[REQUIRED] = [*present, other_placeholders, other_tasks]
     else:
-        wish = {"weight": 100, "podAffinityTerm": others}
-        away[PREFERRED] = [*(away.get(PREFERRED) or ()), wish]
+        preferred = {"weight": 100, "podAffinityTerm": other_placeholders}
+        anti_affinity[PREFERRED] = [*(anti_affinity.get(PREFERRED) or ()), preferred]
     return affinity
 
 
-def _labels(run: Object, placeholder: Placeholder) -> dict[str, str]:
-    """Labels of a placeholder. Unlike Tekton's they lack the run's own: its queue label must stay off."""
+def _labels(run: Body, placeholder: Placeholder) -> dict[str, str]:
+    """Unlike Tekton's, without the labels of the run: its queue label would queue the StatefulSet."""
     return {
         COMPONENT_LABEL: ASSISTANT_COMPONENT,
         INSTANCE_LABEL: placeholder.name,
@@ -358,7 +367,7 @@ def _labels(run: Object, placeholder: Placeholder) -> dict[str, str]:
     }
 
 
-def _owner(run: Object) -> Object:
+def _owner_reference(run: Body) -> OwnerReference:
     return {
         "apiVersion": run["apiVersion"],
         "kind": run["kind"],

@@ -1,131 +1,136 @@
-"""Lets who looks at the creator of a job see that it waits: a user of Kelos sees a Task, not its Job.
+"""Informs the owner of a job, because its users may never see the job: a Kelos Task creates a Job.
 
-The creator gets an event when its job is queued, admitted or put out, and, where its kind is named in
-the settings, an annotation for as long as the job is queued. A condition would be the natural place,
-but its own controller writes the status whole (`research/tekton.md` 6.3). Nothing waits for it.
+The owner gets an event when its job is queued, admitted or evicted. If the settings name its kind, it
+also has an annotation while the job is queued. A condition would be the usual place, but controllers
+such as Kelos' overwrite the whole status. Best effort: nothing waits for these writes.
 """
 
 import asyncio
 from collections import OrderedDict
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from services.patcher.cluster.cache import Mirror
-from services.patcher.cluster.events import Events
-from services.patcher.cluster.pacing import Backlog, Pace, keep_writing
-from shared.contracts.kube.kinds import Kind, Object
+from services.patcher.cluster.cache import ObjectCache
+from services.patcher.cluster.events import EventRecorder, EventType
+from services.patcher.cluster.pacing import Backlog, RateLimiter, drain
+from shared.contracts.kube.bodies import OwnerReference
+from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import QUEUED
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.kube.port import Kube, NotFoundError
 
-__all__ = ["Onlookers"]
+__all__ = ["OwnerNotices"]
 
 ANNOTATIONS_PER_SECOND: Final = 20.0
-WAITING_MAX: Final = 1_000
-"""Annotations that wait to be written. Beyond it the oldest are lost: they are news, not records."""
+PENDING_MAX: Final = 1_000
+"""Annotations that wait to be written. Above it the oldest are dropped."""
 
 REMEMBERED_MAX: Final = 5_000
-"""Jobs of which it is remembered what their creators were told last."""
+"""Jobs for which the last notice is remembered."""
 
-Told = Literal["Queued", "Admitted", "Evicted"]
+Notice = Literal["Queued", "Admitted", "Evicted"]
+"""Reason of the event."""
 
 _Key = tuple[str, str, str, str]
-"""Plural and group, API version, namespace, name."""
+"""`<plural>.<group>`, API version, namespace and name of an owner."""
 
 
-class Onlookers:
-    """The creators of the jobs of one cluster."""
+class OwnerNotices:
+    """Writes events and annotations on the owners of the jobs of one cluster."""
 
     def __init__(
-        self, *, kube: Kube, mirror: Mirror, events: Events, annotated: tuple[str, ...]
+        self, *, kube: Kube, cache: ObjectCache, events: EventRecorder, annotated: tuple[str, ...]
     ) -> None:
-        """`annotated`: kinds that get annotations, as `<plural>.<group>`."""
+        """`annotated`: kinds of owners that get annotations, as `<plural>.<group>`."""
         self._kube = kube
-        self._mirror = mirror
+        self._cache = cache
         self._events = events
         self._annotated = annotated
-        self._backlog: Backlog[_Key, tuple[str, str | None]] = Backlog(most=WAITING_MAX)
-        self._told: OrderedDict[str, tuple[Told, str, Object]] = OrderedDict()
-        """By the job's uid: event and annotation that its creator had last, and who that is."""
+        self._backlog: Backlog[_Key, tuple[str, str | None]] = Backlog(limit=PENDING_MAX)
+        self._notified: OrderedDict[str, tuple[Notice, str, OwnerReference]] = OrderedDict()
+        """Uid of the job to its last notice, the annotation ("" for none), and its owner."""
 
-    def hear(self, state: WorkloadState, admission: Admission) -> None:
-        """A decision about a job was written: tell its creator what is new to it. Never fails."""
-        creator = self._creator(state)
-        if creator is None:
+    def notify(self, state: WorkloadState, admission: Admission) -> None:
+        """Enqueue event and annotation for an admission, where they differ from the last. Never raises."""
+        owner = self._owner_of_job(state)
+        if owner is None:
             return
-        told, text, note = _news(state, admission)
-        last = self._told.get(state.uid)
-        if last is not None and last[:2] == (told, note or ""):
+        notice, text, annotation = _notice(state, admission)
+        last = self._notified.get(state.uid)
+        if last is not None and last[:2] == (notice, annotation or ""):
             return
-        self._told[state.uid] = (told, note or "", creator)
-        self._told.move_to_end(state.uid)
-        if len(self._told) > REMEMBERED_MAX:
-            self._told.popitem(last=False)
-        if last is None or last[0] != told:
-            if last is None and told == "Evicted":
-                return  # It was told by the one before us.
-            group, _, version = str(creator["apiVersion"]).rpartition("/")
-            kind = Kind(group=group, version=version, plural="", kind=str(creator["kind"]))
-            about = {"metadata": {**creator, "namespace": state.namespace}}
-            type_: Literal["Normal", "Warning"] = "Warning" if told == "Evicted" else "Normal"
-            self._events.say(kind, about, told, text, type_=type_)
-        self._note(state, creator, note)
+        self._notified[state.uid] = (notice, annotation or "", owner)
+        self._notified.move_to_end(state.uid)
+        if len(self._notified) > REMEMBERED_MAX:
+            self._notified.popitem(last=False)
+        if last is None or last[0] != notice:
+            if last is None and notice == "Evicted":
+                return  # An earlier process wrote that event.
+            group, _, version = owner["apiVersion"].rpartition("/")
+            kind = Kind(group=group, version=version, plural="", kind=owner["kind"])
+            reference: Any = {"metadata": {**owner, "namespace": state.namespace}}
+            type_: EventType = "Warning" if notice == "Evicted" else "Normal"
+            self._events.record(kind, reference, notice, text, type_=type_)
+        self._annotate(state, owner, annotation)
 
     def forget(self, state: WorkloadState) -> None:
-        """Its job has ended, or is gone: no annotation says any more that it waits."""
-        last = self._told.pop(state.uid, None)
+        """Remove the annotation of a job that has ended or is gone."""
+        last = self._notified.pop(state.uid, None)
         if last is not None and last[1]:
-            self._note(state, last[2], None)
+            self._annotate(state, last[2], None)
 
     async def run(self) -> None:
         """Write annotations until cancelled."""
         if not self._annotated:
             await asyncio.Event().wait()
-        pace = Pace(ANNOTATIONS_PER_SECOND)
-        await keep_writing(self._backlog, self._write, pace, what="annotation")
+        limiter = RateLimiter(ANNOTATIONS_PER_SECOND)
+        await drain(self._backlog, self._write, limiter, what="annotation")
 
-    def _creator(self, state: WorkloadState) -> Object | None:
-        owner = state.owner
-        if owner is None:
+    def _owner_of_job(self, state: WorkloadState) -> OwnerReference | None:
+        """The controller of the job; None if it has none, or the job is not cached."""
+        if state.owner is None:
             return None
-        group, _, version = owner.api_version.rpartition("/")
-        kind = Kind(group=group, version=version, plural=owner.plural, kind=owner.kind)
-        job = self._mirror.object(kind, state.namespace, owner.name)
-        if job is None or job["metadata"]["uid"] != owner.uid:
+        group, _, version = state.owner.api_version.rpartition("/")
+        kind = Kind(group=group, version=version, plural=state.owner.plural, kind=state.owner.kind)
+        job = self._cache.object(kind, state.namespace, state.owner.name)
+        if job is None or job["metadata"]["uid"] != state.owner.uid:
             return None
         references = job["metadata"].get("ownerReferences") or []
         return next((one for one in references if one.get("controller")), None)
 
-    def _note(self, state: WorkloadState, creator: Object, note: str | None) -> None:
-        group = str(creator["apiVersion"]).rpartition("/")[0]
-        singular = str(creator["kind"]).lower()
-        for name in self._annotated:
-            plural, _, of = name.partition(".")
-            if of == group and plural in {f"{singular}s", f"{singular}es", f"{singular[:-1]}ies"}:
-                key = (name, str(creator["apiVersion"]), state.namespace, str(creator["name"]))
-                self._backlog.put(key, (str(creator["uid"]), note))
+    def _annotate(
+        self, state: WorkloadState, owner: OwnerReference, annotation: str | None
+    ) -> None:
+        group = owner["apiVersion"].rpartition("/")[0]
+        singular = owner["kind"].lower()
+        plurals = {f"{singular}s", f"{singular}es", f"{singular[:-1]}ies"}
+        for resource in self._annotated:
+            plural, _, resource_group = resource.partition(".")
+            if resource_group == group and plural in plurals:
+                key = (resource, owner["apiVersion"], state.namespace, owner["name"])
+                self._backlog.put(key, (owner["uid"], annotation))
 
     async def _write(self, key: _Key, value: tuple[str, str | None]) -> None:
         resource, api_version, namespace, name = key
-        uid, note = value
+        uid, annotation = value
         plural, _, group = resource.partition(".")
         version = api_version.rpartition("/")[2]
         kind = Kind(group=group, version=version, plural=plural, kind="")
-        patch = {"metadata": {"uid": uid, "annotations": {QUEUED: note}}}
+        patch = {"metadata": {"uid": uid, "annotations": {QUEUED: annotation}}}
         try:
             await self._kube.patch(kind, namespace, name, patch)
         except NotFoundError:
-            return  # It is gone, and its job will be.
+            return  # The owner is gone, and its job goes with it.
 
 
-def _news(state: WorkloadState, admission: Admission) -> tuple[Told, str, str | None]:
-    """What its creator is told: reason and text of an event, and what the annotation says."""
-    assert state.owner is not None, "creators are those of jobs"
+def _notice(state: WorkloadState, admission: Admission) -> tuple[Notice, str, str | None]:
+    """Reason and message of the event, and the annotation; None for no annotation."""
+    assert state.owner is not None, "only jobs have owners"
     job = f"{state.owner.kind} {state.owner.name}"
     if admission.state == "admitted":
         return "Admitted", f"{job} is admitted by ClusterQueue {admission.cluster_queue}", None
     if admission.state == "evicted":
         return "Evicted", f"{job} is stopped: {admission.message or admission.reason}", None
-    why = f"{state.queue}: {admission.reason}" if admission.reason else state.queue
+    annotation = f"{state.queue}: {admission.reason}" if admission.reason else state.queue
     text = f'{job} is queued in LocalQueue "{state.queue}", waiting for admission'
-    return "Queued", text, why
+    return "Queued", text, annotation

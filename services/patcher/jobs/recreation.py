@@ -1,19 +1,21 @@
-"""A job that cannot be suspended gives way to a copy of itself, which waits in its place.
+"""Ends a job that cannot be suspended, and creates a copy of it that waits for quota again.
 
-The copy is created first, waiting, and the running one is ended then: a crash in between leaves both
-and is gone over again. What waits never runs beside what it is a copy of, since that holds its quota
-until it has ended. Its name follows from the one that is stopped, so it is made once.
+1. The copy is created, suspended. Its name follows from the ended job, so it is created only once.
+2. The running job is ended. A crash before this step leaves both jobs, and the steps are repeated.
+3. The copy starts only after the job has ended, because the job holds the quota until then.
 """
 
 import hashlib
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
 
-from services.patcher.cluster.events import Events
+from services.patcher.cluster.events import EventRecorder
+from services.patcher.cluster.patches import JsonPatch
 from services.patcher.cluster.writer import Writer
 from shared.contracts.kube import names
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.bodies import Body, annotations_of
 from shared.integrations import Integration
 from shared.integrations.pointers import pointer, tokens, written
 from shared.kube.port import NotFoundError, Patch, RefusedError
@@ -23,25 +25,25 @@ __all__ = ["NAME_MAX", "Recreation", "copy_of", "end_patch"]
 log = structlog.get_logger(__name__)
 
 NAME_MAX: Final = 63
-"""Controllers put names of jobs into labels."""
+"""Length of a label value: controllers put names of jobs into labels."""
 
 _HASH_LENGTH: Final = 5
-_OURS: Final = "sluicegate.dev/"
-_KEPT: Final = (names.COSCHEDULE, names.REQUESTS_APPLIED)
-"""Annotations of ours that say what is wanted, and not what became of the one that is stopped."""
+_OUR_PREFIX: Final = "sluicegate.dev/"
+_COPIED: Final = (names.COSCHEDULE, names.REQUESTS_APPLIED)
+"""Our annotations that say what the user wants. The others describe the ended job."""
 
 _LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
-_AS: Final = pointer(("metadata", "annotations", names.RECREATED_AS))
+_RECREATED_AS_PATH: Final = pointer(("metadata", "annotations", names.RECREATED_AS))
 
 
-def copy_of(job: Object, integration: Integration) -> Object:
-    """The object to create: labels, annotations, owners and spec of `job`, held, and where it is from."""
+def copy_of(job: Body, integration: Integration) -> Body:
+    """The copy to create: labels, annotations, owners and spec of `job`, suspended, with its origin."""
     metadata = job["metadata"]
     annotations = metadata.get("annotations") or {}
-    first = str(annotations.get(names.RECREATED_FIRST) or metadata["name"])
-    number = _number(annotations.get(names.RECREATIONS)) + 1
-    forgotten = (_OURS, _LAST_APPLIED, *integration.forget)
-    copy: Object = {
+    first = annotations.get(names.RECREATED_FIRST) or metadata["name"]
+    number = _recreations(annotations) + 1
+    not_copied = (_OUR_PREFIX, _LAST_APPLIED, *integration.forget)
+    copy: Body = {
         "apiVersion": job["apiVersion"],
         "kind": job["kind"],
         "metadata": {
@@ -56,11 +58,11 @@ def copy_of(job: Object, integration: Integration) -> Object:
                 **{
                     key: value
                     for key, value in annotations.items()
-                    if key in _KEPT or not key.startswith(forgotten)
+                    if key in _COPIED or not key.startswith(not_copied)
                 },
-                # It comes held, and not because its user paused it.
+                # Suspended by us, not paused by its user.
                 names.USER_PENDING: "false",
-                names.RECREATED_FROM: _source(job),
+                names.RECREATED_FROM: _origin(job),
                 names.RECREATED_FIRST: first,
                 names.RECREATIONS: str(number),
             },
@@ -69,42 +71,45 @@ def copy_of(job: Object, integration: Integration) -> Object:
     }
     if owners := metadata.get("ownerReferences"):
         copy["metadata"]["ownerReferences"] = owners
-    for operation in integration.hold(job):
-        if operation["op"] != "test":
-            copy = written(copy, tokens(operation["path"]), operation["value"])
-    return copy
+    return _applied(copy, integration.hold(job))
 
 
-def end_patch(job: Object, integration: Integration, copy: str = "") -> list[Object] | None:
-    """Patch that ends `job` and says which `copy` waits in its place. None: it is so, or has ended."""
-    operations = integration.end(job)
+def end_patch(job: Body, integration: Integration, copy: str = "") -> JsonPatch | None:
+    """A patch that ends `job` and names its `copy`; None if that is done, or the job has ended."""
+    operations: JsonPatch | None = integration.end(job)
     if operations is None or integration.finish(job) is not None:
         return None
-    after = job
     if copy:
-        noted = (job["metadata"].get("annotations") or {}) | {names.RECREATED_AS: copy}
-        # An annotation cannot be added by itself where there are none.
-        there = job["metadata"].get("annotations") is not None
+        annotations = job["metadata"].get("annotations")
+        # JSON patch cannot add a key to annotations that do not exist.
         operations = [
             *operations,
-            {"op": "add", "path": _AS, "value": copy}
-            if there
-            else {"op": "add", "path": "/metadata/annotations", "value": noted},
+            {"op": "add", "path": _RECREATED_AS_PATH, "value": copy}
+            if annotations is not None
+            else {
+                "op": "add",
+                "path": "/metadata/annotations",
+                "value": {names.RECREATED_AS: copy},
+            },
         ]
+    return None if _applied(job, operations) == job else operations
+
+
+def _applied(obj: Body, operations: JsonPatch) -> Body:
     for operation in operations:
         if operation["op"] != "test":
-            after = written(after, tokens(operation["path"]), operation["value"])
-    return None if after == job else operations
+            obj = written(obj, tokens(operation["path"]), operation["value"])
+    return obj
 
 
-def _source(job: Object) -> str:
+def _origin(job: Body) -> str:
     metadata = job["metadata"]
     return f"{metadata['name']}/{metadata['uid']}"
 
 
-def _number(text: object) -> int:
-    """How many were stopped before; a note that somebody has spoilt counts as none."""
-    digits = str(text or "0")
+def _recreations(annotations: dict[str, str]) -> int:
+    """How many jobs were ended before; 0 if the annotation is absent or not a number."""
+    digits = str(annotations.get(names.RECREATIONS) or "0")
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < NAME_MAX else 0
 
 
@@ -114,69 +119,68 @@ def _name(first: str, number: int, uid: str) -> str:
     return first[: NAME_MAX - len(tail)].rstrip("-.") + tail
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recreation:
-    """Ends jobs of one cluster, with a copy in their place or without."""
+    """Ends jobs of one cluster, with or without a copy."""
 
-    def __init__(self, *, writer: Writer, events: Events) -> None:
-        self._writer = writer
-        self._events = events
+    writer: Writer
+    events: EventRecorder
 
     async def end(
-        self, job: Object, integration: Integration, *, why: str, anew: bool
-    ) -> Object | None:
-        """End `job`; with `anew` a copy waits in its place. The job as it then is.
+        self, job: Body, integration: Integration, *, reason: str, recreate: bool
+    ) -> Body | None:
+        """End `job`, with `recreate` after its copy is created. Returns the job as written.
 
-        None: it ended by itself meanwhile, or is gone, and nothing is left to do. Raises what the
-        cluster refuses.
+        Returns None if it ended by itself or is gone: then nothing is left to do. Raises
+        `RefusedError`.
         """
         kind = integration.kind
-        copy: Object | None = None
-        if anew:
-            wanted = copy_of(job, integration)
-            copy, new = await self._writer.create(kind, wanted)
-            noted = copy["metadata"].get("annotations") or {}
-            if noted.get(names.RECREATED_FROM) != _source(job):
-                log.error("a name is taken", kind=kind.kind, name=copy["metadata"]["name"])
-                raise RefusedError(
-                    f"{kind.kind} {copy['metadata']['name']} is there and is no copy of this one",
-                    status=409,
-                    reason="AlreadyExists",
-                )
-            if new:
-                text = f"Waits in the place of {job['metadata']['name']}: {why}"
-                self._events.say(kind, copy, "Recreated", text)
+        copy = await self._create_copy(job, integration, reason) if recreate else None
         name = copy["metadata"]["name"] if copy is not None else ""
 
-        def patch(current: Object) -> Patch | None:
+        def patch(current: Body) -> Patch | None:
             return end_patch(current, integration, name)
 
         try:
-            after = await self._writer.patch(kind, job, patch)
+            after: Body = await self.writer.patch(kind, job, patch)
         except NotFoundError:
-            await self._take_back(copy, integration)
+            await self._delete_copy(copy, integration)
             return None
         except RefusedError:
-            # What is done takes no changes: then its work is done, and nobody has to do it again.
-            fresh = await self._writer.get(
+            # Some kinds allow no change after their end. Then no copy is needed either.
+            fresh = await self.writer.get(
                 kind, job["metadata"]["namespace"], job["metadata"]["name"]
             )
             if fresh is not None and integration.finish(fresh) is None:
                 raise
-            await self._take_back(copy, integration)
+            await self._delete_copy(copy, integration)
             return None
-        if integration.finish(after) is not None and not _says(after, name):
-            await self._take_back(copy, integration)
+        recreated_as = annotations_of(after).get(names.RECREATED_AS)
+        if integration.finish(after) is not None and recreated_as != name:
+            await self._delete_copy(copy, integration)
             return None
         if after is not job:
             then = f"; {name} waits in its place" if name else ""
-            self._events.say(kind, after, "Stopped", f"{why}{then}")
+            self.events.record(kind, after, "Stopped", f"{reason}{then}")
         return after
 
-    async def _take_back(self, copy: Object | None, integration: Integration) -> None:
-        """What it is a copy of ended by itself: delete it, unless somebody has let it run."""
+    async def _create_copy(self, job: Body, integration: Integration, reason: str) -> Body:
+        kind = integration.kind
+        copy, is_new = await self.writer.create(kind, copy_of(job, integration))
+        annotations = annotations_of(copy)
+        if annotations.get(names.RECREATED_FROM) != _origin(job):
+            log.error("a name is taken", kind=kind.kind, name=copy["metadata"]["name"])
+            raise RefusedError(
+                f"{kind.kind} {copy['metadata']['name']} is there and is no copy of this one",
+                status=409,
+                reason="AlreadyExists",
+            )
+        if is_new:
+            text = f"Waits in the place of {job['metadata']['name']}: {reason}"
+            self.events.record(kind, copy, "Recreated", text)
+        return copy
+
+    async def _delete_copy(self, copy: Body | None, integration: Integration) -> None:
+        """Delete the copy of a job that ended by itself, unless a user has started the copy."""
         if copy is not None and integration.held(copy):
-            await self._writer.delete(integration.kind, copy)
-
-
-def _says(job: Object, copy: str) -> bool:
-    return (job["metadata"].get("annotations") or {}).get(names.RECREATED_AS) == copy
+            await self.writer.delete(integration.kind, copy)

@@ -1,7 +1,8 @@
-"""The key pair for what only a cluster's patcher may read: in a Secret, the public half published.
+"""The key pair of a cluster: only its patcher can open what is sealed with the public key.
 
-The Secret is made by whichever replica comes first. If it is deleted, a new pair is made, and what
-was sealed to the old one can be opened by nobody: its TaskRun is told so.
+The pair is in a Secret that the first replica creates; the public key is published on the bus. If the
+Secret is deleted, a new pair is created. What was sealed with the old one can never be opened, and its
+TaskRun fails with that message.
 """
 
 import asyncio
@@ -13,13 +14,15 @@ from typing import Final
 
 import structlog
 
+from services.patcher.cluster.writer import create_or_get, get_or_none
 from shared.bus.port import Bus, BusError, LaterError
-from shared.contracts.kube.kinds import SECRET, Object
+from shared.contracts.kube.bodies import Body
+from shared.contracts.kube.kinds import SECRET
 from shared.contracts.messages.effects import SealKey
 from shared.contracts.seal import KEY_BYTES, Entropy, SealError, open_sealed, public_key_of
-from shared.kube.port import AlreadyExistsError, Kube, KubeError, NotFoundError
+from shared.kube.port import Kube, KubeError
 
-__all__ = ["SECRET_NAME", "SealKeeper"]
+__all__ = ["SECRET_NAME", "SealKeyStore"]
 
 log = structlog.get_logger(__name__)
 
@@ -28,8 +31,8 @@ FIELD: Final = "x25519"
 RETRY_SECONDS: Final = 5.0
 
 
-class SealKeeper:
-    """Holds the private half. `run` must run for anything to be opened."""
+class SealKeyStore:
+    """Holds the private key, once `run` has read or created it."""
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class SealKeeper:
         now: Callable[[], datetime],
         entropy: Entropy,
     ) -> None:
+        """`namespace`: of the Secret."""
         self._cluster = cluster
         self._namespace = namespace
         self._bus = bus
@@ -50,14 +54,15 @@ class SealKeeper:
         self._private_key: bytes | None = None
 
     async def run(self) -> None:
-        """Read or make the key, publish its public half, then wait to be cancelled."""
+        """Read or create the key, publish its public half, then wait to be cancelled."""
         while True:
             try:
-                self._private_key = await self._read() or await self._make()
+                self._private_key = await self._read_or_create()
                 key = public_key_of(self._private_key)
-                latest = await self._bus.latest("HOSTS", self._message(key).subject)
+                message = SealKey(cluster=self._cluster, public_key=key, at=self._now())
+                latest = await self._bus.latest("HOSTS", message.subject)
                 if latest is None or SealKey.decode(latest.data).public_key != key:
-                    await self._bus.publish(self._message(key))
+                    await self._bus.publish(message)
                 break
             except (KubeError, BusError, ValueError) as error:
                 log.warning("no key to seal to yet", namespace=self._namespace, error=str(error))
@@ -65,7 +70,10 @@ class SealKeeper:
         await asyncio.Event().wait()
 
     def open(self, box: str, *, context: str) -> bytes:
-        """What was sealed to us. Raises `SealError`, and `LaterError` before the key was read."""
+        """Decrypt what was sealed to this cluster.
+
+        Raises `SealError`, and `LaterError` while the key is not read yet.
+        """
         if self._private_key is None:
             raise LaterError("the key to open it with has not been read yet")
         try:
@@ -74,31 +82,22 @@ class SealKeeper:
             log.error("a box was sealed to another key", context=context, error=str(error))
             raise
 
-    def _message(self, key: str) -> SealKey:
-        return SealKey(cluster=self._cluster, public_key=key, at=self._now())
-
-    async def _read(self) -> bytes | None:
-        try:
-            secret = await self._kube.get(SECRET, self._namespace, SECRET_NAME)
-        except NotFoundError:
-            return None
+    async def _read_or_create(self) -> bytes:
+        secret = await get_or_none(self._kube, SECRET, self._namespace, SECRET_NAME)
+        if secret is None:
+            new: Body = {
+                "apiVersion": SECRET.api_version,
+                "kind": SECRET.kind,
+                "metadata": {"name": SECRET_NAME, "namespace": self._namespace},
+                "data": {FIELD: base64.b64encode(self._entropy(KEY_BYTES)).decode()},
+                "type": "Opaque",
+            }
+            secret, _ = await create_or_get(self._kube, SECRET, new)
         return _key_in(secret)
 
-    async def _make(self) -> bytes:
-        secret = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": SECRET_NAME, "namespace": self._namespace},
-            "data": {FIELD: base64.b64encode(self._entropy(KEY_BYTES)).decode()},
-            "type": "Opaque",
-        }
-        try:
-            return _key_in(await self._kube.create(SECRET, secret))
-        except AlreadyExistsError:
-            return _key_in(await self._kube.get(SECRET, self._namespace, SECRET_NAME))
 
-
-def _key_in(secret: Object) -> bytes:
+def _key_in(secret: Body) -> bytes:
+    """The private key. Raises `ValueError` if the Secret has none of the right length."""
     try:
         key = base64.b64decode((secret.get("data") or {}).get(FIELD, ""), validate=True)
     except binascii.Error:

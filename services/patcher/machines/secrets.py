@@ -1,60 +1,53 @@
-"""Gives a TaskRun what it waits for: the secret that says where its machine is.
+"""Creates the secret that tells a TaskRun where its machine is.
 
-The TaskRun itself carries the labels, annotations and the finalizer that the reference sets and
-people's dashboards read (`research/tekton.md` 2.3); events say what it waits for, and why.
+The TaskRun gets the labels, annotations and finalizer of the multi-platform controller, because
+dashboards and tools read them. Events say what the TaskRun waits for, and why.
 """
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
 
-from services.patcher.cluster.events import Events
-from services.patcher.machines.seal_key import SealKeeper
-from shared.bus.port import LaterError
-from shared.contracts.kube.kinds import POD, SECRET, TASK_RUN, Object
+from services.patcher.cluster.errors import retry_later
+from services.patcher.cluster.events import EventRecorder, EventType
+from services.patcher.machines.seal_key import SealKeyStore
+from shared.contracts.kube.bodies import Body, status_of
+from shared.contracts.kube.kinds import POD, SECRET, TASK_RUN
 from shared.contracts.messages.effects import HostState
 from shared.contracts.multi_platform import FINALIZER, secret_name
 from shared.contracts.seal import SealError, host_context
-from shared.kube.port import (
-    AlreadyExistsError,
-    ConflictError,
-    Kube,
-    KubeError,
-    NotFoundError,
-    RefusedError,
-    ThrottledError,
-    UnavailableError,
-)
+from shared.kube.port import AlreadyExistsError, Kube, KubeError, NotFoundError, RefusedError
 
-__all__ = ["FINALIZER", "Machines", "marked", "secret_for"]
+__all__ = ["MachineSecrets", "secret_for", "task_run_patch"]
 
 log = structlog.get_logger(__name__)
 
 PREFIX: Final = "build.appstudio.redhat.com/"
-NUDGE: Final = "sluicegate.dev/machine-ready"
-"""Annotation on the pod: a change makes the kubelet look for the secret at once."""
+MACHINE_READY_ANNOTATION: Final = "sluicegate.dev/machine-ready"
+"""Annotation of the build pod. A change makes the kubelet mount the secret at once."""
 
 NOT_OPENED: Final = "the key of the machine was sealed to a patcher that is no more; start again"
 
 _LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 
-_EVENTS: Final = {
+_EVENTS: Final[dict[str, tuple[str, EventType]]] = {
     "waiting": ("Pending", "Warning"),
     "launching": ("HostAllocating", "Normal"),
     "ready": ("HostAssigned", "Normal"),
     "failed": ("HostAllocationFailed", "Warning"),
     "released": ("HostReleased", "Normal"),
 }
-"""State to reason and type; `Pending` is the reference's."""
+"""State of the host to reason and type of the event. `Pending` is the multi-platform controller's."""
 
 
-def secret_for(host: HostState, more: dict[str, str] | None = None) -> Object:
-    """The secret by which the build task finds its machine (`research/tekton.md` 2.2)."""
+def secret_for(host: HostState, content: dict[str, str]) -> Body:
+    """The secret that the build task mounts, with `content` as its data."""
     return {
-        "apiVersion": "v1",
-        "kind": "Secret",
+        "apiVersion": SECRET.api_version,
+        "kind": SECRET.kind,
         "metadata": {
             "name": secret_name(host.name),
             "namespace": host.namespace,
@@ -68,17 +61,19 @@ def secret_for(host: HostState, more: dict[str, str] | None = None) -> Object:
                 }
             ],
         },
-        "stringData": {**(host.secret or {}), **(more or {})},
+        "stringData": content,
         "type": "Opaque",
     }
 
 
-def marked(task_run: Object, host: HostState) -> dict[str, Any] | None:
-    """The merge patch that makes the TaskRun say how it stands with its host; None: it says so."""
+def task_run_patch(task_run: Body, host: HostState) -> dict[str, Any] | None:
+    """A merge patch with labels, annotations and finalizer for the host's state; None if they match."""
     metadata = task_run["metadata"]
     patch: dict[str, Any] = {}
-    for field, wanted in (("labels", _labels(host)), ("annotations", _annotations(host))):
-        present = metadata.get(field) or {}
+    for field, wanted, present in (
+        ("labels", _labels(host), metadata.get("labels") or {}),
+        ("annotations", _annotations(host), metadata.get("annotations") or {}),
+    ):
         changed = {key: value for key, value in wanted.items() if present.get(key) != value}
         if changed:
             patch[field] = changed
@@ -90,19 +85,19 @@ def marked(task_run: Object, host: HostState) -> dict[str, Any] | None:
         patch["finalizers"] = [name for name in finalizers if name != FINALIZER]
     if not patch:
         return None
-    # As it was read: finalizers are a list, and a merge patch replaces it.
+    # A merge patch replaces the list of finalizers, so it applies only to the version that was read.
     patch |= {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
     return {"metadata": patch}
 
 
 def _labels(host: HostState) -> dict[str, str | None]:
-    assigned = host.host if host.state in {"launching", "ready"} and _seated(host) else None
+    has_host = host.state == "ready" or (host.state == "launching" and bool(host.address))
     platform = host.platform.replace("/", "-")
     wanted = {
-        "assigned-host": assigned,
+        "assigned-host": host.host if has_host else None,
         "waiting-for-platform": platform if host.state == "waiting" else None,
-        "cloud-dynamic-platform": platform if _on_machine(host) else None,
-        # It stays: user interfaces tell the builds of one run apart by it, also when they are over.
+        "cloud-dynamic-platform": platform if _uses_machine(host) else None,
+        # Stays after the end: user interfaces distinguish the builds of one run by it.
         "target-platform": platform,
     }
     return {
@@ -112,7 +107,7 @@ def _labels(host: HostState) -> dict[str, str | None]:
 
 
 def _annotations(host: HostState) -> dict[str, str | None]:
-    machine, ordered_at = _on_machine(host), host.ordered_at
+    machine, ordered_at = _uses_machine(host), host.ordered_at
     wanted: dict[str, str | None] = {
         "cloud-instance-id": host.host if machine else None,
         "cloud-address": (host.address or None) if machine else None,
@@ -125,92 +120,86 @@ def _annotations(host: HostState) -> dict[str, str | None]:
     return {PREFIX + key: value for key, value in wanted.items()}
 
 
-def _on_machine(host: HostState) -> bool:
+def _uses_machine(host: HostState) -> bool:
+    """True while the host is a machine of a provider, not a static host."""
     return host.state in {"launching", "ready"} and bool(host.provider)
 
 
-def _seated(host: HostState) -> bool:
-    return host.state == "ready" or bool(host.address)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSecrets:
+    """Writes what follows from the host states of one cluster."""
 
-
-class Machines:
-    """Carries out what the provisioner says about machines in one cluster."""
-
-    def __init__(self, *, kube: Kube, events: Events, keeper: SealKeeper) -> None:
-        self._kube = kube
-        self._events = events
-        self._keeper = keeper
+    kube: Kube
+    events: EventRecorder
+    seal_keys: SealKeyStore
 
     async def apply(self, host: HostState) -> None:
-        """Create the secret, or delete it when the machine was given back. May be repeated."""
-        try:
+        """Create the secret, or delete it with the release of the host. Can be repeated.
+
+        Raises `LaterError`.
+        """
+        with retry_later():
             if host.state == "released":
                 await self._delete(host)
             elif host.secret is not None:
                 await self._create(host)
-            await self._mark(host)
-        except ThrottledError as error:
-            raise LaterError(str(error), delay_seconds=error.retry_after_seconds) from error
-        except (ConflictError, UnavailableError) as error:
-            raise LaterError(str(error)) from error
+            await self._update_task_run(host)
 
     async def _create(self, host: HostState) -> None:
         try:
-            await self._kube.create(SECRET, self._secret(host))
+            await self.kube.create(SECRET, secret_for(host, self._content(host)))
         except AlreadyExistsError:
-            # An earlier attempt of ours, or an error that was already told. It is not read: we may not.
+            # An earlier attempt created it. The patcher has no permission to read it.
             return
         except NotFoundError:
             return  # The namespace is gone, and the TaskRun with it.
 
-    def _secret(self, host: HostState) -> Object:
+    def _content(self, host: HostState) -> dict[str, str]:
+        content = host.secret or {}
         if host.sealed is None:
-            return secret_for(host)
+            return content
         context = host_context(
             cluster=host.cluster, namespace=host.namespace, name=host.name, uid=host.uid
         )
         try:
-            more = json.loads(self._keeper.open(host.sealed, context=context))
+            opened: dict[str, str] = json.loads(self.seal_keys.open(host.sealed, context=context))
         except SealError:
-            return secret_for(host.model_copy(update={"secret": {"error": NOT_OPENED}}))
-        return secret_for(host, more)
+            return {"error": NOT_OPENED}
+        return content | opened
 
-    async def _mark(self, host: HostState) -> None:
+    async def _update_task_run(self, host: HostState) -> None:
         try:
-            task_run = await self._kube.get(TASK_RUN, host.namespace, host.name)
+            task_run: Body = await self.kube.get(TASK_RUN, host.namespace, host.name)
             if task_run["metadata"]["uid"] != host.uid:
-                return  # Another one has the name now.
-            patch = marked(task_run, host)
+                return  # Another TaskRun of that name.
+            patch = task_run_patch(task_run, host)
             if patch is not None:
-                await self._kube.patch(TASK_RUN, host.namespace, host.name, patch)
+                await self.kube.patch(TASK_RUN, host.namespace, host.name, patch)
         except NotFoundError:
-            return  # It is gone, and what it had with it.
+            return  # The TaskRun is gone, and its secret with it.
         except RefusedError as error:
-            # The secret is what counts: a label that the cluster does not take must not hold it up.
+            # The build needs only the secret: a refused label must not block it.
             log.warning("TaskRun not marked", name=host.name, error=str(error))
             return
         reason, type_ = _EVENTS[host.state]
-        said = host.message or (f"host {host.host}" if host.host else host.platform)
-        self._events.say(
-            TASK_RUN, task_run, reason, said, type_="Warning" if type_ == "Warning" else "Normal"
-        )
+        message = host.message or (f"host {host.host}" if host.host else host.platform)
+        self.events.record(TASK_RUN, task_run, reason, message, type_=type_)
         if host.secret is not None:
-            await self._nudge(task_run)
+            await self._annotate_pod(task_run)
 
-    async def _nudge(self, task_run: Object) -> None:
-        pod = (task_run.get("status") or {}).get("podName")
+    async def _annotate_pod(self, task_run: Body) -> None:
+        """Make the kubelet mount the secret now instead of at its next sync."""
+        pod = status_of(task_run).get("podName")
         if not pod:
             return
+        patch = {"metadata": {"annotations": {MACHINE_READY_ANNOTATION: "true"}}}
         try:
-            await self._kube.patch(
-                POD, task_run["metadata"]["namespace"], pod, {"metadata": {"annotations": {NUDGE: "true"}}}
-            )  # fmt: skip
+            await self.kube.patch(POD, task_run["metadata"]["namespace"], pod, patch)
         except KubeError as error:
-            log.debug("pod not nudged; the kubelet will look by itself", error=str(error))
+            log.debug("pod not annotated; the kubelet syncs by itself", error=str(error))
 
     async def _delete(self, host: HostState) -> None:
-        name = secret_name(host.name)
         try:
-            await self._kube.delete(SECRET, host.namespace, name)
+            await self.kube.delete(SECRET, host.namespace, secret_name(host.name))
         except NotFoundError:
-            return  # The garbage collector was faster.
+            return  # The garbage collector deleted it.

@@ -1,24 +1,27 @@
-"""Makes and removes the copies of jobs that a hub sends to this cluster.
+"""Creates and removes the copies of jobs that a hub sends to this cluster (ADR 40).
 
-A copy is started by no order but `chosen`, asked for on the log at that moment; it is removed only when
-it was withdrawn, and said to be gone only when its pods are (ADR 40).
+1. A copy is created suspended. It starts only while the latest order on the log is `chosen`.
+2. A copy is removed only after its order was withdrawn, or it was stopped because its lease expired.
+3. It is reported as gone only after its pods are gone.
 """
 
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import structlog
 
-from services.patcher.cluster.writer import may_pass
-from services.patcher.multikueue.priority import Ranks
-from services.patcher.workloads.manifest import finalizer_patch
+from services.patcher.cluster.errors import is_transient_refusal, retry_later
+from services.patcher.cluster.patches import if_unchanged, remove_finalizer
+from services.patcher.multikueue.priority import PriorityUpdater
+from shared.bus.follow import read
 from shared.bus.port import Bus, BusError, LaterError
 from shared.contracts import subjects
-from shared.contracts.kube.kinds import WORKLOAD, Kind, Object
-from shared.contracts.messages.base import UndecodableError
+from shared.contracts.kube.bodies import Body, Metadata, spec_of
+from shared.contracts.kube.kinds import WORKLOAD, Kind
+from shared.contracts.kube.names import RESOURCE_IN_USE
 from shared.contracts.messages.effects import Dispatch
 from shared.contracts.messages.spokes import (
     COPY_FINALIZER,
@@ -29,41 +32,28 @@ from shared.contracts.messages.spokes import (
     CopyState,
 )
 from shared.integrations import Integrations
-from shared.kube.port import (
-    AlreadyExistsError,
-    ConflictError,
-    Kube,
-    NotFoundError,
-    RefusedError,
-    ThrottledError,
-    UnavailableError,
-)
+from shared.kube.port import AlreadyExistsError, Kube, NotFoundError, RefusedError
 
-__all__ = ["ORIGIN", "Spokes"]
+__all__ = ["CopyReconciler"]
 
 log = structlog.get_logger(__name__)
 
 FOREGROUND: Final = "foregroundDeletion"
-"""Kubernetes' own finalizer: what the object owns is not gone yet."""
+"""Kubernetes' finalizer of an object that waits for the deletion of what it owns."""
 
-LOOKS_MAX: Final = 3
-"""How often a copy is looked at before the message is given back: often it goes at once."""
+ATTEMPTS_MAX: Final = 3
+"""Reads of a copy that is removed before the message is delivered again later: often it goes at once."""
 
 ENDING_SECONDS: Final = 0.5
+CHANGED_SECONDS: Final = 0.1
+"""Delay after an object changed between two requests."""
 
-RENEWING_SECONDS: Final = 1.0
-"""Until a chosen copy is asked about again whose lease ran out: it is renewed, or the copy stopped."""
-
-
-class Renewed(Protocol):
-    """Whether leases are alive."""
-
-    def seconds_left(self, lease_seconds: float) -> float:
-        """Until copies with such a lease have to be stopped."""
+LEASE_EXPIRED_SECONDS: Final = 1.0
+"""Delay before a chosen copy with an expired lease is tried again: it is renewed or stopped by then."""
 
 
-class Spokes:
-    """Carries out dispatches on the cluster of this patcher."""
+class CopyReconciler:
+    """Carries out the hub's orders on the cluster of this patcher."""
 
     def __init__(
         self,
@@ -72,243 +62,241 @@ class Spokes:
         bus: Bus,
         cluster: str,
         now: Callable[[], datetime],
-        renewed: Renewed,
+        lease_seconds_left: Callable[[float], float],
         integrations: Integrations,
-        reading: Callable[[], str | None],
+        not_synced: Callable[[], str | None],
         own_kueue: bool = False,
     ) -> None:
-        """`integrations`: of this cluster; `reading`: what has to be read before they are known."""
+        """`lease_seconds_left`: seconds until a lease of that length expires.
+
+        `integrations`: of this cluster; `not_synced`: what is to be read before they are complete, or
+        None. `own_kueue`: this cluster has a Kueue of its own, which admits the copies.
+        """
         self._kube = kube
         self._bus = bus
         self._cluster = cluster
         self._now = now
-        self._renewed = renewed
+        self._lease_seconds_left = lease_seconds_left
         self._integrations = integrations
-        self._reading = reading
+        self._not_synced = not_synced
         self._own_kueue = own_kueue
-        self._ranks = Ranks(kube=kube, bus=bus, integrations=integrations)
-        self._removing: dict[str, None] = {}
-        """Uids whose deletion this process asked for with what they own first."""
+        self._priority = PriorityUpdater(kube=kube, bus=bus, integrations=integrations)
+        self._deleted: set[str] = set()
+        """Uids that this process deleted with foreground propagation."""
 
     async def apply(self, dispatch: Dispatch) -> None:
-        """Make, keep or remove the copy. May be repeated. Raises `LaterError` while it goes on."""
+        """Create, keep or remove the copy. Can be repeated. Raises `LaterError` until it is done."""
         job = dispatch.job
         if dispatch.spoke != self._cluster:
-            return  # Another cluster's order under our subject: nobody of ours wrote that.
-        try:
-            if dispatch.state == "withdrawn":
-                await self._withdraw(dispatch)
-            elif dispatch.workload is not None:
-                await self._make(WORKLOAD, dispatch.workload, dispatch)
-                if dispatch.state == "chosen" and job is not None:
-                    await self._make(self._kind(job), job, dispatch)
-            elif dispatch.state == "offered" and job is not None:
-                await self._make(self._kind(job), job, dispatch)
-            if dispatch.state == "chosen" and dispatch.wish:
-                await self._grant(dispatch, dispatch.wish)
-            if dispatch.state != "withdrawn" and dispatch.reranked:
-                await self._ranks.follow(dispatch)
-        except _NoIntegrationError as error:
-            if (reading := self._reading()) is not None:
-                raise LaterError(reading) from error
-            await self._report(dispatch, "refused", str(error))
-        except ThrottledError as error:
-            raise LaterError(str(error), delay_seconds=error.retry_after_seconds) from error
-        except (ConflictError, UnavailableError) as error:
-            raise LaterError(str(error)) from error
+            return  # An order for another cluster under our subject: not from our hub.
+        with retry_later():
+            try:
+                if dispatch.state == "withdrawn":
+                    await self._withdraw(dispatch)
+                elif dispatch.workload is not None:
+                    await self._create(WORKLOAD, dispatch.workload, dispatch)
+                    if dispatch.state == "chosen" and job is not None:
+                        await self._create(self._kind(job), job, dispatch)
+                elif dispatch.state == "offered" and job is not None:
+                    await self._create(self._kind(job), job, dispatch)
+                if dispatch.state == "chosen" and dispatch.wish:
+                    await self._change_spec(dispatch, dispatch.wish)
+                if dispatch.state != "withdrawn" and dispatch.reranked:
+                    await self._priority.update(dispatch)
+            except _NoIntegrationError as error:
+                if (unsynced := self._not_synced()) is not None:
+                    raise LaterError(unsynced) from error
+                await self._report(dispatch, "refused", str(error))
 
-    async def may_start(self, job: Object) -> bool:
-        """Whether a job that has quota may run: a copy only while the hub wants it to run here.
+    async def may_start(self, job: Body) -> bool:
+        """True unless `job` is a copy that the hub does not want to run here now.
 
-        Asked of the log itself, not of what was read some time ago. Raises `LaterError`.
+        Reads the latest order from the log, because a cached one may be outdated. Raises `LaterError`.
         """
         metadata = job["metadata"]
         labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
         order = annotations.get(ORDER)
         if ORIGIN not in labels or order is None:
-            return True  # No copy, or one of a hub that starts and stops it by itself.
+            return True  # Not a copy, or one of a hub that starts and stops it itself.
         if metadata.get("deletionTimestamp"):
-            return False  # It was stopped, or somebody deletes it: it stays only for its end.
+            return False  # Stopped, or deleted by a user: only our finalizer keeps it.
         subject = subjects.join(
             "dispatch", self._cluster, metadata["namespace"], labels.get(PREBUILT_WORKLOAD)
         )
         try:
-            entry = await self._bus.latest("DISPATCHES", subject)
-            if entry is None:
-                return False
-            dispatch = entry.read(Dispatch)
+            dispatch = read(await self._bus.latest("DISPATCHES", subject), Dispatch)
         except BusError as error:
             raise LaterError(f"cannot ask for the order: {error}") from error
-        except UndecodableError as error:
-            log.warning("an order that cannot be read starts nothing", error=str(error))
+        if dispatch is None or dispatch.state != "chosen":
             return False
-        of = f"{dispatch.cluster}/{dispatch.number}"
-        if dispatch.state != "chosen" or of != order:
+        if f"{dispatch.cluster}/{dispatch.number}" != order:
             return False
         lease = annotations.get(LEASE)
-        if lease is not None and self._renewed.seconds_left(float(lease)) <= 0:
-            # An order may overtake the beats that waited for the same bus: if one of them renews the
-            # lease before the copy is stopped, nothing else would start it.
-            raise LaterError("its lease has run out", delay_seconds=RENEWING_SECONDS)
+        if lease is not None and self._lease_seconds_left(float(lease)) <= 0:
+            # After an outage of the bus the order may arrive before a heartbeat renews the lease. If
+            # the copy is not stopped meanwhile, no other message starts it: so try again.
+            raise LaterError("its lease has run out", delay_seconds=LEASE_EXPIRED_SECONDS)
         return True
 
-    def _kind(self, job: Object) -> Kind:
+    def _kind(self, job: dict[str, Any]) -> Kind:
         group = str(job.get("apiVersion", "")).rpartition("/")[0]
         integration = self._integrations.find(group=group, kind=job.get("kind"))
         if integration is None:
             raise _NoIntegrationError(f"{job.get('kind')} is nothing that can wait here")
         return integration.kind
 
-    # --- making ---
+    # --- creating ----------------------------------------------------------------------------------
 
-    async def _make(self, kind: Kind, obj: Object, dispatch: Dispatch) -> None:
+    async def _create(self, kind: Kind, obj: Any, dispatch: Dispatch) -> None:
         try:
             await self._kube.create(kind, obj)
         except AlreadyExistsError:
-            await self._meet(kind, obj, dispatch)
+            await self._check_existing(kind, obj, dispatch)
         except NotFoundError as error:
             await self._report(dispatch, "refused", str(error))
         except RefusedError as error:
-            if may_pass(error):
+            if is_transient_refusal(error):
                 raise LaterError(str(error)) from error
             await self._report(dispatch, "refused", str(error))
 
-    async def _meet(self, kind: Kind, obj: Object, dispatch: Dispatch) -> None:
-        """Something of that name is there: this copy, an earlier one, or somebody else's."""
+    async def _check_existing(self, kind: Kind, obj: Body, dispatch: Dispatch) -> None:
+        """Keep this copy, remove an earlier copy, or report that another object has the name."""
         wanted = obj["metadata"]
         try:
-            found = await self._kube.get(kind, dispatch.namespace, wanted["name"])
+            found: Body = await self._kube.get(kind, dispatch.namespace, wanted["name"])
         except NotFoundError as error:
-            raise LaterError("it went while it was looked at", delay_seconds=0.1) from error
+            raise LaterError(
+                "it went while it was looked at", delay_seconds=CHANGED_SECONDS
+            ) from error
         metadata = found["metadata"]
-        if not _is_copy(metadata, wanted):
+        if not _is_copy_of_hub(metadata, wanted):
             text = f"{kind.kind} {dispatch.namespace}/{wanted['name']} is there already"
             await self._report(dispatch, "taken", text)
             return
-        if _label(metadata) == _label(wanted) and _order(metadata) == _order(wanted):
+        same_workload = _workload_name(metadata) == _workload_name(wanted)
+        if same_workload and _order(metadata) == _order(wanted):
             return
-        if _label(metadata) == _label(wanted) and await self._remove(kind, found):
-            raise LaterError("an earlier copy was in its place", delay_seconds=0.1)
+        if same_workload and await self._remove_step(kind, found):
+            raise LaterError("an earlier copy was in its place", delay_seconds=CHANGED_SECONDS)
         raise LaterError("an earlier copy is not gone yet", delay_seconds=ENDING_SECONDS)
 
-    # --- removing ---
+    # --- removing ----------------------------------------------------------------------------------
 
     async def _withdraw(self, dispatch: Dispatch) -> None:
         job = dispatch.job
         if job is not None:
-            await self._until_gone(self._kind(job), job, dispatch)
+            await self._remove(self._kind(job), job["metadata"], dispatch)
         if self._own_kueue:
-            # It has an owner only once there was a job.
-            metadata = (job or {}).get("metadata") or {}
-            named = {"metadata": {**metadata, "name": dispatch.name}}
-            await self._until_gone(WORKLOAD, named, dispatch)
-        if not await self._said_how_it_ended(dispatch):
+            # The Workload has an owner only after the job was created, so it is removed on its own.
+            metadata: Any = {**((job or {}).get("metadata") or {}), "name": dispatch.name}
+            await self._remove(WORKLOAD, metadata, dispatch)
+        if not await self._end_is_reported(dispatch):
             await self._report(dispatch, "gone", "")
 
-    async def _until_gone(self, kind: Kind, obj: Object, dispatch: Dispatch) -> None:
-        wanted = obj["metadata"]
-        for _ in range(LOOKS_MAX):
+    async def _remove(self, kind: Kind, wanted: Metadata, dispatch: Dispatch) -> None:
+        """Remove the copy with this metadata; return when it is gone. Raises `LaterError` before."""
+        for _ in range(ATTEMPTS_MAX):
             try:
-                found = await self._kube.get(kind, dispatch.namespace, wanted["name"])
+                found: Body = await self._kube.get(kind, dispatch.namespace, wanted["name"])
             except NotFoundError:
                 return
-            if not _is_copy(found["metadata"], wanted):
-                return  # Somebody else's of that name.
-            if kind != WORKLOAD and _label(found["metadata"]) != _label(wanted):
-                return  # The copy of another workload of that hub: it has an order of its own.
-            if _number(found["metadata"]) > dispatch.number:
-                return  # Made by a later order, which is on its way to us.
-            if _as_good_as_gone(found["metadata"]):
-                await self._say_how_it_ended(kind, found, dispatch)
-            if await self._remove(kind, found):
-                await self._let_workload_go(dispatch, found["metadata"]["uid"])
+            metadata = found["metadata"]
+            if not _is_copy_of_hub(metadata, wanted):
+                return  # Another object of that name.
+            if kind != WORKLOAD and _workload_name(metadata) != _workload_name(wanted):
+                return  # The copy of another workload of the hub, with an order of its own.
+            if _order_number(metadata) > dispatch.number:
+                return  # Created by a later order, which this patcher gets next.
+            if metadata.get("deletionTimestamp") and _only_our_finalizer_left(metadata):
+                await self._report_end(kind, found, dispatch)
+            if await self._remove_step(kind, found):
+                await self._release_workload(dispatch, metadata["uid"])
             await asyncio.sleep(0)
         raise LaterError(f"{kind.kind} {wanted['name']} ends", delay_seconds=ENDING_SECONDS)
 
-    async def _say_how_it_ended(self, kind: Kind, found: Object, dispatch: Dispatch) -> None:
-        """What came to its end after it was withdrawn is not run again: afterwards nobody could tell."""
+    async def _report_end(self, kind: Kind, found: Body, dispatch: Dispatch) -> None:
+        """Report a copy that succeeded after its order was withdrawn: it must not run again.
+
+        This is the last moment: the status is lost once the copy is gone.
+        """
         integration = self._integrations.find(group=kind.group, plural=kind.plural)
         finish = None if integration is None else integration.finish(found)
         if finish is not None and finish.success:
             await self._report(dispatch, "gone", "", ended=found["status"])
 
-    async def _said_how_it_ended(self, dispatch: Dispatch) -> bool:
-        """Asked of the log: we may have died since."""
+    async def _end_is_reported(self, dispatch: Dispatch) -> bool:
+        """True if the log has the end of this copy. An earlier process may have reported it."""
         subject = subjects.join("copy", self._cluster, dispatch.namespace, dispatch.name)
         try:
-            entry = await self._bus.latest("DISPATCHES", subject)
-            said = None if entry is None else entry.read(CopyState)
+            last = read(await self._bus.latest("DISPATCHES", subject), CopyState)
         except BusError as error:
             raise LaterError(f"cannot ask what was reported: {error}") from error
-        except UndecodableError:
-            return False
-        return said is not None and said.number == dispatch.number and said.ended is not None
+        return last is not None and last.number == dispatch.number and last.ended is not None
 
-    async def _remove(self, kind: Kind, found: Object) -> bool:
-        """One step towards its end; whether somebody else has to do something before the next."""
+    async def _remove_step(self, kind: Kind, found: Body) -> bool:
+        """Delete the copy, or remove our finalizer once what it owns is gone.
+
+        Returns True if something else must happen before the next step.
+        """
         metadata = found["metadata"]
         uid, name, namespace = metadata["uid"], metadata["name"], metadata["namespace"]
         try:
-            if uid not in self._removing:
+            if uid not in self._deleted:
                 await self._delete(kind, found)
                 return True
-            finalizers: list[str] = metadata.get("finalizers") or []
-            if _is_next(finalizers):
-                left = [one for one in finalizers if one != COPY_FINALIZER]
-                version = metadata["resourceVersion"]
-                patch = [
-                    {"op": "test", "path": "/metadata/uid", "value": uid},
-                    {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-                    {"op": "replace", "path": "/metadata/finalizers", "value": left},
-                ]
+            if _only_our_finalizer_left(metadata):
+                remaining = [one for one in metadata["finalizers"] if one != COPY_FINALIZER]
+                patch = if_unchanged(
+                    found, {"op": "replace", "path": "/metadata/finalizers", "value": remaining}
+                )
                 await self._kube.patch(kind, namespace, name, patch)
-                self._removing.pop(uid, None)
+                self._deleted.discard(uid)
                 return False
         except NotFoundError:
-            self._removing.pop(uid, None)
+            self._deleted.discard(uid)
             return False
         return True
 
-    async def _delete(self, kind: Kind, found: Object) -> None:
-        """Ask for its end, and for what it owns to go first.
+    async def _delete(self, kind: Kind, found: Body) -> None:
+        """Delete the copy with foreground propagation, so that what it owns goes first.
 
-        Once by each process, also where it is being deleted: by somebody who did not ask for that, and
-        then what it owns stays as long as our finalizer keeps it.
+        Each process does it once, also for a copy that is being deleted already: a user may have
+        deleted it with background propagation, and then our finalizer keeps what it owns alive.
         """
         metadata = found["metadata"]
         uid, name, namespace = metadata["uid"], metadata["name"], metadata["namespace"]
         await self._kube.delete(kind, namespace, name, uid=uid, dependants_first=True)
-        self._removing[uid] = None
+        self._deleted.add(uid)
 
-    async def _let_workload_go(self, dispatch: Dispatch, uid: str) -> None:
-        """The copy waits for what it owns, and its Workload for us; or it was made only now."""
+    async def _release_workload(self, dispatch: Dispatch, owner_uid: str) -> None:
+        """Delete the Workload that a deleted copy owns: otherwise each waits for the other."""
+        where = (WORKLOAD, dispatch.namespace, dispatch.name)
         try:
-            workload = await self._kube.get(WORKLOAD, dispatch.namespace, dispatch.name)
+            workload: Body = await self._kube.get(*where)
             metadata = workload["metadata"]
-            if all(owner.get("uid") != uid for owner in metadata.get("ownerReferences") or []):
+            owners = metadata.get("ownerReferences") or []
+            if all(owner.get("uid") != owner_uid for owner in owners):
                 return
             if not metadata.get("deletionTimestamp"):
-                await self._kube.delete(
-                    WORKLOAD, dispatch.namespace, dispatch.name, uid=metadata["uid"]
-                )
-            patch = finalizer_patch(workload)
+                await self._kube.delete(*where, uid=metadata["uid"])
+            patch = remove_finalizer(workload, RESOURCE_IN_USE)
             if patch is not None:
-                await self._kube.patch(WORKLOAD, dispatch.namespace, dispatch.name, patch)
+                await self._kube.patch(*where, patch)
         except NotFoundError:
             return
 
-    # --- the rest ---
+    # --- the rest ----------------------------------------------------------------------------------
 
-    async def stop(self, kind: Kind, found: Object) -> None:
-        """Delete a copy that may not run any more; its finalizer keeps it until it is withdrawn."""
-        if found["metadata"]["uid"] in self._removing:
+    async def stop(self, kind: Kind, found: Body) -> None:
+        """Delete a copy whose lease has expired. Our finalizer keeps it until its order is withdrawn."""
+        if found["metadata"]["uid"] in self._deleted:
             return
         log.warning("a copy is stopped: its lease ran out", name=found["metadata"]["name"])
         with suppress(NotFoundError):
             await self._delete(kind, found)
 
-    async def _grant(self, dispatch: Dispatch, wish: Object) -> None:
-        """Change the copy's spec as its user changed the original's."""
+    async def _change_spec(self, dispatch: Dispatch, changes: dict[str, Any]) -> None:
+        """Change the copy's spec as its user changed the spec of the hub's job."""
         target = dispatch.target
         if target is None:
             return
@@ -317,9 +305,9 @@ class Spokes:
         if integration is None:
             return
         try:
-            found = await self._kube.get(integration.kind, dispatch.namespace, target.name)
-            spec = found.get("spec") or {}
-            changed = {name: value for name, value in wish.items() if spec.get(name) != value}
+            found: Body = await self._kube.get(integration.kind, dispatch.namespace, target.name)
+            spec = spec_of(found)
+            changed = {name: value for name, value in changes.items() if spec.get(name) != value}
             if not changed or integration.finish(found) is not None:
                 return
             patch = [
@@ -333,7 +321,7 @@ class Spokes:
         except NotFoundError:
             return
         except RefusedError as error:
-            log.warning("the cluster does not take a wish", name=target.name, error=str(error))
+            log.warning("the cluster refuses a spec change", name=target.name, error=str(error))
 
     async def _report(
         self,
@@ -341,8 +329,9 @@ class Spokes:
         state: Literal["gone", "taken", "refused"],
         message: str,
         *,
-        ended: Object | None = None,
+        ended: dict[str, Any] | None = None,
     ) -> None:
+        """Publish the state of the copy. `ended`: its status, if it succeeded. Raises `LaterError`."""
         log.info("copy", workload=dispatch.name, state=state, message=message)
         try:
             await self._bus.publish(
@@ -365,38 +354,33 @@ class Spokes:
 
 
 class _NoIntegrationError(Exception):
-    """A kind of which nobody in this cluster knows how it waits."""
+    """No Integration of this cluster has the kind of the job."""
 
 
-def _is_copy(metadata: Object, wanted: Object) -> bool:
-    """Whether it is a copy of the same hub: by its origin, and by the hub that its order names."""
-    labels, ours = metadata.get("labels") or {}, wanted.get("labels") or {}
-    origin = ours.get(ORIGIN)
-    if origin is None or labels.get(ORIGIN) != origin:
+def _is_copy_of_hub(metadata: Metadata, wanted: Metadata) -> bool:
+    """True if both have the same origin label, and their orders name the same hub."""
+    origin = (wanted.get("labels") or {}).get(ORIGIN)
+    if origin is None or (metadata.get("labels") or {}).get(ORIGIN) != origin:
         return False
-    hub, here = _order(metadata).rpartition("/")[0], _order(wanted).rpartition("/")[0]
-    return not hub or not here or hub == here
+    hub, wanted_hub = _order(metadata).rpartition("/")[0], _order(wanted).rpartition("/")[0]
+    return not hub or not wanted_hub or hub == wanted_hub
 
 
-def _as_good_as_gone(metadata: Object) -> bool:
-    """Whether it is as good as gone: what it owned is, and our finalizer comes off next."""
+def _only_our_finalizer_left(metadata: Metadata) -> bool:
+    """True if what the copy owns is gone, so that our finalizer may be removed."""
     finalizers = metadata.get("finalizers") or []
-    return bool(metadata.get("deletionTimestamp")) and _is_next(finalizers)
-
-
-def _is_next(finalizers: list[str]) -> bool:
-    """Whether our finalizer may come off; those of others come off when they like."""
     return COPY_FINALIZER in finalizers and FOREGROUND not in finalizers
 
 
-def _label(metadata: Object) -> str | None:
+def _workload_name(metadata: Metadata) -> str | None:
     return (metadata.get("labels") or {}).get(PREBUILT_WORKLOAD)
 
 
-def _order(metadata: Object) -> str:
-    return str((metadata.get("annotations") or {}).get(ORDER, ""))
+def _order(metadata: Metadata) -> str:
+    """`<hub>/<number>` of the order that created the copy; empty for a stock hub's copy."""
+    return (metadata.get("annotations") or {}).get(ORDER, "")
 
 
-def _number(metadata: Object) -> int:
+def _order_number(metadata: Metadata) -> int:
     number = _order(metadata).rpartition("/")[2]
     return int(number) if number.isascii() and number.isdigit() else 0

@@ -1,7 +1,9 @@
-"""Signs of life to the hub, and the end of copies whose lease could not be renewed.
+"""Heartbeats to the hub, and the end of copies whose lease has expired.
 
-A beat that the bus has taken renews the leases from the moment at which it was sent, by our monotonic
-clock. Copies that carry no lease are left alone: they go on until their hub says otherwise.
+1. A heartbeat that the bus accepts renews the leases from the moment at which it was sent, by the
+   monotonic clock of this process.
+2. Without the bus, `guard` stops copies whose lease has expired. It reads only the API server.
+3. Copies without a lease run on until their hub withdraws them.
 """
 
 import asyncio
@@ -11,36 +13,33 @@ from typing import Final, Literal
 
 import structlog
 
+from services.patcher.cluster.errors import UNAUTHORIZED
 from shared.bus.port import Bus, BusError
-from shared.contracts.kube.kinds import INTEGRATION, NAMESPACE, Kind, Object
+from shared.contracts.kube.bodies import Body, annotations_of
+from shared.contracts.kube.kinds import INTEGRATION, NAMESPACE, Kind
 from shared.contracts.messages.spokes import LEASE, ORIGIN, Beat
 from shared.integrations import Integrations
-from shared.kube.port import (
-    Kube,
-    KubeError,
-    NotFoundError,
-    RefusedError,
-    ThrottledError,
-)
+from shared.kube.port import Kube, KubeError, NotFoundError, RefusedError, ThrottledError
 
-__all__ = ["Lease"]
+__all__ = ["Heartbeat"]
 
 log = structlog.get_logger(__name__)
 
+Stop = Callable[[Kind, Body], Awaitable[None]]
+
 START_BEATS: Final = 2.0
-"""A process that begins does not know when the leases were renewed last: after so many beats without
-the bus it takes them for run out."""
+"""A new process does not know when the leases were renewed last. It takes them for expired after so
+many heartbeat intervals without the bus."""
 
-LOOK_SECONDS: Final = 2.0
+PROBE_SECONDS: Final = 2.0
+"""Longest wait of the first heartbeat for the API server, and interval of the check of leases."""
 
-MISSES: Final = 2
-"""An API server that did not answer so often in a row is away: once is no outage."""
-
-_UNAUTHORIZED: Final = 401
+FAILED_PROBES_MAX: Final = 2
+"""Probes without an answer, in a row, after which the API server counts as unreachable."""
 
 
-class Lease:
-    """One patcher's standing with the bus."""
+class Heartbeat:
+    """Sends heartbeats for one patcher, and knows how long leases are still valid."""
 
     def __init__(
         self,
@@ -58,82 +57,85 @@ class Lease:
         self._quota = quota
         self._now = now
         self._beat_seconds = beat_seconds
-        self._renewed: float | None = None
-        self._began: float | None = None
-        self._misses = 0
-        self._identity: str | None = None
+        self._renewed_at: float | None = None
+        self._started_at: float | None = None
+        self._failed_probes = 0
+        self._cluster_uid: str | None = None
+        """Uid of the namespace `kube-system`."""
 
     def seconds_left(self, lease_seconds: float) -> float:
-        """Until copies with such a lease have to be stopped; not positive: they have to be now."""
+        """Seconds until copies with a lease of this length must be stopped; 0 or less: now."""
         now = asyncio.get_running_loop().time()
-        if self._renewed is not None:
-            return self._renewed + lease_seconds - now
-        began = now if self._began is None else self._began
-        return began + START_BEATS * self._beat_seconds - now
+        if self._renewed_at is not None:
+            return self._renewed_at + lease_seconds - now
+        started_at = now if self._started_at is None else self._started_at
+        return started_at + START_BEATS * self._beat_seconds - now
 
-    async def beat(self) -> None:
-        """Say that we live, until cancelled. Needs the bus."""
+    async def run(self) -> None:
+        """Send heartbeats until cancelled. Needs the bus."""
         number = 0
         async with asyncio.TaskGroup() as group:
-            looking = group.create_task(self._look())
-            # Who we are is better said with the first beat, but not at the price of a late one.
-            await asyncio.wait({looking}, timeout=LOOK_SECONDS)
-            group.create_task(self._keep_looking())
+            probe = group.create_task(self._probe())
+            # The first heartbeat should name the cluster, but must not be late because of that.
+            await asyncio.wait({probe}, timeout=PROBE_SECONDS)
+            group.create_task(self._keep_probing())
             while True:
                 number += 1
-                group.create_task(self._say(number))
+                group.create_task(self._send(number))
                 await asyncio.sleep(self._beat_seconds)
 
-    async def _say(self, number: int) -> None:
-        sent = asyncio.get_running_loop().time()
+    async def _send(self, number: int) -> None:
+        sent_at = asyncio.get_running_loop().time()
         beat = Beat(
             spoke=self._cluster,
             instance=self._bus.instance,
             number=number,
             quota=self._quota,
-            api=self._misses < MISSES,
-            identity=self._identity,
+            api=self._failed_probes < FAILED_PROBES_MAX,
+            identity=self._cluster_uid,
             at=self._now(),
         )
         try:
             await self._bus.publish(beat)
         except BusError as error:
-            log.warning("the bus did not take a sign of life", error=str(error))
+            log.warning("the bus did not take a heartbeat", error=str(error))
             return
-        self._renewed = sent if self._renewed is None else max(self._renewed, sent)
+        self._renewed_at = sent_at if self._renewed_at is None else max(self._renewed_at, sent_at)
 
-    async def _keep_looking(self) -> None:
+    async def _keep_probing(self) -> None:
         while True:
             await asyncio.sleep(self._beat_seconds)
-            await self._look()
+            await self._probe()
 
-    async def _look(self) -> None:
-        """Whether the API server answers us, and which cluster it is."""
+    async def _probe(self) -> None:
+        """Check that the API server answers, and read which cluster it is from `kube-system`."""
         try:
-            found = await self._kube.get(NAMESPACE, None, "kube-system")
+            namespace: Body = await self._kube.get(NAMESPACE, None, "kube-system")
         except (NotFoundError, ThrottledError):
-            self._misses = 0
+            self._failed_probes = 0
         except KubeError as error:
-            if isinstance(error, RefusedError) and error.status != _UNAUTHORIZED:
-                self._misses = 0  # It answers, and does not tell us that.
+            if isinstance(error, RefusedError) and error.status != UNAUTHORIZED:
+                self._failed_probes = 0  # It answers, but does not allow this read.
                 return
-            self._misses += 1
-            log.warning("the API server does not answer", times=self._misses, error=str(error))
+            self._failed_probes += 1
+            log.warning(
+                "the API server does not answer", times=self._failed_probes, error=str(error)
+            )
         else:
-            self._misses = 0
-            self._identity = str(found["metadata"]["uid"])
+            self._failed_probes = 0
+            self._cluster_uid = namespace["metadata"]["uid"]
 
-    async def guard(self, stop: Callable[[Kind, Object], Awaitable[None]]) -> None:
-        """Stop copies whose leases ran out, until cancelled. Needs no bus: this is for when it is away."""
-        self._began = asyncio.get_running_loop().time()
+    async def guard(self, stop: Stop) -> None:
+        """Stop copies whose lease has expired, until cancelled. Works without the bus."""
+        self._started_at = asyncio.get_running_loop().time()
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            # Nothing can have run out while beats come through.
+            await asyncio.sleep(PROBE_SECONDS)
+            # No lease is shorter: while heartbeats succeed none can have expired.
             if self.seconds_left(START_BEATS * self._beat_seconds) <= 0:
-                await self._stop_all(stop)
+                await self._stop_expired(stop)
 
-    async def _stop_all(self, stop: Callable[[Kind, Object], Awaitable[None]]) -> None:
-        for integration in await self._known():
+    async def _stop_expired(self, stop: Stop) -> None:
+        for integration in await self._integrations():
             try:
                 listing = await self._kube.list(integration.kind, labels=ORIGIN)
             except NotFoundError:
@@ -142,31 +144,29 @@ class Lease:
                 log.warning("copies cannot be stopped now", error=str(error))
                 continue
             for copy in listing.items:
-                if self._has_run_out(copy) and integration.finish(copy) is None:
+                if self._has_expired(copy) and integration.finish(copy) is None:
                     await self._stop_one(stop, integration.kind, copy)
 
-    async def _stop_one(
-        self, stop: Callable[[Kind, Object], Awaitable[None]], kind: Kind, copy: Object
-    ) -> None:
-        """One that cannot be stopped keeps no other from it."""
+    async def _stop_one(self, stop: Stop, kind: Kind, copy: Body) -> None:
+        """Stop one copy. An error must not keep the others from being stopped."""
         try:
             await stop(kind, copy)
         except KubeError as error:
             name = f"{copy['metadata']['namespace']}/{copy['metadata']['name']}"
             log.warning("a copy cannot be stopped now", name=name, error=str(error))
 
-    async def _known(self) -> Integrations:
-        """All kinds of which there may be copies. The bus, which told of Integrations, is away."""
-        known = Integrations()
+    async def _integrations(self) -> Integrations:
+        """The kinds of which copies may exist, from the API server, because the bus is unreachable."""
+        integrations = Integrations()
         try:
             for obj in (await self._kube.list(INTEGRATION)).items:
-                known.learn(obj)
+                integrations.learn(obj)
         except NotFoundError:
-            return known  # A cluster that does not serve them has none.
+            return integrations  # This cluster has no Integration objects.
         except KubeError as error:
             log.warning("kinds of this cluster are not known now", error=str(error))
-        return known
+        return integrations
 
-    def _has_run_out(self, copy: Object) -> bool:
-        lease = (copy["metadata"].get("annotations") or {}).get(LEASE)
+    def _has_expired(self, copy: Body) -> bool:
+        lease = annotations_of(copy).get(LEASE)
         return lease is not None and self.seconds_left(float(lease)) <= 0

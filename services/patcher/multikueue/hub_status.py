@@ -1,144 +1,135 @@
-"""Writes at the hub what becomes of what it sent away: the copy's whole status, and where it is."""
+"""Writes the status of remote copies, spokes and checks on the hub's objects."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import Any, Final
 
-import structlog
-
-from services.patcher.cluster.cache import Mirror
-from services.patcher.cluster.writer import Writer, may_pass, status_patch
+from services.patcher.cluster.cache import ObjectCache
+from services.patcher.cluster.errors import is_transient_refusal, retry_later
+from services.patcher.cluster.patches import status_patch
+from services.patcher.cluster.writer import Writer
 from shared.bus.port import LaterError, NeverError
-from shared.contracts.kube.conditions import Conditions
-from shared.contracts.kube.kinds import ADMISSION_CHECK, MULTIKUEUE_CLUSTER, WORKLOAD, Kind, Object
+from shared.contracts.kube.bodies import Body, status_of
+from shared.contracts.kube.conditions import ACTIVE, Conditions
+from shared.contracts.kube.kinds import ADMISSION_CHECK, MULTIKUEUE_CLUSTER, WORKLOAD, Kind
 from shared.contracts.messages.spokes import CheckStanding, Homecoming, SpokeState
-from shared.kube.port import (
-    ConflictError,
-    Kube,
-    NotFoundError,
-    Patch,
-    RefusedError,
-    ThrottledError,
-    UnavailableError,
-)
+from shared.kube.port import Kube, NotFoundError, Patch, RefusedError
 
-__all__ = ["Home"]
+__all__ = ["HubStatusWriter"]
 
-log = structlog.get_logger(__name__)
+REFUSED_SECONDS: Final = 60.0
+"""Delay before a refused condition is written again."""
 
 
-class Home:
-    """The hub's side of what runs elsewhere."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubStatusWriter:
+    """Writes at the hub what happens on its spokes."""
 
-    def __init__(
-        self, *, kube: Kube, writer: Writer, mirror: Mirror, now: Callable[[], datetime]
-    ) -> None:
-        self._kube = kube
-        self._writer = writer
-        self._mirror = mirror
-        self._now = now
+    kube: Kube
+    writer: Writer
+    cache: ObjectCache
+    now: Callable[[], datetime]
 
-    async def apply(self, home: Homecoming) -> None:
-        """Write it. May be repeated. Raises `LaterError`, `NeverError`."""
-        try:
-            await self._workload(home)
-            if home.status is not None:
-                await self._job(home, home.status)
-        except NotFoundError:
-            return  # It went meanwhile, and what was sent away will be withdrawn.
-        except ThrottledError as error:
-            raise LaterError(str(error), delay_seconds=error.retry_after_seconds) from error
-        except (ConflictError, UnavailableError) as error:
-            raise LaterError(str(error)) from error
-        except RefusedError as error:
-            if may_pass(error):
-                raise LaterError(str(error)) from error
-            raise NeverError(f"the hub does not take the status of a copy: {error}") from error
+    async def write_workload(self, update: Homecoming) -> None:
+        """Write where a workload runs, and its copy's status on the job. Can be repeated.
 
-    async def _workload(self, home: Homecoming) -> None:
-        """`nominatedClusterNames` and `clusterName`: one of the two, as in Kueue."""
-        obj = self._mirror.object(WORKLOAD, home.namespace, home.name)
+        Raises `LaterError`, and `NeverError` if the API server refuses the status of the copy.
+        """
+        with retry_later():
+            try:
+                await self._write_cluster_name(update)
+                if update.status is not None:
+                    await self._write_job_status(update, update.status)
+            except NotFoundError:
+                return  # The job was deleted meanwhile, and its copy will be withdrawn.
+            except RefusedError as error:
+                if is_transient_refusal(error):
+                    raise LaterError(str(error)) from error
+                raise NeverError(f"the hub does not take the status of a copy: {error}") from error
+
+    async def _write_cluster_name(self, update: Homecoming) -> None:
+        """Write `clusterName` or `nominatedClusterNames`: only one of them is set, as in Kueue."""
+        obj = self.cache.object(WORKLOAD, update.namespace, update.name)
         if obj is None:
-            obj = await self._writer.get(WORKLOAD, home.namespace, home.name)
+            obj = await self.writer.get(WORKLOAD, update.namespace, update.name)
         if obj is None:
-            if self._mirror.workload(home.namespace, home.name) is None:
+            if self.cache.workload(update.namespace, update.name) is None:
                 return
             raise LaterError("its Workload is not made yet", delay_seconds=1.0)
 
-        if home.spoke is not None:
-            obj = await self._writer.patch(
-                WORKLOAD, obj, partial(_nominate, home.spoke), subresource="status"
+        if update.spoke is not None:
+            obj = await self.writer.patch(
+                WORKLOAD, obj, partial(_nominate, update.spoke), subresource="status"
             )
 
-        def patch(current: Object) -> Patch | None:
-            status = dict(current.get("status") or {})
+        def patch(current: Body) -> Patch | None:
+            status = dict(status_of(current))
             status.pop("clusterName", None)
-            if home.spoke is not None:
-                status["clusterName"] = home.spoke
+            if update.spoke is not None:
+                status["clusterName"] = update.spoke
                 status.pop("nominatedClusterNames", None)
-            elif home.nominated is not None:
+            elif update.nominated is not None:
                 status.pop("nominatedClusterNames", None)
-                if home.nominated:
-                    status["nominatedClusterNames"] = home.nominated
+                if update.nominated:
+                    status["nominatedClusterNames"] = update.nominated
             return status_patch(current, status)
 
-        await self._writer.patch(WORKLOAD, obj, patch, subresource="status")
+        await self.writer.patch(WORKLOAD, obj, patch, subresource="status")
 
-    async def _job(self, home: Homecoming, status: Object) -> None:
-        target = home.target
+    async def _write_job_status(self, update: Homecoming, status: dict[str, Any]) -> None:
+        target = update.target
         group = target.api_version.rpartition("/")[0]
-        integration = self._mirror.integrations.find(group=group, plural=target.plural)
+        integration = self.cache.integrations.find(group=group, plural=target.plural)
         if integration is None:
             return
-        job = self._mirror.object(integration.kind, home.namespace, target.name)
+        job = self.cache.object(integration.kind, update.namespace, target.name)
         if job is None:
-            job = await self._writer.get(integration.kind, home.namespace, target.name)
+            job = await self.writer.get(integration.kind, update.namespace, target.name)
         if job is None or job["metadata"]["uid"] != target.uid:
             return
 
-        def patch(current: Object) -> Patch | None:
+        def patch(current: Body) -> Patch | None:
             if integration.finish(current) is not None:
-                return None  # What has ended stays as it is.
+                return None  # The status of an ended job does not change.
             return status_patch(current, status)
 
-        await self._writer.patch(integration.kind, job, patch, subresource="status")
+        await self.writer.patch(integration.kind, job, patch, subresource="status")
 
-    async def apply_spoke(self, state: SpokeState) -> None:
-        """Write the condition `Active` of a MultiKueueCluster."""
-        await self._active(MULTIKUEUE_CLUSTER, state.spoke, state)
+    async def write_spoke(self, state: SpokeState) -> None:
+        """Write the condition `Active` of a MultiKueueCluster. Raises `LaterError`."""
+        await self._write_active(MULTIKUEUE_CLUSTER, state.spoke, state)
 
-    async def apply_check(self, standing: CheckStanding) -> None:
-        """Write the condition `Active` of an AdmissionCheck."""
-        await self._active(ADMISSION_CHECK, standing.check, standing)
+    async def write_check(self, standing: CheckStanding) -> None:
+        """Write the condition `Active` of an AdmissionCheck. Raises `LaterError`."""
+        await self._write_active(ADMISSION_CHECK, standing.check, standing)
 
-    async def _active(self, kind: Kind, name: str, said: SpokeState | CheckStanding) -> None:
-        try:
-            obj = await self._kube.get(kind, None, name)
-            conditions = Conditions.of(obj, at=self._now())
-            conditions.set("Active", said.active, said.reason, said.message)
-            status = {**(obj.get("status") or {}), "conditions": conditions.items}
-            patch = status_patch(obj, status)
-            if patch is not None:
-                await self._kube.patch(kind, None, name, patch, subresource="status")
-        except NotFoundError:
-            return
-        except ThrottledError as error:
-            raise LaterError(str(error), delay_seconds=error.retry_after_seconds) from error
-        except (ConflictError, UnavailableError) as error:
-            raise LaterError(str(error)) from error
-        except RefusedError as error:
-            raise LaterError(str(error), delay_seconds=60.0) from error
+    async def _write_active(self, kind: Kind, name: str, new: SpokeState | CheckStanding) -> None:
+        with retry_later():
+            try:
+                obj: Body = await self.kube.get(kind, None, name)
+                conditions = Conditions.of(obj, at=self.now())
+                conditions.set(ACTIVE, new.active, new.reason, new.message)
+                patch = status_patch(obj, {**status_of(obj), "conditions": conditions.items})
+                if patch is not None:
+                    await self.kube.patch(kind, None, name, patch, subresource="status")
+            except NotFoundError:
+                return
+            except RefusedError as error:
+                raise LaterError(str(error), delay_seconds=REFUSED_SECONDS) from error
 
 
-def _nominate(spoke: str, current: Object) -> Patch | None:
-    """Where it was not: a webhook takes a `clusterName` only of who was nominated, and never another's.
+def _nominate(spoke: str, workload: Body) -> Patch | None:
+    """Add `spoke` to `nominatedClusterNames`, unless it is there or in `clusterName`.
 
-    What was said between two looks is left out on the bus: the nomination, or the end of another choice.
+    Kueue's webhook accepts as `clusterName` only a nominated cluster, and only where none is set. The
+    bus keeps the latest message of a workload, so an earlier nomination may never have been written.
     """
-    status = dict(current.get("status") or {})
+    status = dict(status_of(workload))
     nominated = status.get("nominatedClusterNames") or []
     if status.get("clusterName") == spoke or spoke in nominated:
         return None
     status.pop("clusterName", None)
     status["nominatedClusterNames"] = [*nominated, spoke]
-    return status_patch(current, status)
+    return status_patch(workload, status)

@@ -1,35 +1,33 @@
-"""What admission checks say, in the Workload's own status: `status.admissionChecks`, as Kueue keeps it.
+"""The states of admission checks in `status.admissionChecks` of a Workload, as Kueue keeps them.
 
-The states come home with a decision where they were said before it, and by themselves where they
-change between two decisions. Without a check nothing is asked and nothing more is written.
+A state is written with the next decision, or on its own if it changes between two decisions. A
+workload without checks costs no read and no write.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import structlog
 
-from services.patcher.cluster.pacing import Backlog, Pace, keep_writing
-from shared.bus.port import Bus, BusError, CaughtUp, Entry
+from services.patcher.cluster.pacing import Backlog, RateLimiter, drain
+from shared.bus.follow import follow, read
+from shared.bus.port import Bus, BusError, Entry
 from shared.contracts import subjects
-from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.conditions import MESSAGE_MAX, timestamp
 from shared.contracts.messages.admissions import HOLDING, Admission
-from shared.contracts.messages.base import UndecodableError
 from shared.contracts.messages.effects import CheckState
 
-__all__ = ["CHECKS_MAX", "Checks", "kept", "reset"]
+__all__ = ["CHECKS_MAX", "CheckStates", "held_states", "reset_states"]
 
 log = structlog.get_logger(__name__)
 
 CHECKS_MAX: Final = 8
-"""What a Workload takes; a queue may name more."""
+"""Checks that a Workload can list; a queue may name more."""
 
-MESSAGE_MAX: Final = 32_768
 PER_SECOND: Final = 50.0
-"""States written at most that come between two decisions: nobody starts later for them."""
+"""States written per second between decisions. No job starts later because of them."""
 
 BURST: Final = 20
 _PENDING: Final = "Pending"
@@ -39,95 +37,107 @@ _RESET: Final = "Reset to Pending after eviction. Previously: "
 _Name = tuple[str, str]
 """Namespace and name of a workload."""
 
+_State = dict[str, Any]
+"""An entry of `status.admissionChecks`."""
 
-def kept(
-    listed: Iterable[Object], admission: Admission, said: Sequence[CheckState]
-) -> list[Object]:
-    """The states of a workload that holds quota: one for each check that it needs, in their order.
 
-    `listed`: what its status says now; it stays for who answers nowhere else. An answer counts if it
-    was given since the reservation, by the seconds, as quota counts it.
+def held_states(
+    listed: Iterable[_State], admission: Admission, answers: Sequence[CheckState]
+) -> list[_State]:
+    """The states of a workload that holds quota: one for each check of the admission, in its order.
+
+    `listed` are the present entries of the status; the entry of a check without an answer stays. An
+    answer counts if it is not older than the reservation, compared in whole seconds as the quota
+    service does.
     """
-    now = {str(state.get("name")): state for state in listed}
-    heard = {one.check: one for one in said if one.uid == admission.uid}
+    present = {str(state.get("name")): state for state in listed}
+    by_check = {one.check: one for one in answers if one.uid == admission.uid}
     return [
-        _state(name, now.get(name), heard.get(name), admission)
+        _held_state(name, present.get(name), by_check.get(name), admission)
         for name in admission.checks[:CHECKS_MAX]
     ]
 
 
-def reset(
-    listed: Iterable[Object], admission: Admission, said: Sequence[CheckState] = ()
-) -> list[Object]:
-    """The states once quota is lost: whoever had answered is to answer again (`kueue.md` 1.3)."""
-    heard = {one.check: one for one in said if one.uid == admission.uid}
-    return [_reset(dict(one), heard.get(str(one.get("name"))), admission) for one in listed]
+def reset_states(
+    listed: Iterable[_State], admission: Admission, answers: Sequence[CheckState] = ()
+) -> list[_State]:
+    """The states after quota is lost: each check that had answered is Pending again."""
+    by_check = {one.check: one for one in answers if one.uid == admission.uid}
+    return [
+        _reset_state(dict(one), by_check.get(str(one.get("name"))), admission) for one in listed
+    ]
 
 
-def _state(name: str, now: Object | None, said: CheckState | None, admission: Admission) -> Object:
-    since = _seconds(admission.decided_at)
+def _held_state(
+    name: str, present: _State | None, answer: CheckState | None, admission: Admission
+) -> _State:
+    since = _whole_seconds(admission.decided_at)
     if admission.state == "admitted":
-        # Else it would not be: its answer may still be on its way to us, or be older than this.
-        counts = said is not None and (said.state == _READY or _seconds(said.at) >= since)
-        if said is None or not counts or said.state == _PENDING:
-            message = now.get("message", "") if now and now.get("state") == _READY else ""
-            return _changed(now, name, _READY, str(message), since)
-    elif said is None or _seconds(said.at) < since:
-        return now if now is not None else _changed(None, name, _PENDING, "", since)
-    state = _changed(now, name, said.state, said.message, _seconds(said.at))
+        # All checks were Ready, or it would not be admitted. The answer may not have arrived here yet,
+        # or may be older than this decision.
+        counts = answer is not None and (
+            answer.state == _READY or _whole_seconds(answer.at) >= since
+        )
+        if answer is None or not counts or answer.state == _PENDING:
+            is_ready = present is not None and present.get("state") == _READY
+            message = present.get("message", "") if present and is_ready else ""
+            return _updated(present, name, _READY, str(message), since)
+    elif answer is None or _whole_seconds(answer.at) < since:
+        return present if present is not None else _updated(None, name, _PENDING, "", since)
+    state = _updated(present, name, answer.state, answer.message, _whole_seconds(answer.at))
     state.pop("requeueAfterSeconds", None)
-    if said.requeue_after_seconds is not None and said.state == "Retry":
-        state["requeueAfterSeconds"] = max(0, round(said.requeue_after_seconds))
+    if answer.requeue_after_seconds is not None and answer.state == "Retry":
+        state["requeueAfterSeconds"] = max(0, round(answer.requeue_after_seconds))
     return state
 
 
-def _changed(now: Object | None, name: str, state: str, message: str, at: datetime) -> Object:
-    """A state; the time of transition moves only when it changes. What pods get stays with it."""
-    same = now is not None and now.get("state") == state
-    new: dict[str, Any] = dict(now) if now is not None else {"name": name}
-    if not same:
-        new["lastTransitionTime"] = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+def _updated(present: _State | None, name: str, state: str, message: str, at: datetime) -> _State:
+    """Set state and message. `lastTransitionTime` and `podSetUpdates` change only with the state."""
+    new: _State = dict(present) if present is not None else {"name": name}
+    if present is None or present.get("state") != state:
+        new["lastTransitionTime"] = timestamp(at)
         new.pop("podSetUpdates", None)
     new["state"], new["message"] = state, message[:MESSAGE_MAX]
     return new
 
 
-def _reset(state: dict[str, Any], said: CheckState | None, admission: Admission) -> Object:
+def _reset_state(state: _State, answer: CheckState | None, admission: Admission) -> _State:
     before = str(state.get("state"))
-    if before == _PENDING and said is not None and _was_not_told(state, said):
-        before = said.state
+    if before == _PENDING and answer is not None and _is_unwritten(state, answer):
+        before = answer.state
     if before == _PENDING:
         return state
     retries = int(state.get("retryCount") or 0) + (before == "Retry")
     state.pop("requeueAfterSeconds", None)
-    message = f"{_RESET}{before}"
-    # Made Pending from whatever it was, so that the transition is this one.
-    new = _changed({**state, "state": before}, str(state.get("name")), _PENDING, message,
-                   _seconds(admission.decided_at))  # fmt: skip
+    # From the answered state, also if it was never written, so that the transition time moves.
+    answered = {**state, "state": before}
+    at = _whole_seconds(admission.decided_at)
+    new = _updated(answered, str(state.get("name")), _PENDING, f"{_RESET}{before}", at)
     return {**new, "retryCount": retries} if retries else new
 
 
-def _was_not_told(state: Object, said: CheckState) -> bool:
-    """Whether that was said after what is written; once it was reset, what led to that counts no more."""
+def _is_unwritten(state: _State, answer: CheckState) -> bool:
+    """True if the answer is newer than the entry, and was not the cause of an earlier reset."""
     written = datetime.fromisoformat(str(state.get("lastTransitionTime")))
-    at = _seconds(said.at)
+    at = _whole_seconds(answer.at)
     return at > written or (at == written and not str(state.get("message")).startswith(_RESET))
 
 
-def _seconds(at: datetime) -> datetime:
+def _whole_seconds(at: datetime) -> datetime:
     return at.astimezone(UTC).replace(microsecond=0)
 
 
-class Checks:
-    """What is said about the workloads of one cluster. Remembers nothing: the bus does."""
+class CheckStates:
+    """Reads the answers of the checks of one cluster's workloads. Keeps none: the bus does."""
 
     def __init__(self, *, bus: Bus, cluster: str) -> None:
         self._bus = bus
         self._cluster = cluster
+        self._filter = f"{subjects.ROOT}.check.{subjects.encode(cluster)}.>"
         self._backlog: Backlog[_Name, None] = Backlog()
 
-    async def said(self, admission: Admission) -> list[CheckState]:
-        """The last word of each check about this workload. Raises `BusError`."""
+    async def latest(self, admission: Admission) -> list[CheckState]:
+        """The latest answer of each check of this workload; none without quota. Raises `BusError`."""
         if admission.state not in HOLDING:
             return []
         found = []
@@ -135,43 +145,31 @@ class Checks:
             subject = subjects.join(
                 "check", self._cluster, admission.namespace, admission.name, check
             )
-            entry = await self._bus.latest("CHECKS", subject)
-            if entry is not None and (one := _decoded(entry)) is not None:
-                found.append(one)
+            answer = read(await self._bus.latest("CHECKS", subject), CheckState)
+            if answer is not None:
+                found.append(answer)
         return found
 
-    async def run(self, tell: Callable[[str, str], Awaitable[bool]]) -> None:
-        """Have each change written, until cancelled. `tell`: whether it was; False: not yet."""
+    async def run(self, write: Callable[[str, str], Awaitable[bool]]) -> None:
+        """Call `write` for each workload with a new answer, until cancelled.
+
+        `write` returns False if it cannot write yet: the workload is enqueued again.
+        """
+
+        async def write_one(key: _Name, _value: None) -> None:
+            try:
+                written = await write(*key)
+            except BusError as error:
+                log.info("writing again later", what="check", key=str(key), error=str(error))
+                written = False
+            if not written:
+                self._backlog.put(key, None)
+
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow())
-            writing = keep_writing(
-                self._backlog,
-                lambda key, _: self._tell(tell, key),
-                Pace(PER_SECOND, burst=BURST),
-                what="check",
-            )
-            group.create_task(writing)
+            handlers = {CheckState: self._enqueue}
+            group.create_task(follow(self._bus, handlers, filters=[self._filter]))
+            limiter = RateLimiter(PER_SECOND, burst=BURST)
+            group.create_task(drain(self._backlog, write_one, limiter, what="check"))
 
-    async def _follow(self) -> None:
-        filter_ = f"{subjects.ROOT}.check.{subjects.encode(self._cluster)}.>"
-        async with aclosing(self._bus.watch("CHECKS", filter_)) as items:
-            async for item in items:
-                if not isinstance(item, CaughtUp) and (one := _decoded(item)) is not None:
-                    self._backlog.put((one.namespace, one.name), None)
-
-    async def _tell(self, tell: Callable[[str, str], Awaitable[bool]], key: _Name) -> None:
-        try:
-            told = await tell(*key)
-        except BusError as error:
-            log.info("later", what="check", key=str(key), error=str(error))
-            told = False
-        if not told:
-            self._backlog.put(key, None)
-
-
-def _decoded(entry: Entry) -> CheckState | None:
-    try:
-        return entry.read(CheckState)
-    except UndecodableError as error:
-        log.warning("cannot read", subject=entry.subject, error=str(error))
-        return None
+    def _enqueue(self, answer: CheckState, _entry: Entry) -> None:
+        self._backlog.put((answer.namespace, answer.name), None)

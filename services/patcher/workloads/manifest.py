@@ -1,25 +1,31 @@
-"""The Workload object of a job, as Kueue makes it (`research/kueue.md` 3.1, 3.4). Pure."""
+"""The Workload object of a job, and patches of its spec, as Kueue makes them. Pure."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
-from services.patcher.workloads.status import is_being_put_out
+from services.patcher.cluster.patches import JsonPatch, if_unchanged
+from services.patcher.workloads.status import is_being_deactivated
 from shared.contracts.kube import names
-from shared.contracts.kube.kinds import WORKLOAD, Object
+from shared.contracts.kube.bodies import Body, spec_of
+from shared.contracts.kube.kinds import PRIORITY_CLASS, WORKLOAD, WORKLOAD_PRIORITY_CLASS
 from shared.contracts.messages.workloads import WorkloadState
 from shared.integrations import Integration
 
-__all__ = ["finalizer_patch", "inactive_patch", "spec_patch", "workload_object"]
+__all__ = ["inactive_patch", "priority_patch", "spec_patch", "workload_object"]
 
-_WORKLOAD_CLASS: Final = "kueue.x-k8s.io/workloadpriorityclass"
-_GROUPS: Final = {
-    _WORKLOAD_CLASS: ("kueue.x-k8s.io", "WorkloadPriorityClass"),
-    "scheduling.k8s.io/priorityclass": ("scheduling.k8s.io", "PriorityClass"),
+_WORKLOAD_PRIORITY: Final = "kueue.x-k8s.io/workloadpriorityclass"
+_PRIORITY_KINDS: Final = {
+    _WORKLOAD_PRIORITY: WORKLOAD_PRIORITY_CLASS,
+    "scheduling.k8s.io/priorityclass": PRIORITY_CLASS,
 }
-_BY_LABEL: Final = ("maximumExecutionTimeSeconds", "priorityClassRef")
+"""`WorkloadState.priority_class_source` to the kind that `spec.priorityClassRef` names."""
+
+_SET_BY_LABEL: Final = ("maximumExecutionTimeSeconds", "priorityClassRef")
+"""Fields of the spec that follow labels of the job."""
 
 
-def workload_object(state: WorkloadState, job: Object, integration: Integration) -> Object:
-    """The object to create for `job`. Raises ValueError where its pod sets cannot be read."""
+def workload_object(state: WorkloadState, job: Body, integration: Integration) -> Body:
+    """The Workload to create for `job`. Raises `ValueError` if its pod sets cannot be read."""
     assert state.owner is not None
     metadata = job["metadata"]
     annotations = {}
@@ -50,73 +56,62 @@ def workload_object(state: WorkloadState, job: Object, integration: Integration)
 
 
 def spec_patch(
-    obj: Object, state: WorkloadState, job: Object, integration: Integration
-) -> Object | None:
-    """What to change while it waits: the job asks for something else now. None: nothing."""
-    wanted, spec = _spec(state, job, integration), obj.get("spec") or {}
-    # A label that was taken off takes off what it had said: once there is quota, the Workload counts.
-    wanted |= {key: None for key in _BY_LABEL if key not in wanted}
-    changed = {key: value for key, value in wanted.items() if spec.get(key) != value}
-    if not changed:
-        return None
-    return {"metadata": {"uid": obj["metadata"]["uid"]}, "spec": changed}
+    workload: Body, state: WorkloadState, job: Body, integration: Integration
+) -> dict[str, Any] | None:
+    """A merge patch for a Workload without quota whose job changed; None if nothing differs."""
+    wanted = _spec(state, job, integration)
+    # Without quota the job counts: a label that was removed removes its field.
+    wanted |= {key: None for key in _SET_BY_LABEL if key not in wanted}
+    return _merge_patch(workload, wanted)
 
 
-def priority_patch(obj: Object, state: WorkloadState) -> Object | None:
-    """What to change while it has quota: one WorkloadPriorityClass for another, or its new value.
+def priority_patch(workload: Body, state: WorkloadState) -> dict[str, Any] | None:
+    """A merge patch for a Workload with quota whose WorkloadPriorityClass changed; None if it did not.
 
-    The API allows no more then. None: nothing.
+    The API allows no other change of the spec while the Workload holds quota.
     """
-    spec = obj.get("spec") or {}
-    group, kind = _GROUPS[_WORKLOAD_CLASS]
-    reference = spec.get("priorityClassRef") or {}
-    if state.priority_class_source != _WORKLOAD_CLASS or reference.get("kind") != kind:
+    reference = spec_of(workload).get("priorityClassRef") or {}
+    if (
+        state.priority_class_source != _WORKLOAD_PRIORITY
+        or reference.get("kind") != WORKLOAD_PRIORITY_CLASS.kind
+    ):
         return None
-    wanted = {
-        "priority": state.priority,
-        "priorityClassRef": {"group": group, "kind": kind, "name": state.priority_class},
-    }
+    return _merge_patch(workload, {"priority": state.priority, **_priority_class_ref(state)})
+
+
+def _merge_patch(workload: Body, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+    spec = spec_of(workload)
     changed = {key: value for key, value in wanted.items() if spec.get(key) != value}
     if not changed:
         return None
-    return {"metadata": {"uid": obj["metadata"]["uid"]}, "spec": changed}
+    return {"metadata": {"uid": workload["metadata"]["uid"]}, "spec": changed}
 
 
-def finalizer_patch(obj: Object) -> list[Object] | None:
-    """Take our finalizer off, so that the object can go with its job. None: it is off."""
-    finalizers: list[str] = obj["metadata"].get("finalizers") or []
-    if names.RESOURCE_IN_USE not in finalizers:
+def inactive_patch(workload: Body) -> JsonPatch | None:
+    """A patch that sets `spec.active` to false; None unless the Workload is still to be deactivated."""
+    inactive = spec_of(workload).get("active", True) is False
+    if inactive or not is_being_deactivated(workload):
         return None
-    left = [name for name in finalizers if name != names.RESOURCE_IN_USE]
-    return [
-        {"op": "test", "path": "/metadata/uid", "value": obj["metadata"]["uid"]},
-        {"op": "test", "path": "/metadata/finalizers", "value": finalizers},
-        {"op": "replace", "path": "/metadata/finalizers", "value": left},
-    ]
+    return if_unchanged(workload, {"op": "add", "path": "/spec/active", "value": False})
 
 
-def inactive_patch(obj: Object) -> list[Object] | None:
-    """Set `spec.active` to false, if it is still marked for that. None: there is nothing to do."""
-    if not is_being_put_out(obj) or (obj.get("spec") or {}).get("active", True) is False:
-        return None
-    metadata = obj["metadata"]
-    return [
-        {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
-        {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
-        {"op": "add", "path": "/spec/active", "value": False},
-    ]
-
-
-def _spec(state: WorkloadState, job: Object, integration: Integration) -> dict[str, Any]:
+def _spec(state: WorkloadState, job: Body, integration: Integration) -> dict[str, Any]:
     spec: dict[str, Any] = {
-        # A job may wait for somebody to give it a queue: the API takes no empty name.
+        # A job may have no queue yet; the API refuses an empty name.
         **({"queueName": state.queue} if state.queue else {}),
         "priority": state.priority,
         "podSets": integration.pod_sets(job),
+        **_priority_class_ref(state),
     }
-    if state.priority_class and state.priority_class_source in _GROUPS:
-        group, kind = _GROUPS[state.priority_class_source]
-        spec["priorityClassRef"] = {"group": group, "kind": kind, "name": state.priority_class}
     if state.max_execution_seconds is not None:
         spec["maximumExecutionTimeSeconds"] = state.max_execution_seconds
     return spec
+
+
+def _priority_class_ref(state: WorkloadState) -> dict[str, Any]:
+    kind = _PRIORITY_KINDS.get(state.priority_class_source)
+    if kind is None or not state.priority_class:
+        return {}
+    return {
+        "priorityClassRef": {"group": kind.group, "kind": kind.kind, "name": state.priority_class}
+    }

@@ -1,23 +1,25 @@
-"""Deletes what has ended, after the time for which it is to be kept (`objectRetentionPolicies`).
+"""Deletes finished Workloads, and jobs of deactivated ones, after their retention period.
 
-When that is up follows from the Workload's own conditions, so a restart forgets nothing.
+The configuration is Kueue's `objectRetentionPolicies`. The time of deletion follows from the
+conditions of the Workload, so a restart loses nothing.
 """
 
 import asyncio
 from collections.abc import Callable
-from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
-from services.patcher.cluster.cache import Mirror
-from services.patcher.cluster.events import Events
-from services.patcher.workloads import manifest
-from services.patcher.workloads.status import DEACTIVATED, reserves
-from shared.bus.port import Bus, CaughtUp
+from services.patcher.cluster.cache import ObjectCache
+from services.patcher.cluster.events import EventRecorder
+from services.patcher.cluster.patches import remove_finalizer
+from services.patcher.workloads.status import DEACTIVATED, holds_quota
+from shared.bus.follow import follow
+from shared.bus.port import Bus, Entry
+from shared.contracts.kube.bodies import Body, spec_of
 from shared.contracts.kube.conditions import (
     EVICTED,
     FINISHED,
@@ -27,40 +29,41 @@ from shared.contracts.kube.conditions import (
     reason_of,
     transition_time,
 )
-from shared.contracts.kube.kinds import WORKLOAD, Kind, Object
-from shared.contracts.messages.base import UndecodableError
+from shared.contracts.kube.kinds import WORKLOAD, Kind
+from shared.contracts.kube.names import RESOURCE_IN_USE
 from shared.contracts.messages.observed import Observed
 from shared.contracts.subjects import observed_filter
 from shared.kube.port import ConflictError, Kube, KubeError, NotFoundError, RefusedError
 from shared.settings.configuration import WorkloadRetention
 
-__all__ = ["Doomed", "Retention", "doomed"]
+__all__ = ["Deletion", "Retention", "deletion_of"]
 
 log = structlog.get_logger(__name__)
 
 RETRY_SECONDS: Final = 5.0
-"""Until a deletion that the cluster could not do is tried again."""
+"""Delay before a deletion that the API server could not do is tried again."""
 
 _Name = tuple[str, str]
 """Namespace and name of a Workload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doomed:
-    """What is to be deleted, and when."""
+class Deletion:
+    """An object to delete, and when."""
 
     at: datetime
     job: tuple[str, str] | None
-    """Group and kind, where the job is meant; None: the Workload."""
+    """Group and kind of the job to delete; None: the Workload is deleted."""
 
-    metadata: Object
-    """Of the object: no more of it is needed, and there may be many."""
+    metadata: dict[str, Any]
+    """Namespace, name, uid and finalizers. Not the whole object, since there may be many."""
 
     message: str
+    """Of the event."""
 
 
-def doomed(workload: Object, policy: WorkloadRetention) -> Doomed | None:
-    """What `policy` has in store for a Workload object, or for its job; None: it is kept."""
+def deletion_of(workload: Body, policy: WorkloadRetention) -> Deletion | None:
+    """What `policy` deletes because of a Workload object: it, or its job; None if nothing."""
     metadata = workload["metadata"]
     if is_true(workload, FINISHED):
         at = _after(find_condition(workload, FINISHED), policy.after_finished)
@@ -68,19 +71,22 @@ def doomed(workload: Object, policy: WorkloadRetention) -> Doomed | None:
             return None
         kept = {key: metadata.get(key) for key in ("namespace", "name", "uid", "finalizers")}
         text = "Deleted finished workload due to elapsed retention"
-        return Doomed(at=at, job=None, metadata=kept, message=text)
+        return Deletion(at=at, job=None, metadata=kept, message=text)
     evicted = find_condition(workload, EVICTED)
-    by_us = reason_of(evicted).startswith(f"{DEACTIVATED}DueTo")
-    inactive = (workload.get("spec") or {}).get("active", True) is False
-    if not (inactive and by_us and is_true(workload, EVICTED)) or reserves(workload):
+    by_quota = reason_of(evicted).startswith(f"{DEACTIVATED}DueTo")
+    inactive = spec_of(workload).get("active", True) is False
+    if not (inactive and by_quota and is_true(workload, EVICTED)) or holds_quota(workload):
         return None
     at = _after(evicted, policy.after_deactivated_by_kueue)
-    job = _job_of(metadata)
-    if at is None or job is None:
+    owner = next((o for o in metadata.get("ownerReferences") or [] if o.get("controller")), None)
+    if at is None or owner is None:
         return None
-    kind, reference = job
-    text = "Deleted job: deactivation retention period expired"
-    return Doomed(at=at, job=kind, metadata=reference, message=text)
+    return Deletion(
+        at=at,
+        job=(owner.get("apiVersion", "").rpartition("/")[0], owner.get("kind", "")),
+        metadata={"namespace": metadata["namespace"], "name": owner["name"], "uid": owner["uid"]},
+        message="Deleted job: deactivation retention period expired",
+    )
 
 
 def _after(condition: Condition | None, seconds: float | None) -> datetime | None:
@@ -88,29 +94,19 @@ def _after(condition: Condition | None, seconds: float | None) -> datetime | Non
     return None if since is None or seconds is None else since + timedelta(seconds=seconds)
 
 
-def _job_of(metadata: Object) -> tuple[tuple[str, str], Object] | None:
-    """Group, kind and metadata of the job that owns a Workload."""
-    for owner in metadata.get("ownerReferences") or []:
-        if owner.get("controller"):
-            group = str(owner.get("apiVersion", "")).rpartition("/")[0]
-            job = {"namespace": metadata["namespace"], "name": owner["name"], "uid": owner["uid"]}
-            return (group, str(owner.get("kind", ""))), job
-    return None
-
-
 class Retention:
-    """Follows one cluster's Workloads; idle where nothing is configured."""
+    """Deletes in one cluster. Does nothing without a configured period."""
 
     def __init__(
         self,
         *,
         bus: Bus,
         kube: Kube,
-        events: Events,
+        events: EventRecorder,
         cluster: str,
         now: Callable[[], datetime],
         policy: WorkloadRetention,
-        mirror: Mirror,
+        cache: ObjectCache,
     ) -> None:
         self._bus = bus
         self._kube = kube
@@ -118,91 +114,90 @@ class Retention:
         self._filter = observed_filter(WORKLOAD, cluster)
         self._now = now
         self._policy = policy
-        self._mirror = mirror
-        self._doomed: dict[_Name, Doomed] = {}
-        self._times: list[tuple[datetime, _Name]] = []
-        self._news = asyncio.Event()
+        self._cache = cache
+        self._deletions: dict[_Name, Deletion] = {}
+        self._schedule: list[tuple[datetime, _Name]] = []
+        """A heap. Entries that do not match their deletion any more are skipped."""
+
+        self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Delete what is due, until cancelled."""
         if self._policy.after_finished is None and self._policy.after_deactivated_by_kueue is None:
             return
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow())
-            group.create_task(self._care())
+            handlers = {Observed: self.observe}
+            group.create_task(follow(self._bus, handlers, filters=[self._filter]))
+            group.create_task(self._delete_due())
 
-    async def _follow(self) -> None:
-        async with aclosing(self._bus.watch("OBSERVED", self._filter)) as items:
-            async for item in items:
-                if isinstance(item, CaughtUp):
-                    continue
-                try:
-                    self.take(item.read(Observed))
-                except UndecodableError as error:
-                    log.warning("cannot read", subject=item.subject, error=str(error))
-
-    def take(self, observed: Observed) -> None:
-        """Take in how a Workload looks now."""
+    def observe(self, observed: Observed, _entry: Entry | None = None) -> None:
+        """Schedule what follows from the state of a Workload, in place of what was scheduled before."""
         name = (observed.namespace or "", observed.name)
-        fate = None
-        if not observed.deleted and observed.object is not None:
-            fate = doomed(observed.object, self._policy)
-        if fate is None:
-            self._doomed.pop(name, None)
-        elif self._doomed.get(name) != fate:
-            self._doomed[name] = fate
-            heappush(self._times, (fate.at, name))
-            self._news.set()
+        deletion = None
+        if not observed.deleted and observed.body is not None:
+            deletion = deletion_of(observed.body, self._policy)
+        if deletion is None:
+            self._deletions.pop(name, None)
+        elif self._deletions.get(name) != deletion:
+            self._deletions[name] = deletion
+            self._schedule_at(deletion.at, name)
 
-    async def _care(self) -> None:
+    def _schedule_at(self, at: datetime, name: _Name) -> None:
+        heappush(self._schedule, (at, name))
+        self._changed.set()
+
+    async def _delete_due(self) -> None:
         while True:
-            self._news.clear()
+            self._changed.clear()
             now = self._now()
-            while self._times and self._times[0][0] <= now:
-                at, name = heappop(self._times)
-                fate = self._doomed.get(name)
-                if fate is None or (fate.at > at and fate.at > now):
-                    continue  # It changed since; its later entry counts.
-                await self._delete(name, fate)
-            seconds = (self._times[0][0] - self._now()).total_seconds() if self._times else None
+            while self._schedule and self._schedule[0][0] <= now:
+                at, name = heappop(self._schedule)
+                deletion = self._deletions.get(name)
+                if deletion is None or (deletion.at > at and deletion.at > now):
+                    continue  # It changed since: its later entry counts.
+                await self._delete(name, deletion)
+            seconds = (
+                (self._schedule[0][0] - self._now()).total_seconds() if self._schedule else None
+            )
             try:
                 async with asyncio.timeout(seconds):
-                    await self._news.wait()
+                    await self._changed.wait()
             except TimeoutError:
                 continue
 
-    def _kind(self, fate: Doomed) -> Kind | None:
-        if fate.job is None:
+    def _kind_of(self, deletion: Deletion) -> Kind | None:
+        if deletion.job is None:
             return WORKLOAD
-        group, kind = fate.job
-        integration = self._mirror.integrations.find(group=group, kind=kind)
+        group, kind = deletion.job
+        integration = self._cache.integrations.find(group=group, kind=kind)
         return None if integration is None else integration.kind
 
-    async def _delete(self, name: _Name, fate: Doomed) -> None:
-        """Delete that life of it, and no other."""
-        metadata = fate.metadata
-        kind = self._kind(fate)
+    async def _delete(self, name: _Name, deletion: Deletion) -> None:
+        """Delete the object of this uid, and no other of this name."""
+        metadata = deletion.metadata
+        kind = self._kind_of(deletion)
         if kind is None:
-            if self._mirror.not_synced():
-                heappush(self._times, (self._now() + timedelta(seconds=RETRY_SECONDS), name))
+            if self._cache.not_synced():
+                self._schedule_at(self._now() + timedelta(seconds=RETRY_SECONDS), name)
             else:
-                self._doomed.pop(name, None)  # Of a kind that is not ours to delete.
+                self._deletions.pop(name, None)  # Not a kind that Sluicegate manages.
             return
         where = (kind, metadata["namespace"], metadata["name"])
-        patch = manifest.finalizer_patch({"metadata": metadata})
+        obj: Any = {"metadata": metadata}
+        patch = remove_finalizer(obj, RESOURCE_IN_USE)
         try:
             if patch is not None:
                 await self._kube.patch(*where, patch)
             await self._kube.delete(*where, uid=metadata["uid"])
         except (NotFoundError, ConflictError) as error:
-            # Gone, or changed: then it is observed again.
+            # Deleted, or changed: then it is observed again.
             log.debug("not deleted", name=metadata["name"], error=str(error))
         except RefusedError as error:
             log.warning("the cluster refuses to delete", name=metadata["name"], error=str(error))
         except KubeError as error:
             log.info("deleting again later", name=metadata["name"], error=str(error))
-            heappush(self._times, (self._now() + timedelta(seconds=RETRY_SECONDS), name))
+            self._schedule_at(self._now() + timedelta(seconds=RETRY_SECONDS), name)
             return
         else:
-            self._events.say(kind, {"metadata": metadata}, "Deleted", fate.message)
-        self._doomed.pop(name, None)
+            self._events.record(kind, obj, "Deleted", deletion.message)
+        self._deletions.pop(name, None)

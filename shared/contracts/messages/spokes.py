@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Final, Literal
 
 from shared.contracts import subjects
+from shared.contracts.kube.bodies import spec_of
 from shared.contracts.messages.base import Message, Part
 from shared.contracts.messages.workloads import OwnerReference
 from shared.contracts.refs import WorkloadRef
@@ -52,8 +53,8 @@ COPY_FINALIZER: Final = "sluicegate.dev/copy"
 
 
 def is_managed_elsewhere(job: Mapping[str, Any]) -> bool:
-    """Whether a job is run by whoever carries it to another cluster."""
-    return (job.get("spec") or {}).get("managedBy") == MANAGER
+    """True if MultiKueue runs the job on another cluster."""
+    return spec_of(job).get("managedBy") == MANAGER
 
 
 class Beat(Message):

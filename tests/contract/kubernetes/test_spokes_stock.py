@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from services.dispatcher.spokes.copies import make_copy, make_workload, order_id
-from services.patcher.multikueue.copies import Spokes
+from services.patcher.multikueue.copies import CopyReconciler
 from shared.bus.port import LaterError
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
@@ -21,20 +21,16 @@ from tests.simulation.stock_kueue import PREBUILT, StockSpoke, conditions_of
 WORKLOAD = "job-train-1234"
 
 
-class AlwaysRenewed:
-    def seconds_left(self, lease_seconds: float) -> float:
-        return lease_seconds
-
-
 class Pair:
     """The part of a patcher that carries orders out, where `SLUICE_SPOKE_QUOTA` is `kueue`."""
 
     def __init__(self, stage: Stage) -> None:
         self._server = MemoryServer()
         self.bus = MemoryBus(self._server, instance="patcher")
-        self._spokes = Spokes(
-            kube=stage.kube, bus=self.bus, cluster="stock", now=now, renewed=AlwaysRenewed(),
-            integrations=Integrations(), reading=lambda: None, own_kueue=True,
+        self._spokes = CopyReconciler(
+            kube=stage.kube, bus=self.bus, cluster="stock", now=now,
+            lease_seconds_left=lambda seconds: seconds,
+            integrations=Integrations(), not_synced=lambda: None, own_kueue=True,
         )  # fmt: skip
         self._namespace = stage.namespace
 

@@ -59,9 +59,9 @@ class Setup:
     def remembers(self, state: WorkloadState) -> tuple[bool, bool]:
         """Whether the patcher knows of the workload, and of a decision about it."""
         assert self.patcher is not None
-        mirror = self.patcher._mirror
+        cache = self.patcher.cache
         where = (state.namespace, state.name)
-        return mirror.workload(*where) is not None, mirror.admission(*where) is not None
+        return cache.workload(*where) is not None, cache.admission(*where) is not None
 
     async def kill_patcher(self) -> None:
         task = self._running.pop()

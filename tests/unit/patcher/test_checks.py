@@ -9,6 +9,7 @@ import pytest
 from services.patcher.workloads.status import status_for
 from services.simulator.local import LocalKube
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import as_body
 from shared.contracts.messages.admissions import Admission, AdmissionState
 from shared.contracts.messages.effects import CheckState
 from shared.contracts.messages.workloads import WorkloadState
@@ -50,7 +51,7 @@ def written(*steps: Step, listed: list[Json] | None = None) -> list[Json] | None
     for admission, said in steps:
         for _ in range(2):
             obj = {"metadata": {"generation": 1}, "status": status}
-            status = status_for(obj, admission, None, said)
+            status = status_for(as_body(obj), admission, None, said)
     return status.get("admissionChecks")
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.patcher.coscheduling.plan import MARK
+from services.patcher.coscheduling.plan import COSCHEDULED_ANNOTATION
 from shared.contracts.coscheduling import AFFINITY_ANNOTATION, MODES, placeholder_name
 from shared.contracts.kube import names
 from tests.unit.patcher.coscheduling_stage import CoschedulingStage, on_stage, tasks
@@ -180,7 +180,7 @@ def test_lost_quota_takes_the_placeholder_away_and_a_second_admission_brings_it_
         await stage.cluster.after(5)
         workload = await stage.workload(state)
         assert workload is not None
-        assert MARK not in (workload["metadata"].get("annotations") or {})
+        assert COSCHEDULED_ANNOTATION not in (workload["metadata"].get("annotations") or {})
         assert stage.is_held()
         await stage.cordon("node-1", off=True)
         await stage.decide(state)

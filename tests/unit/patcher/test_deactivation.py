@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from services.patcher.workloads.retention import doomed
+from services.patcher.workloads.retention import deletion_of
+from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.messages.workloads import WorkloadState
 from shared.settings.configuration import WorkloadRetention
@@ -158,7 +159,7 @@ FATES: dict[str, tuple[Json, WorkloadRetention, tuple[str, float] | None]] = {
 def test_retention(
     obj: Json, policy: WorkloadRetention, expected: tuple[str, float] | None
 ) -> None:
-    fate = doomed(obj, policy)
+    fate = deletion_of(as_body(obj), policy)
     if expected is None:
         assert fate is None
         return

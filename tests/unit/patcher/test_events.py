@@ -1,4 +1,4 @@
-"""Events: Kueue's reasons and texts, at a rate that hurts nobody."""
+"""EventRecorder: Kueue's reasons and texts, at a rate that hurts nobody."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from services.patcher.cluster.events import WAITING_MAX, Events
+from services.patcher.cluster.events import PENDING_MAX, EventRecorder
 from services.simulator.local import LocalKube
 from shared.contracts.kube import kinds
 from shared.kube.port import ThrottledError
@@ -94,15 +94,15 @@ class Slow(LocalKube):
         return await super().create(kind, obj)
 
 
-def writer(kube: LocalKube, *, per_second: float = 1000.0) -> Events:
-    return Events(kube=kube, now=lambda: NOON + timedelta(seconds=1), per_second=per_second)
+def writer(kube: LocalKube, *, per_second: float = 1000.0) -> EventRecorder:
+    return EventRecorder(kube=kube, now=lambda: NOON + timedelta(seconds=1), per_second=per_second)
 
 
 def job(uid: str = "u") -> kinds.Object:
     return {"metadata": {"name": f"job-{uid}", "namespace": "default", "uid": uid}}
 
 
-async def settle(events: Events, *, seconds: float = 0.2) -> None:
+async def settle(events: EventRecorder, *, seconds: float = 0.2) -> None:
     running = asyncio.create_task(events.run())
     await asyncio.sleep(seconds)
     running.cancel()
@@ -122,9 +122,9 @@ async def test_the_same_news_is_counted_not_repeated() -> None:
     setup = Setup()
     events = writer(setup.kube)
     for _ in range(3):
-        events.say(kinds.JOB, job(), "Stopped", "again")
+        events.record(kinds.JOB, job(), "Stopped", "again")
     await settle(events)
-    events.say(kinds.JOB, job(), "Stopped", "again")
+    events.record(kinds.JOB, job(), "Stopped", "again")
     await settle(events)
     [event] = (await setup.kube.list(kinds.EVENT)).items
     assert event["count"] == 4
@@ -133,8 +133,8 @@ async def test_the_same_news_is_counted_not_repeated() -> None:
 async def test_of_too_much_news_the_oldest_is_lost_and_nobody_waits() -> None:
     setup = Setup()
     events = writer(setup.kube, per_second=1.0)
-    for number in range(WAITING_MAX + 7):
-        events.say(kinds.JOB, job(str(number)), "Started", "now")
+    for number in range(PENDING_MAX + 7):
+        events.record(kinds.JOB, job(str(number)), "Started", "now")
     assert events.dropped == 7
     await settle(events)
     assert len((await setup.kube.list(kinds.EVENT)).items) <= 21, "a burst, then one a second"
@@ -144,7 +144,7 @@ async def test_a_throttled_event_comes_later() -> None:
     setup = Setup()
     kube = Slow(setup.kube._api)
     events = writer(kube)
-    events.say(kinds.JOB, job(), "Started", "now")
+    events.record(kinds.JOB, job(), "Started", "now")
     running = asyncio.create_task(events.run())
 
     async def written() -> bool:
@@ -159,6 +159,6 @@ async def test_a_throttled_event_comes_later() -> None:
 async def test_none_are_written_where_none_are_wanted() -> None:
     setup = Setup()
     events = writer(setup.kube, per_second=0.0)
-    events.say(kinds.JOB, job(), "Started", "now")
+    events.record(kinds.JOB, job(), "Started", "now")
     await settle(events)
     assert not (await setup.kube.list(kinds.EVENT)).items

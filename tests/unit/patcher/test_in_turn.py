@@ -79,7 +79,7 @@ class Spoke(Setup):
 
     async def _knows(self, state: WorkloadState, decided: str) -> bool:
         assert self.patcher is not None
-        admission = self.patcher._mirror.admission(state.namespace, state.name)
+        admission = self.patcher.cache.admission(state.namespace, state.name)
         return admission is not None and admission.state == decided
 
     async def stopped(self) -> bool:

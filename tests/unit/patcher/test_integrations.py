@@ -6,7 +6,12 @@ from typing import Any
 import jsonpatch
 
 from services.ctl.setup.webhook import webhook_manifest
-from services.patcher.cluster.integrations import CONFIGURATION, WEBHOOK, missing_rules, status_of
+from services.patcher.cluster.integrations import (
+    CONFIGURATION,
+    WEBHOOK,
+    integration_status,
+    missing_rules,
+)
 from shared.contracts.kube.kinds import JOB, Kind, Object
 from shared.integrations import JOB as IN_FORCE
 from shared.integrations import Standing
@@ -22,22 +27,22 @@ def standing(problem: str | None, status: Object | None = None, **more: Any) -> 
 
 
 def test_a_good_document_is_in_force_and_kept_as_the_last_good_one() -> None:
-    status = status_of(standing(None), now=NOW)
+    status = integration_status(standing(None), now=NOW)
     assert status is not None
     assert status["accepted"] == {"a": 1}
     assert status["conditions"][0]["status"] == "True"
-    assert status_of(standing(None, status), now=LATER) is None, "it is said once"
+    assert integration_status(standing(None, status), now=LATER) is None, "it is said once"
 
 
 def test_a_bad_one_says_why_and_leaves_the_last_good_one() -> None:
-    good = status_of(standing(None), now=NOW)
-    status = status_of(standing("spec.ready: no", good), now=LATER)
+    good = integration_status(standing(None), now=NOW)
+    status = integration_status(standing("spec.ready: no", good), now=LATER)
     assert status is not None
     assert "accepted" not in status, "what is there stays"
     [condition] = status["conditions"]
     assert (condition["status"], condition["message"]) == ("False", "spec.ready: no")
     obj = standing("spec.ready: no").obj
-    kept = status_of(Standing(obj=obj, problem="no", in_force=IN_FORCE), now=NOW)
+    kept = integration_status(Standing(obj=obj, problem="no", in_force=IN_FORCE), now=NOW)
     assert kept is not None
     assert kept["conditions"][0]["message"] == "no; the one before is in force"
 

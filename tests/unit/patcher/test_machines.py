@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from services.patcher.cluster.events import Events
-from services.patcher.machines.seal_key import SECRET_NAME, SealKeeper
-from services.patcher.machines.secrets import FINALIZER, NOT_OPENED, Machines, marked
+from services.patcher.cluster.events import EventRecorder
+from services.patcher.machines.seal_key import SECRET_NAME, SealKeyStore
+from services.patcher.machines.secrets import FINALIZER, NOT_OPENED, MachineSecrets, task_run_patch
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from shared.bus.port import LaterError
+from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import SECRET, TASK_RUN
 from shared.contracts.messages.effects import HostState, SealKey
 from shared.contracts.seal import SealError, open_sealed, public_key_of, seal
@@ -34,11 +35,11 @@ class Setup:
         self.bus = MemoryBus(self.server, instance="patcher")
         self.uid = ""
         self.keeper = self.another_keeper()
-        events = Events(kube=self.kube, now=lambda: NOON, per_second=0)
-        self.machines = Machines(kube=self.kube, events=events, keeper=self.keeper)
+        events = EventRecorder(kube=self.kube, now=lambda: NOON, per_second=0)
+        self.machines = MachineSecrets(kube=self.kube, events=events, seal_keys=self.keeper)
 
-    def another_keeper(self) -> SealKeeper:
-        return SealKeeper(
+    def another_keeper(self) -> SealKeyStore:
+        return SealKeyStore(
             cluster="hub", namespace="default", bus=self.bus, kube=self.kube, now=lambda: NOON,
             entropy=ENTROPY,
         )  # fmt: skip
@@ -144,7 +145,7 @@ async def test_another_task_run_of_the_same_name_is_left_alone(setup: Setup) -> 
 def test_what_cannot_be_a_label_is_none(setup: Setup) -> None:
     obj = {"metadata": {"uid": "u", "resourceVersion": "1"}}
     state = setup.said("waiting").model_copy(update={"platform": "Not a/platform"})
-    assert marked(obj, state) is None
+    assert task_run_patch(as_body(obj), state) is None
 
 
 async def test_a_box_opens_into_the_secret_and_nowhere_else(setup: Setup) -> None:
@@ -207,7 +208,7 @@ async def published(setup: Setup) -> str:
     return SealKey.decode(entry.data).public_key
 
 
-async def run_once(keeper: SealKeeper) -> None:
+async def run_once(keeper: SealKeyStore) -> None:
     """Let it read and publish; it would wait for ever after that."""
     task = asyncio.create_task(keeper.run())
     await asyncio.sleep(0.1)

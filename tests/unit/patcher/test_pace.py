@@ -4,16 +4,18 @@ import asyncio
 
 import pytest
 
-from services.patcher.cluster.pacing import BUSY_PER_SECOND, GIVE_WAY, Load, Pace
+from services.patcher.cluster.pacing import BUSY_PER_SECOND, BUSY_SLOWDOWN, RateLimiter, WriteLoad
 from shared.testing.world.loop import run_virtual
 
 
-def turns(pace: Pace, load: Load, *, decisions_per_second: float, seconds: float) -> int:
+def turns(
+    pace: RateLimiter, load: WriteLoad, *, decisions_per_second: float, seconds: float
+) -> int:
     """Count the turns of `seconds` while decisions are written all the time."""
 
     async def decide() -> None:
         while decisions_per_second:
-            load.wrote()
+            load.record_write()
             await asyncio.sleep(1 / decisions_per_second)
 
     async def main() -> int:
@@ -21,7 +23,7 @@ def turns(pace: Pace, load: Load, *, decisions_per_second: float, seconds: float
         await asyncio.sleep(5)
         count, until = 0, asyncio.get_running_loop().time() + seconds
         while True:
-            await pace.turn()
+            await pace.wait()
             if asyncio.get_running_loop().time() > until:
                 deciding.cancel()
                 return count
@@ -35,12 +37,12 @@ def turns(pace: Pace, load: Load, *, decisions_per_second: float, seconds: float
     [
         pytest.param(0, 200, id="idle: as fast as it may"),
         pytest.param(BUSY_PER_SECOND / 2, 200, id="a few decisions: as fast as it may"),
-        pytest.param(BUSY_PER_SECOND * 3, 200 / GIVE_WAY, id="many decisions: a tenth of it"),
+        pytest.param(BUSY_PER_SECOND * 3, 200 / BUSY_SLOWDOWN, id="many decisions: a tenth of it"),
     ],
 )
 def test_news_stands_back_for_decisions(decisions_per_second: float, expected: float) -> None:
-    load = Load()
+    load = WriteLoad()
     counted = turns(
-        Pace(20, load=load), load, decisions_per_second=decisions_per_second, seconds=10
+        RateLimiter(20, load=load), load, decisions_per_second=decisions_per_second, seconds=10
     )
     assert counted == pytest.approx(expected, abs=2)

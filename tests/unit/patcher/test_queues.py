@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from services.patcher.cluster.queue_status import status_of
+from services.patcher.cluster.queue_status import queue_status
+from shared.contracts.kube.bodies import as_body
 from shared.contracts.messages.queues import QueueStatus
 from tests.unit.patcher.stage import NOON
 
-OBJ = {"metadata": {"name": "q", "namespace": "team", "generation": 1}}
+OBJ = as_body({"metadata": {"name": "q", "namespace": "team", "generation": 1}})
 EARLIER = "2025-12-31T23:59:00Z"
 
 
@@ -27,7 +28,7 @@ def told(**more: Any) -> QueueStatus:
 
 def test_what_was_used_lately_is_there_for_whoever_decides_next() -> None:
     """Kueue reads it at the same place."""
-    status = status_of(OBJ, told(consumed={"cpu": "1500m"}, consumed_at=EARLIER), at=NOON)
+    status = queue_status(OBJ, told(consumed={"cpu": "1500m"}, consumed_at=EARLIER), at=NOON)
     assert status["fairSharing"] == {
         "weightedShare": 0,
         "admissionFairSharingStatus": {
@@ -39,4 +40,4 @@ def test_what_was_used_lately_is_there_for_whoever_decides_next() -> None:
 
 @pytest.mark.parametrize("kind", ["LocalQueue", "ClusterQueue"])
 def test_where_nobody_counts_it_nothing_is_said_of_it(kind: str) -> None:
-    assert "fairSharing" not in status_of(OBJ, told(kind=kind), at=NOON)
+    assert "fairSharing" not in queue_status(OBJ, told(kind=kind), at=NOON)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from services.patcher.cluster.cache import Mirror
-from services.patcher.cluster.events import Events
-from services.patcher.cluster.pacing import Load
+from services.patcher.cluster.cache import ObjectCache
+from services.patcher.cluster.events import EventRecorder
+from services.patcher.cluster.pacing import WriteLoad
 from services.patcher.cluster.writer import Writer
 from services.patcher.jobs.recreation import NAME_MAX, Recreation, copy_of, end_patch
 from services.simulator.behaviour.tekton.admission import TektonAdmission
@@ -43,9 +43,9 @@ class Setup:
         api = Api(now=lambda: NOON, random=Random(1))
         api.admission.plugins.append(TektonAdmission())
         self.kube = Moody(api)
-        mirror = Mirror(bus=MemoryBus(MemoryServer(), instance="test"), cluster="hub")
-        writer = Writer(kube=self.kube, mirror=mirror, load=Load())
-        events = Events(kube=self.kube, now=lambda: NOON, per_second=1)
+        cache = ObjectCache(bus=MemoryBus(MemoryServer(), instance="test"), cluster="hub")
+        writer = Writer(kube=self.kube, cache=cache, load=WriteLoad())
+        events = EventRecorder(kube=self.kube, now=lambda: NOON, per_second=1)
         self.recreation = Recreation(writer=writer, events=events)
 
     async def run(self, **metadata: Any) -> Object:
@@ -72,8 +72,8 @@ class Setup:
             kinds.PIPELINE_RUN, "default", name, patch, subresource="status"
         )
 
-    async def end(self, run: Object, *, anew: bool = True) -> Object | None:
-        return await self.recreation.end(run, PIPELINE_RUN, why="preempted", anew=anew)
+    async def end(self, run: Object, *, recreate: bool = True) -> Object | None:
+        return await self.recreation.end(run, PIPELINE_RUN, reason="preempted", recreate=recreate)
 
     async def runs(self) -> dict[str, Object]:
         found = (await self.kube.list(kinds.PIPELINE_RUN)).items
@@ -167,7 +167,7 @@ async def test_a_name_that_is_taken_by_another_run_ends_nothing(setup: Setup) ->
 async def test_without_a_copy_it_is_only_ended(setup: Setup) -> None:
     run = await setup.run()
 
-    after = await setup.end(run, anew=False)
+    after = await setup.end(run, recreate=False)
 
     assert after is not None
     assert after["spec"]["status"] == "CancelledRunFinally"
@@ -178,7 +178,7 @@ async def test_a_run_that_is_gone_is_nobodys_business(setup: Setup) -> None:
     run = await setup.run()
     await setup.kube.delete(kinds.PIPELINE_RUN, "default", "build")
 
-    assert await setup.end(run, anew=False) is None
+    assert await setup.end(run, recreate=False) is None
     with pytest.raises(NotFoundError):
         await setup.kube.get(kinds.PIPELINE_RUN, "default", "build")
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from services.patcher.multikueue.copies import Spokes
-from services.patcher.multikueue.heartbeat import Lease
+from services.patcher.multikueue.copies import CopyReconciler
+from services.patcher.multikueue.heartbeat import Heartbeat
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from shared.bus.port import LaterError
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.effects import Dispatch
 from shared.contracts.messages.spokes import LEASE, Beat, CopyState
@@ -45,7 +46,7 @@ class Spoke:
         self.kube = LocalKube(Api(now=lambda: NOON, random=Random(1)))
         self.server = MemoryServer()
         self.bus = MemoryBus(self.server, instance="patcher")
-        self.lease = Lease(
+        self.lease = Heartbeat(
             kube=self.kube,
             bus=self.bus,
             cluster="east",
@@ -55,14 +56,14 @@ class Spoke:
         )
         self.integrations = Integrations()
         self.reading: str | None = None
-        self.spokes = Spokes(
+        self.spokes = CopyReconciler(
             kube=self.kube,
             bus=self.bus,
             cluster="east",
             now=lambda: NOON,
-            renewed=self.lease,
+            lease_seconds_left=self.lease.seconds_left,
             integrations=self.integrations,
-            reading=lambda: self.reading,
+            not_synced=lambda: self.reading,
         )
 
     async def said(self) -> CopyState | None:
@@ -309,7 +310,9 @@ async def test_a_copy_starts_by_no_order_but_one_that_chose_it(
 
 
 async def test_what_is_no_copy_of_ours_starts_as_it_always_did(spoke: Spoke) -> None:
-    assert await spoke.spokes.may_start({"metadata": {"name": "x", "namespace": "default"}})
+    assert await spoke.spokes.may_start(
+        as_body({"metadata": {"name": "x", "namespace": "default"}})
+    )
     stock = copy()
     del stock["metadata"]["annotations"]
     assert await spoke.spokes.may_start(stock), "a stock Kueue hub starts and stops it by itself"
@@ -335,7 +338,7 @@ def test_a_copy_whose_lease_cannot_be_renewed_is_stopped(
         await spoke.bus.start()
         await spoke.kube.create(kinds.JOB, copy(lease=lease))
         tasks = [
-            asyncio.create_task(spoke.lease.beat()),
+            asyncio.create_task(spoke.lease.run()),
             asyncio.create_task(spoke.lease.guard(spoke.spokes.stop)),
         ]
         if down_at is not None:
@@ -425,7 +428,7 @@ def test_a_chosen_copy_whose_lease_ran_out_starts_once_beats_come_through_again(
             return "later"
 
     async def beat(spoke: Spoke) -> None:
-        beating = asyncio.create_task(spoke.lease.beat())
+        beating = asyncio.create_task(spoke.lease.run())
         await asyncio.sleep(1)
         beating.cancel()
         await asyncio.gather(beating, return_exceptions=True)
@@ -533,7 +536,7 @@ def test_a_beat_says_which_cluster_it_is_and_whether_it_is_reached(
         kube = Elsewhere(Api(now=lambda: NOON, random=Random(1)))
         server = MemoryServer()
         bus = MemoryBus(server, instance="patcher")
-        lease = Lease(
+        lease = Heartbeat(
             kube=kube, bus=bus, cluster="east", quota="hub", now=lambda: NOON, beat_seconds=5
         )
 
@@ -543,7 +546,7 @@ def test_a_beat_says_which_cluster_it_is_and_whether_it_is_reached(
             return entry.read(Beat)
 
         await bus.start()
-        beating = asyncio.create_task(lease.beat())
+        beating = asyncio.create_task(lease.run())
         await asyncio.sleep(1)
         uid = (await kube.get(kinds.NAMESPACE, None, "kube-system"))["metadata"]["uid"]
         assert (said().api, said().identity) == (True, uid), "already with the first"

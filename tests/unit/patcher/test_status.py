@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from services.patcher.workloads.status import finished_status, status_for
+from shared.contracts.kube.bodies import as_body
 from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
 from shared.contracts.messages.workloads import Finish, OwnerReference, WorkloadState
 
@@ -28,8 +29,8 @@ def admitted() -> Admission:
 def after(*admissions: Admission) -> Json:
     obj: Json = {"metadata": {"generation": 1}, "status": {}}
     for admission in admissions:
-        obj = {**obj, "status": status_for(obj, admission)}
-    return obj["status"]  # type: ignore[no-any-return]
+        obj = {**obj, "status": status_for(as_body(obj), admission)}
+    return dict(obj["status"])
 
 
 def conditions(status: Json) -> dict[str, tuple[str, str]]:
@@ -192,7 +193,7 @@ def test_pods_ready_is_said_of_our_jobs_only(
         owner=owner if ours else None,
     )  # fmt: skip
     admission = admitted().model_copy(update={"pods_ready": reason, "pods_ready_at": LATER})
-    status = status_for({"metadata": {"generation": 1}, "status": {}}, admission, state)
+    status = status_for(as_body({"metadata": {"generation": 1}, "status": {}}), admission, state)
     assert conditions(status).get("PodsReady") == (expected if ours else None)
     if ours and expected:
         assert status["conditions"][-1]["lastTransitionTime"] == "2026-01-01T12:01:00Z"
@@ -220,16 +221,16 @@ def test_the_time_of_a_transition_moves_only_with_the_status() -> None:
 def test_conditions_of_others_are_kept() -> None:
     theirs = {"type": "PodsReady", "status": "True", "reason": "Started"}
     obj = {"metadata": {"generation": 1}, "status": {"conditions": [theirs]}}
-    assert theirs in status_for(obj, admitted())["conditions"]
+    assert theirs in status_for(as_body(obj), admitted())["conditions"]
 
 
 def test_an_end_is_written_once_with_how_it_ended() -> None:
     obj: Json = {"metadata": {"generation": 1}, "status": after(admitted())}
     finish = Finish(success=False, message="OOM", at=NOON)
-    obj["status"] = finished_status(obj, finish, at=NOON)
+    obj["status"] = finished_status(as_body(obj), finish, at=NOON)
     assert conditions(obj["status"])["Finished"] == ("True", "Failed")
     assert (
-        finished_status(obj, Finish(success=True, message="late", at=NOON), at=NOON)
+        finished_status(as_body(obj), Finish(success=True, message="late", at=NOON), at=NOON)
         == obj["status"]
     )
     assert "admission" in obj["status"]
