@@ -12,13 +12,14 @@ import pytest
 
 from services.patcher.cluster.events import EventRecorder
 from services.patcher.machines.seal_key import SECRET_NAME, SealKeyStore
-from services.patcher.machines.secrets import FINALIZER, NOT_OPENED, MachineSecrets, task_run_patch
+from services.patcher.machines.secrets import NOT_OPENED, MachineSecrets, task_run_patch
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from shared.bus.port import LaterError
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import SECRET, TASK_RUN
 from shared.contracts.messages.effects import HostState, SealKey
+from shared.contracts.multi_platform import FINALIZER
 from shared.contracts.seal import SealError, open_sealed, public_key_of, seal
 from shared.kube.port import NotFoundError
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
