@@ -1,4 +1,4 @@
-"""``python -m services.simulator``: a cluster to try things on."""
+"""``python -m services.simulator``: starts a simulated cluster."""
 
 from services.simulator.command import main
 

@@ -1,4 +1,4 @@
-"""Builds the simulator. The only module that knows all of its parts, and the only clock."""
+"""Builds the simulator from its parts. The only module that reads the real clock."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -37,18 +37,18 @@ class Simulator:
         services: ServiceAddresses | None = None,
         journal: Path | None = None,
     ) -> None:
-        """Open nothing yet.
+        """Build everything without opening a file or a port, except the journal.
 
-        `speed` 60 makes a simulated minute last a second. `services` says where the Services are
-        that webhook configurations name; there is no network of pods here. It listens on the loopback
-        interface only, unless `host` says otherwise; `known_as` is then its name for others.
-        `journal` is a file from which a simulator goes on where one that died left off.
+        With `speed` 60 a simulated minute takes a second. `services` has the addresses of the Services
+        that webhook configurations name, because there is no pod network. `host` is the interface to
+        listen on, `known_as` the host name in URLs. `journal` is a file that keeps the objects over a
+        restart of the process.
         """
         random = Random(seed)
         self.api = Api(now=_now, random=random)
         self._journal = None if journal is None else Journal(journal, self.api)
         if self._journal is not None and (version := self._journal.open()):
-            # The same seed again would give uids that are taken.
+            # The same seed would draw uids that are in use.
             random.seed(f"{seed}/{version}")
         self.behaviour = (
             ControllerManager(self.api, random=random, speed=speed) if behaviour else None
@@ -67,11 +67,11 @@ class Simulator:
 
     @property
     def url(self) -> str:
-        """Where the API server is. Known once it has started."""
+        """URL of the API server; valid after `start`."""
         return self._server.url
 
     def kubeconfig(self) -> str:
-        """Return a kubeconfig that leads here."""
+        """Return a kubeconfig for this API server."""
         cluster: dict[str, object] = {"server": self.url}
         if self._authority is not None:
             cluster["certificate-authority"] = str(self._authority)
@@ -87,14 +87,14 @@ class Simulator:
         )
 
     async def start(self) -> None:
-        """Serve. Returns when requests are answered."""
+        """Start the server and the controllers; return when requests are answered."""
         self._webhooks.start()
         await self._server.start()
         if self.behaviour is not None:
             self.behaviour.start()
 
     async def stop(self) -> None:
-        """Stop everything that was started."""
+        """Stop the controllers and the server, and close the journal."""
         if self.behaviour is not None:
             await self.behaviour.stop()
         await self._server.stop()
@@ -103,9 +103,9 @@ class Simulator:
             self._journal.close()
 
     async def restart(self, *, down_seconds: float = 0.0, forget_events: bool = False) -> None:
-        """Let the API server go down and come back under the same URL, with the same objects.
+        """Stop the API server and start it again under the same URL, with the same objects.
 
-        The controllers go on meanwhile. With `forget_events` nobody can resume a watch from before.
+        The controllers keep running. With `forget_events` no client can resume an earlier watch.
         """
         await self._server.stop()
         await asyncio.sleep(down_seconds)

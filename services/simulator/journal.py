@@ -1,8 +1,8 @@
-"""What the cluster holds, in a file: a simulator that is killed comes back with the same objects.
+"""A journal of all objects in a file: a simulator that is killed restarts with the same objects.
 
-A line for each change, written before anybody is answered. There is no fsync: this survives the
-death of the process, not that of the machine. What controllers only remember (how long a pod still
-runs) begins anew, as it does after the restart of a real one.
+Each change is one line, written before the request is answered. There is no fsync: the journal
+survives the death of the process, not of the machine. State in the controllers' memory (how long a
+pod still runs) is lost, as with real controllers.
 """
 
 import os
@@ -22,21 +22,21 @@ __all__ = ["Journal", "JournalError"]
 log = structlog.get_logger(__name__)
 
 REWRITE_BYTES: Final = 64 << 20
-"""A file below this is never written anew while the simulator runs."""
+"""A smaller file is never rewritten while the simulator runs."""
 
 REWRITE_FACTOR: Final = 4
-"""How many times its size after the last rewriting it may grow."""
+"""Growth since the last rewrite that causes the next one."""
 
 Key = tuple[str, str, str]
 """Resource, namespace, name."""
 
 
 class JournalError(Exception):
-    """The file is no journal of ours."""
+    """The file is not a journal of the simulator."""
 
 
 class Journal:
-    """Reads what an earlier life left, then writes down each change."""
+    """Restores the objects of an earlier process, then records each change."""
 
     def __init__(self, path: Path, api: Api) -> None:
         self._path = path
@@ -46,9 +46,9 @@ class Journal:
         self._rewritten = 0
 
     def open(self) -> int:
-        """Put back what was there; return the resource version of its last change, 0 for nothing.
+        """Restore the objects; return the resource version of the last change, 0 for an empty journal.
 
-        Call it before anybody follows the store. Raises `JournalError`.
+        Call it before anything subscribes to the store. Raises `JournalError`.
         """
         objects, version = self._read()
         if version:
@@ -59,7 +59,7 @@ class Journal:
         return version
 
     def close(self) -> None:
-        """Write nothing any more."""
+        """Stop recording and close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -70,7 +70,7 @@ class Journal:
         if not self._path.exists():
             return objects, version
         lines = self._path.read_bytes().split(b"\n")
-        # What follows the last line feed was being written when the process died.
+        # The process died while it wrote what follows the last line feed.
         for number, line in enumerate(lines[:-1], start=1):
             try:
                 change = orjson.loads(line)
@@ -102,7 +102,7 @@ class Journal:
         self._api.store.restore(found, version)
 
     def _rewrite(self) -> None:
-        """Keep what is there now and nothing of how it came to be; atomically."""
+        """Replace the file by one with only the current objects, atomically."""
         store = self._api.store
         part = self._path.with_suffix(".part")
         with part.open("wb") as out:

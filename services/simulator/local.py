@@ -1,4 +1,4 @@
-"""`LocalKube`: the services' port to a cluster, straight into a store in the same process."""
+"""`LocalKube`: the services' Kubernetes port, directly on a store in the same process."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -27,7 +27,7 @@ __all__ = ["LocalKube"]
 
 
 class LocalKube(Kube):
-    """One client of one simulated cluster. Deterministic: nothing in it waits but a watch."""
+    """One client of a simulated cluster. Deterministic: only a watch waits."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -96,7 +96,7 @@ class LocalKube(Kube):
             self._watches.pop(stream, None)
 
     def break_watches(self) -> None:
-        """End every open watch of this client, as a server does that restarts or loses it."""
+        """End all open watches of this client, as a restart of the server does."""
         for stream in self._watches:
             stream.end()
 
@@ -162,7 +162,7 @@ class LocalKube(Kube):
 
 
 class _Stream:
-    """One watch that somebody iterates over."""
+    """One open watch."""
 
     def __init__(self, watch: Watch) -> None:
         self._wake = asyncio.Event()
@@ -185,13 +185,13 @@ class _Stream:
 
 
 def _own(value: Any) -> Any:
-    """Copy what a caller may go on changing; it also proves that it is JSON."""
+    """Copy an object that the caller may change later; fails if it is not JSON."""
     return orjson.loads(orjson.dumps(value))
 
 
 @contextmanager
 def _translated(*, tests: bool = False) -> Iterator[None]:
-    """Raise the port's errors for the server's, as a client over HTTP does."""
+    """Translate API errors into the port's errors, as the HTTP client does."""
     try:
         yield
     except ApiError as error:

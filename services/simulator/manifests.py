@@ -1,4 +1,4 @@
-"""Manifests into a simulated cluster, as ``kubectl apply -f`` would bring them."""
+"""Applies manifests to a simulated cluster, as ``kubectl apply -f`` does."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,11 +15,11 @@ from services.simulator.cluster.storage.stored import Stored
 __all__ = ["ManifestError", "apply", "apply_all", "read_folder"]
 
 FIRST: Final = ("CustomResourceDefinition", "Namespace")
-"""Kinds that others need; everything else goes in the order in which it is written."""
+"""Kinds that are applied first; all others follow in the order of the files."""
 
 
 class ManifestError(Exception):
-    """A document that the cluster does not take, named by file and object."""
+    """A document that the cluster refuses; the message names the file and the object."""
 
     def __init__(self, source: str, why: str) -> None:
         super().__init__(f"{source}: {why}")
@@ -44,7 +44,7 @@ def read_folder(path: Path) -> Iterator[tuple[str, Obj]]:
 
 
 async def apply(api: Api, document: Obj) -> Stored:
-    """Create the object, or merge the manifest into the one that is there."""
+    """Create the object, or merge the manifest into the existing one."""
     said = (str(document.get("apiVersion", "")), str(document.get("kind", "")))
     kind = api.kinds.by_kind(*said)
     if kind is None:
@@ -59,9 +59,9 @@ async def apply(api: Api, document: Obj) -> Stored:
 
 
 async def apply_all(api: Api, documents: Iterable[tuple[str, Obj]]) -> int:
-    """Apply all documents, definitions and namespaces first; return how many there were.
+    """Apply all documents, definitions and namespaces first; return their number.
 
-    `ManifestError` at the first that is refused.
+    Raises `ManifestError` at the first refusal.
     """
     ordered = sorted(documents, key=lambda entry: _rank(entry[1]))
     for source, document in ordered:

@@ -1,4 +1,4 @@
-"""Simulated time: durations shrink by a factor, time stamps stay the wall's."""
+"""Simulated time: durations are divided by a factor; timestamps are real."""
 
 import asyncio
 import re
@@ -12,7 +12,7 @@ _SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
 class Clock:
-    """Calls back after simulated durations, on the running loop's time."""
+    """Schedules callbacks after simulated durations, on the running event loop."""
 
     def __init__(self, speed: float) -> None:
         """`speed` 60 makes a simulated minute last a second. It must be positive."""

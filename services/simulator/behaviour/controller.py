@@ -1,4 +1,4 @@
-"""The loop that every controller is: a queue of keys, and one object after another."""
+"""The base of all controllers: a work queue of keys, reconciled one after another."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -25,13 +25,13 @@ Key = tuple[str, str]
 
 BACKOFF_SECONDS_FIRST: Final = 0.05
 BACKOFF_SECONDS_MAX: Final = 30.0
-"""Real, not simulated: what refuses a write (a webhook) lives in real time."""
+"""In real seconds: a webhook that refuses a write does not run in simulated time."""
 
 LEAST_SECONDS: Final = 0.001
 
 
 def owner_key(stored: Stored, kind: str) -> Key | None:
-    """Return the key of the controller that owns the object, if it is of that kind."""
+    """Return the key of the object's controlling owner if that is of `kind`, else None."""
     for owner in stored.obj["metadata"].get("ownerReferences") or ():
         if owner.get("controller") and owner.get("kind") == kind:
             return stored.namespace, str(owner["name"])
@@ -39,7 +39,7 @@ def owner_key(stored: Stored, kind: str) -> Key | None:
 
 
 class Controller(ABC):
-    """Brings the objects of one kind to where they shall be. Subclasses say how in `reconcile`."""
+    """Reconciles the objects of one kind. Subclasses implement `reconcile`."""
 
     def __init__(self, api: Api, clock: Clock, random: Random, kind: Kind) -> None:
         self.api = api
@@ -55,16 +55,16 @@ class Controller(ABC):
 
     @abstractmethod
     async def reconcile(self, stored: Stored) -> None:
-        """Do what is to be done for one living object. Called again after every change of it."""
+        """Reconcile one object. Called again after every change of it."""
 
     @abstractmethod
     def forget(self, uid: str) -> None:
-        """Drop what is remembered about an object that is gone."""
+        """Drop the state that is kept for a deleted object."""
 
     # --- the loop ------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin with everything that is there, and follow all changes."""
+        """Enqueue all existing objects, and follow all changes."""
         self.follow(self.kind, self._own_key)
         for stored in self.api.store.objects(self.kind):
             self.enqueue((stored.namespace, stored.name))
@@ -85,7 +85,7 @@ class Controller(ABC):
         return event.stored.namespace, event.stored.name
 
     async def stop(self) -> None:
-        """Follow nothing any more."""
+        """Stop following changes and reconciling."""
         for subscription in self._subscriptions:
             subscription.close()
         for timer in self._timers.values():
@@ -96,15 +96,15 @@ class Controller(ABC):
                 await self._task
 
     def enqueue(self, key: Key) -> None:
-        """Look at that object soon. What is queued already stays where it is."""
+        """Reconcile that object soon. A key that is queued already keeps its place."""
         self._queue[key] = None
         self._wake.set()
 
     def enqueue_after(self, key: Key, seconds: float) -> None:
-        """Look at it after `seconds` of simulated time; the earliest such wish counts."""
+        """Reconcile it after `seconds` of simulated time, or at an earlier time that was asked for."""
         timer = self._timers.get(key)
         if seconds > 0:
-            # Less than the clock's resolution would be over before it has begun, for ever.
+            # A delay below the clock's resolution would fire at once, again and again.
             seconds = max(seconds, LEAST_SECONDS)
         handle = self.clock.call_later(max(seconds, 0), lambda: self._on_timer(key))
         if timer is not None and not timer.cancelled():
@@ -134,16 +134,16 @@ class Controller(ABC):
             except ApiError as error:
                 self._retry(key, error)
             except Exception:
-                # One malformed object must not end the controller for all others.
+                # One malformed object must not stop the controller for all others.
                 log.exception("controller failed", kind=self.kind.kind, key=key)
             else:
                 self._failures.pop(key, None)
-            # Let watchers and clients in: the store never waits, so nothing else would yield.
+            # Nothing else here yields to other tasks: the store is synchronous.
             await asyncio.sleep(0)
 
     def _retry(self, key: Key, error: ApiError) -> None:
         if error.reason in {"Conflict", "NotFound", "AlreadyExists"}:
-            # Somebody was faster. Look again at what is there now.
+            # A concurrent write won. Reconcile the current state.
             log.debug("controller lost a race", kind=self.kind.kind, key=key, error=error.message)
         else:
             log.warning("controller refused", kind=self.kind.kind, key=key, error=error.message)

@@ -1,4 +1,4 @@
-"""All controllers of one cluster, started and stopped together."""
+"""Starts and stops all controllers of a cluster together."""
 
 from random import Random
 
@@ -19,7 +19,7 @@ __all__ = ["ControllerManager"]
 
 
 class ControllerManager:
-    """What makes a store a cluster. Needs a running loop from `start` on, real or virtual."""
+    """All controllers of one cluster. `start` needs a running event loop, real or virtual."""
 
     def __init__(self, api: Api, *, random: Random, speed: float = 1.0) -> None:
         """`speed` 60 makes a simulated minute last a second of the loop's time."""
@@ -36,7 +36,7 @@ class ControllerManager:
             ClaimController,
             JobSetController,
         )
-        # Each has its own chance: what one draws does not move the others.
+        # Each controller has its own random numbers, so that one does not shift those of another.
         self._controllers: list[Controller] = [
             kind(api, clock, Random(random.getrandbits(64))) for kind in kinds
         ]
@@ -47,6 +47,6 @@ class ControllerManager:
             controller.start()
 
     async def stop(self) -> None:
-        """End them."""
+        """Stop all controllers."""
         for controller in self._controllers:
             await controller.stop()

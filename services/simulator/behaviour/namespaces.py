@@ -1,4 +1,4 @@
-"""The namespace controller: what is being deleted is emptied, and then let go."""
+"""The namespace controller: deletes the contents of a terminating namespace, then finalizes it."""
 
 from random import Random
 
@@ -15,7 +15,7 @@ __all__ = ["NamespaceController"]
 
 
 class NamespaceController(Controller):
-    """Follows everything inside of terminating namespaces."""
+    """Deletes the objects in terminating namespaces."""
 
     def __init__(self, api: Api, clock: Clock, random: Random) -> None:
         super().__init__(api, clock, random, NAMESPACES)

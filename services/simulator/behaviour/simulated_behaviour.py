@@ -1,4 +1,4 @@
-"""What a user may ask of the simulation by annotations on an object."""
+"""Annotations by which a user controls how the simulation runs an object."""
 
 from random import Random
 from typing import Any, Final
@@ -20,14 +20,14 @@ __all__ = [
 
 PREFIX: Final = "simulator.sluicegate.dev/"
 DURATION: Final = PREFIX + "duration"
-"""How long it runs in simulated time: ``90s``. Without it, a random time."""
+"""Running time in simulated time, such as ``90s``. Without it, a random time."""
 
 OUTCOME: Final = PREFIX + "outcome"
-"""``fail``: it ends in failure."""
+"""With the value ``fail`` the object fails at its end."""
 
 PODS: Final = PREFIX + "pods"
-"""``true`` on a PipelineRun or TaskRun: its tasks run in pods, on nodes. Without it, only tasks do that
-mount a claim or follow a placeholder: for all others a queue sees the same with half the objects."""
+"""``true`` on a PipelineRun or TaskRun: its tasks run in pods, on nodes. Without it, only tasks that
+mount a claim or follow a placeholder have pods; for a queue the others look the same without."""
 
 SECONDS_MIN: Final = 20.0
 SECONDS_MAX: Final = 240.0
@@ -41,21 +41,21 @@ def annotations(obj: Obj) -> dict[str, str]:
 
 
 def duration(obj: Obj) -> float | None:
-    """Return how many seconds the object wishes to run, or ``None`` without a readable wish."""
+    """Return the annotated running time in seconds, or None if there is no valid annotation."""
     text = annotations(obj).get(DURATION)
     return None if text is None else parse_duration(text)
 
 
 def some_duration(random: Random) -> float:
-    """Draw how long something runs that has no wish."""
+    """Draw the running time of an object without the annotation, in seconds."""
     return random.uniform(SECONDS_MIN, SECONDS_MAX)
 
 
 def fails(obj: Obj) -> bool:
-    """Whether the object wishes to end in failure."""
+    """True if the annotation asks for a failure."""
     return annotations(obj).get(OUTCOME) == "fail"
 
 
 def simulation_annotations(obj: Obj) -> dict[str, str]:
-    """Return only the annotations that are meant for the simulation."""
+    """Return only the annotations of the simulation."""
     return {key: value for key, value in annotations(obj).items() if key.startswith(PREFIX)}

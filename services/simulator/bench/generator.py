@@ -1,4 +1,4 @@
-"""What the reference's scalability generator creates, and when. Pure."""
+"""The workloads of Kueue's scalability generator and their creation times."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,14 +28,14 @@ class WorkloadArrival:
     """A workload to create."""
 
     at: float
-    """Seconds after the beginning."""
+    """Seconds after the start."""
 
     kind: Kind
     object: Object
 
 
 def cluster_objects(load: Load) -> Iterator[tuple[Resource, Object]]:
-    """Yield flavor, namespace and queues, in the order in which they are to be created."""
+    """Yield flavor, namespace and queues in the order of their creation."""
     yield RESOURCE_FLAVOR, {"metadata": {"name": FLAVOR}, "spec": {}}
     yield NAMESPACE, {"metadata": {"name": NAMESPACE_NAME}}
     for cohort, queue in _queues(load):

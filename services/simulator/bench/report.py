@@ -1,4 +1,4 @@
-"""What a run of the bench says: times, use, requests, CPU. Pure."""
+"""The figures of a benchmark run: times, use of quota, requests and CPU."""
 
 import re
 from collections import Counter
@@ -13,7 +13,7 @@ _SAMPLE: Final = re.compile(r"^apiserver_request_total\{(?P<labels>[^}]*)\} (?P<
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 
 Requests = Counter[tuple[str, str, str]]
-"""Verb, resource and subresource to how many."""
+"""Verb, resource and subresource to the number of requests."""
 
 
 @dataclass(slots=True)
@@ -28,42 +28,42 @@ class _Workload:
 
 @dataclass(slots=True, kw_only=True)
 class Timeline:
-    """When what happened to each workload, in seconds of one clock."""
+    """The times of each workload's events, in seconds of one clock."""
 
     nominal: int
-    """CPUs of all queues together."""
+    """Quota of all queues together, in CPUs."""
 
     began: float = 0.0
     ended: float = 0.0
     evictions: int = 0
     held: float = 0.0
-    """CPU seconds for which quota was seen to be held."""
+    """CPU seconds of observed held quota."""
 
     _workloads: dict[str, _Workload] = field(default_factory=dict)
 
     def begin(self, at: float) -> None:
-        """The first workload is about to be created."""
+        """Record the start of the run."""
         self.began = at
 
     def created(self, name: str, kind: str, cpu: int, at: float) -> None:
-        """The API server took it. What was seen of it earlier stays."""
+        """Record a creation. Earlier observations of the workload are kept."""
         known = self._workloads.setdefault(name, _Workload(kind=kind, cpu=cpu, created=at))
         known.kind, known.cpu, known.created = kind, cpu, min(known.created, at)
 
     def admitted(self, name: str, at: float) -> None:
-        """Admitted=True was seen."""
+        """Record that Admitted=True was observed."""
         known = self._workloads.setdefault(name, _Workload(kind="", cpu=0, created=at))
         known.admitted = at
         if known.first_admitted is None:
             known.first_admitted = at
 
     def evicted(self, name: str, at: float) -> None:
-        """Evicted=True was seen of one that holds quota."""
+        """Record that Evicted=True was observed."""
         self.evictions += 1
         self._release(self._workloads.get(name), at)
 
     def finished(self, name: str, at: float) -> None:
-        """The API server took Finished=True."""
+        """Record that Finished=True was written."""
         known = self._workloads[name]
         known.finished = at
         self.ended = max(self.ended, at)
@@ -71,27 +71,27 @@ class Timeline:
 
     @property
     def known(self) -> int:
-        """How many were created."""
+        """Number of created workloads."""
         return len(self._workloads)
 
     @property
     def unfinished(self) -> int:
-        """How many have not ended."""
+        """Number of workloads that have not finished."""
         return sum(workload.finished is None for workload in self._workloads.values())
 
     @property
     def use(self) -> float:
-        """Part of the nominal quota that was held, over the whole run."""
+        """Average share of the nominal quota that was held."""
         wall = self.ended - self.began
         return self.held / (self.nominal * wall) if wall > 0 else 0.0
 
     @property
     def wall(self) -> float:
-        """Seconds from the first creation to the last end."""
+        """Seconds from the first creation to the last finish."""
         return self.ended - self.began
 
     def waits(self) -> dict[str, list[float]]:
-        """Kind to the seconds from creation to the first admission."""
+        """Workload class to the seconds from creation to first admission."""
         found: dict[str, list[float]] = {}
         for workload in self._workloads.values():
             if workload.first_admitted is not None:
@@ -106,13 +106,13 @@ class Timeline:
 
 
 def percentile(values: Sequence[float], part: float) -> float:
-    """The value below which `part` of them lie; 0 for none."""
+    """Return the value below which the share `part` of them lies; 0 for no values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else 0.0
 
 
 def requests_served(metrics: str) -> Requests:
-    """Read an API server's `/metrics`; what was refused counts apart, under its subresource."""
+    """Read the request counts from an API server's `/metrics`. Refused requests are counted separately."""
     found: Requests = Counter()
     for line in metrics.splitlines():
         if (sample := _SAMPLE.match(line)) is None:
@@ -128,7 +128,7 @@ def requests_served(metrics: str) -> Requests:
 def summary(
     timeline: Timeline, *, ours: Requests, served: Requests | None, cpu: Mapping[str, float]
 ) -> Iterable[str]:
-    """Yield the lines that a person reads. `ours`: what the runner itself asked for."""
+    """Yield the lines of the report. `ours` are the requests of the runner itself."""
     count = max(1, timeline.known)
     yield f"workloads {timeline.known}, evictions {timeline.evictions}"
     yield f"wall {timeline.wall:.1f} s, {timeline.known / max(timeline.wall, 1e-9):.0f} workloads/s"

@@ -1,6 +1,6 @@
-"""Creates workloads, waits until each is admitted, and finishes it: the reference's runner, as a client.
+"""Creates workloads, waits until each is admitted, and finishes it, as Kueue's scalability runner does.
 
-Nothing but the API server is spoken to. Who admits is not known here.
+It talks only to the API server and does not know which controller admits.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from shared.kube.reflector import Changed, Deleted, Listed, Reflector, Unserved
 __all__ = ["Runner"]
 
 CREATORS: Final = 8
-"""Creations under way at a time."""
+"""Concurrent creations."""
 
 
 class Runner:
@@ -45,15 +45,15 @@ class Runner:
         self._arrivals = arrivals(load, scale=scale)
         self._group: asyncio.TaskGroup | None = None
         self._running: dict[str, asyncio.Task[None]] = {}
-        """Workloads that are admitted, with what will finish them."""
+        """Admitted workloads with the timers that finish them."""
 
         self._done = asyncio.Event()
         self.timeline = Timeline(nominal=load.nominal * load.cohorts * load.per_cohort)
         self.requests = writer.requests
-        """Ours: verb, resource, subresource."""
+        """Requests of the runner: verb, resource, subresource."""
 
     async def prepare(self) -> None:
-        """Create flavor and queues. May be repeated."""
+        """Create the flavor and the queues. May be called twice."""
         for kind, obj in cluster_objects(self._load):
             try:
                 await self._kube.create(kind, obj)
@@ -62,7 +62,7 @@ class Runner:
             self.requests["POST", kind.plural, ""] += 1
 
     async def run(self) -> None:
-        """Return when every workload has finished. A failure of ours or of the server's ends it."""
+        """Return when every workload has finished. Raises the first error of a task or the server."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             watching = group.create_task(self._watch())
@@ -91,7 +91,7 @@ class Runner:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             except AlreadyExistsError:
-                break  # It was done, and the answer was lost.
+                break  # The request was executed and only its response was lost.
             break
         name = arrival.object["metadata"]["name"]
         self.timeline.created(name, arrival.kind.name, arrival.kind.cpu, self._loop_time())
@@ -117,7 +117,7 @@ class Runner:
     def _seen(self, workload: Object) -> None:
         name = workload["metadata"]["name"]
         if RUNS not in (workload["metadata"].get("labels") or {}) or is_true(workload, "Finished"):
-            return  # Somebody else's, or done.
+            return  # Not a workload of this run, or finished.
         if is_true(workload, "Evicted") and is_true(workload, "QuotaReserved"):
             self._drop(name)
             self.timeline.evicted(name, self._loop_time())

@@ -34,12 +34,12 @@ JOB_SECONDS: Final = 60
 WARM_SECONDS: Final = 60.0
 P50, P99 = 0.5, 0.99
 COMPARED: Final = 10
-"""The burst that AllAtOnce gets is so many times smaller: it makes more of everything."""
+"""The burst for AllAtOnce is so many times smaller: it creates several copies of each job."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """What was measured."""
+    """The figures of one run."""
 
     workloads: int
     spokes: int
@@ -51,24 +51,24 @@ class Result:
     time at which the last workload was reserved."""
 
     most: dict[str, float] = field(default_factory=dict)
-    """By spoke: the most of its quota that ran pods at once."""
+    """Largest share of each spoke's quota that ran pods at once."""
 
     copies: int = 0
-    """Jobs that were created on spokes."""
+    """Number of jobs created on spokes."""
 
     problems: list[str] = field(default_factory=list)
 
     def percentile(self, share: float) -> float:
-        """Of the waits."""
+        """Return a percentile of the waits, in seconds."""
         return self.waits[math.ceil(share * len(self.waits)) - 1] if self.waits else math.inf
 
     @property
     def copies_each(self) -> float:
-        """On average."""
+        """Average number of copies of a job."""
         return self.copies / self.workloads
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Return the lines of the report."""
         return [
             f"{self.workloads} workloads over {self.spokes} spokes",
             f"reservation to running: p50 {self.percentile(P50):.2f} s, p99 {self.percentile(P99):.2f} s",
@@ -80,7 +80,7 @@ class Result:
 
 
 def _measure(*, workloads: int, spokes: int, slots: int, dispatcher: str) -> Result:
-    """Play one world. `slots`: cpus of each spoke; each job takes one."""
+    """Run one world. `slots` are the CPUs of each spoke; each job takes one."""
     result = Result(workloads=workloads, spokes=spokes)
     own = tuple(f"spoke-{number}" for number in range(1, spokes + 1))
     settings = {"dispatcher": dispatcher, "silent_seconds": 30.0}
@@ -97,7 +97,7 @@ def _measure(*, workloads: int, spokes: int, slots: int, dispatcher: str) -> Res
 
 
 class _Gauge:
-    """How many pods live on each spoke, at each change."""
+    """Counts the pods on each spoke at each change."""
 
     def __init__(self, system: MultiClusterSystem, slots: int) -> None:
         self._system = system
@@ -216,7 +216,7 @@ def _read(system: MultiClusterSystem, gauge: _Gauge, result: Result, total: int)
 
 
 def main() -> int:
-    """Measure, and say whether the goals are reached."""
+    """Run the benchmark; print the figures and whether the goals are reached."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workloads", type=int, default=1000)
     parser.add_argument("--spokes", type=int, default=5)

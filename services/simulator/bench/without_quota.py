@@ -1,7 +1,7 @@
-"""Admits every Workload object as soon as it is seen: what API server and runner alone allow.
+"""Admits every Workload at once, without quota: the lower bound T0 of any admission controller.
 
-Beside the reference's runner it gives the time that no admission controller can be faster than (T0).
-That runner ends when the queues say that nobody holds quota, so they have to say so.
+T0 is the time that API server and runner alone need. Kueue's scalability runner ends when the
+queues report no admitted workloads, so their statuses are written, too.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from shared.kube.reflector import Changed, Listed, Reflector, Unserved
 __all__ = ["admit_without_quota"]
 
 WRITERS: Final = 32
-"""Writes under way at a time."""
+"""Concurrent writes."""
 
 QUEUES_SECONDS: Final = 2.0
-"""Between two looks at whether the queues say what is so."""
+"""Between two updates of the queues' statuses."""
 
 ACTIVE: Final = {
     "type": "Active",
@@ -33,7 +33,7 @@ ACTIVE: Final = {
 
 
 async def admit_without_quota(kube: Kube, writer: Writer) -> None:
-    """Admit whatever waits, until it is cancelled."""
+    """Admit all waiting workloads, until cancelled."""
     waiting: asyncio.Queue[Object] = asyncio.Queue()
     unfinished: set[str] = set()
 
@@ -58,7 +58,7 @@ async def admit_without_quota(kube: Kube, writer: Writer) -> None:
 
 
 async def _keep_queues(kube: Kube, unfinished: set[str]) -> None:
-    """Let all queues say whether anybody holds quota; which of them does not matter."""
+    """Write to all queues whether any workload is admitted; which queue does not matter."""
     while True:
         await asyncio.sleep(QUEUES_SECONDS)
         told = {"reservingWorkloads": min(1, len(unfinished)), "conditions": [ACTIVE]}

@@ -1,4 +1,4 @@
-"""Writes the conditions of Workload objects, as one who admits or runs them does."""
+"""Writes conditions of Workload objects, as an admission controller or a job controller does."""
 
 import asyncio
 from collections import Counter
@@ -12,7 +12,7 @@ from shared.kube.port import ConflictError, Kube, NotFoundError, UnavailableErro
 __all__ = ["RETRY_SECONDS", "Writer", "is_true"]
 
 RETRY_SECONDS: Final = 0.2
-"""After a server that did not answer."""
+"""Wait after a server that did not answer."""
 
 
 def is_true(obj: Object, type_: str) -> bool:
@@ -22,7 +22,7 @@ def is_true(obj: Object, type_: str) -> bool:
 
 
 class Writer:
-    """One status write for each change, repeated until it is taken or the object is gone."""
+    """Writes each status change once, with retries until it succeeds or the object is gone."""
 
     def __init__(self, *, kube: Kube, now: Callable[[], datetime]) -> None:
         self._kube = kube
@@ -31,23 +31,23 @@ class Writer:
         """Verb, resource, subresource."""
 
     async def admit(self, workload: Object) -> None:
-        """Say that it is admitted, whatever its queue has."""
+        """Set Admitted=True, without looking at quota."""
         told = ("True", "Admitted", "By test runner")
         await self.conditions(
             workload, QuotaReserved=told, Admitted=told, admission=_admission(workload)
         )
 
     async def give_back(self, workload: Object) -> None:
-        """Say of an evicted workload that it has stopped."""
+        """Set QuotaReserved=False on an evicted workload."""
         told = ("False", "Pending", "By test runner")
         await self.conditions(workload, QuotaReserved=told, Admitted=told, admission=None)
 
     async def finish(self, workload: Object) -> None:
-        """Say that it ran to its end."""
+        """Set Finished=True."""
         await self.conditions(workload, Finished=("True", "ByTest", "By test runner"))
 
     async def conditions(self, workload: Object, **changes: Any) -> None:
-        """Write conditions (status, reason, message), and `admission` where it is named."""
+        """Write conditions (status, reason, message) and, if given, `admission`."""
         metadata = workload["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
         while True:
@@ -99,7 +99,7 @@ class Writer:
 
 
 def _admission(workload: Object) -> Object:
-    """All that it asks for, in the one flavor there is."""
+    """Return an admission of all its requests in the only flavor."""
     spec = workload["spec"]
     (pod_set,) = spec["podSets"]
     resources = pod_set["template"]["spec"]["containers"][0]["resources"]

@@ -1,4 +1,4 @@
-"""The place between a request and the store where others may change or refuse it."""
+"""Admission: plugins and webhooks may change or refuse a request before it is stored."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ Operation = Literal["CREATE", "UPDATE", "DELETE"]
 
 @dataclass(slots=True, kw_only=True)
 class AdmissionRequest:
-    """One write on its way. Plugins replace `obj`, never change it in place."""
+    """One write that is not stored yet. Plugins replace `obj`; they never change it in place."""
 
     operation: Operation
     kind: Kind
     version: str
-    """Of `obj` and `old`: the version that the client spoke."""
+    """API version of `obj` and `old`: the one that the client used."""
 
     namespace: str
     name: str
-    """Empty while a generated name is not drawn yet."""
+    """Empty until a generated name is drawn."""
 
     obj: Obj | None
     """``None`` for a deletion."""
@@ -37,17 +37,17 @@ class AdmissionPlugin(Protocol):
 
     @property
     def name(self) -> str:
-        """Mutation goes in the alphabetical order of these names."""
+        """Plugins mutate in the alphabetical order of their names."""
 
     async def mutate(self, request: AdmissionRequest) -> Obj | None:
-        """Return the object as it shall be (the same one, if nothing is to change)."""
+        """Return the object to store: the same one if the plugin changes nothing."""
 
     async def validate(self, request: AdmissionRequest) -> None:
-        """Raise if the object, as all mutations left it, must not be stored."""
+        """Raise `ApiError` if the object, after all mutations, must not be stored."""
 
 
 class AdmissionChain:
-    """All that is asked: plugins of this process, and whatever `dynamic` finds configured."""
+    """All admission controllers: plugins of this process, and the webhooks that `dynamic` finds."""
 
     def __init__(
         self,
@@ -62,12 +62,12 @@ class AdmissionChain:
         return sorted(found, key=lambda plugin: plugin.name)
 
     async def mutate(self, request: AdmissionRequest) -> Obj | None:
-        """Ask everybody in turn; return what came out."""
+        """Run all mutating plugins in order; return the resulting object."""
         for plugin in self._asked(request):
             request.obj = await plugin.mutate(request)
         return request.obj
 
     async def validate(self, request: AdmissionRequest) -> None:
-        """Ask everybody whether the outcome may be stored."""
+        """Run all validating plugins. Raises `ApiError` for the first refusal."""
         for plugin in self._asked(request):
             await plugin.validate(request)

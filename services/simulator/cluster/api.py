@@ -37,7 +37,7 @@ __all__ = ["Api", "DeleteOptions", "PatchType"]
 PatchType = Literal["json", "merge", "strategic"]
 
 PATCH_TRIES_MAX: Final = 5
-"""How often a patch without a version of its own is applied anew after somebody else's write."""
+"""How often a patch without a resourceVersion is applied again after a concurrent write."""
 
 SYSTEM_NAMESPACES: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
 POD_GRACE_SECONDS: Final = 30
@@ -45,7 +45,7 @@ POD_GRACE_SECONDS: Final = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOptions:
-    """What a client may say about a deletion."""
+    """The options of a delete request."""
 
     uid: str | None = None
     resource_version: str | None = None
@@ -55,7 +55,7 @@ class DeleteOptions:
 
 
 class Api:
-    """One cluster's API. Raises `ApiError`, nothing else."""
+    """The API of one cluster. Raises only `ApiError`."""
 
     def __init__(
         self, *, now: Callable[[], datetime], random: Random, history_max: int = HISTORY_MAX
@@ -65,7 +65,7 @@ class Api:
         self.rules = Rules(now=now, random=random)
         self.admission = AdmissionChain()
         self.graceful_pods = False
-        """Set by the simulated kubelet: a pod on a node ends when the kubelet says so."""
+        """Set by the simulated kubelet: a pod on a node then ends only when the kubelet ends it."""
 
         self.collector = Collector(self.store, self._collect)
         for name in SYSTEM_NAMESPACES:
@@ -89,7 +89,7 @@ class Api:
     async def create(
         self, kind: Kind, version: str, namespace: str, body: Any, *, dry_run: bool = False
     ) -> Stored:
-        """Create an object; with `dry_run` only say how it would be stored."""
+        """Create an object and return it; with `dry_run`, return what would be stored."""
         obj = self.rules.read(kind, version, namespace, body)
         metadata = obj["metadata"]
         if not metadata.get("name") and not metadata.get("generateName"):
@@ -119,7 +119,7 @@ class Api:
         self._check_definition(kind, obj)
         await self.admission.validate(request)
         self.rules.check_size(obj)
-        # Time may have passed in admission: look again.
+        # Webhooks take time: the namespace and the name may have changed meanwhile.
         self._check_namespace(kind, namespace, request.name)
         if self.store.get(kind, namespace, request.name) is not None:
             raise already_exists(kind, request.name)
@@ -222,7 +222,7 @@ class Api:
         subresource: str = "",
         dry_run: bool = False,
     ) -> Stored:
-        """Apply a patch to the newest state. Retries by itself if somebody writes in between."""
+        """Apply a patch to the latest state. Retries after a concurrent write."""
         if patch_type == "strategic" and kind.custom:
             raise unsupported_media_type(
                 "the body of the request was in an unknown format - accepted media types include: "
@@ -304,7 +304,7 @@ class Api:
     async def delete(
         self, kind: Kind, namespace: str, name: str, options: DeleteOptions
     ) -> tuple[Stored, bool]:
-        """Delete the object; return it, and whether it is gone already (no finalizer held it)."""
+        """Delete the object. Returns it, and True if it is gone: no finalizer holds it."""
         stored = self.get(kind, namespace, name)
         self._check_delete(stored, options)
         request = AdmissionRequest(
@@ -338,7 +338,7 @@ class Api:
     def delete_now(
         self, stored: Stored, options: DeleteOptions | None = None
     ) -> tuple[Stored, bool]:
-        """Delete without asking admission: what the cluster itself does."""
+        """Delete without admission, as the cluster's own controllers do."""
         options = options or DeleteOptions()
         kind, metadata = stored.kind, dict(stored.obj["metadata"])
         finalizers = list(metadata.get("finalizers") or ())
@@ -367,7 +367,7 @@ class Api:
         return self.store.put(kind, obj), False
 
     def _grace(self, stored: Stored, options: DeleteOptions) -> int:
-        """Seconds that a running pod gets to end; its kubelet then deletes it with none."""
+        """Grace period of a running pod in seconds; 0 if its kubelet does not have to stop it."""
         if not self.graceful_pods or stored.kind.resource != PODS.resource:
             return 0
         if not (stored.obj.get("spec") or {}).get("nodeName"):
@@ -377,7 +377,7 @@ class Api:
         return POD_GRACE_SECONDS if options.grace_seconds is None else options.grace_seconds
 
     def finalize_namespace(self, name: str) -> None:
-        """Let go of a namespace that is terminating and empty."""
+        """Remove a namespace that is terminating and empty."""
         stored = self.store.get(NAMESPACES, "", name)
         if stored is not None and "deletionTimestamp" in stored.obj["metadata"]:
             obj = {**stored.obj, "spec": {}}
@@ -395,7 +395,7 @@ class Api:
 
 
 def _held(obj: Obj) -> bool:
-    """Whether a finalizer keeps a deleted object; a running pod is held by its grace period."""
+    """True if a finalizer or a grace period keeps a deleted object."""
     metadata = obj["metadata"]
     spec = obj.get("spec")
     space = obj["kind"] == "Namespace" and obj["apiVersion"] == "v1"

@@ -1,4 +1,4 @@
-"""Garbage collection: objects whose owners are gone go too."""
+"""Garbage collection: deletes objects whose owners are gone."""
 
 from collections.abc import Callable
 from typing import Final
@@ -20,14 +20,13 @@ def _owners(obj: Obj) -> list[Obj]:
 
 
 class Collector:
-    """Hears of every change and finishes what deletions leave behind, without delay.
+    """Deletes dependents of deleted owners, within the write that deletes the owner.
 
-    The real one is a controller and takes a moment; that it follows at once here is one legal
-    order among many.
+    The real collector is a controller and acts a moment later; acting at once is one legal order.
     """
 
     def __init__(self, store: Store, delete: Callable[[Stored, str], None]) -> None:
-        """`delete` is given the object and what becomes of its own dependents."""
+        """`delete` gets the object and the propagation policy for its own dependents."""
         self._store = store
         self._delete = delete
         self._dependents: dict[str, dict[str, None]] = {}
@@ -36,7 +35,7 @@ class Collector:
         store.subscribe(None, self._on_event)
 
     def dependents(self, uid: str) -> list[Stored]:
-        """The living objects that name `uid` as an owner."""
+        """The stored objects that name `uid` as an owner."""
         found = (self._store.by_uid(child) for child in self._dependents.get(uid, ()))
         return [stored for stored in found if stored is not None]
 
@@ -88,12 +87,12 @@ class Collector:
         elif FOREGROUND in finalizers:
             for child in self.dependents(owner.uid):
                 if "deletionTimestamp" not in child.obj["metadata"]:
-                    # All the way down: a run is not gone before its tasks, nor these before their pods.
+                    # Foreground deletion is recursive: pods go first, then their tasks, then the run.
                     self._delete(child, "Foreground")
             self._settle(owner.uid)
 
     def _settle(self, uid: str) -> None:
-        """Let an owner go that was only waiting for its dependents."""
+        """Remove an owner whose deletion waited only for its dependents."""
         owner = self._store.by_uid(uid)
         if owner is None or "deletionTimestamp" not in owner.obj["metadata"]:
             return

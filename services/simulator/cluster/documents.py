@@ -1,4 +1,4 @@
-"""YAML as Kubernetes reads it: another way to write JSON."""
+"""YAML as Kubernetes reads it: every document is a JSON value."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ __all__ = ["parse_yaml"]
 def parse_yaml(raw: bytes) -> list[Any]:
     """Return the documents of a YAML text as plain JSON values.
 
-    `yaml.YAMLError` if it is none, `ValueError` if it says what JSON cannot.
+    Raises `yaml.YAMLError` for invalid YAML and `ValueError` for values that JSON does not have.
     """
     documents = yaml.load_all(raw, yaml.CSafeLoader)
     try:

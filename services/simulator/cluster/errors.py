@@ -1,7 +1,7 @@
-"""What an API server answers when it refuses: one error class, one constructor per reason.
+"""Errors of an API server: one class, one constructor for each reason.
 
-The sentences are the API server's own (apimachinery ``api/errors``), because clients and
-people match on them.
+The messages are those of kubernetes/apimachinery ``pkg/api/errors``, because clients and people
+match on them.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class Cause:
 
 
 class ApiError(Exception):
-    """A request that the API server refuses. `status()` is the body of the answer."""
+    """A refusal by the API server. `status()` is the body of the response."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ApiError(Exception):
         self.retry_after_seconds = retry_after_seconds
 
     def status(self) -> dict[str, Any]:
-        """Return the ``metav1.Status`` that tells the client."""
+        """Return the error as a ``metav1.Status``."""
         details: dict[str, Any] = {}
         if self.name:
             details["name"] = self.name
@@ -121,7 +121,7 @@ def already_exists(kind: Kind, name: str) -> ApiError:
 
 
 def conflict(kind: Kind, name: str, why: str | None = None) -> ApiError:
-    """409: the object is no longer what the client has read."""
+    """409: the object has changed since the client read it."""
     why = why or (
         "the object has been modified; please apply your changes to the latest version and try again"
     )
@@ -130,27 +130,27 @@ def conflict(kind: Kind, name: str, why: str | None = None) -> ApiError:
 
 
 def gone(asked: int, oldest: int) -> ApiError:
-    """410: a watch from a version whose events are forgotten."""
+    """410: the events after that version are no longer stored."""
     return ApiError(410, "Expired", f"too old resource version: {asked} ({oldest})")
 
 
 def expired(message: str) -> ApiError:
-    """410: a continue token that outlived its snapshot."""
+    """410: the snapshot of a continue token is gone."""
     return ApiError(410, "Expired", message)
 
 
 def too_large(message: str) -> ApiError:
-    """413: more bytes than the server takes."""
+    """413: the body is larger than the server accepts."""
     return ApiError(413, "RequestEntityTooLarge", message)
 
 
 def unsupported_media_type(message: str) -> ApiError:
-    """415: a patch or body in a language that is not spoken here."""
+    """415: the media type of a patch or body is not supported."""
     return ApiError(415, "UnsupportedMediaType", message)
 
 
 def invalid(kind: Kind, name: str, causes: Sequence[Cause]) -> ApiError:
-    """422: fields that break rules; all of them are named."""
+    """422: fields are invalid; the message names all of them."""
     said = [f"{cause.field}: {cause.message}" for cause in causes]
     listed = said[0] if len(said) == 1 else "[" + ", ".join(said) + "]"
     message = f'{kind.qualified_kind} "{name}" is invalid: {listed}'

@@ -1,4 +1,4 @@
-"""The syntax of names, labels and annotations, in the words of apimachinery's validation."""
+"""Syntax of names, labels and annotations, with the messages of apimachinery's validation."""
 
 import re
 from collections.abc import Iterable
@@ -120,7 +120,7 @@ def _owner_causes(owners: Any) -> Iterable[Cause]:
 
 
 def metadata_causes(kind: Kind, obj: Obj) -> list[Cause]:
-    """Return what is wrong with an object's metadata; an empty list if nothing is."""
+    """Return the faults of an object's metadata; an empty list if there are none."""
     metadata = obj["metadata"]
     causes: list[Cause] = []
     name = metadata.get("name")

@@ -1,6 +1,8 @@
-"""JSON patch (RFC 6902), merge patch (RFC 7386), and the strategic merge's simple part.
+"""Patches: JSON patch (RFC 6902), merge patch (RFC 7386) and strategic merge patch.
 
-None of them changes what it is given: parts that stay are shared between old and new.
+No function changes its arguments: unchanged parts are shared between the old and the new object.
+JSON patch follows evanphx/json-patch, which the API server uses, where that differs from the RFC: a
+`test` treats a missing member as null, and a missing `value` is null in a `test` only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,11 +29,11 @@ MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "hostAliases": ("ip",),
     "addresses": ("type",),
 }
-"""By which field the entries of a list are told apart, from the ``patchMergeKey`` tags of the
-built-in types. Lists that are not named here are replaced."""
+"""Fields that identify the entries of a list, from the ``patchMergeKey`` tags of the built-in
+types. A list without an entry here is replaced as a whole."""
 
 UNION_LISTS: Final = frozenset({"finalizers"})
-"""Lists of plain values that a strategic merge adds to."""
+"""Lists of plain values to which a strategic merge patch adds."""
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -157,8 +159,8 @@ def _set(document: Any, parts: Sequence[str], value: Any, op: str, path: str) ->
 def json_patch(document: Any, operations: Any) -> Any:
     """Apply an RFC 6902 patch, all of it or nothing.
 
-    A patch that cannot be read is a 400. One that does not apply, for instance because a ``test``
-    failed, is a 422: that is how the API server tells the two apart.
+    Raises 400 for a patch that cannot be read, and 422 for one that does not apply, for instance
+    because a ``test`` failed. The API server makes the same distinction.
     """
     if not isinstance(operations, list):
         raise bad_request(
@@ -201,7 +203,7 @@ def _apply(document: Any, operation: Mapping[str, Any]) -> Any:
 
 
 def _found(document: Any, parts: Sequence[str], path: str) -> Any:
-    """What a test looks at: a missing member counts as null, a missing parent is an error."""
+    """The value that a ``test`` compares: None for a missing member; 422 for a missing parent."""
     if not parts:
         return document
     parent = _resolve(document, parts[:-1], path)

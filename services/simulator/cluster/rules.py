@@ -1,4 +1,4 @@
-"""What an API server does to an object on its way into the store (registry strategies)."""
+"""Validation and server-set fields of objects (registry strategies of an API server)."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -22,14 +22,14 @@ from services.simulator.cluster.storage.stored import Stored
 __all__ = ["Rules", "timestamp"]
 
 OBJECT_BYTES_MAX: Final = 1_572_864
-"""What etcd takes in one request, 1.5 MiB."""
+"""Limit of one etcd request, 1.5 MiB."""
 
 SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""The alphabet of generated names: no vowels, no look-alikes."""
+"""Alphabet of generated names: no vowels, no characters that look alike."""
 
 SUFFIX_LENGTH: Final = 5
 GENERATED_TRIES_MAX: Final = 8
-"""As KEP-4420 has it: among ten thousand names of one base some are drawn twice."""
+"""Attempts to draw an unused name, as in KEP-4420."""
 
 GENERATED_BASE_MAX: Final = 63 - SUFFIX_LENGTH
 
@@ -39,27 +39,27 @@ SYSTEM_METADATA: Final = (
     "deletionTimestamp",
     "deletionGracePeriodSeconds",
 )
-"""Set by the server alone: what a client sends on update is replaced by what is stored."""
+"""Fields that only the server sets: an update keeps the stored values."""
 
 
 def timestamp(moment: datetime) -> str:
-    """Write a moment as ``metav1.Time`` does: UTC, whole seconds."""
+    """Format a time as ``metav1.Time``: UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Rules:
-    """Turns what a client sent into what may be stored. Draws all chance from one `Random`."""
+    """Turns a client's object into one that may be stored. All randomness comes from one `Random`."""
 
     def __init__(self, *, now: Callable[[], datetime], random: Random) -> None:
         self._now = now
         self._random = random
 
     def now(self) -> str:
-        """Return the present as timestamps write it."""
+        """Return the current time as a timestamp."""
         return timestamp(self._now())
 
     def read(self, kind: Kind, version: str, namespace: str, body: Any) -> Obj:
-        """Check that a body is an object for this URL; return it as our own, metadata included."""
+        """Check that a body is an object of this URL; return a copy that the caller may change."""
         if not isinstance(body, dict):
             raise bad_request("the object provided is unrecognized (must be a JSON object)")
         api_version = kind.api_version(version)
@@ -78,7 +78,7 @@ class Rules:
                 )
         else:
             metadata.pop("namespace", None)
-        # The order is kept all the way to the wire; lists of built-in kinds rely on it.
+        # Keep the order of members: lists of built-in kinds rely on it.
         obj: Obj = {"apiVersion": api_version, "kind": kind.kind, "metadata": metadata}
         obj.update((key, value) for key, value in body.items() if key not in obj)
         return obj
@@ -88,7 +88,7 @@ class Rules:
     ) -> Obj:
         """Fill in what the server sets on a new object, and validate its metadata.
 
-        `taken` says of a drawn name that another object has it: it is then drawn again.
+        `taken` returns True for a drawn name that another object has; another name is then drawn.
         """
         metadata = _tidy(obj["metadata"])
         if not metadata.get("name") and metadata.get("generateName"):
@@ -119,7 +119,7 @@ class Rules:
         return base[:GENERATED_BASE_MAX] + suffix
 
     def prepare_update(self, kind: Kind, old: Stored, obj: Obj, subresource: str) -> Obj:
-        """Put a client's new state over the stored one, as far as it may be changed there."""
+        """Merge a client's new state into the stored one, as far as the (sub)resource may change it."""
         before, metadata = old.obj["metadata"], _tidy(obj["metadata"])
         self._check_identity(kind, old, metadata)
         for field in SYSTEM_METADATA:
@@ -134,8 +134,7 @@ class Rules:
             metadata.pop("generation", None)
         if subresource == "status":
             obj = {**old.obj, "status": obj.get("status", {})}
-            # A status write may not change the rest, with the exception that strategies of
-            # built-in kinds make for labels and annotations.
+            # A status write changes only the status; for built-in kinds also labels and annotations.
             if not kind.custom:
                 for field in ("labels", "annotations"):
                     before = _with(before, field, metadata.get(field))
@@ -183,14 +182,14 @@ class Rules:
             raise invalid(kind, str(obj["metadata"].get("name", "")), causes)
 
     def check_size(self, obj: Obj) -> None:
-        """Raise 500 for an object that etcd would not take, 400 for one that is no JSON."""
+        """Raise 500 for an object that etcd would refuse, 400 for one that is not valid JSON."""
         try:
             size = len(orjson.dumps(obj))
         except orjson.JSONEncodeError as error:
-            # More nested than can be written, or a number beyond 64 bits.
+            # Nested too deeply, or a number of more than 64 bits.
             raise bad_request(f"the object cannot be encoded: {error}") from error
         if size > OBJECT_BYTES_MAX:
-            # What a client sees when etcd refuses: a real API server passes the error on, as its own.
+            # The API server passes etcd's error on to the client.
             raise ApiError(500, "", "etcdserver: request is too large")
 
 
@@ -204,7 +203,7 @@ def _with(metadata: Obj, field: str, value: Any) -> Obj:
 
 
 def _intent(obj: Obj) -> Obj:
-    """The part whose changes count as a new generation."""
+    """The part of an object whose changes increase `metadata.generation`."""
     return {
         key: value
         for key, value in obj.items()
@@ -213,9 +212,9 @@ def _intent(obj: Obj) -> Obj:
 
 
 def _tidy(metadata: Any) -> Obj:
-    """Return metadata of our own without what is empty, as typed metadata leaves it out.
+    """Return a copy of the metadata without empty members, as typed metadata has it.
 
-    400 for a part of the wrong type; a patch (a client's or a webhook's) may have put it there.
+    Raises 400 for a member of the wrong type, which a patch may have set.
     """
     if not isinstance(metadata, dict):
         raise bad_request("the object provided is unrecognized: metadata must be an object")
@@ -225,7 +224,7 @@ def _tidy(metadata: Any) -> Obj:
 
 
 def _check_types(metadata: Obj) -> None:
-    """Refuse metadata whose parts are not what they must be; a typed server cannot decode it."""
+    """Raise 400 for members of the wrong type: a typed server cannot decode them."""
     for field in ("labels", "annotations"):
         value = metadata.get(field, {})
         if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):

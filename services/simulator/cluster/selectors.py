@@ -1,4 +1,4 @@
-"""Label and field selectors, in the language of query parameters and of LabelSelector objects."""
+"""Label and field selectors, from query parameters and from LabelSelector objects."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ def ALL(obj: Obj) -> bool:  # noqa: N802 - it stands where a constant would
 
 
 def _requirements(text: str) -> list[str]:
-    """Split at the commas that are not inside parentheses."""
+    """Split at commas outside parentheses."""
     parts, depth, start = [], 0, 0
     for index, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
@@ -112,7 +112,7 @@ def _at(obj: Obj, path: Sequence[str]) -> str:
 
 
 def _fields_selector(text: str, kind: Kind) -> Selector:
-    """Read a ``fieldSelector`` parameter; 400 for a field that this kind does not select by."""
+    """Read a ``fieldSelector`` parameter. Raises 400 for a field that this kind does not support."""
     tests: list[tuple[tuple[str, ...], str, bool]] = []
     for requirement in _requirements(text):
         found = _EQUALITY.match(requirement)
@@ -129,7 +129,7 @@ def _fields_selector(text: str, kind: Kind) -> Selector:
 
 
 def select(kind: Kind, labels: str = "", fields: str = "") -> Selector | None:
-    """Combine both parameters; ``None`` when they select everything."""
+    """Combine both parameters. Returns None if they select every object."""
     chosen = [_labels_selector(labels)] if labels else []
     chosen += [_fields_selector(fields, kind)] if fields else []
     chosen = [selector for selector in chosen if selector is not ALL]

@@ -1,4 +1,4 @@
-"""What the API server does for single built-in kinds: defaults, generated fields, immutability."""
+"""Rules of single built-in kinds: defaults, generated fields, immutable fields."""
 
 from base64 import b64encode
 from collections.abc import Callable
@@ -27,7 +27,7 @@ JOB_TYPES: Final[dict[str, type]] = {
     "ttlSecondsAfterFinished": int,
 }
 JOB_TEMPLATE_MUTABLE: Final = ("nodeSelector", "tolerations", "affinity", "schedulingGates")
-"""What may change in the pod template of a suspended Job that has not started (KEP-2926)."""
+"""Fields of the pod template that may change while a Job is suspended and has not started (KEP-2926)."""
 
 
 def _job_defaults(obj: Obj) -> Obj:
@@ -44,7 +44,7 @@ def _job_defaults(obj: Obj) -> Obj:
 
 
 def _check_types(spec: Obj) -> None:
-    """Refuse with 400 what a typed server could not decode."""
+    """Raise 400 for values that a typed server cannot decode."""
     for field, type_ in JOB_TYPES.items():
         value = spec.get(field)
         # In Python a bool is an int; in JSON it is not.
@@ -58,7 +58,7 @@ def _check_types(spec: Obj) -> None:
 
 
 def _job_complete(obj: Obj) -> Obj:
-    """Tie a new Job to its future pods by labels that nobody else has."""
+    """Set the selector and labels that connect a new Job to its pods."""
     spec = obj["spec"]
     if spec.get("manualSelector"):
         return obj
@@ -158,19 +158,19 @@ _UPDATE: Final[dict[str, Callable[[Kind, Stored, Obj], None]]] = {"jobs.batch": 
 
 
 def apply_defaults(kind: Kind, obj: Obj) -> Obj:
-    """Fill in defaults as decoding does, before admission sees the object."""
+    """Set the defaults that the API server sets while decoding, before admission."""
     defaults = _DEFAULTS.get(kind.resource)
     return obj if defaults is None else defaults(obj)
 
 
 def complete(kind: Kind, obj: Obj) -> Obj:
-    """Fill in what only a new object gets, once it has name and uid."""
+    """Set the fields of a new object that depend on its name and uid."""
     completes = _COMPLETE.get(kind.resource)
     return obj if completes is None else completes(obj)
 
 
 def validate_update(kind: Kind, old: Stored, obj: Obj) -> None:
-    """Raise 422 for a change of what must not change."""
+    """Raise 422 for a change of an immutable field."""
     validates = _UPDATE.get(kind.resource)
     if validates is not None:
         validates(kind, old, obj)

@@ -1,4 +1,4 @@
-"""The ASGI application: paths, bodies and media types in, JSON out."""
+"""The ASGI application: routes requests to the API and encodes its results."""
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from datetime import datetime
@@ -46,7 +46,7 @@ BODY_BYTES_MAX: Final = 3 * 1024 * 1024
 """The API server's limit for a request body."""
 
 BODY_BYTES_DRAINED_MAX: Final = 32 * 1024 * 1024
-"""A body that is too large is read to its end, so that its client hears why; but not beyond this."""
+"""A larger body is read to its end so that the client gets the 413, but never beyond this limit."""
 
 VERSION: Final = {
     "major": "1",
@@ -60,7 +60,7 @@ VERSION: Final = {
     "platform": "simulator",
 }
 Fault = Callable[[str, str], ApiError | None]
-"""Method and path of a request to the error that it shall get, or ``None``."""
+"""Method and path of a request to the error to answer, or None."""
 
 PATCH_TYPES: Final[Mapping[str, PatchType]] = {
     "application/json-patch+json": "json",
@@ -105,7 +105,7 @@ class _Request:
         self.send = send
 
     async def body(self) -> bytes:
-        """Read the body; 413 if it is larger than the server takes."""
+        """Read the body. Raises 413 if it is larger than the limit."""
         parts: list[bytes] = []
         size = 0
         while True:
@@ -141,7 +141,7 @@ class _Request:
 
 
 class Application:
-    """Serves one `Api`. Holds nothing of its own but lists that are not read to their end."""
+    """Serves one `Api` over HTTP. Its only state are open watches and unfinished lists."""
 
     def __init__(self, api: Api, *, now: Callable[[], datetime]) -> None:
         self._api = api
@@ -150,10 +150,10 @@ class Application:
         self._watches = watches.Watches(api, now=now)
         self._requests = RequestCounter()
         self.fault: Fault | None = None
-        """Asked before each request; what it returns is answered instead. For bad days on purpose."""
+        """Called before each request; the error that it returns is the answer. For fault injection."""
 
     def open(self) -> None:
-        """Let watches begin (again)."""
+        """Accept watches (again)."""
         self._watches.open()
 
     def close(self) -> None:
@@ -217,7 +217,7 @@ class Application:
                 )
 
     def _fixed(self, request: _Request) -> _Answer | None:
-        """Answer what is no resource: health, version, discovery, OpenAPI."""
+        """Answer fixed paths: health, version, discovery, OpenAPI."""
         parts = request.path.strip("/").split("/")
         kinds = self._api.kinds
         found: dict[str, Any] | None
@@ -257,8 +257,7 @@ class Application:
 
     @staticmethod
     def _openapi_v2(request: _Request) -> _Answer:
-        # An empty protobuf message is a document without definitions: kubectl then relies on
-        # what /openapi/v3 says.
+        # An empty protobuf message is a document without definitions: kubectl then uses /openapi/v3.
         if OPENAPI_V2_PROTOBUF in request.headers.get("accept", ""):
             return _Answer(b"", media_type=b"application/octet-stream")
         document = {
@@ -448,7 +447,7 @@ def _list_body(target: Target, items: list[Stored], metadata: dict[str, Any]) ->
     )
     raws = [stored.raw(version) for stored in items]
     if not kind.custom:
-        # A typed API server leaves both out of a list's entries; clients must not rely on them.
+        # A typed API server omits both in the entries of a list; clients must not rely on them.
         prefix = orjson.dumps({"apiVersion": api_version, "kind": kind.kind})[:-1] + b","
         raws = [b"{" + raw.removeprefix(prefix) if raw.startswith(prefix) else raw for raw in raws]
     return head[:-1] + b',"items":[' + b",".join(raws) + b"]}"

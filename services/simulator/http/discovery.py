@@ -1,4 +1,4 @@
-"""What is served: groups, versions and resources."""
+"""Discovery: the served groups, versions and resources."""
 
 from typing import Any, Final
 

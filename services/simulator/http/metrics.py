@@ -1,4 +1,4 @@
-"""Counts requests as an API server does, for whoever asks `/metrics`."""
+"""Request counts at `/metrics`, with the names and labels of a real API server."""
 
 from collections import Counter
 from typing import Final
@@ -12,20 +12,20 @@ _HELP: Final = f"# HELP {_NAME} Requests by verb, resource, subresource and stat
 
 
 class RequestCounter:
-    """How many requests of each kind were answered, under the name and labels of a real server."""
+    """Counts answered requests by verb, resource and status code."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str, str, int]] = Counter()
 
     def answered(self, method: str, query: Query, target: Target, code: int) -> None:
-        """One more request was answered."""
+        """Count one answered request."""
         verb = method
         if method == "GET" and not target.name:
             verb = "WATCH" if query.flag("watch") else "LIST"
         self._counts[verb, target.kind.plural, target.subresource, code] += 1
 
     def text(self) -> bytes:
-        """All counts, in the text format of Prometheus."""
+        """Return all counts in Prometheus' text format."""
         lines = [
             f'{_NAME}{{code="{code}",resource="{resource}",subresource="{sub}",verb="{verb}"}} {n}\n'
             for (verb, resource, sub, code), n in sorted(self._counts.items())

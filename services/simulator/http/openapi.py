@@ -1,4 +1,4 @@
-"""As much OpenAPI as kubectl needs: that the server validates fields itself, and what to explain."""
+"""The part of OpenAPI that kubectl needs: server-side field validation, and `kubectl explain`."""
 
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ _BY_SERVER: Final = {
 
 
 def openapi_index(kinds: KindRegistry) -> dict[str, Any]:
-    """Answer ``/openapi/v3``: where the document of each group version is."""
+    """Answer ``/openapi/v3``: the path of each group version's document."""
     paths = {}
     for group, served in kinds.groups().items():
         for version in served:
@@ -28,10 +28,10 @@ def openapi_index(kinds: KindRegistry) -> dict[str, Any]:
 
 
 def openapi_group_version(kinds: KindRegistry, group: str, version: str) -> dict[str, Any] | None:
-    """Answer ``/openapi/v3/…``: the kinds, and that the server itself validates fields.
+    """Answer ``/openapi/v3/…``: the schemas of the kinds, and the parameter ``fieldValidation``.
 
-    kubectl looks for the ``fieldValidation`` parameter of the patch operation. Where it is there,
-    kubectl leaves validation to the server and needs no schema.
+    With the ``fieldValidation`` parameter of the patch operation, kubectl leaves validation to the
+    server and needs no schema.
     """
     served = [kind for kind in kinds if kind.group == group and version in kind.versions]
     if not served:
@@ -63,7 +63,7 @@ def openapi_group_version(kinds: KindRegistry, group: str, version: str) -> dict
 
 
 def _schema(kind: Kind, version: str) -> Obj:
-    """What the definition of the kind says, if there is one; else that it is an object."""
+    """Return the schema of the kind's definition, or a plain object without one."""
     found = kind.schemas.get(version) or _shipped(kind, version)
     if found is None:
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

@@ -1,4 +1,4 @@
-"""The few messages that ``kubectl create`` sends as protobuf whatever the server prefers.
+"""Decodes the messages that ``kubectl create`` always sends as protobuf.
 
 Field numbers are those of the published ``generated.proto`` files. Answers are always JSON, which
 every client accepts.
@@ -45,14 +45,14 @@ KINDS: Final[Mapping[tuple[str, str], _Message]] = {
         5: ("immutable", "bool"),
     },
 }
-"""What is understood. Fields that are not named are skipped."""
+"""The supported messages. Fields without an entry are skipped."""
 
 TYPE: Final[_Message] = {1: ("apiVersion", "string"), 2: ("kind", "string")}
 ENVELOPE: Final[_Message] = {1: ("type", TYPE), 2: ("raw", "bytes")}
 
 
 def decode_protobuf(raw: bytes) -> Obj:
-    """Return the object as JSON would have brought it; 415 for kinds that are not understood."""
+    """Return the object as JSON values. Raises 415 for kinds without an entry in `MESSAGES`."""
     if not raw.startswith(MAGIC):
         raise bad_request("the body is not what its content type says: no protobuf envelope")
     try:
@@ -103,7 +103,7 @@ def _fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _read(raw: bytes, message: _Message, *, encode: bool) -> Obj:
-    """Read one message. `encode` writes bytes as JSON has them, in base64."""
+    """Read one message. Bytes are encoded as base64, as in JSON."""
     found: dict[str, Any] = {}
     for number, value in _fields(raw):
         if number not in message:
@@ -125,6 +125,6 @@ def _read(raw: bytes, message: _Message, *, encode: bool) -> Obj:
         elif shape == "bytes":
             found[name] = b64encode(value).decode() if encode else value
         elif value or name == "raw":
-            # Go writes empty strings too; JSON leaves them out.
+            # Go writes empty strings, too; JSON omits them.
             found[name] = value.decode()
     return found

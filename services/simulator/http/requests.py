@@ -1,4 +1,4 @@
-"""A request as the API sees it: which resource of which object, and the query's options."""
+"""Request paths and query parameters, parsed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ __all__ = [
 ]
 
 Shape = Literal["whole", "table", "partial"]
-"""How objects are shown: as they are, as rows, or only their metadata."""
+"""Form of the objects in a response: complete, as table rows, or metadata only."""
 
 SUBRESOURCES: Final = ("status", "finalize")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What a URL names: a collection, or with `name` one object."""
+    """What a URL addresses: a collection, or with `name` one object."""
 
     kind: Kind
     version: str
@@ -44,15 +44,15 @@ class Query:
         self._values = values
 
     def text(self, name: str) -> str:
-        """Return the parameter, empty if it is not given."""
+        """Return the parameter; empty if it is missing."""
         return self._values.get(name, "")
 
     def flag(self, name: str) -> bool:
-        """Return whether it is set to something true."""
+        """Return True if it is set to a true value."""
         return self.text(name) in {"1", "true", "True", "t"}
 
     def number(self, name: str) -> int | None:
-        """Return it as a number; 400 if it is none."""
+        """Return it as a number. Raises 400 if it is not one."""
         text = self.text(name)
         if not text:
             return None
@@ -62,7 +62,7 @@ class Query:
 
 
 def parse_query(raw: bytes) -> Query:
-    """Read a query string; of a repeated parameter the first counts."""
+    """Parse a query string; the first of repeated parameters counts."""
     values: dict[str, str] = {}
     for name, value in parse_qsl(raw.decode("latin-1"), keep_blank_values=True):
         values.setdefault(name, value)
@@ -70,7 +70,7 @@ def parse_query(raw: bytes) -> Query:
 
 
 def accepted_shape(accept: str) -> Shape:
-    """Read an ``Accept`` header; the first part that is spoken here counts."""
+    """Parse an ``Accept`` header; the first supported part counts."""
     for part in accept.split(","):
         if "application/json" not in part:
             continue
@@ -83,12 +83,12 @@ def accepted_shape(accept: str) -> Shape:
 
 
 def path_not_found() -> ApiError:
-    """404 for a path that names nothing."""
+    """404: the path does not exist."""
     return ApiError(404, "NotFound", "the server could not find the requested resource")
 
 
 def parse_target(kinds: KindRegistry, raw_path: str) -> Target:
-    """Read ``/api/v1/…`` and ``/apis/<group>/<version>/…``; 404 for what is not served."""
+    """Parse ``/api/v1/…`` and ``/apis/<group>/<version>/…``. Raises 404 for what is not served."""
     parts = [unquote(part) for part in raw_path.strip("/").split("/")]
     if len(parts) >= 3 and parts[0] == "api":
         group, version, rest = "", parts[1], parts[2:]
@@ -97,7 +97,7 @@ def parse_target(kinds: KindRegistry, raw_path: str) -> Target:
     else:
         raise path_not_found()
     namespace: str | None = None
-    # `namespaces/<name>/status` is the namespace's own; anything else there is inside of it.
+    # `namespaces/<name>/status` is a subresource; anything else there is a namespaced resource.
     inside = len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in SUBRESOURCES
     if inside:
         namespace, rest = rest[1], rest[2:]

@@ -1,7 +1,7 @@
-"""TokenReview and SubjectAccessReview: answered from the Secrets and the RBAC objects that are there.
+"""TokenReview and SubjectAccessReview, answered from the cluster's Secrets and RBAC objects.
 
-Who asks the simulator itself is not asked for a token. Tokens are those of Secrets of the type
-``kubernetes.io/service-account-token``: whoever makes such a Secret says what the token is.
+The simulator itself accepts requests without a token. Tokens come from Secrets of the type
+``kubernetes.io/service-account-token``: the creator of such a Secret chooses the token.
 """
 
 import base64
@@ -33,7 +33,7 @@ Json = dict[str, Any]
 
 
 def token_review(api: Api, review: Any) -> Json:
-    """The review with its status: whose token it is, or that it is nobody's."""
+    """Return the review with its status: the user of the token, or that it is unknown."""
     spec = _spec(review, "TokenReview")
     token = str(spec.get("token") or "")
     status: Json = {"authenticated": False, "user": {}}
@@ -54,13 +54,13 @@ def _token_of(secret: Json) -> str | None:
 
 
 def _account(namespace: str, name: str) -> Json:
-    """As the API server names a ServiceAccount."""
+    """Return the user name of a ServiceAccount."""
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", EVERYBODY]
     return {"username": f"system:serviceaccount:{namespace}:{name}", "groups": groups}
 
 
 def access_review(api: Api, review: Any) -> Json:
-    """The review with its status: whether some role that is bound to the user allows it."""
+    """Return the review with its status: allowed if a role that is bound to the user allows it."""
     spec = _spec(review, "SubjectAccessReview")
     wanted = spec.get("resourceAttributes")
     if not isinstance(wanted, dict):
@@ -76,7 +76,7 @@ def access_review(api: Api, review: Any) -> Json:
 
 
 def _rules(api: Api, user: str, groups: list[str], namespace: str) -> Iterator[Json]:
-    """The rules of all roles that are bound to this user here."""
+    """Return the rules of all roles that are bound to the user in this namespace."""
     bindings = [stored.obj for stored in api.store.objects(CLUSTER_ROLE_BINDINGS)]
     if namespace:
         bindings += [stored.obj for stored in api.store.objects(ROLE_BINDINGS, namespace)]

@@ -1,4 +1,4 @@
-"""One HTTP server, on the loopback interface unless told otherwise, startable inside a running loop."""
+"""The HTTP server, by default on the loopback interface, inside a running event loop."""
 
 import asyncio
 import socket
@@ -19,11 +19,11 @@ BACKLOG: Final = 1024
 GRACE_SECONDS: Final = 3
 TICK_SECONDS: Final = 1
 KEEP_ALIVE_SECONDS: Final = 120
-"""Longer than clients keep idle connections, so that none is closed under a request."""
+"""Longer than clients keep idle connections, so that the server never closes one during a request."""
 
 
 class Server:
-    """Serves a `Application`. With certificate and key it speaks TLS."""
+    """Serves an `Application`, with TLS if it has a certificate and a key."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Server:
         certificate: Path | None = None,
         key: Path | None = None,
     ) -> None:
-        """Take port 0 for any free one. `known_as`: the name by which others reach `host`."""
+        """Port 0 chooses a free port. `known_as` is the name by which others reach `host`."""
         self._application = application
         self._host = host
         self._known_as = known_as or host
@@ -61,16 +61,16 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where the server is. Known once it has started."""
+        """The server's URL; valid after `start`."""
         return f"{self._scheme}://{self._known_as}:{self._port}"
 
     async def start(self) -> None:
-        """Listen; return when requests are answered. `OSError` if the port is taken.
+        """Listen; return when requests are answered. Raises `OSError` if the port is in use.
 
         May be called again after `stop`; the port then stays the same.
         """
-        # With the protocol named, asyncio sets TCP_NODELAY on what is accepted; without it each
-        # answer waits 40 ms for the client's delayed acknowledgement.
+        # With an explicit protocol, asyncio sets TCP_NODELAY on accepted connections; without it each
+        # response waits 40 ms for the client's delayed acknowledgement.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -100,7 +100,7 @@ class Server:
 
 
 class _QuietServer(uvicorn.Server):
-    """Says when it listens, and leaves signals to whoever owns the process."""
+    """A uvicorn server that signals when it listens and does not handle signals."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -109,8 +109,7 @@ class _QuietServer(uvicorn.Server):
 
     @override
     async def main_loop(self) -> None:
-        # A tick writes the Date header anew; uvicorn's own loop would also look every tenth of a
-        # second whether it shall stop.
+        # A tick updates the Date header. uvicorn's own loop polls for the end ten times a second.
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 async with asyncio.timeout(TICK_SECONDS):

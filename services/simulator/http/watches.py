@@ -1,4 +1,4 @@
-"""Watches over HTTP: one JSON line per event, bookmarks, an end in good time."""
+"""Watches over HTTP: one JSON line per event, bookmarks, and a timeout."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -24,25 +24,25 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 BOOKMARK_SECONDS: Final = 15
-"""How often a quiet watch is told the version that it may resume from."""
+"""Interval of bookmarks, which tell a client the version from which it may resume."""
 
 COALESCE_SECONDS: Final = 0.002
-"""A watch that wrote so recently waits as long for more: in a flood, many events go in one write."""
+"""Least time between two writes of a watch: under load, many events go in one write."""
 
 TIMEOUT_SECONDS_DEFAULT: Final = 1800
-"""The API server ends a watch after half an hour, up to twice that."""
+"""The API server ends a watch after half an hour to an hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRequest:
-    """What a client asked to watch."""
+    """The parameters of a watch request."""
 
     kind: Kind
     version: str
     namespace: str | None
     selector: Selector | None
     since: str
-    """``""`` and ``"0"``: begin with what is there."""
+    """``""`` and ``"0"``: start with the existing objects."""
 
     bookmarks: bool
     initial_events: bool
@@ -64,11 +64,11 @@ class Watches:
         self._closing = False
 
     def open(self) -> None:
-        """Let watches begin (again)."""
+        """Accept watches (again)."""
         self._closing = False
 
     def close(self) -> None:
-        """End every watch, and until `open` every new one at once."""
+        """End all watches; new ones end at once until `open` is called."""
         self._closing = True
         for wake in self._open:
             wake.set()
@@ -97,13 +97,13 @@ class Watches:
         )
 
     async def serve(self, asked: WatchRequest, receive: Receive, send: Send) -> None:
-        """Stream until the client leaves, its time is over, or the server stops."""
+        """Stream events until the client disconnects, the watch times out, or the server stops."""
         try:
             watch = self._start(asked)
         except ApiError as error:
             if error.code != 410:
                 raise
-            # A watch that cannot begin says so inside the stream, as the API server's cache does.
+            # A watch that cannot start sends the error as an event, as the API server's cache does.
             await _open(send)
             line = orjson.dumps({"type": "ERROR", "object": error.status()}) + b"\n"
             await send({"type": "http.response.body", "body": line})
@@ -196,7 +196,7 @@ class Watches:
 async def _open(send: Send) -> None:
     headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-cache")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    # Headers leave with the first body part; a client waits for them before it does anything.
+    # Headers are sent with the first part of the body; the client waits for them.
     await send({"type": "http.response.body", "body": b"", "more_body": True})
 
 

@@ -1,4 +1,4 @@
-"""Admission webhooks: the cluster's configurations of them, called over HTTPS."""
+"""Admission webhooks: finds them in the cluster's configurations and calls them over HTTPS."""
 
 import ssl
 from base64 import b64decode
@@ -28,13 +28,13 @@ __all__ = ["ServiceAddresses", "Webhooks"]
 log = structlog.get_logger(__name__)
 
 ServiceAddresses = Mapping[tuple[str, str], str]
-"""Where a Service really is: namespace and name to a base URL such as ``https://127.0.0.1:9443``."""
+"""Namespace and name of a Service to its base URL, such as ``https://127.0.0.1:9443``."""
 
 GROUP: Final = "admissionregistration.k8s.io"
 TIMEOUT_SECONDS_DEFAULT: Final = 10
 ANSWER_BYTES_MAX: Final = 3 * 1024 * 1024
 CONFIGURATION_GROUPS: Final = frozenset({GROUP})
-"""Webhooks are never asked about webhook configurations, or nobody could repair a broken one."""
+"""Webhooks are never called for webhook configurations: a broken one could not be repaired."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class _Hook:
 
 
 class Webhooks:
-    """Finds the webhooks that a request concerns, and asks them."""
+    """Finds the webhooks that match a request, and calls them."""
 
     def __init__(self, api: Api, *, random: Random, services: ServiceAddresses) -> None:
         self._api = api
@@ -59,7 +59,7 @@ class Webhooks:
         self._services = services
         self._session: aiohttp.ClientSession | None = None
         self._trust: dict[str, ssl.SSLContext] = {}
-        """By caBundle; bounded by what is configured, since a change of it starts anew."""
+        """TLS contexts by caBundle; emptied when a configuration changes."""
 
         self._mutating = api.kinds.by_resource(GROUP, "mutatingwebhookconfigurations")
         self._validating = api.kinds.by_resource(GROUP, "validatingwebhookconfigurations")
@@ -67,18 +67,18 @@ class Webhooks:
             api.store.subscribe(kind, lambda _: self._trust.clear())
 
     def start(self) -> None:
-        """Begin to be asked. Needs a running loop."""
+        """Start to serve admission. Needs a running event loop."""
         self._session = aiohttp.ClientSession(auto_decompress=True)
         self._api.admission.dynamic = self.concerned
 
     async def stop(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         self._api.admission.dynamic = None
         if self._session is not None:
             await self._session.close()
 
     def concerned(self, request: AdmissionRequest) -> list[AdmissionPlugin]:
-        """Return a plugin for each configuration with a webhook for this request."""
+        """Return a plugin for each configuration with a webhook that matches the request."""
         if request.kind.group in CONFIGURATION_GROUPS:
             return []
         found: list[AdmissionPlugin] = []
@@ -96,7 +96,7 @@ class Webhooks:
     # --- one call ------------------------------------------------------------------------------
 
     def version_for(self, hook: _Hook, request: AdmissionRequest) -> str | None:
-        """Return the version in which the webhook wants the object, or ``None`` if it does not."""
+        """Return the API version that the webhook expects, or None if its rules do not match."""
         exact = hook.spec.get("matchPolicy", "Equivalent") == "Exact"
         for version in (request.version, *(() if exact else request.kind.versions)):
             if any(_matches(rule, request, version) for rule in hook.spec.get("rules") or ()):
@@ -113,7 +113,7 @@ class Webhooks:
         return any(selects(obj) for obj in seen)
 
     async def ask(self, hook: _Hook, request: AdmissionRequest, version: str) -> Obj | None:
-        """Ask one webhook; return the object as it wants it. Raises when it refuses."""
+        """Call one webhook; return the object that it wants. Raises `ApiError` if it refuses."""
         if request.dry_run and hook.spec.get("sideEffects") not in {"None", "NoneOnDryRun"}:
             raise bad_request(f'admission webhook "{hook.name}" does not support dry run')
         review = self._review(request, version)
@@ -195,7 +195,7 @@ class Webhooks:
             return orjson.loads(raw)
 
     def _address(self, hook: _Hook) -> tuple[str, str | None]:
-        """Return the URL, and the name that the certificate must bear if it is not the URL's."""
+        """Return the URL, and the server name for TLS if that differs from the URL's host."""
         client = hook.spec.get("clientConfig") or {}
         if url := client.get("url"):
             return str(url), None
@@ -217,7 +217,7 @@ class Webhooks:
 
 
 class _Configured(AdmissionPlugin):
-    """All webhooks of one configuration, in the order in which they are written there."""
+    """The matching webhooks of one configuration, in its order."""
 
     def __init__(self, webhooks: Webhooks, name: str, hooks: list[_Hook]) -> None:
         self._name = name
@@ -269,7 +269,7 @@ def _matches(rule: Obj, request: AdmissionRequest, version: str) -> bool:
 
 
 def _response(answer: Any, uid: str) -> Obj:
-    """Return the response of a review; `ValueError` if it is none."""
+    """Return the response of a review. Raises `ValueError` if the body is not one."""
     response = answer.get("response") if isinstance(answer, dict) else None
     if not isinstance(response, dict):
         raise ValueError("expected response.uid, got no response")  # noqa: TRY004 - bad data
@@ -286,7 +286,7 @@ def _said(hook: _Hook, error: Exception) -> str:
 
 
 def _denial(hook: _Hook, response: Obj) -> ApiError:
-    """Pass on what the webhook said, in the API server's words; 403 unless it said otherwise."""
+    """Return the webhook's refusal as the API server words it; 403 unless the webhook gives a code."""
     status = response.get("status") or {}
     text = f'admission webhook "{hook.name}" denied the request'
     if message := status.get("message"):

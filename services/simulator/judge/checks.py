@@ -1,4 +1,4 @@
-"""The verdicts. Each is a function of message_logs that returns what is wrong, in sentences."""
+"""Checks of recorded messages. Each returns sentences that say what is wrong."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -31,7 +31,7 @@ Uid = str
 
 
 def decided_in_order(message_logs: MessageLogs) -> list[str]:
-    """One decider at a time: (term, number) only grows along the log."""
+    """One decider at a time: (term, number) only increases along the log."""
     wrong: list[str] = []
     last = (0, 0)
     places = [(one.sequence, (one.message.term, 0)) for one in message_logs.terms]
@@ -46,7 +46,7 @@ def decided_in_order(message_logs: MessageLogs) -> list[str]:
 
 
 def none_admitted_twice(message_logs: MessageLogs) -> list[str]:
-    """While a workload holds quota, it is not given other quota; one job has one holder at a time."""
+    """A workload that holds quota gets no other quota; one job has one holder at a time."""
     wrong: list[str] = []
     held: dict[Uid, Admission] = {}
     by_name: dict[tuple[str, str, str], Uid] = {}
@@ -74,7 +74,7 @@ def none_admitted_twice(message_logs: MessageLogs) -> list[str]:
 
 
 def quotas_respected(message_logs: MessageLogs) -> list[str]:
-    """Nothing planned is admitted beyond what its queue may use at that place of the log."""
+    """No admission exceeds the quota that its queue may use at that place of the log."""
     wrong: list[str] = []
     for record, books in _walk(message_logs):
         new = record.message
@@ -91,9 +91,9 @@ def quotas_respected(message_logs: MessageLogs) -> list[str]:
 
 
 def priorities_respected(message_logs: MessageLogs) -> list[str]:
-    """At no admission did a waiting workload of higher priority in the same queue fit into what was free.
+    """At no admission did a waiting workload of higher priority in the same queue fit the free quota.
 
-    Judged by what the decider had taken in (`Admission.inputs`). In doubt it is no inversion.
+    Judged by the messages that the decider had read (`Admission.inputs`). In doubt it is no inversion.
     """
     wrong: list[str] = []
     line = _WaitingWorkloads(message_logs.workloads)
@@ -120,7 +120,7 @@ def priorities_respected(message_logs: MessageLogs) -> list[str]:
 
 
 class _WaitingWorkloads:
-    """Who waits, as far as the decider knew."""
+    """The waiting workloads, as far as the decider had read."""
 
     def __init__(self, workloads: Iterable[Record[WorkloadState]]) -> None:
         self._coming = list(workloads)
@@ -149,7 +149,7 @@ class _WaitingWorkloads:
         ]
 
     def may_be_admitted(self, state: WorkloadState, at: datetime) -> bool:
-        """Nothing but quota keeps it: not itself, and no time that it has to wait for."""
+        """True if the workload lacks nothing but quota: it is active and not backing off."""
         last = self.decided.get(state.uid)
         times = [state.requeue_at, None if last is None else last.requeue_at]
         refused = last is not None and "Refused" in last.message + last.reason
@@ -162,7 +162,7 @@ class _WaitingWorkloads:
 
 
 def reasons_given(message_logs: MessageLogs) -> list[str]:
-    """Whoever waits was told why, last of all."""
+    """The last decision about each waiting workload has a reason."""
     last: dict[tuple[str, str, str], Admission] = {}
     for record in message_logs.admissions:
         one = record.message
@@ -180,7 +180,7 @@ def reasons_given(message_logs: MessageLogs) -> list[str]:
 
 
 def none_started_twice(message_logs: MessageLogs) -> list[str]:
-    """A job starts once, and once more for each time that it was taken off."""
+    """A job starts once, and once more after each eviction."""
     starts: dict[Uid, list[str]] = {}
     names: dict[Uid, str] = {}
     for record in message_logs.observed:
@@ -208,7 +208,7 @@ def none_started_twice(message_logs: MessageLogs) -> list[str]:
 
 
 def none_runs_without_leave(message_logs: MessageLogs) -> list[str]:
-    """Whatever was seen to run held quota when it was seen, by the time at which the logs took both."""
+    """Every job that was observed running held quota then, by the times of both messages."""
     wrong: list[str] = []
     held: set[Uid] = set()
     decisions = list(message_logs.admissions)
@@ -230,7 +230,7 @@ def none_runs_without_leave(message_logs: MessageLogs) -> list[str]:
 
 
 def nothing_dead(message_logs: MessageLogs) -> list[str]:
-    """Nobody gave up on a message."""
+    """There are no dead letters."""
     return [
         f"dead letter of {one.message.service} for {one.message.original_subject}: "
         f"{one.message.reason}"
@@ -241,7 +241,7 @@ def nothing_dead(message_logs: MessageLogs) -> list[str]:
 def none_lost(
     message_logs: MessageLogs, submitted: Mapping[Uid, str], *, finished: bool
 ) -> list[str]:
-    """Every job that was submitted (uid to name) is known; with `finished`, all ended."""
+    """Every submitted job (uid to name) is known; with `finished`, all of them ended."""
     states = {state.uid: state for state in _latest(message_logs.workloads).values()}
     dead = {one.message.original_subject for one in message_logs.dead}
     wrong: list[str] = []
@@ -256,7 +256,7 @@ def none_lost(
 
 
 def quota_given_back(message_logs: MessageLogs) -> list[str]:
-    """Once all has ended, nobody holds quota."""
+    """After all jobs have ended, none holds quota."""
     held: dict[Uid, str] = {}
     for record in message_logs.admissions:
         one = record.message
@@ -277,11 +277,11 @@ ALWAYS: Final[tuple[Callable[[MessageLogs], list[str]], ...]] = (
     none_runs_without_leave,
     nothing_dead,
 )
-"""What must hold for every history in which all jobs came through the gate."""
+"""What must hold whenever all jobs passed the webhook."""
 
 
 def _walk(message_logs: MessageLogs) -> Iterable[tuple[Record[Admission], QuotaLedger]]:
-    """Each decision, and the books as they stood before it, with what it knew."""
+    """Yield each decision with the quota ledger before it, built from the messages it had read."""
     books: dict[str, QuotaLedger] = {}
     index = told = 0
     for record in message_logs.admissions:

@@ -1,4 +1,4 @@
-"""What a judge looks at: the decoded messages of the logs, each in the order of its log."""
+"""The decoded messages of the streams, each in the order of its stream."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,23 +17,23 @@ __all__ = ["LOGS", "MessageLogs", "Record", "read_logs"]
 M = TypeVar("M", bound=Message)
 
 LOGS: Final = ("OBSERVED", "WORKLOADS", "ADMISSIONS", "OUTCOMES", "DEAD")
-"""The logs that are message_logs."""
+"""The streams that are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record(Generic[M]):
-    """One message and its place in its log."""
+    """One message and its sequence in its stream."""
 
     sequence: int
     time: datetime
-    """When the log took it."""
+    """When the stream stored it."""
 
     message: M
 
 
 @dataclass(slots=True, kw_only=True)
 class MessageLogs:
-    """All that was said, log by log."""
+    """All messages, stream by stream."""
 
     observed: list[Record[Observed]] = field(default_factory=list)
     workloads: list[Record[WorkloadState]] = field(default_factory=list)
@@ -44,9 +44,9 @@ class MessageLogs:
 
 
 def read_logs(entries: Iterable[Entry]) -> MessageLogs:
-    """Sort entries of the logs, each log's in its order, by what they say.
+    """Decode entries of the streams and sort them by message type. Keeps the order of each stream.
 
-    Messages of other types are left out. Raises `UndecodableError` for a body that is none.
+    Messages of other types are skipped. Raises `UndecodableError` for an invalid body.
     """
     message_logs = MessageLogs()
     for entry in entries:

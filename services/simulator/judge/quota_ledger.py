@@ -1,7 +1,7 @@
-"""Quota bookkeeping for judges: queues as observed, holdings as recorded. Shares nothing with the engine.
+"""Quota of queues as the streams record it, for judges. Shares no code with the quota engine.
 
-The arithmetic is Kueue's (`research/kueue.md`): a node keeps what it does not lend, and asks its
-cohort for the rest up to its borrowing limit.
+The arithmetic is Kueue's (kubernetes-sigs/kueue pkg/cache/scheduler/resource_node.go): a node keeps
+the quota that it does not lend, and borrows more from its cohort up to its borrowing limit.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,38 +33,38 @@ class _Node:
     lending: dict[Cell, int] = field(default_factory=dict)
     borrowing: dict[Cell, int] = field(default_factory=dict)
     groups: list[tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=list)
-    """Covered resources and flavors, group by group."""
+    """Resources and flavors of each resource group."""
 
     usage: dict[Cell, int] = field(default_factory=dict)
-    """A queue's own; a cohort's follows from its children."""
+    """Usage of a queue; a cohort's is the sum over its children."""
 
     open: bool = True
-    """Not stopped, and every namespace may use it."""
+    """True if the queue is not stopped and open to all namespaces."""
 
 
 class QuotaLedger:
-    """The queues of one cluster, and who holds what in them."""
+    """The queues of one cluster and the quota that workloads hold in them."""
 
     def __init__(self) -> None:
         self._queues: dict[str, _Node] = {}
         self._cohorts: dict[str, _Node] = {}
         self._local: dict[tuple[str, str], str] = {}
         self._plain: set[str] = set()
-        """Flavors without labels and taints: nothing keeps a pod off them."""
+        """Flavors without labels and taints: every pod fits."""
 
         self.held: dict[str, Admission] = {}
-        """uid to the record by which it holds quota."""
+        """uid to the admission by which a workload holds quota."""
 
         self._done: dict[str, dict[str, int]] = {}
-        """uid to the number of pods of each pod set that will not run again."""
+        """uid to the number of finished pods of each pod set."""
 
         self._back: dict[str, dict[str, dict[str, str]]] = {}
-        """uid to what each pod set gave back before its pods had finished."""
+        """uid to the quota that each pod set released before its pods finished."""
 
     # What is observed
 
     def observe(self, observed: Observed) -> None:
-        """Take in the state of a queue, a cohort or a flavor; others are no matter."""
+        """Ingest the state of a queue, a cohort or a flavor; ignore other kinds."""
         spec = (observed.object or {}).get("spec") or {}
         detail = f"{observed.plural}_{observed.group.replace('.', '_')}"
         if detail == kinds.LOCAL_QUEUE.detail:
@@ -90,7 +90,7 @@ class QuotaLedger:
     # Who holds what
 
     def reclaim(self, state: WorkloadState) -> None:
-        """Take in what a workload needs no more: pods that finished, and machines that are gone."""
+        """Release the quota of finished pods and of machines that are gone."""
         done = {one.name: one.reclaimable for one in state.pod_sets if one.reclaimable}
         back = {one.name: one.returned for one in state.pod_sets if one.returned}
         if (done, back) == (self._done.get(state.uid, {}), self._back.get(state.uid, {})):
@@ -103,7 +103,7 @@ class QuotaLedger:
             self._add(holder, 1)
 
     def usage(self, admission: Admission) -> dict[Cell, int]:
-        """Flavor and resource to the amount held, in billionths."""
+        """Return the amount held of each flavor and resource, in billionths."""
         done, back = self._done.get(admission.uid, {}), self._back.get(admission.uid, {})
         usage: dict[Cell, int] = {}
         for pod_set in admission.pod_sets:
@@ -117,7 +117,7 @@ class QuotaLedger:
         return usage
 
     def record(self, admission: Admission) -> None:
-        """Take in one decision."""
+        """Ingest one decision."""
         before = self.held.pop(admission.uid, None)
         if before is not None:
             self._add(before, -1)
@@ -126,7 +126,7 @@ class QuotaLedger:
             self._add(admission, 1)
 
     def increase(self, admission: Admission) -> dict[Cell, int]:
-        """What `admission` would hold beyond what its workload holds already."""
+        """Return what `admission` holds in addition to what its workload already holds."""
         now = self.usage(admission) if admission.state in HOLDING else {}
         before = self.held.get(admission.uid)
         if before is not None and before.cluster_queue == admission.cluster_queue:
@@ -144,18 +144,18 @@ class QuotaLedger:
     # What is free
 
     def queue_of(self, namespace: str, local_queue: str) -> str | None:
-        """The ClusterQueue behind a LocalQueue; None: there is none, or it is stopped."""
+        """Return the ClusterQueue of a LocalQueue; None if there is none or it is stopped."""
         name = self._local.get((namespace, local_queue))
         queue = self._queues.get(name) if name is not None else None
         return name if queue is not None and queue.open else None
 
     def available(self, queue: str, cell: Cell) -> int:
-        """What `queue` could still take of a flavor's resource, borrowing included."""
+        """Return what `queue` can still use of a flavor's resource, borrowing included."""
         node = self._queues.get(queue)
         return 0 if node is None else self._available(node, cell, frozenset())
 
     def fits(self, state: WorkloadState) -> bool:
-        """Whether `state` surely fits into what is free: in doubt, no."""
+        """True if `state` certainly fits into the free quota; False in doubt."""
         queue = self.queue_of(state.namespace, state.queue)
         if queue is None or any(one.node_selector or one.node_affinity for one in state.pod_sets):
             return False
@@ -198,7 +198,7 @@ class QuotaLedger:
     def _parent(self, node: _Node, seen: frozenset[str]) -> _Node | None:
         if not node.parent or node.parent in seen:
             return None
-        # A cohort exists as soon as somebody names it.
+        # A cohort exists as soon as a queue names it.
         return self._cohorts.setdefault(node.parent, _Node(name=node.parent))
 
     def _children(self, cohort: _Node) -> Iterator[_Node]:
@@ -218,7 +218,7 @@ class QuotaLedger:
         return total
 
     def _own(self, node: _Node, cell: Cell) -> int:
-        """What `node` never lends."""
+        """Return the quota that `node` never lends."""
         lending = node.lending.get(cell)
         return 0 if lending is None else max(0, self._subtree(node, cell) - lending)
 

@@ -1,4 +1,4 @@
-"""Verdicts about clocks: time limits that end too early, back-offs cut short, counts that count twice."""
+"""Checks of time limits: no limit ends early, no back-off is cut short, no time-out counts twice."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -12,13 +12,13 @@ from shared.settings.configuration import WaitForPodsReady
 __all__ = ["ALWAYS", "limits_kept"]
 
 SKEW = timedelta(seconds=1.5)
-"""How far two processes' clocks may be apart in a world, and a little."""
+"""Largest difference of two processes' clocks in a world, with a margin."""
 
 DEACTIVATED = "DeactivatedDueTo"
 
 
 def _backoffs_kept(message_logs: MessageLogs) -> list[str]:
-    """Nobody is given quota before the instant to which it was put off."""
+    """No workload gets quota before the end of its back-off."""
     wrong = []
     for before, record in _successive(message_logs):
         one = record.message
@@ -31,7 +31,7 @@ def _backoffs_kept(message_logs: MessageLogs) -> list[str]:
 
 
 def _counted_once(message_logs: MessageLogs) -> list[str]:
-    """`requeueState.count` grows by one with each timeout, and is forgotten only with a deactivation."""
+    """`requeueState.count` increases by one with each time-out; only a deactivation resets it."""
     wrong = []
     for before, record in _successive(message_logs):
         one = record.message
@@ -40,14 +40,14 @@ def _counted_once(message_logs: MessageLogs) -> list[str]:
         out = "Deactivated" in one.reason or "Deactivated" in before.reason
         if grown != timed_out and not (grown < 0 and out and one.requeue_count == 0):
             if one.state == "released":
-                continue  # It has ended: nothing of it is remembered.
+                continue  # The workload has ended: its counters are dropped.
             text = f"{before.requeue_count} to {one.requeue_count} ({one.state} {one.reason})"
             wrong.append(f"{_place(record)}: its count goes from {text}")
     return wrong
 
 
 def limits_kept(message_logs: MessageLogs, wait: WaitForPodsReady) -> list[str]:
-    """No timeout and no execution time is cut short; `admitted_at` does not move meanwhile."""
+    """No time-out and no execution limit ends early; `admitted_at` does not change meanwhile."""
     wrong = []
     limits = {r.message.uid: r.message.max_execution_seconds for r in message_logs.workloads}
     for before, record in _successive(message_logs):
@@ -75,7 +75,7 @@ def limits_kept(message_logs: MessageLogs, wait: WaitForPodsReady) -> list[str]:
 
 
 def _out_stays_out(message_logs: MessageLogs) -> list[str]:
-    """Nobody is given quota who is inactive, as far as the decider knew, or about to be."""
+    """No workload gets quota that the decider knew to be inactive, or that it is deactivating."""
     wrong = []
     states = _KnownStates(message_logs.workloads)
     for before, record in _successive(message_logs):
@@ -94,7 +94,7 @@ def _out_stays_out(message_logs: MessageLogs) -> list[str]:
 
 
 class _KnownStates:
-    """How workloads stood, as far as a decider had read."""
+    """The latest states of workloads, as far as a decider had read."""
 
     def __init__(self, records: list[Record[WorkloadState]]) -> None:
         self._coming = records
@@ -109,7 +109,7 @@ class _KnownStates:
 
 
 def _successive(message_logs: MessageLogs) -> Iterator[tuple[Admission, Record[Admission]]]:
-    """Each decision with the one before it about the same life, in the order of the log."""
+    """Yield each decision with the one before it about the same workload, in the order of the stream."""
     last: dict[str, Admission] = {}
     for record in message_logs.admissions:
         one = record.message

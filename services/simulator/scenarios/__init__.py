@@ -20,4 +20,4 @@ SCENARIOS: dict[str, Scenario] = {
     "machines": machines.play,
     "spokes": spokes.play,
 }
-"""By the name that `sluice simulate-world --scenario` takes."""
+"""Scenarios by the names of `sluice simulate-world --scenario`."""

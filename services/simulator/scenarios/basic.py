@@ -1,4 +1,4 @@
-"""The whole system on one cluster: PipelineRuns and Jobs, and everything that can go wrong for a while."""
+"""The system on one cluster: PipelineRuns and Jobs, with all faults for the first 90 seconds."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,10 +22,10 @@ __all__ = ["faults_of", "play"]
 LOAD_SECONDS: Final = 60.0
 FAULT_SECONDS: Final = 90.0
 END_SECONDS: Final = 600.0
-"""By then all is finished, however unkind the first 90 seconds were."""
+"""All jobs must have finished by then."""
 
 SETTLE_SECONDS: Final = 45.0
-"""After the last job ended: quota is given back, statuses are written."""
+"""Time after the last job for releasing quota and writing statuses."""
 
 STARTING_SECONDS: Final = 3.0
 
@@ -66,7 +66,7 @@ _CHOICES: Final = (
 
 
 def faults_of(random: Random) -> Faults:
-    """Some of all faults: each world has its own mixture, one in eight none."""
+    """Draw the faults of a world; one world in eight has none."""
     if random.random() < 1 / 8:
         return Faults()
     off = [name for name in _CHOICES if random.random() < 1 / 2]
@@ -75,7 +75,7 @@ def faults_of(random: Random) -> Faults:
 
 
 def play(seed: int) -> Verdict:
-    """Play the world of `seed`."""
+    """Run the world of `seed`; return its verdict."""
     random = Random(f"basic/{seed}")
     verdict = Verdict(seed=seed)
     with World(seed, faults=faults_of(random)) as world:
@@ -99,7 +99,9 @@ async def _drive(system: System, random: Random, verdict: Verdict) -> None:
     for service in ("patcher", "dispatcher", "provisioner"):
         system.serve(service)
     if random.random() < 1 / 2:
-        await asyncio.sleep(STARTING_SECONDS)  # Else the first jobs are there before the services.
+        await asyncio.sleep(
+            STARTING_SECONDS
+        )  # Otherwise the first jobs exist before the services start.
     system.start_faults()
     meddling = asyncio.create_task(_disturb(system, random))
     submitted = await _submit(system, random)
@@ -110,7 +112,7 @@ async def _drive(system: System, random: Random, verdict: Verdict) -> None:
     message_logs = system.message_logs()
     for check in checks.ALWAYS:
         verdict.problems += check(message_logs)
-    # What a user deletes before anybody saw it leaves no trace, and need not.
+    # A job that is deleted before any service saw it leaves no trace.
     names = {
         uid: f"{namespace}/{name}" for _, namespace, name, uid in submitted if uid not in deleted
     }
@@ -142,9 +144,9 @@ async def _submit(system: System, random: Random) -> Submitted:
 
 
 async def _disturb(system: System, random: Random) -> set[str]:
-    """What users do meanwhile: delete a job, whatever it is doing, and change a quota.
+    """Act as users do: delete jobs in any state, and change a quota.
 
-    Returns the uids of what was deleted.
+    Returns the uids of the deleted jobs.
     """
     deleted: set[str] = set()
     loop = asyncio.get_running_loop()
@@ -182,7 +184,7 @@ async def _resize_one(system: System, random: Random) -> None:
 
 
 async def _until_ended(system: System, submitted: Submitted) -> bool:
-    """Whether all ended in time."""
+    """Return True if all jobs ended in time."""
     loop = asyncio.get_running_loop()
     while loop.time() < END_SECONDS:
         if system.world.calm and not [name async for name in _unended(system, submitted)]:
@@ -198,6 +200,6 @@ async def _unended(system: System, submitted: Submitted) -> AsyncIterator[str]:
         try:
             obj = await system.kube.get(kind, namespace, name)
         except NotFoundError:
-            continue  # Its user deleted it.
+            continue  # A user deleted it.
         if integration.finish(obj) is None:
             yield f"{kind.kind} {namespace}/{name}"

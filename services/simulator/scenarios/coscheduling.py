@@ -1,7 +1,7 @@
-"""Runs in all four coscheduling modes on a few nodes that are cordoned and uncordoned, among faults.
+"""PipelineRuns in all four coscheduling modes, on a few nodes that are cordoned and uncordoned.
 
-Judged at every placement of a pod: the pods of a run are where their placeholder is, and no isolated run
-shares its node. In the end everything has ended and nothing is left.
+Checked at each scheduling of a pod: the pods of a run are on their placeholder's node, and no isolated
+run shares its node. In the end all runs have ended and no placeholder is left.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ WISH: Final = "simulator.sluicegate.dev/"
 
 
 def play(seed: int) -> Verdict:
-    """Play the world of `seed`."""
+    """Run the world of `seed`; return its verdict."""
     random = Random(f"coscheduling/{seed}")
     verdict = Verdict(seed=seed)
     with World(seed, faults=faults_of(random)) as world:
@@ -111,7 +111,7 @@ def _cluster_objects(random: Random) -> Iterator[tuple[kinds.Kind, Object]]:
     yield kinds.RESOURCE_FLAVOR, _object(kinds.RESOURCE_FLAVOR, "nodes", spec={})
     resources = [
         {"name": TEKTON_SLOT, "nominalQuota": str(random.randint(3, 8))},
-        # More slots than nodes: the second line, the scheduler's, must hold as well.
+        # More slots than nodes: the scheduler's anti-affinity must hold as well.
         {"name": NODE_SLOTS, "nominalQuota": str(random.randint(1, 5))},
     ]
     group = {
@@ -146,7 +146,7 @@ def _object(kind: kinds.Kind, name: str, *, namespace: str | None = None, **more
 def _run(number: int, random: Random) -> Object:
     mode = random.choice((None, *coscheduling.MODES, ISOLATED, "pipelineruns"))
     claims = random.sample(("src", "cache"), random.randint(0, 2))
-    used = 1 if mode == "workspaces" else 2  # Two claims of one task are refused in that mode.
+    used = 1 if mode == "workspaces" else 2  # That mode refuses two claims in one task.
     tasks: list[Object] = []
     for index in range(random.randint(1, 3)):
         task: Object = {"name": f"task-{index}", "taskSpec": {"steps": [{"name": "work"}]}}
@@ -155,7 +155,7 @@ def _run(number: int, random: Random) -> Object:
         if index and random.random() < 2 / 3:
             task["runAfter"] = [f"task-{index - 1}"]
         tasks.append(task)
-    # Two claims of one task may only be together where somebody sees to it.
+    # A task with two claims needs coscheduling, or its volumes are on different nodes.
     modes = ["ReadWriteOnce"] if mode in coscheduling.PER_RUN else ["ReadWriteMany"]
     template = {"spec": {"accessModes": modes, "storageClassName": "network"}}
     run = _object(
@@ -178,7 +178,7 @@ def _run(number: int, random: Random) -> Object:
 
 
 async def _submit(system: System, random: Random) -> dict[str, str]:
-    """Namespace and name of each run to its uid."""
+    """Create the runs; return namespace and name of each with its uid."""
     submitted: dict[str, str] = {}
     for number in range(random.randint(5, 14)):
         await asyncio.sleep(random.uniform(0, LOAD_SECONDS / 8))
@@ -191,7 +191,7 @@ async def _submit(system: System, random: Random) -> dict[str, str]:
 
 
 async def _disturb(system: System, random: Random) -> set[str]:
-    """Nodes are cordoned and uncordoned, runs cancelled and deleted. Returns the uids of the deleted."""
+    """Cordon and uncordon nodes, cancel and delete runs. Returns the uids of the deleted runs."""
     deleted: set[str] = set()
     loop = asyncio.get_running_loop()
     patience = random.choice((4.0, 10.0, 1000.0))
@@ -209,7 +209,7 @@ async def _disturb(system: System, random: Random) -> set[str]:
 
 
 async def _cordon_one(system: System, random: Random) -> None:
-    """Cordon a node, best one with a placeholder; never the last: then nothing could ever end."""
+    """Cordon a node, if possible one with a placeholder; never the last, so that runs can end."""
     nodes = [stored.obj for stored in system.api.store.objects(NODES)]
     free = [one for one in nodes if not (one.get("spec") or {}).get("unschedulable")]
     if len(free) == 1:
@@ -278,7 +278,7 @@ async def _until_ended(system: System, submitted: dict[str, str]) -> bool:
 
 
 class _PlacementObserver:
-    """Looks at every pod that gets a node."""
+    """Checks every pod that gets a node."""
 
     def __init__(self, system: System) -> None:
         self._system = system
@@ -306,7 +306,7 @@ class _PlacementObserver:
         ]
 
     def _together(self, pod: Stored) -> None:
-        """The pod of a task with a placeholder goes to where that is; such a task has one."""
+        """Check that the pod of a task with a placeholder is on the placeholder's node."""
         task = next(
             (o for o in pod.obj["metadata"].get("ownerReferences") or () if o["kind"] == "TaskRun"),
             None,
@@ -360,7 +360,7 @@ def _node(pod: Stored) -> str:
 
 
 def _left_behind(system: System) -> list[str]:
-    """Placeholders of runs that have ended, and claims that should have gone with them."""
+    """Return placeholders of ended runs, and claims that should be deleted with them."""
     store = system.api.store
     left = [
         f"{one.kind.kind} {one.name}"

@@ -20,14 +20,14 @@ class Arrival:
     """One job, and when it is submitted."""
 
     at: float
-    """Seconds after the load began."""
+    """Seconds after the start of the load."""
 
     kind: Kind
     job: Object
 
 
 def queues(random: Random) -> list[tuple[Kind, Object]]:
-    """Three ClusterQueues, two of them lending to each other, and the LocalQueues of two teams."""
+    """Yield three ClusterQueues, two of which share a cohort, and the LocalQueues of two teams."""
     objects: list[tuple[Kind, Object]] = [
         (kinds.NAMESPACE, _object(kinds.NAMESPACE, name)) for name in NAMESPACES
     ]
@@ -58,7 +58,7 @@ def queues(random: Random) -> list[tuple[Kind, Object]]:
 
 
 def arrivals(random: Random, *, runs: int, jobs: int, seconds: float) -> list[Arrival]:
-    """Jobs and PipelineRuns of both teams within `seconds`, in the order in which they come."""
+    """Return the jobs and PipelineRuns of both teams within `seconds`, in the order of creation."""
     coming = [
         Arrival(at=random.uniform(0, seconds), kind=kinds.PIPELINE_RUN, job=_run(index, random))
         for index in range(runs)
@@ -105,7 +105,7 @@ def _labels(queue: str | None, random: Random) -> dict[str, str]:
 
 
 def _run(index: int, random: Random) -> Object:
-    # The queue is left to the webhook.
+    # The webhook sets the queue.
     run = _object(
         kinds.PIPELINE_RUN,
         f"run-{index}",

@@ -1,4 +1,4 @@
-"""What a scenario is."""
+"""The interface of a scenario."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,21 +8,21 @@ __all__ = ["Scenario", "Verdict"]
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
-    """How one world ended."""
+    """The outcome of one world."""
 
     seed: int
     problems: list[str] = field(default_factory=list)
-    """What is wrong, in sentences; none: all is well."""
+    """Sentences that say what is wrong; empty if all is well."""
 
     log: list[str] = field(default_factory=list)
     """What happened, oldest first. The same seed gives the same lines."""
 
     seconds: float = 0.0
-    """Virtual time that passed."""
+    """Virtual seconds that passed."""
 
     steps: int = 0
-    """Callbacks that ran."""
+    """Number of callbacks that ran."""
 
 
 Scenario = Callable[[int], Verdict]
-"""Plays the world of one seed to its end, in this process, without I/O."""
+"""Runs the world of one seed to its end, in this process, without I/O."""

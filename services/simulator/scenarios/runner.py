@@ -1,4 +1,4 @@
-"""Plays a scenario for many seeds, on several cores, and says how to repeat what failed."""
+"""Runs a scenario for many seeds on several cores, and prints how to repeat failures."""
 
 import sys
 import time
@@ -17,11 +17,11 @@ LINE_SHOWN_MAX: Final = 300
 PROGRESS_SECONDS: Final = 10.0
 SCENARIOS_MODULE: Final = "services.simulator.scenarios.runner"
 SEEDS_PER_CHILD: Final = 25
-"""A child is replaced after this many worlds: what they leave behind goes with it."""
+"""Worlds after which a child process is replaced, which bounds its memory."""
 
 
 class UnknownScenarioError(ValueError):
-    """There is no such scenario."""
+    """The scenario does not exist."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no scenario {name!r}; there are: {', '.join(sorted(SCENARIOS))}")
@@ -36,9 +36,9 @@ def run(
     show_log: bool = False,
     out: TextIO | None = None,
 ) -> int:
-    """Play seeds `start`, `start` + 1, … in `jobs` processes; return the exit status.
+    """Run the seeds from `start` in `jobs` processes; return the exit status.
 
-    It is 0 only if all of them passed. `show_log` prints all that happened in each. Raises
+    The status is 0 only if all seeds passed. `show_log` prints the log of each world. Raises
     `UnknownScenarioError`.
     """
     out = out if out is not None else sys.stdout
@@ -65,19 +65,19 @@ def run(
 
 
 def _play_one(task: tuple[str, int, bool]) -> Verdict:
-    """Play one seed of a scenario. What it raises is a problem of that seed."""
+    """Run one seed of a scenario. An exception becomes a problem of that seed."""
     scenario, seed, with_log = task
     try:
         verdict = SCENARIOS[scenario](seed)
     except Exception as error:  # noqa: BLE001 # the other seeds are to be played all the same
         verdict = Verdict(seed=seed, problems=[f"the scenario itself failed: {error!r}"])
     if not verdict.problems and not with_log:
-        verdict.log = []  # Megabytes that nobody will read.
+        verdict.log = []  # The log of a passed world is megabytes and never printed.
     return verdict
 
 
 def command(scenario: str, seed: int) -> str:
-    """The command that repeats one world."""
+    """Return the command that repeats one world."""
     return f"sluice simulate-world --scenario {scenario} --first-seed {seed} --seeds 1 --log"
 
 
@@ -86,7 +86,7 @@ def _play_all(scenario: str, seeds: Iterable[int], jobs: int, with_logs: bool) -
     if jobs <= 1 or len(tasks) == 1:
         yield from map(_play_one, tasks)
         return
-    # A world must not see what its parent did: children come from a process that only imported.
+    # A world must not see state of its parent: children fork from a process that only imported.
     context = get_context("forkserver")
     context.set_forkserver_preload([SCENARIOS_MODULE])
     with context.Pool(jobs, maxtasksperchild=SEEDS_PER_CHILD) as pool:

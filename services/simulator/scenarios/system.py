@@ -1,4 +1,4 @@
-"""A world with a bus, one cluster, and services as processes: what scenarios are made of."""
+"""A world with a bus, one cluster and the services as processes, for all scenarios."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -55,14 +55,14 @@ class Runnable(Protocol):
     """What `assemble` of a service returns."""
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
 
 
 Build = Callable[["System", ProcessContext, Bus], Runnable]
 
 
 class System:
-    """Everything there is in one world."""
+    """A bus, a cluster and the services in one world."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class System:
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         configuration: Configuration = DEFAULTS,
     ) -> None:
-        """`settings`: by service, what an operator set otherwise than the defaults."""
+        """`settings` are the operator's settings by service, where they differ from the defaults."""
         self.world = world
         self.configuration = configuration
         self._settings = settings or {}
@@ -82,7 +82,7 @@ class System:
         self.api.admission.plugins.append(_Webhook(self, parse_rules(rules, CelEngine()), random))
         self.behaviour = ControllerManager(self.api, random=random)
         self.kube = LocalKube(self.api)
-        """The cluster as its users have it: without faults."""
+        """Client of the cluster without faults, for the scenario."""
 
         world.process(CLUSTER, self._live, mortal=False)
 
@@ -99,15 +99,15 @@ class System:
         return self.world.process(f"{service}-{replica}", start)
 
     def set_for(self, service: str) -> dict[str, Any]:
-        """What an operator set for a service, by the names of its settings."""
+        """Return the operator's settings of a service, by name."""
         return dict(self._settings.get(service, {}))
 
     def cluster_for(self, context: ProcessContext) -> WorldKube:
-        """The cluster as a process has it."""
+        """Return the client of the cluster for a process, with faults."""
         return WorldKube(LocalKube(self.api), context.world, cluster=CLUSTER)
 
     def start_faults(self) -> None:
-        """Let faults begin."""
+        """Start to inject faults."""
         world = self.world
 
         def bus_restart() -> None:
@@ -116,7 +116,7 @@ class System:
         world.start_faults(parties=("bus", CLUSTER), bus_restart=bus_restart)
 
     def message_logs(self) -> MessageLogs:
-        """What the logs say."""
+        """Return all messages of the streams."""
         return read_logs(
             stored.entry() for log in LOGS for stored in self.server.streams[log].messages.values()
         )
@@ -128,7 +128,7 @@ class System:
 
 
 class _Webhook:
-    """The classifier's webhook, asked by the cluster in this process."""
+    """The classifier's webhook, called in this process."""
 
     name = "sluicegate"
 
@@ -139,7 +139,7 @@ class _Webhook:
         self._random = random
 
     async def mutate(self, request: AdmissionRequest) -> Obj | None:
-        """Hold and classify what is created."""
+        """Suspend and classify a created job."""
         if request.operation != "CREATE" or request.obj is None or request.subresource:
             return request.obj
         try:
@@ -166,7 +166,7 @@ class _Webhook:
         return namespace_defaults.context(namespace)
 
     async def validate(self, request: AdmissionRequest) -> None:
-        """Refuse what breaks the rules of its kind."""
+        """Raise `ApiError` for an object that breaks the rules of its kind."""
         if request.obj is None or request.subresource:
             return
         old = None if request.old is None else _newest(request.old)
@@ -177,7 +177,7 @@ class _Webhook:
 
 
 def _newest(obj: Obj) -> Obj:
-    """Rules are about the storage version."""
+    """Return the object in the storage version, which the rules use."""
     ours = str(obj["apiVersion"]).partition("/")[0] == GROUP
     return convert(obj, f"{GROUP}/{STORAGE}") if ours else obj
 
@@ -186,7 +186,7 @@ _READ: dict[tuple[type[ServiceSettings], str], ServiceSettings] = {}
 
 
 def set_up(kind: type[S], context: ProcessContext, **given: Any) -> S:
-    """Settings of a process. The environment is read once: a world starts hundreds of processes."""
+    """Return the settings of a process. The environment is read once, because a world starts hundreds."""
     key = (kind, repr(sorted(given.items())))
     if key not in _READ:
         _READ[key] = kind(instance="world", **given)
@@ -259,4 +259,4 @@ SERVICES: Final[Mapping[str, Build]] = {
     "patcher": _patcher,
     "provisioner": _provisioner,
 }
-"""How each service is built in a world."""
+"""Functions that build each service in a world."""

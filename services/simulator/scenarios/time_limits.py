@@ -1,4 +1,4 @@
-"""Jobs that are not ready in time, run too long, or are put out and let in again, in an unkind world."""
+"""Jobs that are not ready in time, run too long, or are deactivated and reactivated, under faults."""
 
 import asyncio
 from random import Random
@@ -36,11 +36,11 @@ CONFIGURATION: Final = Configuration.model_validate(
     }
 )
 NOWHERE: Final = {"kubernetes.io/hostname": "nowhere"}
-"""No node has this: such pods are never ready."""
+"""No node has this label: such pods are never ready."""
 
 
 def play(seed: int) -> Verdict:
-    """Play the world of `seed`."""
+    """Run the world of `seed`; return its verdict."""
     random = Random(f"lives/{seed}")
     verdict = Verdict(seed=seed)
     with World(seed, faults=faults_of(random)) as world:
@@ -79,7 +79,7 @@ async def _drive(system: System, random: Random, verdict: Verdict) -> None:
 
 
 async def _submit(system: System, random: Random) -> list[tuple[str, str]]:
-    """Namespace and name of each job."""
+    """Create the jobs; return namespace and name of each."""
     jobs = []
     for number in range(random.randint(4, 12)):
         await asyncio.sleep(random.uniform(0, 2 * LOAD_SECONDS / 12))
@@ -91,7 +91,7 @@ async def _submit(system: System, random: Random) -> list[tuple[str, str]]:
 
 
 def _job(number: int, random: Random) -> Object:
-    """One that runs as it should, one that is never ready, or one that runs for too long."""
+    """Return a normal job, one that is never ready, or one that runs too long."""
     fate = random.choice(("runs", "stuck", "long"))
     labels = {names.QUEUE: "jobs-queue"}
     if fate == "long":
@@ -119,7 +119,7 @@ def _job(number: int, random: Random) -> Object:
 
 
 async def _disturb(system: System, random: Random) -> None:
-    """What users do: put a workload out, let one in again, kill a pod."""
+    """Act as users do: deactivate and reactivate workloads, and delete pods."""
     loop = asyncio.get_running_loop()
     while loop.time() < 2 * LOAD_SECONDS:
         await asyncio.sleep(random.uniform(1, 12))
@@ -142,7 +142,7 @@ async def _disturb(system: System, random: Random) -> None:
 
 
 async def _until_over(system: System, jobs: list[tuple[str, str]]) -> bool:
-    """Whether in time each one had ended, or was put out for good."""
+    """Return True if each job ended or was deactivated for good in time."""
     loop = asyncio.get_running_loop()
     while loop.time() < END_SECONDS:
         if system.world.calm and all([await _is_over(system, *name) for name in jobs]):

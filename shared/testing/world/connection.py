@@ -1,4 +1,4 @@
-"""A connection to the server in memory, and as much of a NATS client as our publisher uses."""
+"""A connection to the server in memory, with the part of a NATS client that the publisher uses."""
 
 import asyncio
 import contextvars
@@ -17,7 +17,7 @@ RECONNECT_SECONDS: Final = 0.5
 
 
 class Connection:
-    """A connection to the server in order, that breaks with all that is on its way."""
+    """An ordered connection to the server. When it breaks, all packets on their way are lost."""
 
     def __init__(self, server: MemoryServer, wire: Wire) -> None:
         self.server = server
@@ -31,10 +31,10 @@ class Connection:
         self._context = contextvars.copy_context()
         self._epoch = (0, 0)
         self._clear = {"request": 0.0, "answer": 0.0}
-        """When the last packet so far arrives, for each direction: nothing overtakes it."""
+        """Arrival time of the last packet in each direction: no later packet overtakes it."""
 
     def connect(self) -> None:
-        """Try until the server is there, then tell everybody."""
+        """Connect as soon as the server is up, then call the `up` listeners."""
         if self.open or self.closed or not self.wire.alive():
             return
         if not self.wire.reaches() or not self.server.up:
@@ -46,23 +46,23 @@ class Connection:
             hook()
 
     def ours(self, act: Callable[..., object], *args: Any) -> None:
-        """Run `act` in the process that this connection belongs to, if it is still alive."""
+        """Run `act` in the process that owns this connection, if it is alive."""
         asyncio.get_running_loop().call_soon(act, *args, context=self._context)
 
     def send(self, act: Callable[[], object]) -> None:
-        """Let the server do `act` when the packet arrives."""
+        """Send a packet to the server, which runs `act` when it arrives."""
         self._travel("request", act)
 
     def answer(self, act: Callable[[], object]) -> None:
-        """Let our process do `act` when the packet arrives."""
+        """Send a packet to the owning process, which runs `act` when it arrives."""
         self._travel("answer", act, self._context)
 
     def close(self) -> None:
-        """Let go of it for good, with all that is on its way."""
+        """Close the connection; packets on their way are lost."""
         self.closed, self.open = True, False
 
     def drop(self) -> None:
-        """Lose the connection, and try to get it back."""
+        """Break the connection, and connect again."""
         if not self.open:
             return
         self.open = False
@@ -97,7 +97,7 @@ class Connection:
 
 
 class _Client:
-    """As much of a NATS client as the publisher uses."""
+    """The part of a NATS client that the publisher uses."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -137,7 +137,7 @@ class _Client:
 
     def _reply(self, subject: str, data: bytes) -> None:
         if self._on_reply is not None:
-            # The publisher's callback waits for nothing: run it here, without a task for each ack.
+            # The publisher's callback never waits: run it here, without a task for each ack.
             step = self._on_reply(_Reply(subject=subject, data=data)).__await__()
             assert next(step, None) is None
 

@@ -1,4 +1,4 @@
-"""A cluster as one process of a world sees it: over a network, with an API server that has bad days."""
+"""A cluster as one process of a world sees it: over a network, with an API server that fails."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
@@ -24,13 +24,13 @@ __all__ = ["WorldKube"]
 T = TypeVar("T")
 
 CUT_OFF_SECONDS: Final = (1.0, 10.0)
-"""How long a client waits for a server that it cannot reach."""
+"""Time-out of a client for a server that it cannot reach."""
 
 RETRY_AFTER_SECONDS: Final = 1.0
 
 
 class WorldKube(Kube):
-    """Keeps `shared.kube.port.Kube` over another one. Make it inside the process that uses it."""
+    """Wraps a `shared.kube.port.Kube` with latency and faults. Create it in the process that uses it."""
 
     def __init__(self, inner: Kube, world: World, *, cluster: str) -> None:
         self._inner = inner
@@ -57,7 +57,7 @@ class WorldKube(Kube):
         namespace: str | None = None,
         labels: str | None = None,
     ) -> AsyncIterator[WatchEvent]:
-        """What happens, until the watch breaks."""
+        """Yield events until the watch breaks."""
         return self._watch(kind, resource_version, namespace, labels)
 
     async def _watch(
@@ -86,7 +86,7 @@ class WorldKube(Kube):
         )
 
     async def create(self, kind: Kind, obj: Object) -> Object:
-        """Create it, though perhaps nobody is told."""
+        """Create the object; the response may be lost."""
         metadata = obj.get("metadata", {})
         what = _path(kind, metadata.get("namespace"), metadata.get("name", "*"))
         return await self._call(f"create {what}", self._inner.create(kind, obj), writes=True)
@@ -100,7 +100,7 @@ class WorldKube(Kube):
         *,
         subresource: str | None = None,
     ) -> Object:
-        """Change it, though perhaps nobody is told."""
+        """Patch the object; the response may be lost."""
         below = f"/{subresource}" if subresource else ""
         return await self._call(
             f"patch {_path(kind, namespace, name)}{below}",
@@ -118,7 +118,7 @@ class WorldKube(Kube):
         uid: str | None = None,
         dependants_first: bool = False,
     ) -> None:
-        """Delete it, though perhaps nobody is told."""
+        """Delete the object; the response may be lost."""
         await self._call(
             f"delete {_path(kind, namespace, name)}",
             self._inner.delete(kind, namespace, name, uid=uid, dependants_first=dependants_first),
@@ -126,7 +126,7 @@ class WorldKube(Kube):
         )
 
     async def close(self) -> None:
-        """The cluster is others' too: nothing to let go of."""
+        """Do nothing: other processes use the cluster, too."""
 
     async def _call(
         self,
@@ -143,7 +143,7 @@ class WorldKube(Kube):
         except BaseException:
             call.close()
             raise
-        # The server carries out what has arrived, whatever becomes of the client.
+        # The server executes a request that arrived, even if the client dies.
         result = await self._world.outside(self._told(what, call) if writes else call)
         if writes and self._world.chance(self._world.faults.lost_answer):
             self._world.note(f"{self._cluster}: answer lost: {what}")

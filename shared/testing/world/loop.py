@@ -1,9 +1,9 @@
-"""An asyncio event loop whose clock is virtual: waiting costs nothing and nothing is left to chance.
+"""A deterministic asyncio event loop with a virtual clock: waiting takes no real time.
 
 When no callback is ready, time jumps to the next timer. There is no I/O and there are no threads, so
-a run is a function of what is started on it. Callbacks belong to the group (a process of the world)
-in whose context they were scheduled; those of a frozen group are set aside instead of run, which is
-what `kill -9` does to a program: no `except`, no `finally`, nothing.
+a run depends only on what is started on it. A callback belongs to the group (a process of the world)
+in whose context it was scheduled. Callbacks of a frozen group are kept instead of run, which acts as
+`kill -9` does on a program: no `except` and no `finally` runs.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 STEPS_MAX: Final = 20_000_000
-"""Callbacks in one run; a world of a few hundred workloads needs well under a million."""
+"""Most callbacks of one run; a world of a few hundred workloads needs less than a million."""
 
 STEPS_PER_INSTANT_MAX: Final = 500_000
-"""Callbacks without time passing: more is a loop that spins."""
+"""Most callbacks at one virtual instant; more means an endless loop."""
 
 RESOLUTION_SECONDS: Final = 1e-9
 WAITING_SHOWN_MAX: Final = 40
@@ -42,7 +42,7 @@ DISPOSE_ROUND_SECONDS: Final = 3600.0
 
 
 class DeadlockError(RuntimeError):
-    """Somebody waits, and nothing is scheduled that could end it."""
+    """Tasks wait, and no callback is scheduled that could wake them."""
 
     def __init__(self, waiting: list[str]) -> None:
         shown = waiting[:WAITING_SHOWN_MAX]
@@ -54,14 +54,14 @@ class DeadlockError(RuntimeError):
 
 
 class StepBudgetError(RuntimeError):
-    """More callbacks ran than any sane run needs."""
+    """More callbacks ran than any correct run needs."""
 
     def __init__(self, steps: int, seconds: float, where: str) -> None:
         super().__init__(f"{steps} callbacks {where} at virtual time {seconds:.6f} s")
 
 
 class NoThreadsError(RuntimeError):
-    """Something asked for a thread; what a thread does cannot be repeated."""
+    """Code asked for a thread; threads are not deterministic."""
 
     def __init__(self, func: object) -> None:
         while isinstance(func, functools.partial):
@@ -75,17 +75,17 @@ class NoThreadsError(RuntimeError):
 
 
 class Group:
-    """Callbacks that live and die together."""
+    """Callbacks that are frozen together: those of one process."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.frozen = False
         self.parked: list[Callable[[], None]] = []
-        """What would have run had it not been frozen; only `VirtualLoop.dispose` thaws it."""
+        """Callbacks that were due while the group was frozen; only `VirtualLoop.dispose` runs them."""
 
 
 class _Handle(asyncio.Handle):
-    """A callback that knows its group. Made by the million: it sets what asyncio's own sets, no more."""
+    """A callback with its group. Created by the million, so it sets only asyncio's own attributes."""
 
     __slots__ = ("group",)
 
@@ -108,7 +108,7 @@ class _Handle(asyncio.Handle):
 
 
 class _TimerHandle(asyncio.TimerHandle):
-    """A timer that knows its group."""
+    """A timer with its group."""
 
     __slots__ = ("group",)
 
@@ -152,7 +152,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._steps_per_instant_max = steps_per_instant_max
         self._instant_steps = 0
         self._timers: list[tuple[float, int, _TimerHandle]] = []
-        """A heap; the number keeps those of one moment in the order in which they were set."""
+        """A heap; the number keeps timers of one instant in the order of their creation."""
 
         self._timer_count = 0
         self._tasks: list[tuple[asyncio.Task[Any], Group | None]] = []
@@ -160,7 +160,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._task_count = 0
         self._group: contextvars.ContextVar[Group | None] = contextvars.ContextVar("group")
         self.steps = 0
-        """Callbacks run so far."""
+        """Number of callbacks run so far."""
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
@@ -168,17 +168,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     @property
     def group(self) -> Group | None:
-        """Whose callback runs now."""
+        """Group of the running callback."""
         return self._group.get(None)
 
     def context_of(self, group: Group | None) -> contextvars.Context:
-        """A fresh context in which everything belongs to `group`; None: to nobody, the world."""
+        """Return a new context for callbacks of `group`; None is the world itself."""
         context = contextvars.Context()
         context.run(self._group.set, group)
         return context
 
     def _run_once(self) -> None:
-        """Stands in for BaseEventLoop's own, which looks for I/O: time jumps to the next timer."""
+        """Replace BaseEventLoop's own, which polls for I/O: jump to the next timer instead."""
         timers, ready = self._timers, self._ready
         while timers and timers[0][2].cancelled():
             heapq.heappop(timers)[2]._scheduled = False  # noqa: SLF001 # as below
@@ -214,13 +214,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return StepBudgetError(self._instant_steps, self._seconds, "without time passing")
 
     def _advance(self) -> None:
-        """Let time pass up to the next timer."""
+        """Advance the time to the next timer."""
         if not self._timers:
             raise DeadlockError(self._waiting())
         if self._timers[0][0] > self._seconds:
             self._seconds = self._timers[0][0]
-            # A timer is due when it is *before* now and the resolution; after some days one
-            # billionth is lost in rounding, and nothing would ever be due.
+            # A timer is due *before* now plus the resolution. After some virtual days a billionth is
+            # lost in rounding, and no timer would ever be due.
             self._clock_resolution = max(RESOLUTION_SECONDS, 2 * math.ulp(self._seconds))
             self._instant_steps = 0
 
@@ -295,10 +295,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
         del timeout
 
     def sweep(self) -> None:
-        """Let go of tasks that are done; complain of those whose exception nobody looked at.
+        """Drop finished tasks; report those whose exception was never retrieved.
 
-        asyncio complains when it forgets a task, whenever that is; here it is at a fixed moment. Who died
-        in the moment in which a task of his failed cannot look at it any more.
+        asyncio reports such a task when it is collected, which is not deterministic; this is. A process
+        that died when its task failed cannot retrieve the exception any more.
         """
         done = [task for task, group in self._tasks if task.done() and not (group and group.frozen)]
         self._tasks = [known for known in self._tasks if not known[0].done()]
@@ -307,13 +307,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if getattr(task, "_log_traceback", False):
                 context = {
                     "message": f"nobody looked at how {task.get_name()} ended",
-                    "exception": task.exception(),  # This counts as looking.
+                    "exception": task.exception(),  # This counts as retrieving it.
                     "task": task,
                 }
                 self.call_exception_handler(context)
 
     def dispose(self) -> None:
-        """End every task that is left, frozen ones too, and close. Ports must refuse by now."""
+        """Cancel all remaining tasks, also frozen ones, and close. Ports must refuse calls by now."""
         self._steps_max += self.steps
         self._instant_steps = 0
         for group in {id(group): group for _, group in self._tasks if group}.values():
@@ -334,7 +334,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def create_task(
         self, coro: Generator[Any, None, Any] | Coroutine[Any, Any, Any], **options: Any
     ) -> "asyncio.Task[Any]":
-        """Name tasks by our own count: asyncio's goes on from one world to the next.
+        """Name tasks by a count of this loop: asyncio's own count continues over worlds.
 
         Not a task factory: Python 3.13.0 renames what a factory made, to "None".
         """
@@ -353,7 +353,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """There is no I/O."""
 
     def _waiting(self) -> list[str]:
-        """Who waits where, oldest first; the frozen do not wait, they are dead."""
+        """Return where each task waits, oldest first; tasks of frozen groups do not count."""
         return [
             f"{task.get_name()} at {_place(task)}"
             for task, group in self._tasks
@@ -362,7 +362,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 def _place(task: "asyncio.Task[Any]") -> str:
-    """The innermost line outside asyncio that `task` waits in."""
+    """Return the innermost line outside asyncio in which `task` waits."""
     awaited: Any = task.get_coro()
     place = "?"
     while awaited is not None:
@@ -384,7 +384,7 @@ _AWAITABLES: Final = (
     ("gi_frame", "gi_yieldfrom"),
     ("ag_frame", "ag_await"),
 )
-"""Coroutines, generators, async generators: where they stand, and what they wait for."""
+"""Attributes of coroutines, generators and async generators: their frame and what they await."""
 
 
 def run_virtual(story: Coroutine[Any, Any, T]) -> T:

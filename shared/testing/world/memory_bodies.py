@@ -1,4 +1,4 @@
-"""Bodies that are too large for a message, in memory."""
+"""The object store for bodies that are too large for a message, in memory."""
 
 from collections.abc import Callable, Collection
 
@@ -9,7 +9,7 @@ __all__ = ["Bodies"]
 
 
 class Bodies:
-    """What the object store of the server in memory holds."""
+    """The stored bodies of a server in memory."""
 
     def __init__(self, *, full: Callable[[], bool]) -> None:
         self._full = full
@@ -20,24 +20,24 @@ class Bodies:
         return len(self._bodies)
 
     def put(self, ref: str, data: bytes, *, at: float) -> None:
-        """Keep it in place of what has that name. Raises `StreamFullError`."""
+        """Store a body; it replaces the one of that name. Raises `StreamFullError`."""
         if self._full():
             raise StreamFullError("the object store is full (10077)")
         self._bodies[split(ref)[0]] = data, at
 
     def get(self, ref: str) -> bytes | None:
-        """The body behind a reference; None where it is gone or is another one now."""
+        """Return the body of a reference; None if it is deleted or replaced."""
         name, digest = split(ref)
         data, _ = self._bodies.get(name, (None, 0.0))
         return data if data is not None and digest_of(data) == digest else None
 
     def drop(self, ref: str) -> None:
-        """Delete it, unless its name has another one now."""
+        """Delete the body, unless it was replaced."""
         if self.get(ref) is not None:
             del self._bodies[split(ref)[0]]
 
     def keep(self, prefix: str, refs: Collection[str], *, before: float) -> int:
-        """Delete the others of that prefix that were stored before; return how many."""
+        """Delete bodies with that prefix that are not kept and were stored before; return their number."""
         kept = {split(ref)[0] for ref in refs}
         gone = [
             name

@@ -1,7 +1,7 @@
 """`shared.bus.port.Bus` over a server in memory, with the real bus's publisher and worker.
 
-What is replaced is NATS itself: the connection with its loss and latency, and the server. Window,
-retries, acknowledgements, one-at-a-time and dead letters are the code that production runs.
+Only NATS itself is replaced: the server, and the connection with its loss and latency. Window,
+retries, acknowledgements, ordering by key and dead letters are production code.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ STOP_SECONDS: Final = 20.0
 
 
 class _Delivery:
-    """As much of a NATS message as the worker uses: a message of a view, and how to answer it."""
+    """The part of a NATS message that the worker uses: a message of a view and its acknowledgements."""
 
     def __init__(self, bus: "MemoryBus", durable: Durable, stored: Stored, deliveries: int) -> None:
         self._bus = bus
@@ -67,17 +67,17 @@ class _Delivery:
         await self._answer("ack", lambda server: server.ack(self._durable, self._sequence))
 
     async def nak(self, delay: float | None = None) -> None:
-        """Again, after `delay` seconds."""
+        """Deliver it again after `delay` seconds."""
         await self._answer(
             "nak", lambda server: server.nak(self._durable, self._sequence, delay or 0.0)
         )
 
     async def term(self) -> None:
-        """Never again."""
+        """Never deliver it again."""
         await self.ack()
 
     async def in_progress(self) -> None:
-        """Still at it."""
+        """Extend the time until it is delivered again."""
         await self._answer(
             "heartbeat", lambda server: server.in_progress(self._durable, self._sequence)
         )
@@ -89,7 +89,7 @@ class _Delivery:
 
 
 class MemoryBus:
-    """Keeps `shared.bus.port.Bus`. In a world, make it inside the process that uses it."""
+    """Implements `shared.bus.port.Bus`. In a world, create it in the process that uses it."""
 
     def __init__(
         self,
@@ -104,14 +104,14 @@ class MemoryBus:
         server.connections += 1
         self._instance = instance
         self.holder = f"{instance}/{server.connections}"
-        """Unlike the instance's name, this one is nobody else's, ever."""
+        """Unlike the instance's name, this one is never used again."""
 
         self._server = server
         self._wire = wire
         self._count = 0
         self._random = random if random is not None else Random(self.holder)
         self.connection = Connection(server, wire)
-        # The publisher asks for the connection over NATS; ours does all that it uses of it.
+        # The publisher expects a NATS connection; this one implements the part that it uses.
         connection: Any = self.connection
         self._publisher = Publisher(connection, look_back=self._message_id_at)
         self._worker = Worker(
@@ -131,16 +131,16 @@ class MemoryBus:
 
     @property
     def instance(self) -> str:
-        """Who is speaking."""
+        """Name of this instance."""
         return self._instance
 
     @property
     def connected(self) -> bool:
-        """Whether the server answers."""
+        """True while connected to the server."""
         return self.connection.open and self._wire.reaches() and self._server.up
 
     async def start(self) -> None:
-        """Connect, then begin the registered work."""
+        """Connect, then start the registered work."""
         await self._wire.point("start")
         there = asyncio.Event()
         self.connection.up.append(there.set)
@@ -167,7 +167,7 @@ class MemoryBus:
             try:
                 async with asyncio.timeout(STOP_SECONDS):
                     await self._publisher.flush()
-                    # Acknowledgements that were sent are let through before the connection goes.
+                    # Acknowledgements that were sent arrive before the connection closes.
                     await self.ask(lambda _: None)
             except (BusError, TimeoutError) as error:
                 log.warning("not everything was published", error=str(error))
@@ -175,7 +175,7 @@ class MemoryBus:
         self.connection.close()
 
     def crash(self) -> None:
-        """End as SIGKILL would, where there is no world to freeze us: nothing is answered."""
+        """Stop as by SIGKILL, outside a world: acknowledge nothing."""
         self._stopped.set()
         self.connection.close()
         for lease in self._leases:
@@ -219,7 +219,7 @@ class MemoryBus:
     def replay(
         self, stream: str, *filters: str, start: int = 1
     ) -> AsyncGenerator[Entry | CaughtUp, None]:
-        """Read the log from `start`, then what comes."""
+        """Read the log from `start`, then follow it."""
         return self._read(stream, filters, view=False, start=start)
 
     async def last_sequence(self, stream: str) -> int:
@@ -227,7 +227,7 @@ class MemoryBus:
         return await self.ask(lambda server: server.stream(stream).last)
 
     async def fullness(self, stream: str) -> float:
-        """How much of the log's room is used."""
+        """Return the share of the log's limit that is used."""
         return await self.ask(lambda server: server.stream(stream).fullness)
 
     async def _message_id_at(self, stream: str, sequence: int) -> str | None:
@@ -235,7 +235,7 @@ class MemoryBus:
         return None if stored is None else stored.headers.get(wire_headers.MESSAGE_ID)
 
     async def latest(self, stream: str, subject: str) -> Entry | None:
-        """The last message of one subject in the log."""
+        """Return the last message of a subject in the log."""
         entry = await self.ask(lambda server: server.latest(stream, subject))
         return None if entry is None else await whole_for_reading(self, entry)
 
@@ -255,13 +255,13 @@ class MemoryBus:
         )
 
     async def lease(self, name: str) -> Lease:
-        """Wait until the lease `name` is ours."""
+        """Return once this bus holds the lease `name`."""
         lease = await acquire(self, name)
         self._leases.append(lease)
         return lease
 
     async def request(self, subject: str, data: bytes, *, timeout_seconds: float) -> bytes:
-        """Ask one of those who answer `subject`."""
+        """Send a request to one responder of `subject`; return its reply."""
         await self._wire.point(f"request {subject}")
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
@@ -291,7 +291,7 @@ class MemoryBus:
         self, subject: str, answer: Callable[[bytes], Awaitable[bytes]], *, alone: bool = True
     ) -> Callable[[], Awaitable[None]]:
         """Answer requests to `subject` until the bus stops; see the port."""
-        del alone  # Of several answers only the first counts anyway.
+        del alone  # A client takes only the first reply anyway.
         tasks: set[asyncio.Task[None]] = set()
 
         async def work(data: bytes, reply: Reply) -> None:
@@ -313,7 +313,7 @@ class MemoryBus:
             return self.connected and not withdrawn
 
         async def withdraw() -> None:
-            # Ours at once, also where the server is away: then it forgets with the connection.
+            # Effective at once here; a server that is away drops it with the connection.
             nonlocal withdrawn
             withdrawn = True
             self.connection.send(lambda: self._server.withdraw(subject, receive))
@@ -322,13 +322,13 @@ class MemoryBus:
         return withdraw
 
     async def put_body(self, name: str, data: bytes) -> str:
-        """Keep a body that is too large for a message."""
+        """Store a body that is too large for a message."""
         ref = reference(name, data)
         await self.ask(lambda server: server.bodies.put(ref, data, at=server.seconds()))
         return ref
 
     async def get_body(self, ref: str) -> bytes | None:
-        """The body behind a reference; None where it is gone."""
+        """Return the body of a reference; None if it is deleted."""
         return await self.ask(lambda server: server.bodies.get(ref))
 
     async def drop_body(self, ref: str) -> None:
@@ -338,7 +338,7 @@ class MemoryBus:
     async def keep_bodies(
         self, prefix: str, refs: Collection[str], *, older_than_seconds: float
     ) -> int:
-        """Delete what nothing refers to."""
+        """Delete bodies without a reference."""
         kept = frozenset(refs)
         return await self.ask(
             lambda server: server.bodies.keep(
@@ -356,7 +356,7 @@ class MemoryBus:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self.connection.send(partial(self._settle, future, question))
-        # A timer of our own: worlds ask more often than they do anything else.
+        # A plain timer instead of asyncio.timeout: worlds send requests more often than anything else.
         timer = loop.call_later(ASK_SECONDS, _expire, future)
         try:
             return await future
@@ -422,7 +422,7 @@ class MemoryBus:
 
         self._subscribers.append(subscriber)
         durable.subscribers.append(subscriber)
-        # A request that is lost with its connection is made again, as by whoever pulls.
+        # A pull request that is lost with its connection is sent again.
         self.connection.up.append(ask)
         ask()
 

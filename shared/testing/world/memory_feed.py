@@ -1,4 +1,4 @@
-"""How a reader of the memory bus is fed: what it waits for is sent to it, as NATS sends to a consumer."""
+"""Delivery to a reader of the memory bus, as NATS delivers to a consumer."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,23 +12,23 @@ from shared.testing.world.memory_streams import Stored, Stream, matches
 __all__ = ["BATCH", "Feed", "Given", "batch_after"]
 
 BATCH: Final = 64
-"""Messages at a time, at most."""
+"""Most messages of one batch."""
 
 Given = tuple[list[Stored], int, bool]
-"""Messages, up to where the stream was looked through, and whether the target is behind us then."""
+"""Messages, the position up to which the stream was searched, and whether the target is reached."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Feed:
-    """One reader as the server sees it: who waits is sent what comes, as a consumer of NATS does.
+    """One reader as the server sees it: a waiting reader gets messages as they arrive.
 
-    Who does not wait, or has lost something on its way, asks for it.
+    A reader that does not wait, or lost a batch with its connection, asks for the next one.
     """
 
     connection: Connection
     alive: Callable[[], bool]
     next_batch: Callable[[int], Callable[[MemoryServer], Given]]
-    """What follows a position."""
+    """Reads the batch after a position."""
 
     position: int
     filters: tuple[str, ...]
@@ -38,12 +38,12 @@ class Feed:
     waiting: bool = False
     on_the_way: bool = False
     more: bool = False
-    """Something came after what is on the way had been sent."""
+    """True if messages arrived after the last batch was sent."""
 
     over: bool = False
 
     async def wait(self) -> None:
-        """Until there is something, or it is known that something may be missing."""
+        """Return when a batch has arrived, or when messages may have been lost."""
         self.waiting = True
         try:
             await self.wake.wait()
@@ -51,10 +51,10 @@ class Feed:
             self.waiting = False
 
     def on_messages(self, subjects: tuple[str, ...]) -> bool:
-        """The stream has these subjects anew; none: it may be anything. At the server."""
+        """Called at the server: the stream has new messages of these subjects; None means any subject."""
         if self.over or not self.alive():
             return False
-        # Until all is read, any news may be the end.
+        # Until the target is reached, any message may be the last one.
         if self.caught_up and subjects and not any(matches(s, self.filters) for s in subjects):
             return True
         if self.on_the_way:
@@ -68,14 +68,14 @@ class Feed:
         return True
 
     def on_down(self) -> None:
-        """The connection is lost, with what was on the way."""
+        """The connection is lost, and with it the batch on its way."""
         if self.on_the_way:
             self.on_the_way = self.more = False
             self.wake.set()
 
     def _arrive(self, given: Given) -> None:
         self.on_the_way = False
-        # What came meanwhile is asked for, and this with it.
+        # Messages arrived meanwhile: ask again, which includes these.
         if not self.more:
             self.given = given
         self.more = False
@@ -90,7 +90,7 @@ def batch_after(
     view: bool,
     server: MemoryServer,
 ) -> Given:
-    """What follows `position`, up to where that is, and whether `target` is behind us then."""
+    """Return the batch after `position`, the new position, and whether `target` is reached."""
     stream.expire(server.seconds())
     batch: list[Stored] = []
     while len(batch) < BATCH:

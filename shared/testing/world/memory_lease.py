@@ -15,18 +15,18 @@ T = TypeVar("T")
 
 
 class Asker(Protocol):
-    """The bus, as far as a lease needs it."""
+    """The part of the bus that a lease needs."""
 
     @property
     def holder(self) -> str:
-        """A name that nobody else has, ever."""
+        """A name that is never used again."""
 
     async def ask(self, question: Callable[[MemoryServer], T]) -> T:
-        """One round trip; raises `UnavailableError`."""
+        """Send a request to the server. Raises `UnavailableError`."""
 
 
 async def acquire(bus: Asker, name: str) -> "MemoryLease":
-    """Wait until the lease `name` is ours."""
+    """Return once this bus holds the lease `name`."""
     loop = asyncio.get_running_loop()
     while True:
         sent = loop.time()
@@ -39,12 +39,12 @@ async def acquire(bus: Asker, name: str) -> "MemoryLease":
 
 
 def acquisition(name: str, holder: str) -> Callable[[MemoryServer], bool]:
-    """The question whether `holder` may have, or keep, the lease `name`."""
+    """Return the request of `holder` to acquire or renew the lease `name`."""
     return lambda server: server.acquire(name, holder, LEASE_SECONDS)
 
 
 class MemoryLease:
-    """Keeps `shared.bus.port.Lease`."""
+    """Implements `shared.bus.port.Lease`."""
 
     def __init__(self, bus: Asker, name: str, until: float) -> None:
         self._bus = bus
@@ -55,25 +55,25 @@ class MemoryLease:
 
     @property
     def held(self) -> bool:
-        """Until the last renewal that was answered runs out."""
+        """True until the last acknowledged renewal expires."""
         now = asyncio.get_running_loop().time()
         return not self._over.is_set() and now < self._until
 
     async def lost(self) -> None:
-        """Return when it is not ours any more."""
+        """Return when the lease is lost."""
         await self._over.wait()
 
     async def release(self) -> None:
-        """Let go at once."""
+        """Release the lease at once."""
         self._task.cancel()
         if not self._over.is_set():
             self._over.set()
-            # Where this is lost, the lease runs out.
+            # If this request is lost, the lease expires.
             with contextlib.suppress(UnavailableError):
                 await self._bus.ask(lambda server: server.release(self._name, self._bus.holder))
 
     def abandon(self) -> None:
-        """Die without a word: the lease runs out."""
+        """Stop renewing, as a crash does: the lease expires."""
         self._task.cancel()
 
     async def _renew(self) -> None:

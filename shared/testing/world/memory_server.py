@@ -1,6 +1,6 @@
 """A NATS server in memory: streams with their views, durables, leases, requests.
 
-It is nobody's process: what has arrived is done, whatever becomes of the sender.
+The server belongs to no process: it executes a request that arrived, even if the sender dies.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ __all__ = ["ACK_WAIT_SECONDS", "Durable", "MemoryServer", "Reply", "Subscriber",
 ACK_PENDING_MAX: Final = 1000
 UNREACHABLE_RETRY_SECONDS: Final = 0.5
 SOURCING_SECONDS: Final = 0.0003
-"""How far a view is behind its log, measured on nats-server 2.14."""
+"""Delay of a view behind its log in seconds, measured on nats-server 2.14."""
 
 
 Reply = Callable[[bytes | AnswerError], object]
 Responder = Callable[[bytes, Reply], None]
-"""Takes a request, and what to do with the answer to it."""
+"""Handles a request; is given a callback for the reply."""
 
 
 async def answer_of(
     answer: Callable[[bytes], Awaitable[bytes]], data: bytes
 ) -> bytes | AnswerError:
-    """The answer, or why there is none."""
+    """Return the reply, or the error of the handler."""
     try:
         return await answer(data)
     except AnswerError as error:
@@ -43,25 +43,25 @@ async def answer_of(
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Subscriber:
-    """Somebody who takes deliveries of a durable."""
+    """One receiver of a durable's deliveries."""
 
     credit: int
     alive: Callable[[], bool]
     reaches: Callable[[], bool]
     deliver: Callable[[Stored, int], None]
-    """Given the message of the view and how often it has been given out."""
+    """Called with the message of the view and its number of deliveries."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Pending:
     deliveries: int
     due: float
-    """When it is given out again, in loop time."""
+    """Loop time of the next delivery."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Durable:
-    """A durable consumer of a view: what was given out, what was acknowledged."""
+    """A durable consumer of a view: its deliveries and acknowledgements."""
 
     name: str
     stream: Stream
@@ -69,14 +69,14 @@ class Durable:
     position: int = 0
     pending: dict[int, _Pending] = field(default_factory=dict)
     due: list[tuple[float, int]] = field(default_factory=list)
-    """A heap; entries whose time is no more that of `pending` count for nothing."""
+    """A heap; entries whose time differs from that in `pending` are outdated."""
 
     subscribers: list[Subscriber] = field(default_factory=list)
     turn: int = 0
     retrying: bool = False
 
     def next_delivery(self, now: float) -> tuple[Stored, int] | None:
-        """The next message to give out, and how often it has been then."""
+        """Return the next message to deliver and its number of deliveries, or None."""
         while self.due and self.due[0][0] <= now:
             due, sequence = heapq.heappop(self.due)
             pending = self.pending.get(sequence)
@@ -84,7 +84,7 @@ class Durable:
                 continue
             stored = self.stream.messages.get(sequence)
             if stored is None:
-                del self.pending[sequence]  # Superseded: the newer one comes by itself.
+                del self.pending[sequence]  # Superseded: the newer message is delivered instead.
                 continue
             return stored, self._give(sequence, now, pending.deliveries + 1)
         if len(self.pending) >= ACK_PENDING_MAX:
@@ -97,7 +97,7 @@ class Durable:
         return stored, self._give(stored.sequence, now, 1)
 
     def postpone(self, sequence: int, until: float) -> None:
-        """Give it out again at `until`, unless it is acknowledged by then."""
+        """Deliver it again at `until`, unless it is acknowledged by then."""
         pending = self.pending.get(sequence)
         if pending is not None:
             pending.due = until
@@ -116,7 +116,7 @@ class _Lease:
 
 
 class MemoryServer:
-    """One server. `configs` are stream configurations in JetStream's words; default: ours."""
+    """A NATS server. `configs` are JetStream stream configurations; by default those of this repository."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class MemoryServer:
         self.max_payload = max_payload
         self.up = True
         self.epoch = 0
-        """Counts restarts: what was on its way before one never arrives."""
+        """Number of restarts: packets from before one never arrive."""
 
         self.streams = {
             name: Stream(config)
@@ -139,7 +139,7 @@ class MemoryServer:
         bucket = self.streams.get(f"OBJ_{OBJECTS}")
         self.bodies = Bodies(full=lambda: bucket is None or bucket.full)
         self.connections = 0
-        """How many there ever were."""
+        """Number of subscribers so far."""
 
         self._durables: dict[tuple[str, str], Durable] = {}
         self._leases: dict[str, _Lease] = {}
@@ -150,7 +150,7 @@ class MemoryServer:
     # Time
 
     def seconds(self) -> float:
-        """Loop time."""
+        """Time of the event loop in seconds."""
         return asyncio.get_running_loop().time()
 
     def now(self) -> datetime:
@@ -158,7 +158,7 @@ class MemoryServer:
         return datetime.now(UTC) if self.world is None else self.world.now()
 
     def later(self, delay_seconds: float, act: Callable[..., object], *args: Any) -> None:
-        """Call `act` in nobody's name."""
+        """Call `act` outside of any process."""
         if self.world is not None:
             self.world.later(delay_seconds, act, *args)
         else:
@@ -167,7 +167,7 @@ class MemoryServer:
     # Restarts
 
     def restart(self, *, down_seconds: float = 1.0) -> None:
-        """Go away and come back with all that was acknowledged."""
+        """Stop and start again with all acknowledged messages."""
         if not self.up:
             return
         if self.world is not None:
@@ -184,9 +184,9 @@ class MemoryServer:
     # Streams
 
     def publish(self, subject: str, data: bytes, headers: Mapping[str, str]) -> int | None:
-        """Store; return the sequence, or None where no stream takes it.
+        """Store a message; return its sequence, or None if no stream has its subject.
 
-        Raises `FencedError` and `StreamFullError` as the server would refuse.
+        Raises `FencedError` and `StreamFullError` as the server does.
         """
         stream = next((one for one in self._logs if matches(subject, one.subjects)), None)
         if stream is None:
@@ -214,32 +214,32 @@ class MemoryServer:
         return sequence
 
     def stream(self, name: str) -> Stream:
-        """The stream `name`. Raises `BusError` where there is none."""
+        """Return the stream `name`. Raises `BusError` if it does not exist."""
         stream = self.streams.get(name)
         if stream is None:
             raise BusError(f"stream {name} does not exist (10059)")
         return stream
 
     def view(self, log: str) -> Stream:
-        """The view of `log`, never older than what has been sourced so far."""
+        """Return the view of `log`, with all messages that were sourced so far."""
         return self.stream(view_of(log))
 
     def latest(self, log: str, subject: str) -> Entry | None:
-        """The last message of `subject` in `log`."""
+        """Return the last message of `subject` in `log`."""
         stored = self.stream(log).latest(subject, at=self.seconds())
         return None if stored is None else stored.entry()
 
     def purge(self, log: str, subject: str, up_to: int) -> None:
-        """Drop the message of `subject` from the view of `log`, unless it is newer than `up_to`."""
+        """Remove the message of `subject` from the view of `log`, unless it is newer than `up_to`."""
         view = self.view(log)
         stored = view.latest(subject, at=self.seconds())
         if stored is not None and stored.origin <= up_to:
             view.remove(stored.sequence)
 
     def listen(self, stream: str, wake: Callable[[tuple[str, ...]], bool]) -> None:
-        """Call `wake` whenever `stream` has something new, until it returns False.
+        """Call `wake` for new messages of `stream`, until it returns False.
 
-        It is given the subjects that are new; none: it may be anything.
+        It gets the subjects of the new messages; None means any subject.
         """
         self._listeners.setdefault(stream, []).append(wake)
 
@@ -284,7 +284,7 @@ class MemoryServer:
     # Durables
 
     def durable(self, log: str, name: str, filters: tuple[str, ...]) -> Durable:
-        """The durable `name` on the view of `log`, made if it is not there."""
+        """Return the durable `name` on the view of `log`; create it if it does not exist."""
         stream = view_of(log)
         durable = self._durables.get((stream, name))
         if durable is None:
@@ -294,7 +294,7 @@ class MemoryServer:
         return durable
 
     def pump(self, durable: Durable) -> None:
-        """Give out what can be given out, and come back when something falls due."""
+        """Deliver what can be delivered, and schedule the next redelivery."""
         durable.subscribers = [one for one in durable.subscribers if one.alive()]
         now = self.seconds()
         while self.up:
@@ -320,24 +320,24 @@ class MemoryServer:
         self.pump(durable)
 
     def ack(self, durable: Durable, sequence: int) -> None:
-        """It is done."""
+        """Record an acknowledgement."""
         durable.pending.pop(sequence, None)
         self.pump(durable)
 
     def nak(self, durable: Durable, sequence: int, delay_seconds: float) -> None:
-        """Again, in `delay_seconds`."""
+        """Deliver it again after `delay_seconds`."""
         durable.postpone(sequence, self.seconds() + delay_seconds)
         self.later(delay_seconds, self.pump, durable)
 
     def in_progress(self, durable: Durable, sequence: int) -> None:
-        """Somebody is at it: wait for the whole time again."""
+        """Restart the time after which it is delivered again."""
         durable.postpone(sequence, self.seconds() + ACK_WAIT_SECONDS)
         self.later(ACK_WAIT_SECONDS, self.pump, durable)
 
     # Leases
 
     def acquire(self, name: str, holder: str, ttl_seconds: float) -> bool:
-        """Take or renew the lease `name`; False while somebody else has it."""
+        """Acquire or renew the lease `name`; return False while another holder has it."""
         lease = self._leases.get(name)
         now = self.seconds()
         if lease is not None and lease.holder != holder and lease.expires > now:
@@ -348,7 +348,7 @@ class MemoryServer:
         return True
 
     def release(self, name: str, holder: str) -> None:
-        """Give the lease up, if it is still `holder`'s."""
+        """Release the lease if `holder` still has it."""
         lease = self._leases.get(name)
         if lease is not None and lease.holder == holder:
             del self._leases[name]
@@ -356,16 +356,16 @@ class MemoryServer:
     # Requests
 
     def respond(self, subject: str, reaches: Callable[[], bool], take: Responder) -> None:
-        """Send requests for `subject` to `take`, among others."""
+        """Register `take` as one responder of `subject`."""
         self._responders.setdefault(subject, []).append((reaches, take))
 
     def withdraw(self, subject: str, take: Responder) -> None:
-        """Send no more requests to `take`."""
+        """Remove the responder `take`."""
         kept = [known for known in self._responders.get(subject, []) if known[1] is not take]
         self._responders[subject] = kept
 
     def responder(self, subject: str) -> Responder | None:
-        """One of those who answer `subject`, in turn; None: nobody does."""
+        """Return the next responder of `subject` in turn; None if there is none."""
         responders = self._responders.get(subject, [])
         if not responders:
             return None

@@ -1,7 +1,7 @@
 """JetStream's streams in memory: sequences, limits, duplicates, fences, one view per log.
 
 Configured with the same data as the real server (`shared.bus.streams`), in JetStream's own words.
-Plain data structures: time comes in as an argument, nothing here waits.
+Plain data structures: time is an argument, and nothing waits.
 """
 
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ Config = Mapping[str, Any]
 
 _NANOSECONDS: Final = 10**9
 _OVERHEAD_BYTES: Final = 34
-"""What the file store adds to subject, headers and body of a message."""
+"""Bytes that the file store adds to a message."""
 
 
 @lru_cache(maxsize=100_000)
 def matches(subject: str, filters: tuple[str, ...]) -> bool:
-    """Whether `subject` is meant by one of `filters`; no filters mean everything.
+    """True if one of `filters` matches `subject`; no filters match every subject.
 
-    Kept: every reader asks it of every message, and most subjects come again.
+    Cached: every reader calls it for every message, and most subjects repeat.
     """
     return not filters or any(_matches(subject, one) for one in filters)
 
@@ -48,25 +48,25 @@ class Stored:
     """One message in a stream."""
 
     sequence: int
-    """In this stream."""
+    """Sequence in this stream."""
 
     origin: int
-    """In the log; the same as `sequence` there."""
+    """Sequence in the log; in a log the same as `sequence`."""
 
     subject: str
     data: bytes
     headers: Mapping[str, str]
     at: float
-    """Loop time when this stream took it."""
+    """Loop time when this stream stored it."""
 
     time: datetime
-    """The server's clock when this stream took it."""
+    """Server time when this stream stored it."""
 
     size: int
-    """Bytes that it counts for."""
+    """Bytes that count towards the stream's limit."""
 
     def entry(self, *, deliveries: int = 1) -> Entry:
-        """What a reader gets."""
+        """Return the message as a reader gets it."""
         return Entry(
             subject=self.subject,
             data=self.data,
@@ -83,7 +83,7 @@ def _size(subject: str, headers: Mapping[str, str], data: bytes) -> int:
 
 
 class Stream:
-    """A log, a view, or the leases: what the config says."""
+    """A stream: a log, a view, or the leases, as its configuration says."""
 
     def __init__(self, config: Config) -> None:
         self.name: str = config["name"]
@@ -92,14 +92,14 @@ class Stream:
         """By sequence, oldest first."""
 
         self.last = 0
-        """The highest sequence ever given, also if that message is gone."""
+        """The highest sequence so far, even if that message is deleted."""
 
         self.bytes = 0
         self.sourced = 0
-        """A view: up to where the log has been taken in."""
+        """For a view: the sequence up to which the log was sourced."""
 
         self.full = False
-        """Takes nothing more, as if its limits had shrunk."""
+        """True to refuse messages, as if the stream were full."""
 
         self._by_subject: dict[str, int] = {}
         self._ids: dict[str, tuple[int, float]] = {}
@@ -112,7 +112,7 @@ class Stream:
 
     @property
     def fullness(self) -> float:
-        """How much of the bytes that it may hold is used."""
+        """Share of the byte limit that is used."""
         if self.full:
             return 1.0
         return self.bytes / self._bytes_max if self._bytes_max > 0 else 0.0
@@ -130,10 +130,10 @@ class Stream:
         expect_subject: int | None = None,
         origin: int | None = None,
     ) -> int:
-        """Take a message; return its sequence, that of the first copy if it is a duplicate.
+        """Store a message; return its sequence, or that of the first copy for a duplicate.
 
-        Raises `FencedError` and `StreamFullError`. Fences are looked at before a duplicate is
-        recognised, as nats-server does it (measured on 2.15.1).
+        Raises `FencedError` and `StreamFullError`. The expected
+        sequence is checked before duplicates, as nats-server does (measured on 2.15.1).
         """
         self.expire(at)
         if expect_last is not None and expect_last != self.last:
@@ -165,13 +165,13 @@ class Stream:
         return stored.sequence
 
     def latest(self, subject: str, *, at: float) -> Stored | None:
-        """The last message of `subject`, None if there is none (any more)."""
+        """Return the last message of `subject`, or None."""
         self.expire(at)
         sequence = self._by_subject.get(subject)
         return None if sequence is None else self.messages.get(sequence)
 
     def remove(self, sequence: int) -> None:
-        """Drop one message, if it is there."""
+        """Remove one message, if it exists."""
         stored = self.messages.pop(sequence, None)
         if stored is None:
             return
@@ -180,7 +180,7 @@ class Stream:
             del self._by_subject[stored.subject]
 
     def expire(self, at: float) -> None:
-        """Drop what is too old at loop time `at`, messages and remembered ids."""
+        """Remove messages and message ids that are too old at loop time `at`."""
         if self._age > 0:
             while self.messages:
                 oldest = next(iter(self.messages.values()))
@@ -194,7 +194,7 @@ class Stream:
             del self._ids[identity]
 
     def after(self, position: int, filters: tuple[str, ...]) -> Stored | None:
-        """The first message above `position` that `filters` mean."""
+        """Return the first message after `position` that matches `filters`, or None."""
         for sequence in range(position + 1, self.last + 1):
             stored = self.messages.get(sequence)
             if stored is not None and matches(stored.subject, filters):

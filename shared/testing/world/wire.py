@@ -1,4 +1,4 @@
-"""What lies between a process and a server: latency, loss, partitions, death."""
+"""The network between a process and a server: latency, loss, partitions and crashes."""
 
 import asyncio
 import contextvars
@@ -12,25 +12,25 @@ __all__ = ["PlainWire", "Wire", "WorldWire"]
 
 
 class Wire(Protocol):
-    """One process's way to one server, in that process's life."""
+    """The network path from one process to one server."""
 
     def check(self) -> None:
-        """Raise `WorldOverError` when the process is dead: its ports do nothing any more."""
+        """Raise `WorldOverError` if the process is dead."""
 
     def alive(self) -> bool:
-        """Whether the process lives."""
+        """True if the process is alive."""
 
     def reaches(self) -> bool:
-        """Whether a packet would get through now."""
+        """True if a packet would arrive now."""
 
     def latency(self) -> float:
-        """Seconds that the next packet takes."""
+        """Return the latency of the next packet in seconds."""
 
     def loses(self, what: str) -> bool:
-        """Whether the connection breaks now, with all that is on its way. `request` or `answer`."""
+        """True if the connection breaks now; `what` is `request` or `answer`."""
 
     def doubles(self) -> bool:
-        """Whether a delivery comes twice."""
+        """True if a delivery arrives twice."""
 
     def later(
         self,
@@ -38,17 +38,17 @@ class Wire(Protocol):
         act: Callable[[], object],
         context: contextvars.Context | None = None,
     ) -> None:
-        """Call `act` in `context`, or else in nobody's name."""
+        """Call `act` later in `context`, or outside of any process."""
 
     async def point(self, what: str) -> None:
-        """Where the process may die."""
+        """A point at which the process may crash."""
 
     def now(self) -> datetime:
         """The process's clock."""
 
 
 class PlainWire:
-    """Nothing is in the way; on any event loop. For the contract suite and unit tests."""
+    """A perfect network on any event loop, for contract and unit tests."""
 
     def check(self) -> None:
         """Nobody dies here."""
@@ -62,7 +62,7 @@ class PlainWire:
         return True
 
     def latency(self) -> float:
-        """None: the next round of callbacks."""
+        """Zero: the next iteration of the event loop."""
         return 0.0
 
     def loses(self, what: str) -> bool:
@@ -96,7 +96,7 @@ class PlainWire:
 
 
 class WorldWire:
-    """The way that a process of a world has to `party`: the bus or a cluster."""
+    """The network path from a process of a world to `party`: the bus or a cluster."""
 
     LATENCY_SECONDS = (0.0001, 0.002)
 
@@ -109,20 +109,20 @@ class WorldWire:
         self._skew = process.skew if process is not None else None
 
     def check(self) -> None:
-        """Raise `WorldOverError` when the process is dead or the world over."""
+        """Raise `WorldOverError` if the process is dead or the world has ended."""
         if not self.alive():
             raise WorldOverError
 
     def alive(self) -> bool:
-        """Whether the process lives and the world goes on."""
+        """True if the process is alive and the world has not ended."""
         return self._world.alive(self._group)
 
     def reaches(self) -> bool:
-        """Not while dead or cut off."""
+        """False while the process is dead or partitioned."""
         return self._world.alive(self._group) and self._world.connected(self._name, self._party)
 
     def latency(self) -> float:
-        """Within a network's usual, and now and then long."""
+        """Usually short, sometimes long."""
         world = self._world
         slow = world.slowness_seconds(self._name)
         if world.chance(world.faults.delay):
@@ -130,7 +130,7 @@ class WorldWire:
         return slow + world.between(self.LATENCY_SECONDS)
 
     def loses(self, what: str) -> bool:
-        """As often as the faults say."""
+        """With the probability of the world's faults."""
         faults = self._world.faults
         lost = self._world.chance(faults.lost_request if what == "request" else faults.lost_answer)
         if lost:
@@ -138,7 +138,7 @@ class WorldWire:
         return lost
 
     def doubles(self) -> bool:
-        """As often as the faults say."""
+        """With the probability of the world's faults."""
         return self._world.chance(self._world.faults.duplicate)
 
     def later(

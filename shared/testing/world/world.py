@@ -1,7 +1,7 @@
-"""A seeded world: processes that crash and come back, faults for a while, and a log of it all.
+"""A seeded world: processes that crash and restart, faults for a limited time, and a log.
 
-One seed gives one run. Whatever may vary asks `World.random`; whoever waits does it in virtual time;
-what happens is a line in `World.log`, and the same seed twice gives the same lines.
+One seed gives one run: all randomness comes from `World.random` and all waits are in virtual time.
+Each event is a line in `World.log`; the same seed gives the same lines.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ __all__ = ["CALM", "EPOCH", "Faults", "Process", "ProcessContext", "World", "Wor
 T = TypeVar("T")
 
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
-"""What the clock shows when a world begins."""
+"""Time at which a world starts."""
 
 TRACEBACK_MAX: Final = 6
-"""Innermost frames that a failure quotes."""
+"""Number of innermost frames in a failure message."""
 
 BUS: Final = "bus"
 """The bus server, as a party to a partition. Clusters go by their names."""
@@ -35,44 +35,44 @@ BUS: Final = "bus"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """How unkind the world is. Chances are per occasion, between 0 and 1; the default is calm."""
+    """The faults of a world. Probabilities apply to each occasion; the default has no faults."""
 
     until_seconds: float = 0.0
-    """After this the world is calm: what cannot recover by then never will."""
+    """End of all faults: the system must recover afterwards."""
 
     crash: float = 0.0
-    """The process dies at this point (each call of a port is one)."""
+    """Probability that the process crashes at a point; each call of a port is one."""
 
     down_seconds: tuple[float, float] = (0.1, 8.0)
-    """How long a crashed process stays away."""
+    """How long a crashed process stays down."""
 
     delay: float = 0.0
-    """A message or an answer takes long."""
+    """Probability that a message or response is slow."""
 
     delay_seconds: tuple[float, float] = (0.01, 3.0)
     lost_request: float = 0.0
-    """What was sent never arrives; the sender is not told."""
+    """Probability that a request is lost, without an error."""
 
     lost_answer: float = 0.0
-    """It was done, and nobody is told."""
+    """Probability that a request is executed and its response is lost."""
 
     duplicate: float = 0.0
-    """A worker is given a message again that it has."""
+    """Probability that a worker gets a message twice."""
 
     conflict: float = 0.0
-    """A cluster answers 409 for no visible reason."""
+    """Probability that a cluster answers 409 without a visible reason."""
 
     throttled: float = 0.0
-    """A cluster answers 429."""
+    """Probability that a cluster answers 429."""
 
     unavailable: float = 0.0
-    """A cluster answers 500, 503 or 504, not having done it."""
+    """Probability that a cluster answers 500, 503 or 504 without executing the request."""
 
     watch_break: float = 0.0
-    """A watch ends after an event."""
+    """Probability that a watch ends after an event."""
 
     expired: float = 0.0
-    """A watch is refused with 410."""
+    """Probability that a watch is refused with 410."""
 
     partition_every_seconds: float = 0.0
     """Mean time between partitions of a process from the bus or a cluster; 0: none."""
@@ -82,7 +82,7 @@ class Faults:
     """Mean time between restarts of the bus server; nothing acknowledged is lost. 0: none."""
 
     kill_every_seconds: float = 0.0
-    """Mean time between kills of some process, wherever it is. 0: none."""
+    """Mean time between kills of a random process at any point. 0: none."""
 
     skew_seconds: float = 0.0
     """Clocks of processes are off by up to this much, either way."""
@@ -92,12 +92,12 @@ CALM: Final = Faults()
 
 
 class WorldOverError(asyncio.CancelledError):
-    """A port was used by a process that is dead, or after the end of the world."""
+    """A dead process used a port, or a port was used after the end of the world."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessContext:
-    """What a process is given when it starts, each time anew."""
+    """What a process gets at each start."""
 
     world: "World"
     name: str
@@ -110,7 +110,7 @@ class ProcessContext:
 
     @property
     def instance(self) -> str:
-        """Who is speaking, this time: ``quota-2.3``."""
+        """Instance name of this start, such as ``quota-2.3``."""
         return f"{self.name}.{self.life}"
 
 
@@ -119,7 +119,7 @@ Start = Callable[[ProcessContext], Coroutine[Any, Any, None]]
 
 @dataclass(slots=True)
 class Process:
-    """A program of the world: a group of tasks that dies at once and can be started again."""
+    """A program of the world: a group of tasks that crash together and can be restarted."""
 
     name: str
     start: Start
@@ -128,15 +128,15 @@ class Process:
     """None while it is down."""
 
     mortal: bool = True
-    """Whether faults may crash it."""
+    """True if faults may crash it."""
 
     skew: timedelta = timedelta()
     calls: int = field(default=0, compare=False)
-    """How many points it passed in all its lives."""
+    """Number of points that it passed in all its starts."""
 
 
 class World:
-    """Build it, register processes, `run` a coroutine that drives and judges, then `close` it."""
+    """Create it, register processes, `run` a coroutine that drives and checks, then `close` it."""
 
     def __init__(self, seed: int, *, faults: Faults = CALM, epoch: datetime = EPOCH) -> None:
         self.seed = seed
@@ -147,7 +147,7 @@ class World:
         """What happened, one line each, oldest first."""
 
         self.failures: list[str] = []
-        """What must not happen: a process that ended by itself, a task nobody waits for that raised."""
+        """Failures: a process that ended by itself, or an exception in a task that nothing awaits."""
 
         self.closing = False
         self.processes: dict[str, Process] = {}
@@ -165,20 +165,20 @@ class World:
 
     @property
     def calm(self) -> bool:
-        """Whether the time of faults is over."""
+        """True once the time of faults is over."""
         return self.loop.time() >= self.faults.until_seconds
 
     def chance(self, probability: float) -> bool:
-        """Whether a fault of this probability happens now; never once the world is calm."""
+        """Draw whether a fault of this probability happens now; never once the world is calm."""
         return probability > 0 and not self.calm and self.random.random() < probability
 
     def between(self, bounds: tuple[float, float]) -> float:
-        """A length of time within `bounds`, short ones more often."""
+        """Draw a duration within `bounds`, short ones more often."""
         low, high = bounds
         return low + (high - low) * self.random.random() ** 2
 
     def note(self, text: str) -> None:
-        """Add a line to the log, with the time and the process that speaks."""
+        """Add a line to the log, with the time and the running process."""
         if self.closing:
             return
         group = self.loop.group
@@ -189,11 +189,11 @@ class World:
     def later(
         self, delay_seconds: float, callback: Callable[..., object], *args: Any
     ) -> asyncio.TimerHandle:
-        """Call back in the name of the world, whatever becomes of the process that asks for it."""
+        """Call back outside of any process, even if the calling process dies."""
         return self.loop.call_later(delay_seconds, callback, *args, context=self._outside.copy())
 
     def outside(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Run `work` in the name of the world: a server finishes what a dead client asked for."""
+        """Run `work` outside of any process: a server finishes the request of a dead client."""
         return self.loop.create_task(work, context=self._outside.copy())
 
     # Processes
@@ -209,9 +209,9 @@ class World:
         return process
 
     def crash(self, name: str, *, down_seconds: float | None = None) -> None:
-        """Kill the process `name` where it stands; start it again after `down_seconds`.
+        """Kill the process `name` at once; restart it after `down_seconds`.
 
-        Not a line of it runs any more. None: it stays down until `restart`.
+        None of its code runs any more. With None it stays down until `restart`.
         """
         process = self.processes[name]
         if process.group is None:
@@ -247,18 +247,18 @@ class World:
         )
 
     def current(self) -> Process | None:
-        """The process whose code runs now."""
+        """The running process; None for the world itself."""
         group = self.loop.group
         if group is None:
             return None
         return self.processes[group.name.rpartition(".")[0]]
 
     def alive(self, group: Group | None) -> bool:
-        """Whether the holder of a port may use it: not dead, and the world not over."""
+        """True if a process may use its ports: it is alive and the world has not ended."""
         return not self.closing and (group is None or not group.frozen)
 
     async def point(self, what: str) -> None:
-        """Where a process may die: ports call it around everything that others can see."""
+        """A point at which a process may crash; ports call it around everything visible to others."""
         if self.closing:
             raise WorldOverError
         process = self.current()
@@ -273,12 +273,12 @@ class World:
     # Partitions
 
     def connected(self, process: str, to: str) -> bool:
-        """Whether `process` reaches `to`: the bus or a cluster."""
+        """True if `process` can reach `to`: the bus or a cluster."""
         return (process, to) not in self._cut
 
     @property
     def whole(self) -> bool:
-        """Whether nobody is cut off."""
+        """True if there is no partition."""
         return not self._cut
 
     def partition(self, process: str, to: str, *, seconds: float | None = None) -> None:
@@ -291,18 +291,18 @@ class World:
             self.later(seconds, self.heal, process, to)
 
     def heal(self, process: str, to: str) -> None:
-        """Let `process` reach `to` again."""
+        """End the partition of `process` from `to`."""
         if (process, to) in self._cut:
             self.note(f"heal {process} | {to}")
             self._cut.discard((process, to))
 
     def slow_down(self, process: str, seconds: float) -> None:
-        """All that `process` sends and gets takes up to `seconds` more, until the world is calm."""
+        """Add up to `seconds` of latency to all packets of `process`, until the world is calm."""
         self.note(f"slow link {process}: {seconds:g} s")
         self._slow[process] = seconds
 
     def slowness_seconds(self, process: str) -> float:
-        """What its next packet takes more than others."""
+        """Draw the additional latency of its next packet."""
         slow = self._slow.get(process)
         return 0.0 if slow is None or self.calm else slow * self.random.random()
 
@@ -311,7 +311,7 @@ class World:
     def start_faults(
         self, *, parties: tuple[str, ...] = (BUS,), bus_restart: Callable[[], object] | None = None
     ) -> None:
-        """Begin with kills, partitions and restarts of the bus, as the faults say."""
+        """Start kills, partitions and restarts of the bus, as the faults say."""
         self._every(self.faults.kill_every_seconds, self._kill_one)
         self._every(self.faults.partition_every_seconds, lambda: self._partition_one(parties))
         if bus_restart is not None:
@@ -345,8 +345,8 @@ class World:
     # Running
 
     def run(self, drive: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run `drive`, which is nobody's process, to its end, and everybody else meanwhile."""
-        # Collecting cycles closes generators at moments that depend on what ran before this world.
+        """Run `drive` outside of any process to its end, with all processes beside it."""
+        # The cycle collector closes generators at times that depend on what ran before this world.
         collecting = gc.isenabled()
         gc.disable()
         state = random_module.getstate()
@@ -370,7 +370,7 @@ class World:
                 gc.enable()
 
     def _on_log_line(self, _logger: object, level: str, event: MutableMapping[str, Any]) -> str:
-        """Services' own log lines belong to the world's log, and nowhere else."""
+        """Write the services' log lines to the world's log only."""
         said = event.pop("event", "")
         error = sys.exc_info()[1] if event.pop("exc_info", None) else None
         more = "".join(f" {name}={value!r}" for name, value in event.items())
@@ -378,7 +378,7 @@ class World:
         raise structlog.DropEvent
 
     def close(self) -> None:
-        """End all that is left. Nothing it does on the way out has an effect."""
+        """Cancel everything that still runs; its ports have no effect any more."""
         self.closing = True
         self.loop.dispose()
 
@@ -412,7 +412,7 @@ class World:
 
 
 def _told(error: BaseException) -> str:
-    """An exception with the end of its traceback; of a group, the first one in it."""
+    """Format an exception with the end of its traceback; of a group, its first exception."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return "".join(traceback.format_exception(error, limit=-TRACEBACK_MAX, chain=False)).strip()

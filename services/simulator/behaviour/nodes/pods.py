@@ -1,4 +1,4 @@
-"""Scheduler, kubelets and an autoscaler in one: pods get a node, run, and end."""
+"""Scheduler, kubelets and autoscaler: pods get a node, run and end."""
 
 from random import Random
 from typing import Any, Final
@@ -29,10 +29,10 @@ __all__ = ["NODES_AT_START", "PodController"]
 
 NODES_AT_START: Final = 3
 NODES_MAX: Final = 200
-"""The autoscaler adds no more. A pod that then fits nowhere stays Unschedulable."""
+"""Most nodes that the autoscaler adds. A pod that then fits on no node stays Unschedulable."""
 
 TERMINATION_SECONDS: Final = 1.0
-"""How long a pod takes to end when it is told to."""
+"""How long a pod takes to stop."""
 
 
 def _node(name: str, labels: dict[str, str], taints: list[Obj], now: str) -> Obj:
@@ -67,7 +67,7 @@ def _is_placed(pod: Stored) -> bool:
 
 
 class PodController(Controller):
-    """Every pod's life after its creation."""
+    """Schedules, runs and ends all pods."""
 
     def __init__(self, api: Api, clock: Clock, random: Random) -> None:
         super().__init__(api, clock, random, PODS)
@@ -78,7 +78,7 @@ class PodController(Controller):
         volume changes."""
 
         self._repelling: dict[str, None] = {}
-        """Uids of the living pods that others have to keep away from."""
+        """Uids of the existing pods with required anti-affinity."""
 
         self._volumes = Volumes(api)
 
@@ -93,7 +93,7 @@ class PodController(Controller):
         super().start()
 
     def _requeue_pending(self, event: Event) -> Key | None:
-        """A node or a volume changed: whoever waits may have a place now."""
+        """Queue all pending pods again: a node or a volume changed."""
         del event
         for key in self._waiting:
             self.enqueue(key)
@@ -159,14 +159,14 @@ class PodController(Controller):
         if self._volumes.unready_reason(stored):
             return []
         nodes = [node.obj for node in self.api.store.objects(NODES)]
-        # The others matter only where somebody minds them.
+        # Other pods matter only if one of them has (anti-)affinity.
         minds = bool(pod["spec"].get("affinity")) or bool(self._repelling)
         placed = [p.obj for p in self.api.store.objects(PODS) if _is_placed(p)] if minds else []
         found = feasible(pod, nodes, placed, self._volumes.node_of)
         return preferred(pod, found, placed)
 
     def _scale_up(self, stored: Stored) -> bool:
-        """Add a node with the labels that the pod looks for, as an autoscaler would, if that helps."""
+        """Add a node with the labels that the pod asks for, as an autoscaler does, if the pod then fits."""
         spec = stored.obj["spec"]
         number = self.api.store.count(NODES) + 1
         wanted = {str(key): str(value) for key, value in (spec.get("nodeSelector") or {}).items()}
@@ -184,7 +184,7 @@ class PodController(Controller):
         try:
             self._add_node(f"node-{number}", wanted, [])
         except ApiError:
-            return False  # Labels that no node can have.
+            return False  # No node can have these labels.
         return True
 
     async def _unschedulable(self, stored: Stored) -> None:
@@ -200,7 +200,7 @@ class PodController(Controller):
 
     async def _start(self, stored: Stored) -> None:
         if claims_of(stored.obj) and self._volumes.attached_to_other_node(stored):
-            # The volume can be attached to one node, and is still in use on another.
+            # The volume can be attached to one node only, and another node still uses it.
             self._waiting[stored.namespace, stored.name] = None
             return
         self._waiting.pop((stored.namespace, stored.name), None)
@@ -266,7 +266,7 @@ class PodController(Controller):
         await self.write_status(stored, status)
 
     async def _terminate(self, stored: Stored) -> None:
-        """End a pod that is being deleted, after its moment of grace; finalizers still hold it."""
+        """End a pod that is being deleted after its grace period. Finalizers may still hold the object."""
         metadata = stored.obj["metadata"]
         if not metadata.get("deletionGracePeriodSeconds"):
             return

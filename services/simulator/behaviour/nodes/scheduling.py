@@ -1,7 +1,7 @@
-"""Where a pod may go, as kube-scheduler sees it: node, taints, affinity between pods, volumes. Pure.
+"""The nodes on which a pod may run: selectors, taints, affinity between pods, volumes.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
-Room is counted in pods only: quota is somebody else's business here.
+Resources are not counted: that is the queue's task.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,25 +26,25 @@ PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 ENDED: Final = ("Succeeded", "Failed")
 
 NodeOfClaim = Callable[[str, str], str | None]
-"""Namespace and name of a claim to the one node where its volume can be had; None: anywhere."""
+"""Namespace and name of a claim to the only node with its volume; None: any node."""
 
 
 def claims_of(pod: Obj) -> list[str]:
-    """The names of the claims that a pod mounts."""
+    """Return the names of the claims that a pod mounts."""
     volumes = pod["spec"].get("volumes") or ()
     found = (volume.get("persistentVolumeClaim") or {} for volume in volumes)
     return [str(claim["claimName"]) for claim in found if claim.get("claimName")]
 
 
 def has_anti_affinity(pod: Obj) -> bool:
-    """Whether other pods may not come to where it is."""
+    """True if the pod has required anti-affinity."""
     return bool(_terms(pod, "podAntiAffinity"))
 
 
 def feasible(
     pod: Obj, nodes: Sequence[Obj], placed: Sequence[Obj], node_of_claim: NodeOfClaim
 ) -> list[Obj]:
-    """The nodes that the pod may go to. `placed` are the pods that have a node and have not ended."""
+    """Return the nodes on which the pod may run. `placed` are running pods, which have a node."""
     by_name = {node["metadata"]["name"]: node for node in nodes}
     around = [(other, by_name[other["spec"]["nodeName"]]) for other in placed
               if other["spec"].get("nodeName") in by_name]  # fmt: skip
@@ -61,7 +61,7 @@ def feasible(
 
 
 def preferred(pod: Obj, nodes: Sequence[Obj], placed: Sequence[Obj]) -> list[Obj]:
-    """Those of `nodes` that fit the pod's preferences best, in the same order."""
+    """Return the nodes that match the pod's preferences best, in the same order."""
     affinity = pod["spec"].get("affinity") or {}
     wishes = (affinity.get("podAntiAffinity") or {}).get(PREFERRED) or ()
     if not wishes:
@@ -83,7 +83,7 @@ def preferred(pod: Obj, nodes: Sequence[Obj], placed: Sequence[Obj]) -> list[Obj
 
 
 def unschedulable_message(nodes: int) -> str:
-    """The scheduler's message for a pod that fits nowhere."""
+    """Return the scheduler's message for a pod that fits on no node."""
     return (
         f"0/{nodes} nodes are available: none matches the pod's node selector, tolerations, "
         "affinity and volumes."
@@ -148,7 +148,7 @@ def _satisfies_affinity(pod: Obj, node: Obj, around: _Placed) -> bool:
     for term in _terms(pod, "podAffinity"):
         if any(_in_same_domain(term, pod, other, node, where) for other, where in around):
             continue
-        # The first of a group that wants to be together may go anywhere.
+        # The first pod of a group with affinity to itself may run anywhere.
         nobody = not any(_term_selects(term, pod, other) for other, _ in around)
         if not (nobody and _term_selects(term, pod, pod)):
             return False
@@ -156,7 +156,7 @@ def _satisfies_affinity(pod: Obj, node: Obj, around: _Placed) -> bool:
 
 
 def _satisfies_anti_affinity(pod: Obj, node: Obj, around: _Placed) -> bool:
-    """Nor does it come where somebody is who shuns it: the rule holds both ways."""
+    """Check the anti-affinity of this pod and that of the others: it works in both directions."""
     mine = _terms(pod, "podAntiAffinity")
     if any(
         _in_same_domain(term, pod, other, node, where) for term in mine for other, where in around
@@ -170,7 +170,7 @@ def _satisfies_anti_affinity(pod: Obj, node: Obj, around: _Placed) -> bool:
 
 
 def _in_same_domain(term: Obj, owner: Obj, other: Obj, node: Obj, where: Obj) -> bool:
-    """Whether `owner`'s term means `other`, and both nodes are one place in its topology."""
+    """True if `owner`'s term selects `other` and both nodes are in one topology domain."""
     if not _term_selects(term, owner, other):
         return False
     key = str(term.get("topologyKey", HOSTNAME))
@@ -188,12 +188,12 @@ def _term_selects(term: Obj, owner: Obj, other: Obj) -> bool:
     if {namespace, "*"}.isdisjoint(_namespaces(term, owner)):
         return False
     selector = term.get("labelSelector")
-    # Unlike other selectors, a term without a selector means nobody.
+    # Unlike other selectors, a term without a selector selects no pod.
     return selector is not None and label_object_selector(selector)(other)
 
 
 def _namespaces(term: Obj, owner: Obj) -> Iterator[str]:
-    """The namespaces that a term is about: its owner's where it says none; ``*`` is all."""
+    """The namespaces of a term: by default its owner's; ``*`` means all."""
     yield from term.get("namespaces") or ()
     selector = term.get("namespaceSelector")
     if selector is None:

@@ -1,8 +1,8 @@
-"""Claims and their volumes: bound to a node or to none, attached to one node at a time, protected while used.
+"""Claims and their volumes: where they are bound, to which node they are attached, when they are deleted.
 
-The storage class says what a volume is: `local` lives on the node of its first pod, `local-immediate`
-on a node that is drawn before anybody asked, and every other can be attached anywhere, but, being
-`ReadWriteOnce`, to one node at a time.
+The storage class decides: `local` is on the node of its first pod, `local-immediate` on a random
+node chosen at creation; every other volume can be attached to any node, if it is `ReadWriteOnce` to
+one node at a time.
 """
 
 from random import Random
@@ -23,14 +23,14 @@ __all__ = ["LOCAL", "LOCAL_IMMEDIATE", "PROTECTION", "SELECTED_NODE", "ClaimCont
 LOCAL: Final = "local"
 LOCAL_IMMEDIATE: Final = "local-immediate"
 PROTECTION: Final = "kubernetes.io/pvc-protection"
-"""Finalizer that holds a claim for as long as a pod names it, even one that has ended."""
+"""Finalizer that keeps a claim as long as a pod names it, even a pod that has ended."""
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 ONE_NODE_AT_A_TIME: Final = "ReadWriteOnce"
 
 
 def _bound(claim: Obj, node: str) -> Obj:
-    """The claim with a volume, at `node` if that matters."""
+    """Return the claim bound to a volume on `node`."""
     metadata = claim["metadata"]
     annotations = {**(metadata.get("annotations") or {}), SELECTED_NODE: node}
     spec = claim.get("spec") or {}
@@ -51,13 +51,13 @@ def _is_bound(claim: Obj) -> bool:
 
 
 class Volumes:
-    """What the scheduler and the kubelets ask about the claims of pods."""
+    """Answers the scheduler's and the kubelets' questions about the claims of pods."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
     def unready_reason(self, pod: Stored) -> str | None:
-        """Why the pod must wait for its claims; None if they are there."""
+        """Return why the pod has to wait for its claims; None if all of them exist."""
         for name in claims_of(pod.obj):
             claim = self._api.store.get(CLAIMS, pod.namespace, name)
             if claim is None:
@@ -67,7 +67,7 @@ class Volumes:
         return None
 
     def node_of(self, namespace: str, name: str) -> str | None:
-        """The one node where the claim's volume is; None if it can be had anywhere."""
+        """Return the only node with the claim's volume; None if it can be attached to any node."""
         claim = self._api.store.get(CLAIMS, namespace, name)
         if claim is None or not _is_bound(claim.obj):
             return None
@@ -77,14 +77,14 @@ class Volumes:
         return node
 
     def select_node(self, pod: Stored, node: str) -> None:
-        """Bind the claims that waited for their first consumer."""
+        """Bind the claims that wait for their first consumer."""
         for name in claims_of(pod.obj):
             claim = self._api.store.get(CLAIMS, pod.namespace, name)
             if claim is not None and not _is_bound(claim.obj):
                 self._api.store.put(CLAIMS, _bound(claim.obj, node))
 
     def attached_to_other_node(self, pod: Stored) -> bool:
-        """Whether a volume of the pod is in use on another node and can be attached to only one."""
+        """True if another node uses a volume of the pod that can be attached to one node only."""
         mine = {name for name in claims_of(pod.obj) if self._one_node(pod.namespace, name)}
         return bool(mine) and any(
             not mine.isdisjoint(claims_of(other.obj))
@@ -101,12 +101,12 @@ class Volumes:
 
 
 class ClaimController(Controller):
-    """Binds what is to be bound at once, and lets go of what nobody uses any more."""
+    """Binds claims with immediate binding, and releases deleted claims that no pod uses any more."""
 
     def __init__(self, api: Api, clock: Clock, random: Random) -> None:
         super().__init__(api, clock, random, CLAIMS)
         self._terminating: dict[Key, None] = {}
-        """Claims that are being deleted and still used."""
+        """Claims that are being deleted but still used."""
 
     @override
     def start(self) -> None:

@@ -1,6 +1,7 @@
-"""Tekton's own webhook: defaults, validation, and what may change when.
+"""Tekton's admission webhook: defaults, validation, and which updates are allowed.
 
-The rules and sentences are those of Tekton 1.11 as `research/tekton.md` 5.1 found them by running it.
+Rules and messages were observed on Tekton 1.11: defaults at every write, timeouts that fit each
+other, and after creation no change but of `spec.status`.
 """
 
 from collections.abc import Iterable
@@ -28,14 +29,14 @@ def is_done(obj: Obj) -> bool:
 
 
 def pipeline_seconds(obj: Obj) -> float:
-    """Return how long a PipelineRun may take; 0 is no limit."""
+    """Return the timeout of a PipelineRun in seconds; 0 means no limit."""
     asked = (obj["spec"].get("timeouts") or {}).get("pipeline")
     seconds = parse_duration(str(asked)) if asked is not None else None
     return PIPELINE_SECONDS_DEFAULT if seconds is None else seconds
 
 
 class TektonAdmission:
-    """Both webhooks of Tekton. Called in this process, in the place that their names have."""
+    """Tekton's mutating and validating webhook, as an admission plugin of this process."""
 
     name = "webhook.pipeline.tekton.dev"
 
@@ -52,7 +53,7 @@ class TektonAdmission:
         )
 
     async def mutate(self, request: AdmissionRequest) -> Obj | None:
-        """Fill in the defaults, at creation and at every update."""
+        """Set the defaults, at creation and at every update."""
         obj = request.obj
         if obj is None or not self._concerns(request):
             return obj
@@ -79,7 +80,7 @@ class TektonAdmission:
         return {**obj, "spec": {**spec, "timeouts": timeouts, "taskRunTemplate": template}}
 
     async def validate(self, request: AdmissionRequest) -> None:
-        """Refuse with 400 what Tekton refuses."""
+        """Raise 400 for what Tekton refuses."""
         if request.obj is None or not self._concerns(request):
             return
         if request.kind.resource != PIPELINERUNS.resource:
@@ -96,7 +97,7 @@ class TektonAdmission:
 
 
 def _undecodable(webhook: str, error: Exception) -> ApiError:
-    """A field of the wrong type: Tekton cannot even read the object."""
+    """Message for a field of the wrong type, with which Tekton cannot decode the object; else None."""
     return bad_request(
         f'admission webhook "{webhook}" denied the request: '
         f"mutation failed: cannot decode incoming new object: {error}"

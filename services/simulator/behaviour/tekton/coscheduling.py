@@ -1,6 +1,7 @@
-"""What Tekton itself does to bring tasks together: its affinity assistants and the claims of its runs.
+"""Tekton's own coscheduling: affinity assistants, and the claims of runs.
 
-Names, labels and rules are those that `research/tekton.md` 4.1 to 4.3 found in Tekton's code.
+Names, labels and rules are those of tektoncd/pipeline v1.11,
+`pkg/reconciler/pipelinerun/affinity_assistant.go`.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ from services.simulator.cluster.storage.stored import Stored
 __all__ = ["ANNOTATION", "COMPONENT", "INSTANCE", "Coscheduling", "claim_name", "flag"]
 
 ANNOTATION: Final = "pipeline.tekton.dev/affinity-assistant"
-"""Of a TaskRun: its pod goes where the assistant of that name is."""
+"""Annotation of a TaskRun with the name of the assistant on whose node its pod runs."""
 
 COMPONENT: Final = "app.kubernetes.io/component"
 INSTANCE: Final = "app.kubernetes.io/instance"
@@ -34,7 +35,7 @@ PER_RUN: Final = ("pipelineruns", "isolate-pipelinerun")
 
 
 def flag(api: Api) -> str:
-    """Tekton's own setting, read at each reconcile."""
+    """Return a feature flag of Tekton, from its ConfigMap as it is now."""
     found = api.store.get(CONFIG_MAPS, NAMESPACE, CONFIG_MAP)
     return DEFAULT if found is None else (found.obj.get("data") or {}).get("coschedule", DEFAULT)
 
@@ -44,7 +45,7 @@ def _digest(*parts: str) -> str:
 
 
 def claim_name(binding: Obj, run_uid: str) -> str:
-    """Tekton's name for the claim that it makes of a workspace's template."""
+    """Name of the claim that Tekton makes from a workspace's template."""
     own = (binding["volumeClaimTemplate"].get("metadata") or {}).get("name") or "pvc"
     return f"{own}-{_digest(binding['name'], run_uid)}"
 
@@ -57,13 +58,13 @@ class _Assistant:
 
 
 class Coscheduling:
-    """Tekton's assistants in one cluster."""
+    """Tekton's affinity assistants in one cluster."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
     async def prepare(self, run: Stored, owner: Obj) -> None:
-        """Make claims and assistants; move an assistant off a node that takes no pods any more."""
+        """Create claims and assistants; delete the pod of an assistant on a cordoned node."""
         mode, bindings = flag(self._api), _with_claims(run)
         if not bindings and mode not in PER_RUN:
             return
@@ -78,7 +79,7 @@ class Coscheduling:
                 self._off_cordoned(run.namespace, assistant.name)
 
     def bind(self, run: Stored, uses: Iterable[Obj]) -> tuple[list[Obj], str]:
-        """The workspaces of a TaskRun, and the assistant that it follows; empty if none."""
+        """Return the workspaces of a TaskRun and the name of its assistant; empty if it has none."""
         mode = flag(self._api)
         by_name = {binding["name"]: binding for binding in run.obj["spec"].get("workspaces") or ()}
         bound: list[Obj] = []
@@ -98,7 +99,7 @@ class Coscheduling:
         return bound, _name(last, run) if mode == "workspaces" and last else ""
 
     def clean(self, run: Stored) -> None:
-        """Take the assistants away; in the modes for whole runs their claims too."""
+        """Delete the assistants; in the modes that isolate or group whole runs also their claims."""
         mode = flag(self._api)
         for assistant in self._assistants(run, mode):
             found = self._api.store.get(STATEFUL_SETS, run.namespace, assistant.name)
@@ -147,7 +148,7 @@ class Coscheduling:
         return f"{name}-{_name('', run)}-0" if mode in PER_RUN else name
 
     async def _create_claim(self, run: Stored, binding: Obj, owner: Obj) -> None:
-        """Get, then create: a claim that is there already is used as it is."""
+        """Create the claim unless it exists: an existing claim is used as it is."""
         template = binding.get("volumeClaimTemplate")
         if not template:
             return

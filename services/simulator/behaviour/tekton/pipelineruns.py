@@ -38,17 +38,17 @@ NOT_INHERITED: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Progress:
-    """How the TaskRuns of one run stand."""
+    """The TaskRuns of one PipelineRun and their states."""
 
     planned: list[PlannedTask]
     taskruns: dict[str, Obj]
-    """The TaskRuns that are there, by name."""
+    """Existing TaskRuns by name."""
 
     def _all(self, *, finally_: bool) -> list[PlannedTask]:
         return [task for task in self.planned if task.finally_ is finally_]
 
     def reason(self, task: PlannedTask) -> str | None:
-        """How the task ended, or ``None`` while it has not."""
+        """The reason with which the task ended, or None while it runs."""
         obj = self.taskruns.get(task.name)
         if obj is None or not is_done(obj):
             return None
@@ -75,7 +75,7 @@ class _Progress:
         return [t for t in self.planned if t.name in self.taskruns and self.reason(t) is None]
 
     def startable(self, *, finally_: bool) -> list[PlannedTask]:
-        """The tasks whose turn it is and that have no TaskRun yet."""
+        """The tasks that may start now and have no TaskRun yet."""
         missing = [t for t in self._all(finally_=finally_) if t.name not in self.taskruns]
         if finally_:
             return missing
@@ -86,18 +86,18 @@ class _Progress:
         return sum(t.name not in self.taskruns for t in self._all(finally_=finally_))
 
     def finished(self, *, finally_: bool) -> bool:
-        """Whether every such task has ended."""
+        """True if all of these tasks have ended."""
         return all(self.reason(t) is not None for t in self._all(finally_=finally_))
 
 
 class PipelineRunController(Controller):
-    """Starts what is not pending, makes its TaskRuns, and says how it ended."""
+    """Starts PipelineRuns that are not pending, creates their TaskRuns, and sets their conditions."""
 
     def __init__(self, api: Api, clock: Clock, random: Random) -> None:
         super().__init__(api, clock, random, PIPELINERUNS)
         self._deadlines: dict[str, float] = {}
         self._plans: dict[str, list[PlannedTask]] = {}
-        """By uid; the spec cannot change, so a plan holds as long as its run."""
+        """Plan by uid of the run; it stays valid because the spec cannot change."""
 
         self._coscheduling = Coscheduling(api)
 
@@ -125,7 +125,7 @@ class PipelineRunController(Controller):
             await self._say(stored, "Unknown", PENDING, message)
             return
         if not started and obj["spec"].get("status") == "Cancelled":
-            # Tekton starts and ends it in one reconcile, and says both with one write.
+            # Tekton starts and ends it in one reconcile, with one write.
             message = f'PipelineRun "{stored.name}" was cancelled'
             await self._finish(stored, "False", "Cancelled", message)
             return
@@ -242,8 +242,8 @@ class PipelineRunController(Controller):
         wished = duration(run)
         if wished is not None:
             inherited[DURATION] = f"{wished / depth(planned):.3f}s"
-        # A run that shall fail does so in its last ordinary task: it holds its quota as long as
-        # one that succeeds.
+        # A run with the outcome `fail` fails in its last ordinary task, so that it holds its quota as
+        # long as one that succeeds.
         ordinary = [other for other in planned if not other.finally_]
         if fails(run) and task == ordinary[-1]:
             inherited[OUTCOME] = "fail"

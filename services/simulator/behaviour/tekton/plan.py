@@ -1,4 +1,4 @@
-"""Which TaskRuns a PipelineRun needs, and in what order: pure, from the object alone."""
+"""The TaskRuns of a PipelineRun and their order, computed from the object alone."""
 
 import hashlib
 from collections.abc import Sequence
@@ -16,23 +16,23 @@ NAME_MAX: Final = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTask:
-    """One TaskRun that is to be."""
+    """One TaskRun to create."""
 
     name: str
-    """Of the TaskRun."""
+    """Name of the TaskRun."""
 
     task: str
-    """Of the pipeline's task; tasks of a matrix share it."""
+    """Name of the pipeline task; the TaskRuns of a matrix share it."""
 
     platform: str | None
-    """The machine that it builds on; ``None`` for a task that needs only a pod."""
+    """Platform of the machine that it needs; None for a task that needs only a pod."""
 
     params: tuple[Obj, ...]
     after: tuple[str, ...]
-    """The pipeline's tasks that must have succeeded before."""
+    """Pipeline tasks that must have succeeded before."""
 
     workspaces: tuple[Obj, ...] = ()
-    """Which of the run's workspaces it uses, as the pipeline's task says it."""
+    """Workspaces of the run that it uses, as the pipeline task declares them."""
 
     finally_: bool = False
     spec: Obj | None = None
@@ -40,7 +40,7 @@ class PlannedTask:
 
 
 def child_name(parent: str, suffix: str) -> str:
-    """Join to a name that fits a label: a long one is cut and gets a digest."""
+    """Join to a name that is short enough for a label: a long one is cut and gets a digest."""
     name = parent + suffix
     if len(name) <= NAME_MAX:
         return name
@@ -52,8 +52,8 @@ def plan(run: Obj, pipeline: Obj | None = None) -> list[PlannedTask]:
     """Return all TaskRuns of a run, those of ``finally`` last.
 
     `pipeline` is the spec of the Pipeline that the run refers to, where the cluster has it. A
-    pipeline that cannot be seen (a bundle, a repository) is one task, or one for each of the
-    platforms in the run's ``build-platforms``.
+    pipeline outside the cluster (in a bundle or a repository) counts as one task, or as one for
+    each platform in the run's ``build-platforms``.
     """
     name, spec = run["metadata"]["name"], run["spec"]
     seen = spec.get("pipelineSpec") or pipeline or {}
@@ -84,7 +84,7 @@ def plan(run: Obj, pipeline: Obj | None = None) -> list[PlannedTask]:
 
 
 def _expanded(run: str, task: Obj, values: dict[str, Any], *, finally_: bool) -> list[PlannedTask]:
-    """One pipeline task as its TaskRuns: one, or one for each platform of its matrix."""
+    """Return the TaskRuns of a pipeline task: one, or one for each platform of its matrix."""
     task_name = str(task.get("name", "task"))
     params = [param for param in task.get("params") or () if isinstance(param, dict)]
     platforms: list[str | None] = [None]
@@ -124,9 +124,9 @@ def _substituted(text: str, values: dict[str, Any]) -> str:
 
 
 def depth(tasks: Sequence[PlannedTask]) -> int:
-    """Return how many TaskRuns follow one another on the longest way through."""
+    """Return the number of TaskRuns on the longest path through the plan."""
     level: dict[str, int] = {}
-    # Each round settles at least the tasks whose predecessors are settled; a cycle ends it.
+    # Each round assigns a depth to tasks whose predecessors have one; a cycle ends the loop.
     ordinary = [task for task in tasks if not task.finally_]
     names = {task.task for task in ordinary}
     for _ in range(len(ordinary)):

@@ -1,4 +1,4 @@
-"""The pod of a TaskRun: where it may go and what it mounts. Pure."""
+"""The pod of a TaskRun: its affinity and its volumes."""
 
 from typing import Any, Final
 
@@ -23,13 +23,13 @@ def pod_name(taskrun: str) -> str:
 
 
 def claims(taskrun: Obj) -> list[str]:
-    """The claims that its workspaces are bound to, each once."""
+    """Return the claims of its workspaces, each once."""
     bound = (w.get("persistentVolumeClaim") for w in taskrun["spec"].get("workspaces") or ())
     return list(dict.fromkeys(str(claim["claimName"]) for claim in bound if claim))
 
 
 def wants_pod(taskrun: Obj) -> bool:
-    """Whether it matters on which node it runs."""
+    """True if it matters on which node the TaskRun runs."""
     told = annotations(taskrun)
     return bool(told.get(ANNOTATION) or claims(taskrun) or told.get(PODS) == "true")
 
@@ -64,7 +64,7 @@ def pod_of(taskrun: Stored, owner: Obj) -> Obj:
 
 
 def _following(affinity: Obj, assistant: str) -> Obj:
-    """Appended to what the pod template asks: it must hold as well."""
+    """Return the affinity to the assistant, in addition to that of the pod template."""
     rule = "requiredDuringSchedulingIgnoredDuringExecution"
     pods = affinity.get("podAffinity") or {}
     term = {

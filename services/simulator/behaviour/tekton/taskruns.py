@@ -1,4 +1,4 @@
-"""Tekton's TaskRun controller: wait for the machine, run, end."""
+"""Tekton's TaskRun controller: a TaskRun waits for its machine, runs and ends."""
 
 from random import Random
 from typing import Any, Final
@@ -20,7 +20,7 @@ from services.simulator.cluster.storage.stored import Event, Stored
 __all__ = ["SECRET_PREFIX", "TaskRunController", "timed_out"]
 
 SECRET_PREFIX: Final = "multi-platform-ssh-"  # noqa: S105 - a name, no secret
-"""The Secret with a machine's address is called so, and then as the TaskRun."""
+"""Prefix of the Secret with a machine's address; the TaskRun's name follows."""
 
 TASKRUN_SECONDS_DEFAULT: Final = 3600.0
 
@@ -35,17 +35,17 @@ def _volumes(task_spec: Any) -> list[Any]:
 
 
 def _wants_machine(obj: Obj) -> bool:
-    """Whether the TaskRun has a PLATFORM: its task then mounts the machine's Secret."""
+    """True if the TaskRun has the parameter PLATFORM: its task then mounts the machine's Secret."""
     return any(param.get("name") == "PLATFORM" for param in obj["spec"].get("params") or ())
 
 
 class TaskRunController(Controller):
-    """Runs TaskRuns: in pods where the node matters, else without, as a queue sees only the TaskRun."""
+    """Runs TaskRuns, in pods only where the node matters: a queue sees only the TaskRun."""
 
     def __init__(self, api: Api, clock: Clock, random: Random) -> None:
         super().__init__(api, clock, random, TASKRUNS)
         self._ends: dict[str, float] = {}
-        """When each running TaskRun ends, by uid, in the clock's time."""
+        """End time of each running TaskRun, by uid, in simulated time."""
 
     @override
     def start(self) -> None:
@@ -83,7 +83,7 @@ class TaskRunController(Controller):
             await self._advance_running(stored)
 
     async def _start(self, stored: Stored) -> None:
-        """Resolve the task: from now on its volumes can be seen, and its timeout counts."""
+        """Resolve the task: its volumes appear in the status, and its timeout starts."""
         now = self.api.rules.now()
         if flag(self.api) == "workspaces" and len(claims(stored.obj)) > 1:
             message = "more than one PersistentVolumeClaim is bound"
@@ -113,7 +113,7 @@ class TaskRunController(Controller):
         if self._secret_name(task_spec) is not None:
             secret = self.api.store.get(SECRETS, stored.namespace, SECRET_PREFIX + stored.name)
             if secret is None:
-                return  # The Secret's appearance brings us back.
+                return  # The creation of the Secret enqueues this TaskRun again.
             if "error" in (secret.obj.get("data") or {}):
                 message = (
                     '"step-build" exited with code 1: the machine could not be prepared, see key '
@@ -143,7 +143,7 @@ class TaskRunController(Controller):
             await self._finish(stored, "True", "Succeeded", "All Steps have completed executing")
 
     async def _follow_pod(self, stored: Stored) -> None:
-        """What becomes of its pod becomes of the TaskRun; one that was deleted is made again."""
+        """Take over the outcome of the pod; a deleted pod is created again."""
         pod = self.api.store.get(PODS, stored.namespace, pod_name(stored.name))
         now = self.clock.time()
         if self._ends.get(stored.uid, -1.0) < 0:
@@ -181,11 +181,11 @@ class TaskRunController(Controller):
 
 
 def _limit(obj: Obj) -> float:
-    """How long it may take, in seconds; 0 is no limit."""
+    """Timeout of the TaskRun in seconds; 0 means no limit."""
     limit = parse_duration(str(obj["spec"].get("timeout", "")))
     return TASKRUN_SECONDS_DEFAULT if limit is None else limit
 
 
 def timed_out(seconds: float) -> str:
-    """Say for which limit something was too slow."""
+    """Return the message for a timeout."""
     return f'failed to finish within "{format_duration(seconds)}"'

@@ -1,4 +1,4 @@
-"""The Job controller: pods for jobs that are not suspended, and how the job ended."""
+"""The Job controller: creates pods for Jobs that are not suspended, and sets their conditions."""
 
 from dataclasses import dataclass
 from random import Random
@@ -22,7 +22,7 @@ INDEX: Final = "batch.kubernetes.io/job-completion-index"
 BACKOFF_SECONDS_FIRST: Final = 10.0
 BACKOFF_SECONDS_MAX: Final = 600.0
 PODS_PER_STEP_MAX: Final = 500
-"""The controller creates at most so many pods before it looks again."""
+"""Most pods that one reconcile creates."""
 
 
 def _ended(obj: Obj) -> bool:
@@ -35,7 +35,7 @@ def _ended(obj: Obj) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pods:
-    """The pods of one job, by how they stand."""
+    """The pods of one Job by state."""
 
     active: list[Stored]
     terminating: list[Stored]
@@ -52,12 +52,12 @@ class _Pods:
 
 
 class JobController(Controller):
-    """Runs Jobs as Kubernetes 1.33 does, seen through spec and status."""
+    """Runs Jobs with the observable behaviour of Kubernetes 1.33."""
 
     def __init__(self, api: Api, clock: Clock, random: Random) -> None:
         super().__init__(api, clock, random, JOBS)
         self._not_before: dict[str, float] = {}
-        """When a job may create pods again after failures, by uid."""
+        """Time from which a Job may create pods again after failures, by uid."""
 
         self._deadlines: dict[str, float] = {}
 
@@ -131,11 +131,11 @@ class JobController(Controller):
         conditions = with_condition(
             stored.obj, "Suspended", "True", "JobSuspended", "Job suspended", now=now
         )
-        # A suspended job has not started: its time begins anew when it is resumed.
+        # A suspended Job loses its start time; it gets a new one when it is resumed.
         await self._report(stored, pods, {"startTime": None, "conditions": conditions})
 
     async def _conclude(self, stored: Stored, pods: _Pods) -> bool:
-        """Say that the job has ended, if it has."""
+        """Set the final condition if the Job has ended."""
         spec, uid = stored.obj["spec"], stored.uid
         deadline = self._deadlines.get(uid)
         if deadline is not None and self.clock.time() >= deadline:
@@ -165,7 +165,7 @@ class JobController(Controller):
         return True
 
     async def _fail(self, stored: Stored, pods: _Pods, reason: str, message: str) -> bool:
-        """Stop what runs; the job has failed once that is gone."""
+        """Delete the active pods; the Job fails once they are gone."""
         await self._delete(pods.active)
         pods = self._pods(stored)
         now = self.api.rules.now()
@@ -196,11 +196,11 @@ class JobController(Controller):
         return len(pods.succeeded)
 
     def _wanted(self, stored: Stored, pods: _Pods) -> int:
-        """How many pods shall be active now."""
+        """The number of pods that should be active now."""
         spec = stored.obj["spec"]
         parallelism, completions = int(spec.get("parallelism", 1)), spec.get("completions")
         if completions is None:
-            # A work queue: once one has succeeded no more are made, the others run to their end.
+            # A work queue: after the first success no more pods are created; the others run to their end.
             return len(pods.active) if pods.succeeded else parallelism
         return min(parallelism, int(completions) - self._succeeded(stored, pods))
 
@@ -216,7 +216,7 @@ class JobController(Controller):
         await self._report(stored, self._pods(stored), {})
 
     def _backs_off(self, stored: Stored, pods: _Pods) -> bool:
-        """Whether the job waits after a failure, longer with each."""
+        """True while the Job waits after a failure; each failure doubles the wait."""
         failures = len(pods.failed)
         if not failures or len(pods.active) >= self._wanted(stored, pods):
             return False

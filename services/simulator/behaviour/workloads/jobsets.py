@@ -1,6 +1,6 @@
-"""The JobSet controller: Jobs for each replicated job, and how the set ended.
+"""The JobSet controller: creates Jobs for each replicated job, and sets the JobSet's conditions.
 
-As https://jobset.sigs.k8s.io does it, without restarts: one failed Job fails the set.
+Follows https://jobset.sigs.k8s.io without restarts: one failed Job fails the JobSet.
 """
 
 from random import Random
@@ -30,7 +30,7 @@ def _is_true(obj: Obj, *types: str) -> bool:
 
 
 class JobSetController(Controller):
-    """Runs JobSets, seen through spec and status."""
+    """Runs JobSets with the observable behaviour of JobSet."""
 
     def __init__(self, api: Api, clock: Clock, random: Random) -> None:
         super().__init__(api, clock, random, JOB_SETS)
@@ -42,7 +42,7 @@ class JobSetController(Controller):
 
     @override
     def forget(self, uid: str) -> None:
-        """Nothing is remembered: all of it is in the store."""
+        """The controller keeps no state."""
 
     @override
     async def reconcile(self, stored: Stored) -> None:
@@ -91,7 +91,7 @@ class JobSetController(Controller):
         return await self.api.create(JOBS, "v1", stored.namespace, body)
 
     async def _follow_suspension(self, job: Stored, replicated: Obj, *, suspended: bool) -> None:
-        """A Job is resumed with what its pod template is by then."""
+        """Suspend or resume the Jobs; a resumed Job gets the current pod template."""
         if bool(job.obj["spec"].get("suspend")) == suspended or _is_true(
             job.obj, "Complete", "Failed"
         ):
@@ -131,7 +131,7 @@ class JobSetController(Controller):
 
 
 def _status_of(replicated: Obj, jobs: list[Obj]) -> Obj:
-    """Numbers of Jobs, not of pods."""
+    """Return the status of a replicated job; it counts Jobs, not pods."""
     counts = dict.fromkeys(("ready", "succeeded", "failed", "active", "suspended"), 0)
     for job in jobs:
         spec, status = job["spec"], job.get("status") or {}

@@ -1,4 +1,4 @@
-"""The StatefulSet controller: one pod of a fixed name for each replica, with claims of its own."""
+"""The StatefulSet controller: one pod with a fixed name and its own claims for each replica."""
 
 from random import Random
 from typing import Any
@@ -16,7 +16,7 @@ __all__ = ["StatefulSetController"]
 
 
 def _is_ready(pod: Stored, owner: Stored) -> bool:
-    """It is this set's, no earlier one's of the same name, and runs."""
+    """True if the pod belongs to this set (not to an earlier one of the same name) and runs."""
     metadata = pod.obj["metadata"]
     ours = any(one["uid"] == owner.uid for one in metadata.get("ownerReferences") or ())
     running = (pod.obj.get("status") or {}).get("phase") == "Running"
@@ -24,7 +24,7 @@ def _is_ready(pod: Stored, owner: Stored) -> bool:
 
 
 class StatefulSetController(Controller):
-    """Keeps replica after replica alive: a pod that is deleted comes back under its name."""
+    """Keeps all replicas running: a deleted pod is created again under its name."""
 
     def __init__(self, api: Api, clock: Clock, random: Random) -> None:
         super().__init__(api, clock, random, STATEFUL_SETS)
@@ -36,7 +36,7 @@ class StatefulSetController(Controller):
 
     @override
     def forget(self, uid: str) -> None:
-        del uid  # Nothing is remembered.
+        del uid  # The controller keeps no state.
 
     @override
     async def reconcile(self, stored: Stored) -> None:
@@ -49,7 +49,7 @@ class StatefulSetController(Controller):
             pod = self.api.store.get(PODS, stored.namespace, f"{stored.name}-{number}")
             if pod is None:
                 await self._create(stored, number)
-                break  # One after the other: the next when this one is there.
+                break  # Replicas start one after another.
             if not _is_ready(pod, stored):
                 break
             ready += 1
@@ -89,7 +89,7 @@ class StatefulSetController(Controller):
         await self.api.create(PODS, "v1", stored.namespace, body)
 
     async def _create_claim(self, stored: Stored, template: Obj, name: str) -> None:
-        """A claim outlives the set: nothing but its own owner takes it away."""
+        """Create a claim; it outlives the set."""
         if self.api.store.get(CLAIMS, stored.namespace, name) is not None:
             return
         metadata = {k: v for k, v in template["metadata"].items() if k != "name"}

@@ -1,4 +1,4 @@
-"""The kinds that are there from the start, with their names as the projects publish them."""
+"""The kinds that a cluster serves from the start, with the names that their projects publish."""
 
 from typing import Final
 

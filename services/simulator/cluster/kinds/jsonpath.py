@@ -1,4 +1,8 @@
-"""The JSONPath of printer columns: members, indexes, wildcards, and one equality filter."""
+"""JSONPath as printer columns use it: members, indexes, wildcards, and one equality filter.
+
+The dialect is that of kubectl, not RFC 9535: braces around a path, escaped dots in a member, and a
+path that cannot be read gives an empty cell. No library implements it.
+"""
 
 import re
 from collections.abc import Callable
@@ -51,7 +55,7 @@ def _compiled(path: str) -> tuple[_Step, ...]:
     while at < len(path):
         token = _TOKEN.match(path, at)
         if token is None:
-            return (lambda values: values[:0],)  # Not our dialect: an empty cell, no error.
+            return (lambda values: values[:0],)  # A path that cannot be read gives an empty cell.
         at = token.end()
         if (member := token["member"]) is not None:
             steps.append(_member(member.replace("\\", "")))

@@ -1,4 +1,4 @@
-"""What a kind is: names, versions, scope, and how a table shows it."""
+"""Kinds of a cluster: names, versions, scope and printer columns."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any, Final
 __all__ = ["AGE", "Column", "Kind", "KindRegistry", "Obj"]
 
 Obj = dict[str, Any]
-"""A Kubernetes object as JSON. What the store hands out is shared: treat it as frozen."""
+"""A Kubernetes object as JSON. Objects from the store are shared: never change them in place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class Kind:
     """Empty for the core group."""
 
     versions: tuple[str, ...]
-    """Served versions. Objects are kept in the first, which discovery also prefers."""
+    """Served versions. The first is the storage version and the preferred one in discovery."""
 
     kind: str
     plural: str
@@ -54,7 +54,7 @@ class Kind:
     """Served by a CustomResourceDefinition: no strategic merge, lists carry apiVersion and kind."""
 
     schemas: Mapping[str, Obj] = field(default_factory=dict, compare=False)
-    """By version: what the CustomResourceDefinition says. Nothing is checked against it here."""
+    """OpenAPI schema by version, from the CustomResourceDefinition. Objects are not validated by it."""
 
     generation: bool = True
     """Whether `metadata.generation` counts changes of the spec."""

@@ -1,4 +1,4 @@
-"""Objects as rows: what ``kubectl get`` shows."""
+"""Tables of objects, as ``kubectl get`` shows them."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -23,7 +23,7 @@ def _definition(column: Column) -> dict[str, Any]:
 
 
 def _age(text: Any, now: datetime) -> str:
-    """Write the time since `text` as kubectl does: two units at most, coarser as it grows."""
+    """Format the time since `text` as kubectl does: at most two units, coarser for longer times."""
     if not isinstance(text, str):
         return "<unknown>"
     try:

@@ -1,4 +1,4 @@
-"""Lists: one consistent moment, in pages if the client wants."""
+"""Lists of objects at one resource version, in pages if the client asks for them."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
@@ -16,23 +16,23 @@ from services.simulator.cluster.storage.stored import Stored
 __all__ = ["Lists", "Page"]
 
 SNAPSHOTS_MAX: Final = 64
-"""How many unfinished lists are remembered. The oldest gives way; its client gets 410."""
+"""How many unfinished lists are kept. A new one replaces the oldest, whose client gets 410."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Some objects of a list, and how to get the rest."""
+    """A page of a list, and the token of the next page."""
 
     items: list[Stored]
     version: int
-    """Of the whole list, the same on every page."""
+    """Resource version of the whole list, the same on every page."""
 
     next_token: str = ""
     remaining: int = 0
 
 
 class Lists:
-    """Serves lists page by page from the moment of their first page."""
+    """Serves all pages of a list from the state at its first page."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -74,7 +74,7 @@ class Lists:
             number = int(orjson.loads(urlsafe_b64decode(token))["list"])
         except (ValueError, KeyError, TypeError) as error:
             raise bad_request(f"continue key is not valid: {error}") from error
-        # A token may be used again (a client retries), so the snapshot stays until it is pushed out.
+        # Keep the snapshot: a client may repeat a request with the same token.
         found = self._rest.get(number)
         if found is None:
             raise expired(
@@ -84,5 +84,5 @@ class Lists:
         return found
 
     def forget(self) -> None:
-        """Let every unfinished list expire."""
+        """Drop all snapshots: every unfinished list then gets 410."""
         self._rest.clear()

@@ -1,4 +1,4 @@
-"""The objects, their one growing resource version, and the recent past. No rules live here."""
+"""The objects, their common resource version, and their recent events. Nothing is validated."""
 
 from bisect import bisect_right
 from collections import deque
@@ -12,7 +12,7 @@ from services.simulator.cluster.storage.stored import Event, EventType, Stored
 __all__ = ["HISTORY_MAX", "Store", "Subscription"]
 
 HISTORY_MAX: Final = 20_000
-"""Events remembered per kind. An older resource version cannot be watched from: 410."""
+"""Events kept for each kind. A watch from an older resource version gets 410."""
 
 Listener = Callable[[Event], None]
 Key = tuple[str, str]
@@ -20,7 +20,7 @@ Key = tuple[str, str]
 
 
 class Subscription:
-    """A listener that hears of every change of one kind until it is closed."""
+    """A listener for all changes of one kind, until it is closed."""
 
     __slots__ = ("_listeners", "listener")
 
@@ -30,7 +30,7 @@ class Subscription:
         listeners[self] = None
 
     def close(self) -> None:
-        """Hear no more. Closing twice is harmless."""
+        """Stop listening. May be called twice."""
         self._listeners.pop(self, None)
 
 
@@ -43,17 +43,17 @@ class _KindStore:
         self.objects: dict[Key, Stored] = {}
         self.spaces: dict[str, dict[str, Stored]] = {}
         self.order: list[Key] | None = None
-        """The keys as etcd would list them; ``None`` when it must be sorted anew."""
+        """The keys in etcd's order; None if they must be sorted again."""
 
         self.events: deque[Event] = deque(maxlen=history_max)
         self.forgotten = 0
-        """Version of the youngest event that is no longer remembered."""
+        """Version of the latest event that was dropped."""
 
         self.listeners: dict[Subscription, None] = {}
 
 
 class Store:
-    """Objects by kind, namespace and name. Synchronous: nobody can come between read and write."""
+    """Objects by kind, namespace and name. Synchronous: nothing runs between a read and a write."""
 
     def __init__(self, *, history_max: int = HISTORY_MAX) -> None:
         self._history_max = history_max
@@ -61,7 +61,7 @@ class Store:
         self._by_uid: dict[str, Stored] = {}
         self._version = 1
         self._horizon = 0
-        """Version at which this life began: what was before it nobody remembers."""
+        """Version at which this process started: no earlier events are known."""
 
         self._listeners: dict[Subscription, None] = {}
         self._pending: deque[Event] = deque()
@@ -69,7 +69,7 @@ class Store:
 
     @property
     def version(self) -> int:
-        """The resource version of the last change to anything."""
+        """The resource version of the last change of any object."""
         return self._version
 
     def _kind_store(self, kind: Kind) -> _KindStore:
@@ -85,7 +85,7 @@ class Store:
         return None if kind_store is None else kind_store.objects.get((namespace, name))
 
     def by_uid(self, uid: str) -> Stored | None:
-        """Return the living object of that uid, or ``None``."""
+        """Return the object of that uid, or None."""
         return self._by_uid.get(uid)
 
     def count(self, kind: Kind) -> int:
@@ -112,9 +112,9 @@ class Store:
             yield from [space[name] for name in sorted(space)]
 
     def put(self, kind: Kind, obj: Obj) -> Stored:
-        """Keep `obj` as the newest state of its name, under a new resource version.
+        """Store `obj` as the latest state of its name, under a new resource version.
 
-        `obj` becomes the store's: its metadata gets the version written into it.
+        The store takes over `obj` and writes the version into its metadata.
         """
         kind_store = self._kind_store(kind)
         self._version += 1
@@ -131,10 +131,10 @@ class Store:
         return stored
 
     def remove(self, stored: Stored, last: Obj | None = None) -> Stored:
-        """Forget the object; return its last state under the version of the removal.
+        """Remove the object; return its last state, under the version of the removal.
 
-        `last` is that state where the write that removes it also changed it (the end of the last
-        finalizer).
+        `last` is the last state if the removing write also changed the object, for instance by dropping
+        the last finalizer.
         """
         kind_store = self._kind_store(stored.kind)
         self._version += 1
@@ -152,9 +152,9 @@ class Store:
         return removed
 
     def restore(self, objects: Iterable[tuple[Kind, Obj]], version: int) -> None:
-        """Hold just these objects, as an earlier life of this server left them at `version`.
+        """Replace all objects by those of an earlier process, as they were at `version`.
 
-        Nobody can watch from before; whoever follows everything is told of each as of a new one.
+        No watch can start before it. Listeners for all kinds get an ADDED event for each object.
         """
         for kind_store in self._by_kind.values():
             kind_store.objects.clear()
@@ -183,8 +183,8 @@ class Store:
         self._notify()
 
     def _notify(self) -> None:
-        # A listener may write (the garbage collector does). Its event must reach everybody after
-        # this one, so whoever is telling already tells that as well.
+        # A listener may write, as the garbage collector does. That event must reach all listeners
+        # after this one, so the outermost call delivers it.
         if self._notifying:
             return
         self._notifying = True
@@ -198,15 +198,15 @@ class Store:
             self._notifying = False
 
     def subscribe(self, kind: Kind | None, listener: Listener) -> Subscription:
-        """Tell `listener` of every change from now on, of one kind or (``None``) of all."""
+        """Call `listener` for every change from now on, of one kind or (None) of all kinds."""
         listeners = self._listeners if kind is None else self._kind_store(kind).listeners
         return Subscription(listeners, listener)
 
     def since(self, kind: Kind, version: int) -> list[Event]:
-        """Return what happened to a kind after `version`; 410 if that is no longer known.
+        """Return the events of a kind after `version`. Raises 410 if some of them were dropped.
 
-        A version from the future is refused as well: it comes from an earlier life of this
-        server, whose memory is gone.
+        A version that is not reached yet is refused as well: it comes from an earlier process, whose
+        events are lost.
         """
         kind_store = self._kind_store(kind)
         if version < kind_store.forgotten or version > self._version:
@@ -215,7 +215,7 @@ class Store:
         return list(events)[bisect_right(events, version, key=lambda event: event.version) :]
 
     def forget_events(self) -> None:
-        """Compact: whoever watches from a version before this moment has to list again."""
+        """Drop all events: a watch from an earlier version gets 410 and has to list again."""
         for kind_store in self._by_kind.values():
             kind_store.events.clear()
             kind_store.forgotten = self._version

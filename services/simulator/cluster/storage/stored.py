@@ -1,4 +1,4 @@
-"""One object as the store keeps it, and what happened to it: each serialised once per version."""
+"""Stored objects and events; each is serialised once for each API version."""
 
 from typing import Final, Literal
 
@@ -17,20 +17,20 @@ _PREFIX: Final = {
 }
 
 PARTIAL: Final = "partial"
-"""Stands where a version would, in what is serialised already."""
+"""Key of the serialised metadata, beside the API versions."""
 
 PARTIAL_HEAD: Final = {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata"}
 
 
 class Stored:
-    """An object at one resource version. Frozen: a change makes a new one."""
+    """An object at one resource version. Never changed: an update makes a new one."""
 
     __slots__ = ("_raw", "kind", "name", "namespace", "obj", "version")
 
     def __init__(self, kind: Kind, obj: Obj, version: int) -> None:
         self.kind = kind
         self.obj = obj
-        """In the storage version. Shared with every reader: never change it in place."""
+        """In the storage version. All readers share it: never change it in place."""
 
         self.version = version
         metadata = obj["metadata"]
@@ -40,7 +40,7 @@ class Stored:
 
     @property
     def uid(self) -> str:
-        """The object's identity over its life."""
+        """The object's uid."""
         return str(self.obj["metadata"]["uid"])
 
     def raw(self, version: str | None = None) -> bytes:
@@ -60,7 +60,7 @@ class Stored:
         return raw
 
     def copy(self, version: str | None = None) -> Obj:
-        """Return an object of the caller's own."""
+        """Return a copy that the caller may change."""
         copied: Obj = orjson.loads(self.raw(version))
         return copied
 
@@ -73,7 +73,7 @@ class Event:
     def __init__(self, type_: EventType, stored: Stored, before: Stored | None) -> None:
         self.type: EventType = type_
         self.stored = stored
-        """After the change; for a deletion the last state, under the deletion's version."""
+        """The object after the change; for a deletion its last state, under the deletion's version."""
 
         self.before = before
         """Before the change; ``None`` for a new object."""
@@ -86,7 +86,7 @@ class Event:
         return self.stored.version
 
     def as_deletion(self) -> "Event":
-        """Return this change as who no longer selects the object sees it: its end.
+        """Return the DELETED event for a watch whose selector no longer matches the object.
 
         The object is shown as it was when it last matched, under this change's version.
         """
@@ -98,7 +98,7 @@ class Event:
         return self._as_deletion
 
     def line(self, type_: EventType, version: str | None = None) -> bytes:
-        """Return the watch line that says `type_` of this object."""
+        """Return the line of a watch response for this object and event type."""
         return _PREFIX[type_] + self.stored.raw(version) + b"}\n"
 
     def partial_line(self, type_: EventType) -> bytes:

@@ -1,4 +1,4 @@
-"""One watch: which changes a client sees, and as what."""
+"""One watch: the changes that match its selector, with the event types that its client sees."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,15 +12,15 @@ from services.simulator.cluster.storage.stored import Event, EventType, Stored
 __all__ = ["BUFFER_MAX", "Watch"]
 
 BUFFER_MAX: Final = 20_000
-"""Events that wait for one slow watcher. Beyond it the watch ends; the client resumes it."""
+"""Events buffered for one slow client. A watch with more of them ends, and the client resumes it."""
 
 
 def _ignore() -> None:
-    """Nobody waits."""
+    """The default of `on_ready`."""
 
 
 class Watch:
-    """The changes of one kind since a version, filtered. Poll `drain`, or be called by `on_ready`."""
+    """Matching changes of one kind since a version. Poll `drain`, or set `on_ready`."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Watch:
         initial: Sequence[Stored] = (),
         buffer_max: int = BUFFER_MAX,
     ) -> None:
-        """Begin after version `since`, or with `initial` objects as if they had just been added."""
+        """Start after version `since`, or with `initial` objects as ADDED events."""
         self._namespace = namespace
         self._selector = selector
         self._buffer_max = buffer_max
@@ -41,11 +41,11 @@ class Watch:
         self._subscription: Subscription | None = None
         self.on_ready: Callable[[], None] = _ignore
         self.overflowed = False
-        """True once events were dropped: end the watch."""
+        """True once the buffer was full: the watch has to end."""
 
         self._store = store
         self.seen = since
-        """Everything up to this version is taken or was of no interest: a bookmark's version."""
+        """All events up to this version are drained or did not match: the version of a bookmark."""
 
         for stored in initial:
             self._buffer.append(("ADDED", Event("ADDED", stored, None)))
@@ -55,7 +55,7 @@ class Watch:
         self._subscription = store.subscribe(kind, self._on_event)
 
     def _shown_as(self, event: Event) -> EventType | None:
-        """An object that begins to match is added, one that no longer does is deleted."""
+        """Event type for the client: ADDED when an object starts to match, DELETED when it stops."""
         if self._namespace is not None and event.stored.namespace != self._namespace:
             return None
         if self._selector is None:
@@ -81,11 +81,11 @@ class Watch:
 
     @property
     def pending(self) -> bool:
-        """Whether `drain` would return something."""
+        """True if `drain` would return events."""
         return bool(self._buffer)
 
     def drain(self) -> list[tuple[EventType, Event]]:
-        """Return what has happened since the last call, oldest first."""
+        """Return the events since the last call, oldest first."""
         taken = list(self._buffer)
         self._buffer.clear()
         self.seen = max(self.seen, self._store.version)

@@ -1,4 +1,4 @@
-"""Runs whose queue asks for machines before they start: a hand plays quota, and changes its mind."""
+"""Runs whose queue asks for machines before they start; the scenario decides in place of quota."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ NAMESPACE: Final = "team-a"
 PLATFORMS: Final = ("linux/arm64", "linux/s390x", "linux/ppc64le")
 RUNS_MAX: Final = 6
 ANSWER_SECONDS: Final = 1200.0
-"""A run that has no answer by then never gets one."""
+"""A check without an answer by then counts as lost."""
 
 RETRY_SECONDS: Final = 0.5
 
@@ -32,7 +32,7 @@ class Runs:
     def __init__(
         self, system: System, random: Random, *, until_seconds: float, note: Callable[[str], None]
     ) -> None:
-        """`note`: takes what went wrong, in a sentence."""
+        """`note` is called with a sentence for each problem."""
         self._system = system
         self._random = Random(f"runs/{random.random()}")
         self._until = until_seconds
@@ -41,7 +41,7 @@ class Runs:
         self._number = 0
 
     async def play(self) -> None:
-        """Until all of them are over."""
+        """Return when all runs have ended."""
         await self._bus.start()
         check = {"metadata": {"name": CHECK}, "spec": {"controllerName": MACHINES}}
         await self._system.kube.create(kinds.ADMISSION_CHECK, check)
@@ -79,7 +79,7 @@ class Runs:
         await self._decide("released", name, uid, {})
 
     async def _create(self, number: int) -> tuple[str, str]:
-        """The run itself, which nobody executes: its TaskRuns are created here."""
+        """Create the PipelineRun without a controller: the scenario creates its TaskRuns."""
         body = {
             "apiVersion": kinds.PIPELINE_RUN.api_version,
             "kind": kinds.PIPELINE_RUN.kind,
@@ -106,12 +106,12 @@ class Runs:
             try:
                 await self._bus.publish(admission)
             except BusError:
-                await asyncio.sleep(RETRY_SECONDS)  # Quota does so, too.
+                await asyncio.sleep(RETRY_SECONDS)  # As quota does.
             else:
                 return number
 
     async def _answered(self, name: str, asked: int) -> str | None:
-        """The answer to that reservation: `Ready`, `Retry` or `Rejected`; None: there is none."""
+        """Return the state of the check: `Ready`, `Retry` or `Rejected`; None without one."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + ANSWER_SECONDS
         while loop.time() < deadline:
@@ -125,7 +125,7 @@ class Runs:
         return None
 
     async def _build(self, number: int, uid: str, platforms: list[str], dice: Random) -> None:
-        """TaskRuns on some of its platforms, until they have ended."""
+        """Create TaskRuns on some of its platforms; return when they have ended."""
         names = []
         for index, platform in enumerate(platforms):
             owner = {

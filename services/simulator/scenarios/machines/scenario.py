@@ -1,4 +1,4 @@
-"""TaskRuns that need machines: static hosts, a cloud, and everything that can go wrong with both."""
+"""TaskRuns that need machines, with static hosts and a cloud that both fail."""
 
 import asyncio
 import base64
@@ -36,7 +36,7 @@ LOAD_SECONDS: Final = 120.0
 FAULT_SECONDS: Final = 180.0
 END_SECONDS: Final = 3600.0
 SETTLE_SECONDS: Final = 900.0
-"""After the last build: pools grow old, users are removed, everything is swept."""
+"""Time after the last build for shrinking pools and removing users."""
 
 SWEEP_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.5
@@ -52,7 +52,7 @@ POOL_CONCURRENCY: Final = 2
 
 
 def host_config(random: Random) -> dict[str, str]:
-    """Three static hosts, a platform with a machine for each build, and a pool."""
+    """Return the configuration: three static hosts, a platform with a machine per build, and a pool."""
     data = {
         "local-platforms": "linux/x86_64,local,localhost,",
         "dynamic-platforms": "linux/arm64",
@@ -79,7 +79,7 @@ def host_config(random: Random) -> dict[str, str]:
 
 
 class _Cloud(FakeProvider):
-    """The provisioner may die before and after each call; the cloud does not notice."""
+    """A cloud before and after whose calls the provisioner may crash."""
 
     def __init__(self, cloud: FakeCloud, world: World) -> None:
         super().__init__(cloud)
@@ -97,7 +97,7 @@ class _Cloud(FakeProvider):
 
 
 class _Fleet(FakeHosts):
-    """The same for visits to hosts."""
+    """Static hosts before and after whose visits the provisioner may crash."""
 
     def __init__(self, fleet: FakeFleet, world: World) -> None:
         super().__init__(fleet)
@@ -115,7 +115,7 @@ class _Fleet(FakeHosts):
 
 
 class _SecretLeakDetector:
-    """Remembers every private key and password, to look for it everywhere at the end."""
+    """Records every private key and password, to search streams and logs for them at the end."""
 
     def __init__(self, keys: KeyDelivery, seen: list[bytes]) -> None:
         self._keys = keys
@@ -123,14 +123,14 @@ class _SecretLeakDetector:
 
     async def deliver(self, private_key: bytes) -> Mapping[str, str]:
         secret = await self._keys.deliver(private_key)
-        # A part of it without line ends, as it would stand in JSON, in a log, and in base64.
+        # A part without line ends, as it would appear in JSON, in a log, and in base64.
         self._seen += [private_key.split(b"\n")[2][:40], base64.b64encode(private_key)[8:48]]
         self._seen += [secret["otp"].encode()] if "otp" in secret else []
         return secret
 
 
 class _MachineWorld:
-    """One world with its cloud and its hosts."""
+    """A world with its cloud and its hosts."""
 
     def __init__(self, system: System, random: Random, verdict: Verdict) -> None:
         self.system = system
@@ -190,7 +190,7 @@ class _MachineWorld:
     # --- what happens ---
 
     async def build(self, number: int) -> str:
-        """Submit one TaskRun; return its uid."""
+        """Create one TaskRun; return its uid."""
         random = self.random
         body: dict[str, Any] = {
             "apiVersion": kinds.TASK_RUN.api_version,
@@ -210,7 +210,7 @@ class _MachineWorld:
         return str(created["metadata"]["uid"])
 
     async def disturb(self) -> None:
-        """What users, clouds and hosts do meanwhile."""
+        """Act as users, clouds and hosts do while builds run."""
         loop = asyncio.get_running_loop()
         while loop.time() < FAULT_SECONDS:
             await asyncio.sleep(self.random.expovariate(1 / 8))
@@ -247,7 +247,7 @@ class _MachineWorld:
         self.random.choice((silent, refusing, set[str]())).add(self.random.choice(names))
 
     async def _edit(self) -> None:
-        """Break the configuration, or take a platform out of it, for a while."""
+        """Break the configuration, or remove a platform from it, for a while."""
         broken = dict(self.config)
         match self.random.choice(("typo", "platform", "host")):
             case "typo":
@@ -268,7 +268,7 @@ class _MachineWorld:
     # --- judging ---
 
     async def watch(self) -> None:
-        """Look all the time whether a limit is exceeded."""
+        """Check continuously that no limit is exceeded."""
         while True:
             platforms = (
                 self.cloud.machines[vm.name].order.platform for vm in self.cloud.alive(CLUSTER)
@@ -285,7 +285,7 @@ class _MachineWorld:
             await asyncio.sleep(LOOK_SECONDS)
 
     def limits(self) -> dict[str, int]:
-        """Host to how many TaskRuns may be on it."""
+        """Return the largest number of TaskRuns for each host."""
         static = {
             f"power-{number}": int(self.config[f"host.power-{number}.concurrency"])
             for number in range(1, 4)
@@ -300,7 +300,7 @@ class _MachineWorld:
         return Counter(seat.host for state in self.records() for seat in state.seats)
 
     def records(self) -> list[PlatformState]:
-        """The latest record of each platform."""
+        """Return the latest record of each platform."""
         stream = self.system.server.streams["HOSTS"]
         for sequence in range(self._read_to + 1, stream.last + 1):
             stored = stream.messages.get(sequence)
@@ -310,7 +310,7 @@ class _MachineWorld:
         return list(self._records.values())
 
     def published_states(self) -> dict[str, set[str]]:
-        """TaskRun uid to the states that it was told."""
+        """Return the published host states of each TaskRun, by uid."""
         told: dict[str, set[str]] = {}
         for stored in self.system.server.streams["HOSTS"].messages.values():
             if stored.subject.startswith("sluice.host."):
@@ -323,7 +323,7 @@ class _MachineWorld:
             self.verdict.problems.append(problem)
 
     async def unended(self) -> list[str]:
-        """TaskRuns that still wait or run."""
+        """Return the TaskRuns that still wait or run."""
         listing = await self.system.kube.list(kinds.TASK_RUN)
         return [
             one["metadata"]["name"]
@@ -332,7 +332,7 @@ class _MachineWorld:
         ]
 
     async def judge_end(self, uids: list[str]) -> None:
-        """Look at what is left when all is over."""
+        """Check what is left at the end."""
         recorded = [machine.name for state in self.records() for machine in state.machines]
         seated = [seat.name for state in self.records() for seat in state.seats]
         alive = [vm.name for vm in self.cloud.alive(CLUSTER)]
@@ -354,7 +354,7 @@ class _MachineWorld:
             self.report_problem(f"a private key can be read in {place}")
 
     def _leftover_users(self, host: str) -> list[str]:
-        """Users that stay on a host that is still there."""
+        """Return users that remain on an existing host."""
         machine = self.cloud.machines.get(host)
         gone = machine is not None and machine.gone_at is not None
         return [] if gone else [f"{user} on {host}" for user in self.fleet.on(host)]
@@ -375,7 +375,7 @@ class _MachineWorld:
         ]
 
     def _leaks(self) -> list[str]:
-        """Streams, and the log of all processes, in which one of them stands."""
+        """Return the streams and logs that contain one of the secrets."""
         places = {
             name: b"\n".join(stored.data for stored in stream.messages.values())
             for name, stream in self.system.server.streams.items()
@@ -394,7 +394,7 @@ def _is_done(task_run: Mapping[str, Any]) -> bool:
 
 
 def play(seed: int) -> Verdict:
-    """Play the world of `seed`."""
+    """Run the world of `seed`; return its verdict."""
     random = Random(f"machines/{seed}")
     verdict = Verdict(seed=seed)
     faults = faults_of(random)
@@ -432,7 +432,7 @@ async def _drive(scene: _MachineWorld) -> None:
     running = asyncio.create_task(runs.play())
     uids = await _submit(scene)
     await meddling
-    # Before the runs have ended: a TaskRun of theirs that was deleted waits until its host is cleaned.
+    # Before the runs end: a deleted TaskRun of theirs waits until its host is cleaned.
     scene.fleet.silent.clear()
     scene.fleet.refusing.clear()
     await running

@@ -1,4 +1,4 @@
-"""A hub and its spokes: clusters of their own, each with a watcher and a patcher, and one bus."""
+"""A hub and its spokes: each is a cluster with a watcher and a patcher; they share one bus."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -28,7 +28,7 @@ ORIGIN_NAME: Final = "multikueue"
 
 
 class MultiClusterSystem:
-    """The hub is a `System`; every spoke is an API server with its pair."""
+    """The hub is a `System`; every spoke is an API server with a watcher and a patcher."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class MultiClusterSystem:
         beat_seconds: float,
         kueues: Collection[str] = (),
     ) -> None:
-        """`kueues`: spokes with a Kueue of their own, which somebody else plays."""
+        """`kueues` are spokes with their own Kueue, which the caller simulates."""
         self.world = world
         self.spokes = spokes
         self._kueues = kueues
@@ -63,7 +63,7 @@ class MultiClusterSystem:
             world.process(spoke, _living(ControllerManager(api, random=random)), mortal=False)
 
     def serve(self) -> None:
-        """Start everything."""
+        """Start all services."""
         for service in ("watcher", "classifier", "quota", "patcher", "dispatcher"):
             self.hub.serve(service)
         for spoke in self.spokes:
@@ -71,7 +71,7 @@ class MultiClusterSystem:
             self.world.process(f"patcher-{spoke}", self._patcher(spoke))
 
     def reports_lost(self, job: tuple[str, str], spoke: str) -> bool:
-        """Whether the hub said that what `job` had on `spoke` is lost."""
+        """True if the hub published that the copy of `job` on `spoke` is lost."""
         said = self.hub.server.streams["CHECKS"].messages.values()
         checks = (
             CheckState.decode(one.data) for one in said if one.headers["ce-type"] == CheckState.type
@@ -84,7 +84,7 @@ class MultiClusterSystem:
         )
 
     def pair(self, spoke: str) -> tuple[str, str]:
-        """The processes of a spoke."""
+        """Start the watcher and the patcher of a spoke."""
         return f"watcher-{spoke}", f"patcher-{spoke}"
 
     def _watcher(self, spoke: str) -> Callable[[ProcessContext], Any]:
@@ -131,7 +131,7 @@ class MultiClusterSystem:
         return WorldKube(LocalKube(self.apis[spoke]), context.world, cluster=spoke)
 
     async def configure(self) -> None:
-        """The hub's objects that name the spokes."""
+        """Create the hub's objects that configure the spokes."""
         parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": CONFIG}
         check = {"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters}
         create = self.hub.kube.create
@@ -143,7 +143,7 @@ class MultiClusterSystem:
 
 
 def made(kind: Kind, name: str, *, namespace: str | None = None, **more: Any) -> Object:
-    """An object to create."""
+    """Return an object to create."""
     metadata: Object = {"name": name}
     if namespace is not None:
         metadata["namespace"] = namespace

@@ -1,4 +1,4 @@
-"""Watches all clusters at once, as nobody in the world can: who runs what, where, and when."""
+"""Observes the pods of all clusters at once: which job runs where, and when."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,11 +18,11 @@ __all__ = ["PodObserver", "left_behind"]
 PIPELINE_RUN_LABEL: Final = "tekton.dev/pipelineRun"
 
 Name = tuple[str, str]
-"""Namespace and name of a job: names are given once in a world."""
+"""Namespace and name of a job; names are unique in a world."""
 
 
 class PodObserver:
-    """Hears of every pod, in the moment in which it is made or ends."""
+    """Follows every pod from its creation to its end, and records problems."""
 
     def __init__(
         self,
@@ -31,21 +31,21 @@ class PodObserver:
         *,
         given_up: Callable[[Name, str], bool] = lambda _job, _cluster: False,
     ) -> None:
-        """`given_up`: whether the hub said that what the job had on that cluster is lost.
+        """`given_up` returns True if the hub published that the job's copy on that cluster is lost.
 
-        With leases it may say so of what ended unheard, which is then done again.
+        With leases that may be a copy whose end no service saw; the job then runs again.
         """
         self._given_up = given_up
         self.problems: list[str] = []
         self.ran: dict[Name, list[str]] = {}
-        """Where each job had pods, in that order."""
+        """Clusters in which each job had pods, in order."""
 
         self._now = now
         self._living: dict[Name, dict[str, dict[str, None]]] = {}
-        """By job and cluster: uids of pods that have not ended."""
+        """Uids of running pods by job and cluster."""
 
         self._done: dict[Name, str] = {}
-        """Jobs that ended well, and where."""
+        """Clusters in which each job succeeded."""
 
         self._told: dict[tuple[Name, str], None] = {}
         for cluster, api in apis.items():
@@ -57,7 +57,7 @@ class PodObserver:
                     api.store.subscribe(served, partial(self._on_job, cluster, integration))
 
     def at_work(self) -> list[tuple[Name, str]]:
-        """Jobs that have pods, and where."""
+        """Return the jobs with running pods and their clusters."""
         return [
             (job, cluster)
             for job, places in self._living.items()
@@ -118,7 +118,7 @@ def _job_of(pod: Object) -> Name | None:
 
 
 async def left_behind(kubes: dict[str, Kube]) -> list[str]:
-    """Copies and their Workloads that nobody took away."""
+    """Return copies and Workloads that were not removed."""
     left = []
     for cluster, kube in kubes.items():
         for kind in (kinds.JOB, kinds.PIPELINE_RUN):

@@ -1,4 +1,4 @@
-"""One hub and three spokes: what runs elsewhere, while everything that connects them comes and goes."""
+"""One hub and three spokes with unreliable connections; jobs run on the spokes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,10 +28,10 @@ QUEUE: Final = "main"
 RULES: Final = f"queueName: {QUEUE}\nmultiKueueOverride: true\n"
 PRIORITIES: Final = {"high": 100, "low": 1}
 SECONDS: Final = (3, 30)
-"""How long most jobs take."""
+"""Running time of most jobs."""
 
 LONG_SECONDS: Final = (65, 90)
-"""How long others take: they still run when a spoke that was cut is given up."""
+"""Running time of the others: they still run when the hub gives up a disconnected spoke."""
 
 DURATION: Final = "simulator.sluicegate.dev/duration"
 PODS: Final = "simulator.sluicegate.dev/pods"
@@ -41,18 +41,18 @@ LOAD_SECONDS: Final = 25.0
 FAULT_SECONDS: Final = 80.0
 END_SECONDS: Final = 1500.0
 SETTLE_SECONDS: Final = 45.0
-"""Longer than the bus waits before it gives out again what was lost with a connection."""
+"""Longer than the bus waits before it delivers again what was lost with a connection."""
 BEAT_SECONDS: Final = 3.0
 LOST_SECONDS: Final = 55.0
 STOP_SECONDS: Final = 20.0
-"""What stopping takes: a pod's grace, and an API server that says no a few times."""
+"""Time to stop a copy: a pod's grace period and some refused requests."""
 
 DOWN_SECONDS: Final = 25.0
-"""How long a patcher may be down, or away from its cluster."""
+"""Longest time for which a patcher is down or without its cluster."""
 
 
 def _settings_of(random: Random) -> dict[str, Any]:
-    """How this hub is set."""
+    """Draw the dispatcher's settings."""
     after_lease = random.random() < 1 / 2
     return {
         "dispatcher": random.choice(("best-fit", "best-fit", "all-at-once", "incremental")),
@@ -73,9 +73,9 @@ def _settings_of(random: Random) -> dict[str, Any]:
 
 
 def _spoke_faults(random: Random, settings: dict[str, Any]) -> Faults:
-    """Crashes, partitions and delays always, of the other faults a mixture.
+    """Draw the faults: always crashes, partitions and delays, sometimes others.
 
-    With leases, a patcher is not away from its cluster for too long.
+    With leases, a patcher is never without its cluster for too long.
     """
     faults = replace(
         faults_of(random),
@@ -96,7 +96,7 @@ def _spoke_faults(random: Random, settings: dict[str, Any]) -> Faults:
 
 
 def play(seed: int) -> Verdict:
-    """Play the world of `seed`."""
+    """Run the world of `seed`; return its verdict."""
     random = Random(f"spokes/{seed}")
     verdict = Verdict(seed=seed)
     settings = _settings_of(random)
@@ -221,7 +221,7 @@ def _job(index: int, random: Random) -> Object:
     if random.random() < 3 / 4:
         spec["managedBy"] = MANAGED
     if random.random() < 1 / 3:
-        # The spoke's own clean-up, perhaps before anybody heard that it ended.
+        # The spoke deletes the job itself, perhaps before any service saw its end.
         spec["ttlSecondsAfterFinished"] = random.choice((0, 5))
     job = made(kinds.JOB, f"job-{index}", namespace=NAMESPACE, spec=spec)
     job["metadata"]["labels"] = {names.QUEUE: QUEUE, **_priority(random)}
@@ -280,10 +280,10 @@ async def _submit(system: MultiClusterSystem, random: Random) -> Submitted:
 async def _cut_spokes(
     system: MultiClusterSystem, observer: PodObserver, held: set[str], random: Random
 ) -> None:
-    """Cut whole spokes off the bus, and have one on a slow link.
+    """Disconnect whole spokes from the bus, and put one on a slow link.
 
-    The first to be cut runs something, and half of these cuts last for longer than the time-out; the
-    quota of what runs there may be taken back meanwhile.
+    The first disconnected spoke runs a job, and half of these cuts last longer than the time-out;
+    quota of jobs on that spoke may be revoked meanwhile.
     """
     loop = asyncio.get_running_loop()
     slow, by_seconds = random.choice(SPOKES), random.choice((0.05, 0.3, 1.5))
@@ -309,7 +309,7 @@ async def _cut_spokes(
 
 
 async def _until_at_work(observer: PodObserver) -> None:
-    """Until some job runs, but not for ever."""
+    """Wait until some job runs, for a limited time."""
     for _ in range(int(FAULT_SECONDS)):
         if observer.at_work():
             return
@@ -319,9 +319,9 @@ async def _until_at_work(observer: PodObserver) -> None:
 async def _hold(
     system: MultiClusterSystem, jobs: list[tuple[str, str]], held: set[str], random: Random
 ) -> None:
-    """Take the quota of one of these jobs back, as an operator may, and give it again.
+    """Revoke the quota of one of these jobs, as an operator may, and grant it again.
 
-    Adds its name to `held`: what was stopped may be done twice.
+    Adds its name to `held`: a stopped job may run twice.
     """
     found = [
         (workload["metadata"]["name"], owner["name"])
@@ -342,9 +342,9 @@ async def _hold(
 
 
 async def _disturb(system: MultiClusterSystem, random: Random) -> set[str]:
-    """What users do meanwhile: delete a job or cancel a run; also on a spoke, where they should not.
+    """Act as users do: delete a job or cancel a run, also on a spoke, where they should not.
 
-    Returns the uids of jobs of the hub that were deleted or cancelled.
+    Returns the uids of deleted and cancelled jobs of the hub.
     """
     loop = asyncio.get_running_loop()
     gone: set[str] = set()
@@ -416,6 +416,6 @@ async def _unended(system: MultiClusterSystem, submitted: Submitted) -> AsyncIte
         try:
             obj = await system.hub.kube.get(kind, NAMESPACE, name)
         except NotFoundError:
-            continue  # Its user deleted it.
+            continue  # A user deleted it.
         if integration.finish(obj) is None:
             yield f"{kind.kind} {name}"
