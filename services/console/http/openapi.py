@@ -57,8 +57,8 @@ def openapi() -> Json:
             "title": "Sluicegate console",
             "version": "v1",
             "description": "Who waits, why, and what a change would do. Everything is read only. Bearer "
-            "tokens are checked by the cluster (TokenReview); a user sees a namespace if they may list its Workloads "
-            "there (SubjectAccessReview).",
+            "tokens are checked by the cluster (TokenReview); a user sees a namespace if they may list its "
+            "Workloads there (SubjectAccessReview).",
         },
         "security": [{"bearer": []}],
         "paths": {**_visibility(), **_ours()},
