@@ -22,6 +22,7 @@ from services.console.query_service import QueryService
 from services.console.status_error import StatusError
 from shared.bus.nats.nats_service import Endpoint, MicroService
 from shared.bus.port import AnswerError
+from shared.contracts.subjects import rpc_subject
 
 __all__ = ["SERVICE", "console_service"]
 
@@ -120,7 +121,7 @@ def _endpoint(
             raise AnswerError(text, code=413)
         return told
 
-    return Endpoint(name=name, subject=f"sluice.rpc.console.{name}", answer=answered, about=about)
+    return Endpoint(name=name, subject=rpc_subject("console", name), answer=answered, about=about)
 
 
 async def _pending(queries: QueryService, question: _Pending) -> PendingWorkloadsSummary:

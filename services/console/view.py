@@ -19,7 +19,7 @@ from services.console.idle_tracker import IdleTracker
 from services.console.metrics import REBUILDS
 from services.quota.forecast import FinishedRun, History, Snapshot
 from services.quota.queries.replica import INPUTS, Ident, ReadReplica
-from services.whatif.reading import OBJECTS
+from services.whatif.reading import OBSERVED_KINDS
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
@@ -27,7 +27,7 @@ from shared.contracts.messages.base import UndecodableError
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.subjects import observed_filter
+from shared.contracts.subjects import observed_filter, synced_filter
 from shared.runtime.memory import give_back
 
 __all__ = ["View", "ViewChange"]
@@ -35,7 +35,6 @@ __all__ = ["View", "ViewChange"]
 log = structlog.get_logger(__name__)
 
 QUEUES: Final = "QUEUES"
-SYNCED_FILTER: Final = "sluice.observed.*._._.synced"
 _QUEUE_KINDS: Final = frozenset(
     (kind.group, kind.plural) for kind in (kinds.CLUSTER_QUEUE, kinds.LOCAL_QUEUE)
 )
@@ -147,7 +146,7 @@ class View:
     async def _follow(self) -> None:
         reading = _Reading(self._new_replica())
         inbox: asyncio.Queue[tuple[str, Entry | CaughtUp]] = asyncio.Queue()
-        filters = [SYNCED_FILTER, *map(observed_filter, OBJECTS)]
+        filters = [synced_filter(), *map(observed_filter, OBSERVED_KINDS)]
         async with asyncio.TaskGroup() as group:
             group.create_task(self._until_idle())
             for stream in (*INPUTS, QUEUES):

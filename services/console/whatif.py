@@ -13,7 +13,7 @@ from services.quota.forecast import History, Simulation, Snapshot
 from services.quota.wire.inbound import nanoseconds
 from services.whatif.changes import Changes, removable
 from services.whatif.manifests import Manifest, to_manifest
-from services.whatif.report import as_json, outcome_of, told
+from services.whatif.report import as_json, outcome_of, submission_sentences
 from shared.contracts.kube.kinds import Kind
 from shared.runtime.command import CommandError
 
@@ -101,7 +101,7 @@ class ProposedChange:
             for course in (before, after)
         )
         return SimulateAnswer(
-            changes=changes.notes, before=was, after=is_, submitted=list(told(new))
+            changes=changes.notes, before=was, after=is_, submitted=list(submission_sentences(new))
         )
 
     def _apply(self, changes: Changes, snapshot: Snapshot, changed: Snapshot) -> None:

@@ -58,7 +58,7 @@ class PairSettings(ServiceSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wanted:
+class _DesiredPair:
     """A pair that is to run."""
 
     kubeconfig: Path
@@ -93,10 +93,10 @@ class Pairs:
         self._checked: dict[Path, tuple[str, str | None]] = {}
         """File to the digest of what it said, and what is wrong with that."""
 
-        self._running: dict[str, _Wanted] = {}
-        self._told: dict[str, str] = {}
+        self._running: dict[str, _DesiredPair] = {}
+        self._published: dict[str, str] = {}
         self._synced = False
-        self._news = asyncio.Event()
+        self._updated = asyncio.Event()
 
     def ready(self) -> str | None:
         """None once it is known which clusters there are."""
@@ -104,15 +104,15 @@ class Pairs:
 
     async def run(self) -> None:
         """Keep the pairs running until cancelled."""
-        await self._recall()
+        await self._read_published()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._follow())
-                group.create_task(self._keep())
+                group.create_task(self._reconcile_forever())
         finally:
             await self._supervisor.stop()
 
-    async def _recall(self) -> None:
+    async def _read_published(self) -> None:
         """What a predecessor said: it may be true no more."""
         filter_ = f"{subjects.ROOT}.pair.{subjects.encode(self._settings.cluster)}.>"
         async with aclosing(self._bus.watch(PairState.stream, filter_)) as entries:
@@ -120,11 +120,11 @@ class Pairs:
                 if isinstance(entry, CaughtUp):
                     return
                 try:
-                    said = entry.read(PairState)
+                    state = entry.read(PairState)
                 except UndecodableError as error:
                     log.warning("state skipped", subject=entry.subject, error=str(error))
                     continue
-                self._told[said.spoke] = said.problem
+                self._published[state.spoke] = state.problem
 
     async def _follow(self) -> None:
         filter_ = observed_filter(MULTIKUEUE_CLUSTER, self._settings.cluster)
@@ -133,10 +133,10 @@ class Pairs:
                 if isinstance(entry, CaughtUp):
                     self._synced = True
                 else:
-                    self._take(entry)
-                self._news.set()
+                    self._observe(entry)
+                self._updated.set()
 
-    def _take(self, entry: Entry) -> None:
+    def _observe(self, entry: Entry) -> None:
         try:
             observed = entry.read(Observed)
         except UndecodableError as error:
@@ -148,47 +148,49 @@ class Pairs:
         else:
             self._sources[observed.name] = source
 
-    async def _keep(self) -> None:
+    async def _reconcile_forever(self) -> None:
         while True:
             if self._synced:
-                await self._step()
+                await self._reconcile()
             try:
                 async with asyncio.timeout(self._settings.look_seconds):
-                    await self._news.wait()
+                    await self._updated.wait()
             except TimeoutError:
                 pass  # The files may be others.
-            self._news.clear()
+            self._updated.clear()
 
-    async def _step(self) -> None:
-        wanted: dict[str, _Wanted] = {}
-        problems = dict.fromkeys((*self._sources, *self._told), "")
+    async def _reconcile(self) -> None:
+        desired: dict[str, _DesiredPair] = {}
+        problems = dict.fromkeys((*self._sources, *self._published), "")
         for spoke, source in self._sources.items():
             try:
-                wanted[spoke] = await self._wanted(spoke, source)
+                desired[spoke] = await self._desired(spoke, source)
             except _UnusableError as error:
                 problems[spoke] = str(error)
-        for spoke in [one for one, was in self._running.items() if wanted.get(one) != was]:
+        for spoke in [one for one, was in self._running.items() if desired.get(one) != was]:
             log.info("a pair is stopped", spoke=spoke)
             await self._supervisor.drop(*(_name(program, spoke) for program in PROGRAMS))
             del self._running[spoke]
-        for spoke in wanted.keys() - self._running.keys():
+        for spoke in desired.keys() - self._running.keys():
             log.info("a pair is started", spoke=spoke)
-            self._start(spoke, wanted[spoke])
+            self._start(spoke, desired[spoke])
         for spoke in self._running:
-            problems[spoke] = problems[spoke] or self._trouble(spoke)
+            problems[spoke] = problems[spoke] or self._crash_loops(spoke)
         for spoke, problem in problems.items():
-            if self._told.get(spoke) != problem:
-                await self._tell(spoke, problem)
+            if self._published.get(spoke) != problem:
+                await self._publish(spoke, problem)
 
-    def _trouble(self, spoke: str) -> str:
-        found = {program: self._supervisor.trouble(_name(program, spoke)) for program in PROGRAMS}
+    def _crash_loops(self, spoke: str) -> str:
+        found = {
+            program: self._supervisor.crash_loop(_name(program, spoke)) for program in PROGRAMS
+        }
         return "; ".join(
             f"Its {program} cannot stay: {why}; the log of `sluice run pairs` says more"
             for program, why in found.items()
             if why is not None
         )
 
-    async def _wanted(self, spoke: str, source: Mapping[str, Any]) -> _Wanted:
+    async def _desired(self, spoke: str, source: Mapping[str, Any]) -> _DesiredPair:
         path = self._path(source)
         try:
             content = path.read_bytes()
@@ -197,7 +199,7 @@ class Pairs:
         digest = hashlib.sha256(content).hexdigest()
         if (problem := await self._problem(path, digest)) is not None:
             raise _UnusableError(problem)
-        return _Wanted(kubeconfig=path, digest=digest, key=self._key(spoke))
+        return _DesiredPair(kubeconfig=path, digest=digest, key=self._key(spoke))
 
     async def _problem(self, path: Path, digest: str) -> str | None:
         """What is wrong with a kubeconfig; asked for once, as long as it says the same."""
@@ -230,8 +232,8 @@ class Pairs:
             raise _UnusableError(f"{location!r} is no name of a Secret")
         return self._settings.spoke_secrets / location / KUBECONFIG
 
-    def _start(self, spoke: str, wanted: _Wanted) -> None:
-        proof = {} if wanted.key is None else {VARIABLES["nkey"]: str(wanted.key)}
+    def _start(self, spoke: str, desired: _DesiredPair) -> None:
+        proof = {} if desired.key is None else {VARIABLES["nkey"]: str(desired.key)}
         for program in PROGRAMS:
             self._supervisor.start(
                 ChildSpec(
@@ -240,32 +242,32 @@ class Pairs:
                     environment={
                         "SLUICE_CLUSTER": spoke,
                         "SLUICE_INSTANCE": f"{self._settings.instance}-{spoke}",
-                        "SLUICE_KUBECONFIG": str(wanted.kubeconfig),
+                        "SLUICE_KUBECONFIG": str(desired.kubeconfig),
                         # Any port, for nobody: ours is taken.
                         "SLUICE_HEALTH_HOST": "127.0.0.1",
                         "SLUICE_HEALTH_PORT": "0",
                         **proof,
                     },
-                    ready=_anyhow,
+                    ready=_always_ready,
                 )
             )
-        self._running[spoke] = wanted
+        self._running[spoke] = desired
 
-    async def _tell(self, spoke: str, problem: str) -> None:
+    async def _publish(self, spoke: str, problem: str) -> None:
         if problem:
             log.warning("a pair cannot run", spoke=spoke, because=problem)
-        said = PairState(
+        state = PairState(
             cluster=self._settings.cluster, spoke=spoke, problem=problem, at=self._now()
         )
         try:
-            await self._bus.publish(said)
+            await self._bus.publish(state)
         except BusError as error:
             log.warning("said again at the next look", spoke=spoke, error=str(error))
         else:
-            self._told[spoke] = problem
+            self._published[spoke] = problem
 
 
-async def _anyhow() -> None:
+async def _always_ready() -> None:
     """Nobody waits for a pair: the spoke's status says how it stands."""
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from typer.main import get_command
 
 from services.ctl.main import app
-from services.reference.lifecycle import sentences
+from services.reference.lifecycle import member_docstrings
 from shared.runtime.command import Exit
 
 __all__ = ["cli_page"]
@@ -39,7 +39,7 @@ _COMPLETION: Final = (
 
 
 def _statuses() -> Iterator[str]:
-    for status, text in sentences(Exit).items():
+    for status, text in member_docstrings(Exit).items():
         yield f"| {status.value} | {text} |"
 
 

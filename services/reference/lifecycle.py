@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from services.quota.lifecycle.table import TRANSITIONS, Event, State
 
-__all__ = ["lifecycle_page", "sentences"]
+__all__ = ["lifecycle_page", "member_docstrings"]
 
 _Enum = TypeVar("_Enum", bound=Enum)
 
@@ -52,13 +52,16 @@ def lifecycle_page(generated: str) -> str:
             "",
             "| state | meaning | what its Workload says |",
             "|---|---|---|",
-            *(f"| {s} | {text} | {_CONDITIONS[s]} |" for s, text in sentences(State).items()),
+            *(
+                f"| {s} | {text} | {_CONDITIONS[s]} |"
+                for s, text in member_docstrings(State).items()
+            ),
             "",
             "## Events",
             "",
             "| event | meaning |",
             "|---|---|",
-            *(f"| {event} | {text} |" for event, text in sentences(Event).items()),
+            *(f"| {event} | {text} |" for event, text in member_docstrings(Event).items()),
             "",
             "## Transitions",
             "",
@@ -93,7 +96,7 @@ def _transitions() -> list[str]:
     return rows
 
 
-def sentences(enum: type[_Enum]) -> dict[_Enum, str]:
+def member_docstrings(enum: type[_Enum]) -> dict[_Enum, str]:
     """The sentence below each member, which Python itself does not keep."""
     [definition] = ast.parse(inspect.getsource(enum)).body
     assert isinstance(definition, ast.ClassDef)

@@ -18,12 +18,12 @@ from services.provisioner.metrics import Metrics as MachineMetrics
 from services.provisioner.metrics import UnsuffixedCounter
 from services.quota.metrics.catalogue import NOT_OURS, OURS
 
-__all__ = ["EVERYBODY", "Declared", "declared", "metrics_page"]
+__all__ = ["ALL_SERVICES", "DeclaredMetric", "declared_metrics", "metrics_page"]
 
-EVERYBODY: Final = "every service"
+ALL_SERVICES: Final = "every service"
 
 MODULES: Final[Mapping[str, tuple[ModuleType, ...]]] = {
-    EVERYBODY: (shared.telemetry.metrics,),
+    ALL_SERVICES: (shared.telemetry.metrics,),
     "classifier": (services.classifier.metrics,),
     "quota": (services.quota.leadership,),
     "dispatcher": (services.dispatcher.metrics,),
@@ -58,7 +58,7 @@ VALUES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DeclaredMetric:
     """One metric as the code has it."""
 
     service: str
@@ -75,7 +75,7 @@ class Declared:
         return (self.name,)
 
 
-def declared() -> list[Declared]:
+def declared_metrics() -> list[DeclaredMetric]:
     """Every metric of every service."""
     found = [
         _read(service, metric)
@@ -86,7 +86,7 @@ def declared() -> list[Declared]:
         if isinstance(metric, MetricWrapperBase)
     ]
     found += [
-        Declared(service="quota", name=m.name, kind=m.kind, labels=m.labels, help=m.help)
+        DeclaredMetric(service="quota", name=m.name, kind=m.kind, labels=m.labels, help=m.help)
         for m in OURS.values()
     ]
     found += _of_machines()
@@ -94,21 +94,21 @@ def declared() -> list[Declared]:
     return sorted(once.values(), key=lambda one: ([*MODULES].index(one.service), one.name))
 
 
-def _read(service: str, metric: MetricWrapperBase) -> Declared:
+def _read(service: str, metric: MetricWrapperBase) -> DeclaredMetric:
     [family] = metric.describe()
     name = f"{family.name}_total" if family.type == "counter" else family.name
     labels = tuple(metric._labelnames)  # noqa: SLF001 - no public name tells them
-    return Declared(
+    return DeclaredMetric(
         service=service, name=name, kind=family.type, labels=labels, help=family.documentation
     )
 
 
-def _of_machines() -> Iterator[Declared]:
+def _of_machines() -> Iterator[DeclaredMetric]:
     for metric in vars(MachineMetrics()).values():
         if isinstance(metric, MetricWrapperBase):
             yield _read("provisioner", metric)
         elif isinstance(metric, UnsuffixedCounter):
-            yield Declared(
+            yield DeclaredMetric(
                 service="provisioner",
                 name=metric.name,
                 kind="counter",
@@ -119,7 +119,7 @@ def _of_machines() -> Iterator[Declared]:
 
 def metrics_page(generated: str) -> str:
     """All of them, by service; then what bounds their labels, and what the reference has besides."""
-    metrics = declared()
+    metrics = declared_metrics()
     lines = ["# Metrics", "", generated, ""]
     lines += [
         "Each process tells its own at `/metrics` of its health port. Names and labels of `kueue_…`,",
@@ -149,7 +149,7 @@ def metrics_page(generated: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rows(metrics: Iterable[Declared]) -> Iterator[str]:
+def _rows(metrics: Iterable[DeclaredMetric]) -> Iterator[str]:
     for metric in metrics:
         labels = ", ".join(f"`{label}`" for label in metric.labels) or "none"
         yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from services.whatif.reading import LOG
+from services.whatif.reading import LOG_PREFIX
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
@@ -69,9 +69,9 @@ def day(count: int, cpus: int, random: Random) -> Iterator[tuple[str, Message]]:
         state = _workload(number, END - DAY * (1 - number / count), random)
         began = state.created_at + timedelta(seconds=random.uniform(0, 60))
         runs = timedelta(seconds=MEDIAN_SECONDS * random.lognormvariate(0, 0.6))
-        yield LOG, _admission(state, began)
+        yield LOG_PREFIX, _admission(state, began)
         finish = Finish(success=True, at=began + runs)
-        yield LOG, state.model_copy(update={"phase": "finished", "finish": finish})
+        yield LOG_PREFIX, state.model_copy(update={"phase": "finished", "finish": finish})
 
 
 def _observed(kind: Kind, name: str, obj: dict[str, Any], namespace: str | None = None) -> Observed:

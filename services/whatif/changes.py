@@ -15,7 +15,7 @@ from services.quota.forecast import Snapshot
 from services.quota.forecast.snapshot import CONFIGURATION_KINDS, Id
 from services.quota.wire.inbound import TranslateError, observed_facts
 from services.whatif.manifests import Manifest
-from services.whatif.spokes import lose
+from services.whatif.spokes import remove_spoke
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.names import workload_name
@@ -57,28 +57,28 @@ class Changes:
     notes: list[str] = field(default_factory=list)
     """What was done, in words."""
 
-    def apply(self, picture: Snapshot, manifests: Sequence[Manifest], *, cluster: str) -> None:
+    def apply(self, snapshot: Snapshot, manifests: Sequence[Manifest], *, cluster: str) -> None:
         """Put them into the picture: first what decides about work, then work."""
         jobs = []
         for manifest in manifests:
             if manifest.kind.kind in _DECIDING:
-                self._configure(picture, manifest, cluster)
-            elif manifest.kind.kind == kinds.WORKLOAD.kind or _waits(manifest.kind):
+                self._configure(snapshot, manifest, cluster)
+            elif manifest.kind.kind == kinds.WORKLOAD.kind or _is_queueable(manifest.kind):
                 jobs.append(manifest)
             else:
                 self.notes.append(f"left out {manifest.title}: it does not weigh")
-        cluster_objects = _cluster_objects(picture, cluster)
+        cluster_objects = _cluster_objects(snapshot, cluster)
         for number, manifest in enumerate(jobs):
-            self._submit(picture, manifest, cluster, cluster_objects, number)
+            self._submit(snapshot, manifest, cluster, cluster_objects, number)
 
-    def _configure(self, picture: Snapshot, manifest: Manifest, cluster: str) -> None:
+    def _configure(self, snapshot: Snapshot, manifest: Manifest, cluster: str) -> None:
         observed = _observed(manifest.kind, manifest.object, cluster)
         try:
             observed_facts(observed)
         except TranslateError as error:
             raise CommandError(manifest.source, str(error)) from error
-        last = picture.observed.get(observed.subject)
-        picture.observe(observed)
+        last = snapshot.observed.get(observed.subject)
+        snapshot.observe(observed)
         if last is None:
             self.notes.append(f"added {manifest.title}")
         elif (last.object or {}).get("spec") != (observed.object or {}).get("spec"):
@@ -86,13 +86,13 @@ class Changes:
 
     def _submit(
         self,
-        picture: Snapshot,
+        snapshot: Snapshot,
         manifest: Manifest,
         cluster: str,
         cluster_objects: ClusterObjects,
         number: int,
     ) -> None:
-        obj = _as_created(manifest.object, picture.at, number)
+        obj = _as_created(manifest.object, snapshot.at, number)
         if manifest.kind.kind == kinds.WORKLOAD.kind:
             state = project_external(
                 obj, cluster=cluster, cluster_objects=cluster_objects, policy=self.policy
@@ -100,8 +100,8 @@ class Changes:
         else:
             state = self._job(manifest, obj, cluster, cluster_objects)
         ident = (cluster, f"{state.namespace}/{state.name}")
-        picture.workloads[ident] = state
-        picture.admissions.pop(ident, None)
+        snapshot.workloads[ident] = state
+        snapshot.admissions.pop(ident, None)
         self.added.append(ident)
         self.notes.append(f"submitted {manifest.title}")
 
@@ -132,26 +132,26 @@ class Changes:
             policy=self.policy,
         )
 
-    def remove(self, picture: Snapshot, kind: Kind, name: str, namespace: str | None) -> None:
+    def remove(self, snapshot: Snapshot, kind: Kind, name: str, namespace: str | None) -> None:
         """Take an object away. Raises `CommandError` if it is not there."""
         found = [
             each
-            for each in picture.observed.values()
+            for each in snapshot.observed.values()
             if (each.group, each.plural, each.name) == (kind.group, kind.plural, name)
             and namespace in {None, each.namespace}
         ]
         if not found:
             raise CommandError(f"--remove {kind.kind}/{name}", "there is no such object")
         for each in found:
-            del picture.observed[each.subject]
+            del snapshot.observed[each.subject]
             self.notes.append(f"removed {kind.kind} {name}")
 
     def lose_spoke(self, before: Snapshot, after: Snapshot, spoke: str) -> None:
         """What runs on that spoke has to start again elsewhere, where there is room for less."""
-        self.notes += lose(before, after, spoke)
+        self.notes += remove_spoke(before, after, spoke)
 
 
-def _waits(kind: Kind) -> bool:
+def _is_queueable(kind: Kind) -> bool:
     return integration_for(group=kind.group, kind=kind.kind) is not None
 
 
@@ -165,9 +165,9 @@ def _as_created(obj: Object, at: datetime, number: int) -> Object:
     return {**obj, "metadata": metadata}
 
 
-def _cluster_objects(picture: Snapshot, cluster: str) -> ClusterObjects:
+def _cluster_objects(snapshot: Snapshot, cluster: str) -> ClusterObjects:
     cluster_objects = ClusterObjects()
-    for observed in picture.observed.values():
+    for observed in snapshot.observed.values():
         if observed.cluster == cluster:
             cluster_objects.observe(observed)
     return cluster_objects

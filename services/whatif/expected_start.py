@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from services.quota.forecast import expected_start
 from services.quota.policy import policy_of
-from services.whatif.reading import Known, configured, read
+from services.whatif.reading import LoadedState, configured, read
 from shared.bus.nats.stream_reader import Look
 
-__all__ = ["expect"]
+__all__ = ["add_expected_starts"]
 
 RECENT: Final = timedelta(hours=3)
 """Submissions of this time are taken to come again."""
@@ -18,33 +18,33 @@ RECENT: Final = timedelta(hours=3)
 Json = dict[str, Any]
 
 
-async def expect(
-    look: Look, items: list[Json], now: datetime, *, configuration: Path | None = None
+async def add_expected_starts(
+    reader: Look, items: list[Json], now: datetime, *, configuration: Path | None = None
 ) -> None:
     """Add to each explanation when its workload starts, with 80 % confidence, or why nobody can say.
 
     `configuration`: the document that quota runs with. Raises `CommandError` where it cannot be used.
     """
     policy = policy_of(configured(configuration))
-    known = await read(look, at=now)
-    known.picture.policy = policy
+    loaded = await read(reader, at=now)
+    loaded.snapshot.policy = policy
     for item in items:
-        _expect(known, item)
+        _add_expected_start(loaded, item)
 
 
-def _expect(known: Known, item: Json) -> None:
+def _add_expected_start(loaded: LoadedState, item: Json) -> None:
     ident = (item["cluster"], f"{item['namespace']}/{item['name']}")
-    state = known.picture.workloads.get(ident)
+    state = loaded.snapshot.workloads.get(ident)
     if state is None:
         return
-    if known.past.count_of(state) == 0:
+    if loaded.history.count_of(state) == 0:
         item["expected_start_unknown_because"] = "no workload has ended in the last day"
         return
     expected = expected_start(
-        known.picture,
+        loaded.snapshot,
         ident,
-        past=known.past,
-        recent=known.recent(RECENT),
+        past=loaded.history,
+        recent=loaded.recent(RECENT),
         # The same question at the same moment has the same answer.
         random=Random(state.uid),
     )

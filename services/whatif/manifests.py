@@ -147,7 +147,7 @@ def to_manifest(source: str, document: Any) -> Manifest:
         raise CommandError(
             source,
             f"kind: {name} of {api_version} is not one that sluice applies",
-            hint=f"there are {', '.join(known.kind for known in _ORDER)}; use kubectl for others",
+            hint=f"there are {', '.join(loaded.kind for loaded in _ORDER)}; use kubectl for others",
         )
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):

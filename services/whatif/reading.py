@@ -29,7 +29,7 @@ from shared.settings.configuration import (
     read_configuration,
 )
 
-__all__ = ["OBJECTS", "Known", "configured", "from_manifests", "load", "read", "save"]
+__all__ = ["OBSERVED_KINDS", "LoadedState", "configured", "from_manifests", "load", "read", "save"]
 
 CLASSES: Final = (
     kinds.WORKLOAD_PRIORITY_CLASS,
@@ -39,16 +39,16 @@ CLASSES: Final = (
 )
 """What a new job's meaning depends on besides the queues."""
 
-SENDING: Final = (kinds.MULTIKUEUE_CONFIG, kinds.MULTIKUEUE_CLUSTER)
+MULTIKUEUE_KINDS: Final = (kinds.MULTIKUEUE_CONFIG, kinds.MULTIKUEUE_CLUSTER)
 """Which spokes a queue leads to."""
 
-OBJECTS: Final = (*CONFIGURATION_KINDS, *CLASSES, *SENDING)
+OBSERVED_KINDS: Final = (*CONFIGURATION_KINDS, *CLASSES, *MULTIKUEUE_KINDS)
 """The observed kinds that are read."""
 
-RUNS_OF: Final = timedelta(hours=24)
+HISTORY_SPAN: Final = timedelta(hours=24)
 """How far back run times are learned, where nothing else is said."""
 
-LOG: Final = "log."
+LOG_PREFIX: Final = "log."
 """Before the subject of what is read from a log."""
 
 Json = dict[str, Any]
@@ -58,11 +58,11 @@ LOCAL: Final = "local"
 
 
 @dataclass(slots=True, kw_only=True)
-class Known:
+class LoadedState:
     """The present and the past."""
 
-    picture: Snapshot
-    past: History = field(default_factory=History)
+    snapshot: Snapshot
+    history: History = field(default_factory=History)
     submissions: dict[tuple[str, str, str], WorkloadState] = field(default_factory=dict)
     """(cluster, key, uid) to the last state of each life in the time that was asked for."""
 
@@ -74,41 +74,43 @@ class Known:
 
     def recent(self, span: timedelta) -> list[WorkloadState]:
         """What was submitted in the last `span`."""
-        begin = self.picture.at - span
-        return [s for s in self.submissions.values() if begin <= s.created_at < self.picture.at]
+        begin = self.snapshot.at - span
+        return [s for s in self.submissions.values() if begin <= s.created_at < self.snapshot.at]
 
 
 async def read(
-    look: Look, *, at: datetime, since: datetime | None = None, keep: bool = False
-) -> Known:
+    reader: Look, *, at: datetime, since: datetime | None = None, keep: bool = False
+) -> LoadedState:
     """The present from the views, and what happened after `since` from the logs; `keep` it for `save`."""
-    begin = since if since is not None else at - RUNS_OF
-    filters = [observed_filter(kind) for kind in OBJECTS]
+    begin = since if since is not None else at - HISTORY_SPAN
+    filters = [observed_filter(kind) for kind in OBSERVED_KINDS]
     present = [
-        *await look.now("OBSERVED", *filters),
-        *await look.now("WORKLOADS"),
-        *await look.now("ADMISSIONS"),
+        *await reader.now("OBSERVED", *filters),
+        *await reader.now("WORKLOADS"),
+        *await reader.now("ADMISSIONS"),
     ]
-    past = [
-        *await look.replay("ADMISSIONS", since=begin),
-        *await look.replay("WORKLOADS", since=begin),
+    history = [
+        *await reader.replay("ADMISSIONS", since=begin),
+        *await reader.replay("WORKLOADS", since=begin),
     ]
-    told = ((LOG + seen.subject, seen.body) for seen in past)
-    return _known(at, chain(((seen.subject, seen.body) for seen in present), told), keep=keep)
+    submission_sentences = ((LOG_PREFIX + seen.subject, seen.body) for seen in history)
+    return _loaded(
+        at, chain(((seen.subject, seen.body) for seen in present), submission_sentences), keep=keep
+    )
 
 
-def _known(at: datetime, messages: Iterable[tuple[str, Json]], *, keep: bool) -> Known:
-    """Subject and body of each: of the present, and with `LOG` before the subject of the past."""
+def _loaded(at: datetime, messages: Iterable[tuple[str, Json]], *, keep: bool) -> LoadedState:
+    """Subject and body of each: of the present, and with `LOG_PREFIX` before the subject of the past."""
     reading = SnapshotReader(at)
-    known = Known(picture=reading.snapshot)
+    loaded = LoadedState(snapshot=reading.snapshot)
     admissions: list[Admission] = []
     states: list[WorkloadState] = []
-    with _uncollected():
+    with _gc_paused():
         for subject, body in messages:
             if keep:
-                known.messages.append((subject, body))
+                loaded.messages.append((subject, body))
             try:
-                if not subject.startswith(LOG):
+                if not subject.startswith(LOG_PREFIX):
                     reading.apply(subject, body)
                 elif ".admission." in subject:
                     admissions.append(Admission.model_validate(body))
@@ -118,12 +120,12 @@ def _known(at: datetime, messages: Iterable[tuple[str, Json]], *, keep: bool) ->
                 first = error.errors(include_url=False)[0]
                 field_ = ".".join(str(part) for part in first["loc"])
                 raise CommandError(subject, f"{field_}: {first['msg']}") from error
-        _learn(known, admissions, states)
-    return known
+        _record_runs(loaded, admissions, states)
+    return loaded
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _gc_paused() -> Iterator[None]:
     """Let nobody look for garbage meanwhile: of a hundred thousand messages all is kept."""
     collecting = gc.isenabled()
     gc.disable()
@@ -134,16 +136,18 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _learn(known: Known, admissions: list[Admission], states: list[WorkloadState]) -> None:
+def _record_runs(
+    loaded: LoadedState, admissions: list[Admission], states: list[WorkloadState]
+) -> None:
     for run in finished_runs(admissions, states):
-        known.past.add(run)
-        known.seconds[_life(run.state)] = run.seconds
+        loaded.history.add(run)
+        loaded.seconds[_run_key(run.state)] = run.seconds
     for state in states:
         if state.phase != "gone":
-            known.submissions[_life(state)] = state
+            loaded.submissions[_run_key(state)] = state
 
 
-def _life(state: WorkloadState) -> tuple[str, str, str]:
+def _run_key(state: WorkloadState) -> tuple[str, str, str]:
     return state.cluster, f"{state.namespace}/{state.name}", state.uid
 
 
@@ -160,15 +164,15 @@ def configured(path: Path | None) -> Configuration:
 # Files -----------------------------------------------------------------------------------------
 
 
-def save(known: Known, file: Path) -> None:
+def save(loaded: LoadedState, file: Path) -> None:
     """Write what was read, one message a line, so that it can be looked at again."""
     with file.open("w", encoding="utf-8") as out:
-        out.write(json.dumps({"at": known.picture.at.isoformat()}) + "\n")
-        for subject, body in known.messages:
+        out.write(json.dumps({"at": loaded.snapshot.at.isoformat()}) + "\n")
+        for subject, body in loaded.messages:
             out.write(json.dumps({"subject": subject, "body": body}) + "\n")
 
 
-def load(file: Path, *, keep: bool = False) -> Known:
+def load(file: Path, *, keep: bool = False) -> LoadedState:
     """Read what `save` wrote. Raises `CommandError` naming the line."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -179,7 +183,7 @@ def load(file: Path, *, keep: bool = False) -> Known:
             "is not what `sluice simulate --save` writes",
             hint="give such a file, or a folder of manifests",
         ) from error
-    return _known(at, _pairs(file, lines[1:]), keep=keep)
+    return _loaded(at, _pairs(file, lines[1:]), keep=keep)
 
 
 def _pairs(file: Path, lines: list[str]) -> Iterator[tuple[str, Json]]:
@@ -191,13 +195,13 @@ def _pairs(file: Path, lines: list[str]) -> Iterator[tuple[str, Json]]:
             raise CommandError(f"{file}:{number}", f"is no message: {line[:60]!r}") from error
 
 
-def from_manifests(folder: Path, *, at: datetime, changes: Changes) -> Known:
+def from_manifests(folder: Path, *, at: datetime, changes: Changes) -> LoadedState:
     """The queues and jobs of a folder, as if nothing else were there."""
-    picture = Snapshot(at=at)
-    changes.apply(picture, load_manifests([folder]), cluster=LOCAL)
-    for each in picture.observed.values():
+    snapshot = Snapshot(at=at)
+    changes.apply(snapshot, load_manifests([folder]), cluster=LOCAL)
+    for each in snapshot.observed.values():
         try:
             observed_facts(each)
         except TranslateError as error:
             raise CommandError(str(folder), str(error)) from error
-    return Known(picture=picture)
+    return LoadedState(snapshot=snapshot)

@@ -17,8 +17,8 @@ __all__ = [
     "differences",
     "outcome_of",
     "rows",
-    "told",
-    "total",
+    "submission_sentences",
+    "summary_line",
 ]
 
 SECOND: Final = 1_000_000_000
@@ -81,19 +81,21 @@ HEADER: Final = ("QUEUE", "WORKLOADS", "ADMITTED", "PREEMPTIONS", "WAIT P50", "W
 def rows(before: Outcome, after: Outcome) -> Iterator[tuple[str, ...]]:
     """A line for each queue: every figure before and after, once where both are the same."""
     for name in sorted(before.queues | after.queues):
-        was, is_ = (side.queues.get(name, QueueOutcome()) for side in (before, after))
+        before_figures, after_figures = (
+            side.queues.get(name, QueueOutcome()) for side in (before, after)
+        )
         yield (
             name,
-            _change(str(was.submitted), str(is_.submitted)),
-            _change(str(was.admitted), str(is_.admitted)),
-            _change(str(was.preemptions), str(is_.preemptions)),
-            _change(_wait(was.wait(0.5)), _wait(is_.wait(0.5))),
-            _change(_wait(was.wait(0.95)), _wait(is_.wait(0.95))),
-            _change(str(was.never), str(is_.never)),
+            _change(str(before_figures.submitted), str(after_figures.submitted)),
+            _change(str(before_figures.admitted), str(after_figures.admitted)),
+            _change(str(before_figures.preemptions), str(after_figures.preemptions)),
+            _change(_wait(before_figures.wait(0.5)), _wait(after_figures.wait(0.5))),
+            _change(_wait(before_figures.wait(0.95)), _wait(after_figures.wait(0.95))),
+            _change(str(before_figures.never), str(after_figures.never)),
         )
 
 
-def total(before: Outcome, after: Outcome) -> str:
+def summary_line(before: Outcome, after: Outcome) -> str:
     """The last line."""
     preemptions = _change(str(before.preemptions), str(after.preemptions))
     ends = _change(duration(before.makespan), duration(after.makespan))
@@ -119,8 +121,12 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _change(was: str, is_: str) -> str:
-    return was if was == is_ else f"{was} -> {is_}"
+def _change(before_figures: str, after_figures: str) -> str:
+    return (
+        before_figures
+        if before_figures == after_figures
+        else f"{before_figures} -> {after_figures}"
+    )
 
 
 def _wait(seconds: float | None) -> str:
@@ -150,15 +156,17 @@ class Difference:
 
 def differences(before: Simulation, after: Simulation) -> list[Difference]:
     """Compare what both decided in their first instant."""
-    was, is_ = set(_first(before)), set(_first(after))
-    both = [("-", one) for one in was - is_] + [("+", one) for one in is_ - was]
+    before_figures, after_figures = set(_initial_decisions(before)), set(_initial_decisions(after))
+    comparison = [("-", one) for one in before_figures - after_figures] + [
+        ("+", one) for one in after_figures - before_figures
+    ]
     return [
         Difference(change=change, what=what, workload=workload)
-        for change, (what, workload) in sorted(both, key=lambda each: (each[1][1], each[0]))
+        for change, (what, workload) in sorted(comparison, key=lambda each: (each[1][1], each[0]))
     ]
 
 
-def _first(course: Simulation) -> Iterator[tuple[str, str]]:
+def _initial_decisions(course: Simulation) -> Iterator[tuple[str, str]]:
     for decision in course.first_decisions:
         workload = f"{decision.cluster}/{decision.key}"
         match decision:
@@ -172,7 +180,7 @@ def _first(course: Simulation) -> Iterator[tuple[str, str]]:
                 pass
 
 
-def told(fates: Iterable[SimulatedWorkload]) -> Iterator[str]:
+def submission_sentences(fates: Iterable[SimulatedWorkload]) -> Iterator[str]:
     """What becomes of single workloads, in sentences."""
     for fate in fates:
         if fate.started_at is not None:
@@ -181,4 +189,4 @@ def told(fates: Iterable[SimulatedWorkload]) -> Iterator[str]:
             stops = f", preempted {fate.preemptions} times" if fate.preemptions else ""
             yield f"{fate.key} starts {when} in ClusterQueue {fate.cluster_queue}{stops}"
         else:
-            yield f"{fate.key} does not start: {fate.reason or 'nothing was decided about it'}"
+            yield f"{fate.key} does not start: {fate.reason or 'nothing before_figures decided about it'}"

@@ -18,7 +18,7 @@ from shared.contracts.messages.admissions import HOLDING
 from shared.contracts.messages.observed import Observed
 from shared.runtime.command import CommandError
 
-__all__ = ["lose"]
+__all__ = ["remove_spoke"]
 
 Amounts = dict[str, int]
 """Resource to how much, as quota counts."""
@@ -26,21 +26,21 @@ Amounts = dict[str, int]
 _NO_SPEC: Final[Object] = {}
 
 
-def lose(before: Snapshot, after: Snapshot, spoke: str) -> list[str]:
+def remove_spoke(before: Snapshot, after: Snapshot, spoke: str) -> list[str]:
     """Take a spoke out of `after`, and hold both to what spokes have. Returns what was done, in words.
 
     Raises `CommandError` where nobody names such a spoke.
     """
     hub = _hub_of(before, spoke)
-    notes = [f"lost spoke {spoke}: {_start_again(after, hub, spoke)} workloads start again"]
-    _confine(before, hub)
-    return [*notes, *_confine(after, hub, lost=spoke)]
+    notes = [f"lost spoke {spoke}: {_requeue(after, hub, spoke)} workloads start again"]
+    _cap_quota(before, hub)
+    return [*notes, *_cap_quota(after, hub, lost=spoke)]
 
 
-def _hub_of(picture: Snapshot, spoke: str) -> str:
+def _hub_of(snapshot: Snapshot, spoke: str) -> str:
     found = {
         each.name: each.cluster
-        for each in picture.observed.values()
+        for each in snapshot.observed.values()
         if each.plural == kinds.MULTIKUEUE_CLUSTER.plural
     }
     if spoke not in found:
@@ -51,22 +51,22 @@ def _hub_of(picture: Snapshot, spoke: str) -> str:
     return found[spoke]
 
 
-def _start_again(picture: Snapshot, hub: str, spoke: str) -> int:
+def _requeue(snapshot: Snapshot, hub: str, spoke: str) -> int:
     """What ran there waits again, and nothing of the spoke itself is left; how many these are."""
-    for ident in [ident for ident in picture.workloads if ident[0] == spoke]:
-        del picture.workloads[ident]
-        picture.admissions.pop(ident, None)
-    lost = [*_sent_to(picture, hub, spoke)]
+    for ident in [ident for ident in snapshot.workloads if ident[0] == spoke]:
+        del snapshot.workloads[ident]
+        snapshot.admissions.pop(ident, None)
+    lost = [*_sent_to(snapshot, hub, spoke)]
     for ident in lost:
-        del picture.admissions[ident]
-        if (state := picture.workloads.get(ident)) is not None:
+        del snapshot.admissions[ident]
+        if (state := snapshot.workloads.get(ident)) is not None:
             fresh = {"admission": None, "phase": "waiting", "pods_active": False}
-            picture.workloads[ident] = state.model_copy(update=fresh)
+            snapshot.workloads[ident] = state.model_copy(update=fresh)
     return len(lost)
 
 
-def _sent_to(picture: Snapshot, hub: str, spoke: str) -> Iterator[Id]:
-    for ident, admission in picture.admissions.items():
+def _sent_to(snapshot: Snapshot, hub: str, spoke: str) -> Iterator[Id]:
+    for ident, admission in snapshot.admissions.items():
         if ident[0] == hub and admission.spoke == spoke and admission.state in HOLDING:
             yield ident
 
@@ -74,19 +74,19 @@ def _sent_to(picture: Snapshot, hub: str, spoke: str) -> Iterator[Id]:
 # What there is room for --------------------------------------------------------------------------------
 
 
-def _confine(picture: Snapshot, hub: str, *, lost: str = "") -> list[str]:
+def _cap_quota(snapshot: Snapshot, hub: str, *, lost: str = "") -> list[str]:
     """Let no queue of the hub give more than its spokes have, each queue for itself."""
     configuration = MultiKueueConfiguration(cluster=hub)
-    for each in picture.observed.values():
+    for each in snapshot.observed.values():
         if each.cluster == hub:
             configuration.observe(each)
     notes = []
-    for queue in [*picture.of(kinds.CLUSTER_QUEUE, hub)]:
+    for queue in [*snapshot.of(kinds.CLUSTER_QUEUE, hub)]:
         spokes = [*_spokes_of(queue, configuration)]
         if not spokes:
             continue
         left = [spoke for spoke in spokes if spoke != lost]
-        if silent := [spoke for spoke in left if not _is_known(picture, spoke)]:
+        if silent := [spoke for spoke in left if not _is_known(snapshot, spoke)]:
             notes.append(f"ClusterQueue {queue.name}: what {', '.join(silent)} has is not known")
             continue
         gone_first = [
@@ -94,8 +94,10 @@ def _confine(picture: Snapshot, hub: str, *, lost: str = "") -> list[str]:
             for flavor in _flavors(queue)
             if lost and configuration.required_spoke(str(flavor.get("name"))) == lost
         ]
-        room = _room(picture, hub, queue.name, left)
-        notes += _cut(picture, queue, room, [str(flavor.get("name")) for flavor in gone_first])
+        spoke_quota = _quota_of_spokes(snapshot, hub, queue.name, left)
+        notes += _reduce_quota(
+            snapshot, queue, spoke_quota, [str(flavor.get("name")) for flavor in gone_first]
+        )
     return notes
 
 
@@ -109,28 +111,28 @@ def _spokes_of(queue: Observed, configuration: MultiKueueConfiguration) -> Itera
             yield from configuration.spokes(name).configured
 
 
-def _is_known(picture: Snapshot, spoke: str) -> bool:
-    return any(each.cluster == spoke for each in picture.observed.values())
+def _is_known(snapshot: Snapshot, spoke: str) -> bool:
+    return any(each.cluster == spoke for each in snapshot.observed.values())
 
 
-def _room(picture: Snapshot, hub: str, queue: str, spokes: Sequence[str]) -> Amounts:
+def _quota_of_spokes(snapshot: Snapshot, hub: str, queue: str, spokes: Sequence[str]) -> Amounts:
     """The nominal quota of all queues in `spokes` to which LocalQueues of the same name lead."""
     entrances = {
         (each.namespace, each.name)
-        for each in picture.of(kinds.LOCAL_QUEUE, hub)
+        for each in snapshot.of(kinds.LOCAL_QUEUE, hub)
         if _spec(each).get("clusterQueue") == queue
     }
-    room: Amounts = {}
+    spoke_quota: Amounts = {}
     for spoke in spokes:
         meant = {
             str(_spec(each).get("clusterQueue"))
-            for each in picture.of(kinds.LOCAL_QUEUE, spoke)
+            for each in snapshot.of(kinds.LOCAL_QUEUE, spoke)
             if (each.namespace, each.name) in entrances
         }
-        for there in picture.of(kinds.CLUSTER_QUEUE, spoke):
+        for there in snapshot.of(kinds.CLUSTER_QUEUE, spoke):
             for resource, quota in _nominal(there) if there.name in meant else ():
-                room[resource] = room.get(resource, 0) + quota
-    return room
+                spoke_quota[resource] = spoke_quota.get(resource, 0) + quota
+    return spoke_quota
 
 
 def _nominal(queue: Observed) -> Iterator[tuple[str, int]]:
@@ -147,12 +149,14 @@ def _amount(queue: Observed, name: str, resource: Object) -> int:
         raise CommandError(f"ClusterQueue {queue.name}", f"{name}: {error}") from error
 
 
-def _cut(picture: Snapshot, queue: Observed, room: Amounts, gone_first: list[str]) -> list[str]:
+def _reduce_quota(
+    snapshot: Snapshot, queue: Observed, spoke_quota: Amounts, gone_first: list[str]
+) -> list[str]:
     """Take what is too much from the flavors, those of a lost spoke first, then the last ones."""
     had: Amounts = {}
     for resource, quota in _nominal(queue):
         had[resource] = had.get(resource, 0) + quota
-    excess = {name: all_ - room.get(name, 0) for name, all_ in had.items()}
+    excess = {name: all_ - spoke_quota.get(name, 0) for name, all_ in had.items()}
     excess = {name: much for name, much in excess.items() if much > 0}
     if not excess:
         return []
@@ -167,7 +171,7 @@ def _cut(picture: Snapshot, queue: Observed, room: Amounts, gone_first: list[str
             taken = min(quota, left.get(name, 0))
             left[name] = left.get(name, 0) - taken
             _set(resource, name, quota - taken)
-    picture.observe(less)
+    snapshot.observe(less)
     return [
         f"ClusterQueue {queue.name}: {name} {format_amount(name, had[name])} -> "
         f"{format_amount(name, had[name] - much)}, which is what its spokes have"

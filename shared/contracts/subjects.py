@@ -22,8 +22,11 @@ __all__ = [
     "decode",
     "encode",
     "join",
+    "lease_subject",
     "observed_filter",
+    "rpc_subject",
     "subject_filter",
+    "subject_pattern",
     "synced_filter",
 ]
 
@@ -107,3 +110,25 @@ def subject_filter(what: str, cluster: str | None = None) -> str:
 def synced_filter(cluster: str | None = None) -> str:
     """A subject filter for the `Synced` messages of one cluster, or of all."""
     return f"{ROOT}.observed.{'*' if cluster is None else encode(cluster)}.{NONE}.{NONE}.synced"
+
+
+def subject_pattern(
+    what: str, cluster: str | None = None, namespace: str | None = None, name: str | None = None
+) -> str:
+    """A filter for ``sluice.<what>.<cluster>.<namespace>.<name>``. None matches any name, "" no name.
+
+    >>> subject_pattern("queue", namespace="")
+    'sluice.queue.*._.*'
+    """
+    tokens = ("*" if each is None else encode(each) for each in (cluster, namespace, name))
+    return f"{ROOT}.{what}.{'.'.join(tokens)}"
+
+
+def rpc_subject(service: str, question: str) -> str:
+    """Where a service answers a question, for instance ``sluice.rpc.quota.explain``."""
+    return f"{ROOT}.rpc.{service}.{question}"
+
+
+def lease_subject(name: str) -> str:
+    """Where the holder of a lease is written down."""
+    return f"{ROOT}.lease.{name}"

@@ -14,8 +14,8 @@ from services.ctl.connect.bus import connected
 from services.ctl.demo.check import judge
 from services.ctl.demo.create import create_all
 from services.ctl.demo.load import make_load
-from services.ctl.demo.progress import Board, follow
-from services.ctl.demo.story import tell
+from services.ctl.demo.progress import ProgressTracker, follow
+from services.ctl.demo.results import read_results
 from services.ctl.dev.app import EXAMPLE, DevOptions, Running, running
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK, Object
@@ -84,13 +84,15 @@ async def kill(system: Running, server: Cluster) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-async def finish(board: Board, player: Player) -> None:
+async def finish(tracker: ProgressTracker, player: Player) -> None:
     try:
         async with asyncio.timeout(END_SECONDS):
-            while not board.complete:  # noqa: ASYNC110 - the board tells nobody
+            while not tracker.complete:  # noqa: ASYNC110 - the board tells nobody
                 await asyncio.sleep(0.5)
     except TimeoutError:
-        left = [(board.submitted[uid].name, board.reasons.get(uid)) for uid in board.unfinished()]
+        left = [
+            (tracker.submitted[uid].name, tracker.reasons.get(uid)) for uid in tracker.unfinished()
+        ]
         pytest.fail(f"{len(left)} unfinished, {len(player.ended)} played: {left[:5]}")
 
 
@@ -100,7 +102,7 @@ async def test_the_demos_load_passes_while_watcher_patcher_and_api_server_are_ki
 ) -> None:
     said: list[str] = []
     load = make_load(seed=7, runs=RUNS, jobs=JOBS)
-    board = Board(len(load))
+    tracker = ProgressTracker(len(load))
     options = DevOptions(
         directory=tmp_path,
         nats_url=nats_url,
@@ -111,26 +113,26 @@ async def test_the_demos_load_passes_while_watcher_patcher_and_api_server_are_ki
     async with running(options, said.append) as system, connected(system.nats_url) as bus:
         await shrink(kube)
         async with playing(kube) as player:
-            following = asyncio.create_task(follow(bus, board))
+            following = asyncio.create_task(follow(bus, tracker))
             killing = asyncio.create_task(kill(system, server))
             try:
                 await create_all(
-                    kube, load, now=lambda: datetime.now(UTC), on_submitted=board.submit
+                    kube, load, now=lambda: datetime.now(UTC), on_submitted=tracker.submit
                 )
                 await killing
-                await finish(board, player)
+                await finish(tracker, player)
             finally:
                 following.cancel()
                 killing.cancel()
-        story = await tell(bus, board.submitted, tuple(board.refused))
+        result = await read_results(bus, tracker.submitted, tuple(tracker.refused))
         assert system.supervisor.starts("patcher") == 1 + VICTIMS.count("patcher"), said
-        await whole(kube, board)
+        await whole(kube, tracker)
     for kind in (MUTATING_WEBHOOK, VALIDATING_WEBHOOK):
         assert not (await kube.list(kind)).items, "left behind, it would let nobody create a job"
-    assert not board.refused
-    assert len(story.cases) == RUNS + JOBS
+    assert not tracker.refused
+    assert len(result.cases) == RUNS + JOBS
     assert not player.without_leave
-    wrong = [line for verdict in judge(story, queues=False) for line in verdict.wrong]
+    wrong = [line for verdict in judge(result, queues=False) for line in verdict.wrong]
     assert not wrong
 
 
@@ -141,13 +143,13 @@ async def shrink(kube: HttpKube) -> None:
     await kube.patch(kinds.CLUSTER_QUEUE, None, "cluster-pipeline-queue", patch)
 
 
-async def whole(kube: HttpKube, board: Board) -> None:
+async def whole(kube: HttpKube, tracker: ProgressTracker) -> None:
     """The cluster says the same as the logs: one Workload for each job, and it is finished."""
 
     async def settled() -> bool:
         items = (await kube.list(kinds.WORKLOAD)).items
         owners = [owner["uid"] for item in items for owner in item["metadata"]["ownerReferences"]]
-        return sorted(owners) == sorted(board.submitted) and all(map(is_finished, items))
+        return sorted(owners) == sorted(tracker.submitted) and all(map(is_finished, items))
 
     await eventually(settled)
 

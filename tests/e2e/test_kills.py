@@ -12,8 +12,8 @@ from services.ctl.connect.bus import connected
 from services.ctl.demo.check import judge
 from services.ctl.demo.create import create_all
 from services.ctl.demo.load import make_load
-from services.ctl.demo.progress import Board, follow
-from services.ctl.demo.story import Story, tell
+from services.ctl.demo.progress import ProgressTracker, follow
+from services.ctl.demo.results import LoadResult, read_results
 from services.ctl.dev.app import BROKER, EXAMPLE, DevOptions, Running, running
 from services.ctl.run import SERVICES, Program
 from shared.contracts.kube import kinds
@@ -48,29 +48,29 @@ async def kill_all(system: Running) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-async def finish(board: Board) -> None:
+async def finish(tracker: ProgressTracker) -> None:
     async with asyncio.timeout(END_SECONDS):
-        for _ in iter(lambda: board.complete, True):
+        for _ in iter(lambda: tracker.complete, True):
             await asyncio.sleep(0.2)
 
 
-async def play(system: Running) -> tuple[Story, Board]:
+async def play(system: Running) -> tuple[LoadResult, ProgressTracker]:
     load = make_load(seed=11, runs=RUNS, jobs=JOBS)
-    board = Board(len(load))
+    tracker = ProgressTracker(len(load))
     kube = system.kube()
     async with connected(system.nats_url) as bus:
-        following = asyncio.create_task(follow(bus, board))
+        following = asyncio.create_task(follow(bus, tracker))
         killing = asyncio.create_task(kill_all(system))
         try:
             await shrink(kube)
-            await create_all(kube, load, now=lambda: datetime.now(UTC), on_submitted=board.submit)
+            await create_all(kube, load, now=lambda: datetime.now(UTC), on_submitted=tracker.submit)
             await killing
-            await finish(board)
+            await finish(tracker)
         finally:
             following.cancel()
             killing.cancel()
             await kube.close()
-        return await tell(bus, board.submitted, tuple(board.refused)), board
+        return await read_results(bus, tracker.submitted, tuple(tracker.refused)), tracker
 
 
 @pytest.mark.timeout(SECONDS_MAX)
@@ -78,10 +78,10 @@ async def test_every_service_and_the_broker_may_be_killed_while_a_load_runs(tmp_
     said: list[str] = []
     options = DevOptions(directory=tmp_path, manifests=(EXAMPLE,), speed=150.0, seed=11)
     async with running(options, said.append) as system:
-        story, board = await play(system)
+        result, tracker = await play(system)
         for name in set(VICTIMS):
             assert system.supervisor.starts(name) > VICTIMS.count(name), said
-    assert not board.refused
-    assert len(story.cases) == RUNS + JOBS
-    wrong = [line for verdict in judge(story, queues=False) for line in verdict.wrong]
+    assert not tracker.refused
+    assert len(result.cases) == RUNS + JOBS
+    wrong = [line for verdict in judge(result, queues=False) for line in verdict.wrong]
     assert not wrong

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from services.ctl.cli.spokes import declared
+from services.ctl.admin.lost_spoke import write_declaration
 from services.ctl.main import app
 from services.simulator.app import Simulator
 from services.simulator.local import LocalKube
@@ -90,6 +90,6 @@ async def test_an_operator_gives_a_spoke_up_and_takes_that_back(tmp_path: Path) 
         assert await say("found", "west") == "multikueuecluster west is not given up"
         assert await annotations() == {}
         with pytest.raises(CommandError, match="multikueuecluster nowhere: not found"):
-            await declared(kube, "nowhere", "flood")
+            await write_declaration(kube, "nowhere", "flood")
     finally:
         await simulator.stop()

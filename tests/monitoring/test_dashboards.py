@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from services.reference.dashboards import FOLDER, Dashboard, dashboards, expressions, rendered
-from services.reference.metrics import declared
+from services.reference.metrics import declared_metrics
 from tests.monitoring.asked import ROOT, filled_in
 from tests.monitoring.promql import evaluate, metrics_in
 from tests.monitoring.recording import Recording, read
@@ -36,7 +36,7 @@ def test_every_question_is_answered_at_some_time(
 
 @pytest.mark.parametrize("dashboard", dashboards(), ids=lambda dashboard: dashboard.uid)
 def test_panels_ask_for_metrics_and_labels_that_there_are(dashboard: Dashboard) -> None:
-    known = {sample: {*one.labels} for one in declared() for sample in one.samples}
+    known = {sample: {*one.labels} for one in declared_metrics() for sample in one.samples}
     known |= {"up": set()}
     for panel in dashboard.panels:
         for legend, expression in panel.queries:
@@ -48,7 +48,7 @@ def test_panels_ask_for_metrics_and_labels_that_there_are(dashboard: Dashboard) 
 
 def test_what_is_recorded_is_declared(recording: Recording) -> None:
     """So that the reference page, of which the same list is made, leaves nothing out."""
-    known = {sample: {*one.labels} for one in declared() for sample in one.samples}
+    known = {sample: {*one.labels} for one in declared_metrics() for sample in one.samples}
     known |= {"up": set()}
     for metric, labels in recording.labels_of().items():
         assert metric in known, f"the reference lacks {metric}"

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from services.quota.metrics import DecisionMetrics
-from services.reference.metrics import VALUES, declared
+from services.reference.metrics import VALUES, declared_metrics
 from tests.monitoring.record import arrivals
 from tests.monitoring.recording import NAME, read
 from tests.unit.quota.kueue_metrics import KUEUE
@@ -51,12 +51,12 @@ ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-|[0-9a-f]{12}")
 
 @pytest.mark.parametrize("name", sorted(THEIRS))
 def test_kind_and_labels_are_the_reference_s(name: str) -> None:
-    ours = {one.name: (one.service, one.kind, one.labels) for one in declared()}
+    ours = {one.name: (one.service, one.kind, one.labels) for one in declared_metrics()}
     assert ours[name] == THEIRS[name]
 
 
 def test_a_name_is_told_by_one_kind_of_service_only() -> None:
-    names = Counter(one.name for one in declared())
+    names = Counter(one.name for one in declared_metrics())
     assert names.most_common(1)[0][1] == 1
 
 
@@ -79,7 +79,7 @@ def test_what_bounds_the_values_of_each_label_is_known() -> None:
                 values.setdefault(label, set()).add(value)
     for label, found in values.items():
         assert label in VALUES or len(found) <= FEW, f"{label}: {sorted(found)}"
-    labels = {label for one in declared() for label in one.labels}
+    labels = {label for one in declared_metrics() for label in one.labels}
     assert VALUES.keys() <= labels, "the page tells of labels that there are"
 
 

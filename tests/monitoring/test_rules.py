@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from services.reference.metrics import declared
+from services.reference.metrics import declared_metrics
 from tests.monitoring.asked import ROOT, RULES, every_rule
 from tests.monitoring.promql import Vector, evaluate, metrics_in
 from tests.monitoring.promtool import PROMTOOL, run
@@ -79,7 +79,7 @@ def test_of_each_alert_it_is_shown_when_it_fires_and_when_it_does_not() -> None:
 
 
 def test_rules_ask_for_metrics_and_labels_that_there_are() -> None:
-    known = {sample: {*one.labels} for one in declared() for sample in one.samples}
+    known = {sample: {*one.labels} for one in declared_metrics() for sample in one.samples}
     known |= {"up": set()}
     for rule in every_rule():
         for metric, labels in metrics_in(rule["expr"]):

@@ -6,7 +6,6 @@ nothing more, and an annotation records that the author created the run paused.
 """
 
 from collections.abc import Callable
-from typing import Final
 
 from services.classifier.cel import EvaluationError, Mutation, Variables
 from services.classifier.metrics import EVALUATIONS, MUTATIONS, counted
@@ -29,9 +28,6 @@ from shared.contracts.messages.spokes import MANAGER
 from shared.integrations import Integration, Integrations, queue_of
 
 __all__ = ["MutationResult", "RefusedError", "mutate", "no_traceparent"]
-
-_PAC_EVENT: Final = "pipelinesascode.tekton.dev/event-type"
-_PAC_TEST_EVENT: Final = "pac.test.appstudio.openshift.io/event-type"
 
 
 def no_traceparent() -> None:
@@ -149,8 +145,8 @@ def _evaluate(draft: Draft, rules: Rules, namespace: str | None, *, is_run: bool
         variables = Variables(
             pipeline_run=visible,
             namespace=own if isinstance(own, str) and own else (namespace or ""),
-            pac_event_type=labels.get(_PAC_EVENT, ""),
-            pac_test_event_type=labels.get(_PAC_TEST_EVENT, ""),
+            pac_event_type=labels.get(names.PAC_EVENT, ""),
+            pac_test_event_type=labels.get(names.PAC_TEST_EVENT, ""),
         )
         with counted(EVALUATIONS):
             return rules.programs.evaluate(variables)

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from services.ctl.connect.reader import lookout
+from services.ctl.connect.reader import open_reader
 from shared.bus.admin.snapshots import BackupError, Saved, backup, restore
 from shared.bus.nats.stream_reader import Look
 from shared.bus.port import BusError
@@ -30,9 +30,9 @@ async def _each(
     url: str | None,
     directory: Path,
 ) -> None:
-    async with lookout(url, directory) as look:
+    async with open_reader(url, directory) as reader:
         try:
-            async for saved in do(look, folder):
+            async for saved in do(reader, folder):
                 print(saved)
         except BackupError as error:
             raise CommandError(str(folder), str(error), hint=hint, status=Exit.FAILED) from error

@@ -23,7 +23,7 @@ from shared.integrations.document import parse
 from shared.runtime.command import CommandError, Exit
 
 __all__ = [
-    "Finding",
+    "CheckResult",
     "check_lines",
     "described",
     "finding_of",
@@ -38,7 +38,7 @@ SHOWN_TOLERATION: Final = {"key": "example.com/flavor", "operator": "Exists"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckResult:
     """What a document makes of one object."""
 
     kind: str
@@ -91,7 +91,7 @@ def with_metadata(file: Path, obj: dict[str, Any]) -> dict[str, Any]:
     return {**obj, "metadata": metadata}
 
 
-def finding_of(integrations: list[Integration], obj: dict[str, Any]) -> Finding:
+def finding_of(integrations: list[Integration], obj: dict[str, Any]) -> CheckResult:
     """What the document that means the object's kind makes of it."""
     group = str(obj.get("apiVersion") or "").rpartition("/")[0]
     of_kind = [
@@ -116,7 +116,7 @@ def finding_of(integrations: list[Integration], obj: dict[str, Any]) -> Finding:
     finish = integration.finish(obj)
     problems = list(integration.problems(obj))
     pod_sets, patches = _read(integration, obj, problems)
-    return Finding(
+    return CheckResult(
         kind=str(obj["kind"]),
         name=shown,
         recognised=why,
@@ -180,7 +180,7 @@ def _read(
     return shown, patches
 
 
-def check_lines(source: str, found: Finding) -> Iterator[str]:
+def check_lines(source: str, found: CheckResult) -> Iterator[str]:
     """The finding in words."""
     yield f"{source}: {found.kind} {found.name}"
     waits = f"yes, in queue {found.queue}" if found.queue else "yes, but it names no queue"

@@ -15,7 +15,7 @@ from shared.kube.client import HttpKube
 from shared.kube.port import Kube, KubeError, NotFoundError, UnavailableError
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["steer", "steered"]
+__all__ = ["steer", "write_steering_field"]
 
 _KINDS: Final = {
     "clusterqueues": kinds.CLUSTER_QUEUE,
@@ -46,22 +46,24 @@ async def steer(
     kube = HttpKube.from_kubeconfig(str(kubeconfig_of(kubeconfig, directory)))
     place = namespace if kind.namespaced else None
     try:
-        return await steered(kube, kind, place, name, stop=stop, keep_running=keep_running)
+        return await write_steering_field(
+            kube, kind, place, name, stop=stop, keep_running=keep_running
+        )
     finally:
         await kube.close()
 
 
-async def steered(
+async def write_steering_field(
     kube: Kube, kind: Kind, namespace: str | None, name: str, *, stop: bool, keep_running: bool
 ) -> str:
     """Write it through `kube`; a workload may be named by its job."""
     title = f"{kind.kind.lower()} {f'{namespace}/' if namespace else ''}{name}"
     try:
-        obj = await _found(kube, kind, namespace, name)
-        field, value = _wanted(kind, stop=stop, keep_running=keep_running)
+        obj = await _fetch(kube, kind, namespace, name)
+        field, value = _desired(kind, stop=stop, keep_running=keep_running)
         real = str(obj["metadata"]["name"])
         title = title.replace(name, real) if real != name else title
-        if _is(obj, field, value):
+        if _has_value(obj, field, value):
             return (
                 f"{title} is {'stopped' if stop else 'active'} already ({field}: {_shown(value)})"
             )
@@ -77,7 +79,7 @@ async def steered(
     return f"{title} {'stopped' if stop else 'resumed'} ({field}: {_shown(value)})"
 
 
-async def _found(kube: Kube, kind: Kind, namespace: str | None, name: str) -> Object:
+async def _fetch(kube: Kube, kind: Kind, namespace: str | None, name: str) -> Object:
     try:
         return await kube.get(kind, namespace, name)
     except NotFoundError:
@@ -91,7 +93,7 @@ async def _found(kube: Kube, kind: Kind, namespace: str | None, name: str) -> Ob
         raise
 
 
-def _wanted(kind: Kind, *, stop: bool, keep_running: bool) -> tuple[str, object]:
+def _desired(kind: Kind, *, stop: bool, keep_running: bool) -> tuple[str, object]:
     if kind is kinds.WORKLOAD:
         return "active", not stop
     if not stop:
@@ -104,6 +106,6 @@ def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _is(obj: Object, field: str, value: object) -> bool:
+def _has_value(obj: Object, field: str, value: object) -> bool:
     default: object = True if field == "active" else "None"
     return bool((obj.get("spec") or {}).get(field, default) == value)

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from services.ctl.connect.reader import current, lookout, nats_url_of
+from services.ctl.connect.reader import nats_url_of, open_reader, utc_now
 from services.ctl.get.command import read
 from services.ctl.get.resources import resource_named
 from shared.runtime.command import CommandError
@@ -39,11 +39,11 @@ def names(
         return []
 
     async def found() -> list[tuple[str, str, str]]:
-        async with asyncio.timeout(PATIENCE_SECONDS), lookout(url, directory) as look:
+        async with asyncio.timeout(PATIENCE_SECONDS), open_reader(url, directory) as reader:
             inputs = resource.inputs(None, namespace if resource.namespaced else None)
-            picture = await read(look, inputs)
-        rows = resource.rows(picture, current())
-        return sorted({(row.ident[1], row.ident[2], row.also) for row in rows})
+            snapshot = await read(reader, inputs)
+        rows = resource.rows(snapshot, utc_now())
+        return sorted({(row.ident.namespace, row.ident.name, row.alias) for row in rows})
 
     try:
         return asyncio.run(found())

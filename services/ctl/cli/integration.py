@@ -46,7 +46,9 @@ def check(
     found = admin.finding_of(integrations, admin.with_metadata(obj, documents[0][1]))
     if output == "json":
         print(
-            json.dumps({name: getattr(found, name) for name in admin.Finding.__slots__}, indent=2)
+            json.dumps(
+                {name: getattr(found, name) for name in admin.CheckResult.__slots__}, indent=2
+            )
         )
     else:
         print("\n".join(admin.check_lines(str(obj), found)))

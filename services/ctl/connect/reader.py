@@ -15,11 +15,11 @@ from shared.settings.environment import nats_access
 __all__ = [
     "STATE_FILE",
     "access_for",
-    "current",
     "kubeconfig_of",
-    "lookout",
     "nats_url_of",
+    "open_reader",
     "unreachable",
+    "utc_now",
 ]
 
 DEFAULT_URL: Final = "nats://127.0.0.1:4222"
@@ -29,7 +29,7 @@ STATE_FILE: Final = "state.json"
 STREAM_NOT_FOUND: Final = 10059
 
 
-def current() -> datetime:
+def utc_now() -> datetime:
     """The commands' clock."""
     return datetime.now(UTC)
 
@@ -68,12 +68,12 @@ def _state(directory: Path) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def lookout(given: str | None, directory: Path) -> AsyncIterator[Look]:
+async def open_reader(given: str | None, directory: Path) -> AsyncIterator[Look]:
     """A connection for looking. Whatever fails is a `CommandError` with what to do about it."""
     url = nats_url_of(given, directory)
     try:
-        async with looking(url, access=access_for(given, directory)) as look:
-            yield look
+        async with looking(url, access=access_for(given, directory)) as reader:
+            yield reader
     except JetStreamError as error:
         hint = "the streams are missing: run `sluice bus apply`"
         raise CommandError(

@@ -15,11 +15,11 @@ from services.ctl.demo.cases import load_cases, run_cases
 from services.ctl.demo.check import judge, until_given_back
 from services.ctl.demo.create import create_all
 from services.ctl.demo.load import make_load
-from services.ctl.demo.progress import Board, follow, show
+from services.ctl.demo.progress import ProgressTracker, follow, show
+from services.ctl.demo.results import read_results
 from services.ctl.demo.spokes import run_spokes
-from services.ctl.demo.story import tell
 from services.ctl.demo.summary import print_summary
-from services.ctl.dev.app import EXAMPLE, DevOptions, Running, running, until_signalled, whereabouts
+from services.ctl.dev.app import EXAMPLE, DevOptions, Running, addresses, running, until_signalled
 from services.ctl.setup.spokes import SPOKES_EXAMPLE
 from shared.kube.port import KubeError
 from shared.runtime.command import CommandError, Exit
@@ -90,7 +90,7 @@ class _Demo:
         verdict = "demo: failed: interrupted"
         try:
             async with running(dev, lambda text: self._say(f"demo: {text}")) as system:
-                for line in whereabouts(system)[:-1]:
+                for line in addresses(system)[:-1]:
                     self._say(f"demo: {line}")
                 try:
                     if options.spokes:
@@ -129,26 +129,26 @@ class _Demo:
             f"demo: creating {options.runs} PipelineRuns and {options.jobs} Jobs, seed "
             f"{options.seed}; simulated time runs {options.speed:g} times as fast"
         )
-        board = Board(len(arrivals))
+        tracker = ProgressTracker(len(arrivals))
         async with connected(system.nats_url, access=system.access) as bus:
-            async with _background(follow(bus, board), show(board, self._console)):
+            async with _background(follow(bus, tracker), show(tracker, self._console)):
                 kube = system.kube()
                 try:
-                    await create_all(kube, arrivals, now=_now, on_submitted=board.submit)
+                    await create_all(kube, arrivals, now=_now, on_submitted=tracker.submit)
                 finally:
                     await kube.close()
-                stuck = await _until_complete(board)
+                stuck = await _until_complete(tracker)
             await until_given_back(bus)
-            story = await tell(bus, board.submitted, tuple(board.refused))
+            result = await read_results(bus, tracker.submitted, tuple(tracker.refused))
         if stuck:
             self._say(f"no progress for {STUCK_SECONDS:g} s; not ended:")
-            for uid in board.unfinished()[:LEFT_MAX]:
-                name, reason = board.submitted[uid].name, board.reasons.get(uid, "no decision")
-                self._say(f"  {name}: {board.stage(uid)}: {reason}")
-        print_summary(story, self._console)
+            for uid in tracker.unfinished()[:LEFT_MAX]:
+                name, reason = tracker.submitted[uid].name, tracker.reasons.get(uid, "no decision")
+                self._say(f"  {name}: {tracker.stage(uid)}: {reason}")
+        print_summary(result, self._console)
         self._say("checks, from the log alone:")
         queues = options.runs >= QUEUES_RUNS_MIN
-        verdicts = judge(story, queues=queues)
+        verdicts = judge(result, queues=queues)
         for verdict in verdicts:
             for line in verdict.lines():
                 self._say(line)
@@ -159,14 +159,14 @@ class _Demo:
         return [verdict.name for verdict in verdicts if verdict.wrong]
 
 
-async def _until_complete(board: Board) -> bool:
+async def _until_complete(tracker: ProgressTracker) -> bool:
     """Wait until all have ended; True: they do not get on."""
     loop = asyncio.get_running_loop()
-    seen, since = board.progress, loop.time()
-    while not board.complete:
+    seen, since = tracker.progress, loop.time()
+    while not tracker.complete:
         await asyncio.sleep(POLL_SECONDS)
-        if board.progress != seen:
-            seen, since = board.progress, loop.time()
+        if tracker.progress != seen:
+            seen, since = tracker.progress, loop.time()
         elif loop.time() - since > STUCK_SECONDS:
             return True
     return False

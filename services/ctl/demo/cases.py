@@ -14,9 +14,9 @@ from services.classifier.webhook.mutation import mutate
 from services.ctl.admin.mutate import load_rules
 from services.ctl.connect.bus import connected
 from services.ctl.demo.check import judge, until_given_back
-from services.ctl.demo.create import DENIED, Submitted, create_patiently
+from services.ctl.demo.create import DENIED, Submitted, create_with_retries
 from services.ctl.demo.load import Arrival
-from services.ctl.demo.story import tell
+from services.ctl.demo.results import read_results
 from services.ctl.dev.app import EXAMPLE, Running
 from services.provisioner.config.host_config import parse_host_config
 from services.provisioner.config.platforms import is_platform, key_of
@@ -28,7 +28,7 @@ from shared.integrations import PIPELINE_RUN, TEKTON_SLOT, queue_of
 from shared.kube.port import AlreadyExistsError, Kube, NotFoundError, RefusedError
 from shared.runtime.command import CommandError
 
-__all__ = ["GivenCase", "Result", "load_cases", "run_cases", "verdict_of"]
+__all__ = ["CaseResult", "GivenCase", "load_cases", "run_cases", "verdict_of"]
 
 NAMESPACE: Final = "default"
 """Where a run is created whose manifest names no namespace."""
@@ -36,10 +36,9 @@ NAMESPACE: Final = "default"
 CLUSTER_QUEUE: Final = "cluster-pipeline-queue"
 EXTRA_FLAVOR: Final = "as-asked"
 EXTRA_QUOTA: Final = "1k"
-HOST_CONFIG: Final = ("multi-platform-controller", "host-config")
+HOST_CONFIG: Final = (names.OPERATOR_NAMESPACE, "host-config")
 WAIT_SECONDS: Final = 120.0
 POLL_SECONDS: Final = 0.5
-TEKTON: Final = "tekton.dev/pipeline"
 _NAME_MAX: Final = 50
 _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9]+")
 
@@ -56,7 +55,7 @@ class GivenCase:
 
 
 @dataclass(slots=True, kw_only=True)
-class Result:
+class CaseResult:
     """What became of one case."""
 
     case: GivenCase
@@ -102,7 +101,7 @@ class Result:
         return sorted(text for text in named if names.slot_resource(text) in asked)
 
     @property
-    def kept_out(self) -> str:
+    def inadmissible_because(self) -> str:
         """Why it can never be let in, where it names what is no platform at all; else empty."""
         if all(is_platform(platform) for platform in self.platforms):
             return ""
@@ -161,8 +160,8 @@ async def run_cases(
         await _prepare_queues(kube, cases, rules.queue_name)
         say(f"demo: creating {len(cases)} PipelineRuns")
         results = [await _create(kube, case, index, now) for index, case in enumerate(cases)]
-        extra = await _cover(kube, results)
-        await _have_machines(kube, results)
+        extra = await _add_missing_quota(kube, results)
+        await _add_platforms(kube, results)
         if extra:
             say(
                 f"demo: no group of {CLUSTER_QUEUE} covers {', '.join(extra)}: added, with "
@@ -174,7 +173,7 @@ async def run_cases(
     wrong: list[str] = []
     for result in results:
         problem = verdict_of(result, rules)
-        say(f"  {'ok    ' if not problem else 'FAILED'}  {_told(result)}")
+        say(f"  {'ok    ' if not problem else 'FAILED'}  {_summary(result)}")
         if problem:
             say(f"          {problem}")
             wrong.append(f"{result.case.name}: {problem}")
@@ -182,18 +181,18 @@ async def run_cases(
     ended = sum(result.ended for result in results)
     say(f"{len(results)} created: {ended} ran to the end, {denied} were denied")
     faults = [f"{len(wrong)} of {len(results)} are not as expected"] if wrong else []
-    return faults + await _judged(system, results, say)
+    return faults + await _check_logs(system, results, say)
 
 
-async def _judged(
-    system: Running, results: Iterable[Result], say: Callable[[str], None]
+async def _check_logs(
+    system: Running, results: Iterable[CaseResult], say: Callable[[str], None]
 ) -> list[str]:
     submitted = {r.submitted.uid: r.submitted for r in results if r.ended}
     async with connected(system.nats_url, access=system.access) as bus:
         await until_given_back(bus)
-        story = await tell(bus, submitted)
+        result = await read_results(bus, submitted)
     say("checks, from the log alone:")
-    verdicts = judge(story, load=False, queues=False)
+    verdicts = judge(result, load=False, queues=False)
     for verdict in verdicts:
         for line in verdict.lines():
             say(line)
@@ -221,7 +220,9 @@ async def _prepare_queues(kube: Kube, cases: Iterable[GivenCase], queue_name: st
                 continue
 
 
-async def _create(kube: Kube, case: GivenCase, index: int, now: Callable[[], datetime]) -> Result:
+async def _create(
+    kube: Kube, case: GivenCase, index: int, now: Callable[[], datetime]
+) -> CaseResult:
     metadata = dict(case.run.get("metadata") or {})
     metadata.pop("generateName", None)
     slug = _NOT_IN_NAMES.sub("-", case.name.lower()).strip("-")[:_NAME_MAX]
@@ -232,16 +233,16 @@ async def _create(kube: Kube, case: GivenCase, index: int, now: Callable[[], dat
     run = {**case.run, "metadata": metadata}
     arrival = Arrival(after_seconds=0.0, kind=kinds.PIPELINE_RUN, object=run, tier="")
     try:
-        stored = await create_patiently(kube, kinds.PIPELINE_RUN, run)
+        stored = await create_with_retries(kube, kinds.PIPELINE_RUN, run)
     except RefusedError as error:
         denied = Submitted(arrival=arrival, at=now(), object=None, refusal=str(error))
-        return Result(case=case, submitted=denied)
-    return Result(
+        return CaseResult(case=case, submitted=denied)
+    return CaseResult(
         case=case, submitted=Submitted(arrival=arrival, at=now(), object=stored), run=stored
     )
 
 
-async def _cover(kube: Kube, results: Iterable[Result]) -> list[str]:
+async def _add_missing_quota(kube: Kube, results: Iterable[CaseResult]) -> list[str]:
     """Give quota to resources that no group covers: real clusters have such runs wait for ever."""
     queue = await kube.get(kinds.CLUSTER_QUEUE, None, CLUSTER_QUEUE)
     groups = queue["spec"].get("resourceGroups") or []
@@ -267,7 +268,7 @@ async def _cover(kube: Kube, results: Iterable[Result]) -> list[str]:
     return extra
 
 
-async def _have_machines(kube: Kube, results: Iterable[Result]) -> None:
+async def _add_platforms(kube: Kube, results: Iterable[CaseResult]) -> None:
     """Have machines of every platform: real clusters keep runs out that name one that nobody has."""
     config = await kube.get(kinds.CONFIG_MAP, *HOST_CONFIG)
     data = dict(config.get("data") or {})
@@ -294,19 +295,19 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(one)
 
 
-async def _wait(kube: Kube, results: Sequence[Result]) -> None:
+async def _wait(kube: Kube, results: Sequence[CaseResult]) -> None:
     """Look again and again until all that can end have ended."""
     loop = asyncio.get_running_loop()
     until = loop.time() + WAIT_SECONDS
     created = [result for result in results if result.submitted.object is not None]
     while loop.time() < until:
-        await _look(kube, created)
-        if all(one.ended or one.kept_out or one.case.unsure for one in created):
+        await _refresh(kube, created)
+        if all(one.ended or one.inadmissible_because or one.case.unsure for one in created):
             return
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def _look(kube: Kube, results: Sequence[Result]) -> None:
+async def _refresh(kube: Kube, results: Sequence[CaseResult]) -> None:
     runs = {r["metadata"]["uid"]: r for r in (await kube.list(kinds.PIPELINE_RUN)).items}
     workloads: dict[str, Object] = {}
     for workload in (await kube.list(kinds.WORKLOAD)).items:
@@ -315,16 +316,16 @@ async def _look(kube: Kube, results: Sequence[Result]) -> None:
     for result in results:
         result.run = runs.get(result.submitted.uid, result.run)
         result.workload = workloads.get(result.submitted.uid, result.workload)
-        await _manage(kube, result)
+        await _end_run_of_other_manager(kube, result)
 
 
-async def _manage(kube: Kube, result: Result) -> None:
+async def _end_run_of_other_manager(kube: Kube, result: CaseResult) -> None:
     """Play the manager of a run that is not Tekton's: end it when it was released."""
     run = result.run
     if run is None or result.ended or PIPELINE_RUN.held(run):
         return
-    manager = run["spec"].get("managedBy") or TEKTON
-    if manager == TEKTON:
+    manager = run["spec"].get("managedBy") or names.MANAGED_BY_TEKTON
+    if manager == names.MANAGED_BY_TEKTON:
         return
     ended = {"type": "Succeeded", "status": "True", "reason": "Succeeded", "message": "by demo"}
     result.note = f"managed by {manager}: Tekton leaves it alone, the demo ended it in its place"
@@ -341,7 +342,7 @@ async def _manage(kube: Kube, result: Result) -> None:
         return
 
 
-def verdict_of(result: Result, rules: Rules) -> str:
+def verdict_of(result: CaseResult, rules: Rules) -> str:
     """What is not as it should be; empty: all is well."""
     expected, denied = result.case.expected, result.submitted.object is None
     error = (expected or {}).get("error")
@@ -353,7 +354,7 @@ def verdict_of(result: Result, rules: Rules) -> str:
         return "" if wanted in told else f"was denied, but not with {wanted!r}"
     if denied:
         return "" if result.case.unsure else f"was denied: {result.submitted.refusal}"
-    if not result.ended and not result.kept_out and not result.case.unsure:
+    if not result.ended and not result.inadmissible_because and not result.case.unsure:
         return "did not run to the end"
     if expected is None:
         return ""
@@ -379,7 +380,7 @@ def _without_namespace(run: Object, rules: Rules) -> tuple[str, dict[str, str]]:
 
 
 def _differences(
-    expected: Mapping[str, Any], class_: str, requests: Mapping[str, str], result: Result
+    expected: Mapping[str, Any], class_: str, requests: Mapping[str, str], result: CaseResult
 ) -> list[str]:
     found: list[str] = []
     if class_ != expected.get("priorityClass", ""):
@@ -401,13 +402,15 @@ def _equal(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
     return amounts[0] == amounts[1]
 
 
-def _told(result: Result) -> str:
+def _summary(result: CaseResult) -> str:
     if result.submitted.object is None:
         refusal = result.submitted.refusal
         return f"{result.case.name}: denied: {refusal.partition(f'{DENIED}: ')[2] or refusal}"
     requests = ", ".join(f"{name}={value}" for name, value in result.requests.items()) or "a slot"
     finish = None if result.run is None else PIPELINE_RUN.finish(result.run)
-    end = f"kept out: {result.kept_out}" if result.kept_out else "did not end"
+    end = (
+        f"kept out: {result.inadmissible_because}" if result.inadmissible_because else "did not end"
+    )
     if finish is not None:
         end = (
             "ran to the end" if finish.success else f"ran to the end, and failed: {finish.message}"

@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import fmean, variance
 from typing import Final
 
-from services.ctl.demo.story import Case, Story, records
+from services.ctl.demo.results import JobResult, LoadResult, records
 from services.ctl.demo.summary import left_behind
 from services.simulator.judge import checks
 from shared.bus.port import Bus
@@ -61,18 +61,18 @@ class Verdict:
         ]
 
 
-def judge(story: Story, *, load: bool = True, queues: bool = True) -> list[Verdict]:
+def judge(result: LoadResult, *, load: bool = True, queues: bool = True) -> list[Verdict]:
     """All checks. `load`: nothing in it may be refused or fail; `queues`: it was meant to make some."""
-    message_logs = story.message_logs
+    message_logs = result.message_logs
     found = {
         "nothing lost: everything submitted was seen, and ran to its end": [
             *(
                 f"{each.name} was refused: {each.refusal}"
-                for each in (story.refused if load else ())
+                for each in (result.refused if load else ())
             ),
-            *checks.none_lost(message_logs, story.names, finished=True),
+            *checks.none_lost(message_logs, result.names, finished=True),
             *checks.nothing_dead(message_logs),
-            *(_failures(story.cases) if load else ()),
+            *(_failures(result.cases) if load else ()),
         ],
         "nothing admitted twice, nothing started twice, one decider at a time": [
             *checks.none_admitted_twice(message_logs),
@@ -85,25 +85,25 @@ def judge(story: Story, *, load: bool = True, queues: bool = True) -> list[Verdi
             *checks.quota_given_back(message_logs),
         ],
         "every build got a machine or was told why, and none is left behind": machines_settled(
-            story
+            result
         ),
         "no priority inversion: nobody more important waited who would have fitted": (
             checks.priorities_respected(message_logs)
         ),
     }
     if queues:
-        found["queues formed"] = queues_formed(story.cases)
+        found["queues formed"] = queues_formed(result.cases)
         found["mean wait falls with priority among workloads of equal shape"] = (
-            waits_fall_with_priority(story.cases)
+            waits_fall_with_priority(result.cases)
         )
     return [Verdict(name=name, wrong=tuple(wrong)) for name, wrong in found.items()]
 
 
-def machines_settled(story: Story) -> list[str]:
+def machines_settled(result: LoadResult) -> list[str]:
     """Each TaskRun that asked was told one thing or the other; nothing is held for one that ended."""
     told: dict[str, set[str]] = {}
     names: dict[str, str] = {}
-    for state in story.hosts:
+    for state in result.hosts:
         told.setdefault(state.uid, set()).add(state.state)
         names[state.uid] = f"{state.namespace}/{state.name}"
     silent = [names[uid] for uid, states in told.items() if not states & {"ready", "failed"}]
@@ -111,7 +111,7 @@ def machines_settled(story: Story) -> list[str]:
         *(f"{name} asked for a machine and was never answered" for name in silent),
         *(
             f"{record.platform}: {left_behind(record)} places or machines of builds that are over"
-            for record in story.platforms
+            for record in result.platforms
             if left_behind(record)
         ),
     ]
@@ -127,7 +127,7 @@ async def until_given_back(bus: Bus) -> None:
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def _failures(cases: Iterable[Case]) -> Iterator[str]:
+def _failures(cases: Iterable[JobResult]) -> Iterator[str]:
     """Nothing in a generated load is made to fail."""
     for case in cases:
         finish = None if case.state is None else case.state.finish
@@ -135,7 +135,7 @@ def _failures(cases: Iterable[Case]) -> Iterator[str]:
             yield f"{case.submitted.name} failed: {finish.message}"
 
 
-def queues_formed(cases: Iterable[Case]) -> list[str]:
+def queues_formed(cases: Iterable[JobResult]) -> list[str]:
     """A load that never waited would prove nothing about priorities."""
     waits = [case.wait_seconds for case in cases if case.wait_seconds is not None]
     waited = sum(wait > WAITED_SECONDS for wait in waits)
@@ -144,7 +144,7 @@ def queues_formed(cases: Iterable[Case]) -> list[str]:
     return [f"only {waited} of {len(waits)} waited longer than {WAITED_SECONDS:g} s"]
 
 
-def waits_fall_with_priority(cases: Iterable[Case]) -> list[str]:
+def waits_fall_with_priority(cases: Iterable[JobResult]) -> list[str]:
     """Among workloads that ask for the same of the same queue, the more important wait less."""
     groups: dict[str, dict[int, list[float]]] = {}
     for case in cases:

@@ -19,14 +19,14 @@ from shared.kube.port import (
 )
 from shared.runtime.command import CommandError, Exit
 
-__all__ = ["DENIED", "Submitted", "create_all", "create_patiently"]
+__all__ = ["DENIED", "Submitted", "create_all", "create_with_retries"]
 
 CONCURRENT_MAX: Final = 8
 RETRY_SECONDS: Final = 0.5
 DENIED: Final = "denied the request"
 """How every API server words a webhook's no, whatever its status."""
 
-PATIENCE_SECONDS: Final = 60.0
+RETRY_TIMEOUT_SECONDS: Final = 60.0
 """For how long a server, or the webhook behind it, may fail to answer."""
 
 
@@ -71,7 +71,7 @@ async def create_all(
         for arrival in queue:
             await asyncio.sleep(max(0.0, began + arrival.after_seconds - loop.time()))
             try:
-                stored = await create_patiently(kube, arrival.kind, arrival.object)
+                stored = await create_with_retries(kube, arrival.kind, arrival.object)
             except RefusedError as error:
                 on_submitted(Submitted(arrival=arrival, at=now(), object=None, refusal=str(error)))
             else:
@@ -88,13 +88,13 @@ async def create_all(
         raise CommandError("the load", str(error), status=Exit.UNREACHABLE) from error
 
 
-async def create_patiently(kube: Kube, kind: Kind, obj: Object) -> Object:
+async def create_with_retries(kube: Kube, kind: Kind, obj: Object) -> Object:
     """Create `obj`; where there is no answer, look whether it was created, and try again.
 
     Raises `RefusedError`, or `UnavailableError` when the patience is at its end.
     """
     loop = asyncio.get_running_loop()
-    until = loop.time() + PATIENCE_SECONDS
+    until = loop.time() + RETRY_TIMEOUT_SECONDS
     metadata = obj["metadata"]
     tried = False
     while True:

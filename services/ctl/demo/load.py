@@ -36,9 +36,6 @@ RUN_MINUTES: Final = (8.0, 16.0)
 """Of simulated time, at random between these: as builds and tests take."""
 
 JOB_MINUTES: Final = (5.0, 9.0)
-DURATION: Final = "simulator.sluicegate.dev/duration"
-"""What the simulator takes for the running time of an object."""
-
 TENANTS: Final = ("team-tenant", "alpha-tenant", "beta-tenant", "gamma-tenant")
 RELEASE_TENANT: Final = "releng-tenant"
 MINTMAKER: Final = "mintmaker"
@@ -47,8 +44,6 @@ BATCH_QUEUE: Final = "batch-queue"
 _SERVICE: Final = "appstudio.openshift.io/service"
 _RELEASE_TYPE: Final = "pipelines.appstudio.openshift.io/type"
 _RELEASE_NAMESPACE: Final = "release.appstudio.openshift.io/namespace"
-_PAC: Final = "pipelinesascode.tekton.dev/event-type"
-_TEST: Final = "pac.test.appstudio.openshift.io/event-type"
 _BUILD_TYPE: Final = "build.appstudio.openshift.io/type"
 
 
@@ -72,8 +67,8 @@ def make_load(*, seed: int, runs: int, jobs: int) -> list[Arrival]:
     have one shape. So whoever is compared arrived at the same time, and not by chance to an emptier
     cluster.
     """
-    dice = Random(seed)
-    arrivals = [*_spread(list(_runs(dice, runs))), *_spread(list(_jobs(dice, jobs)))]
+    rng = Random(seed)
+    arrivals = [*_spread(list(_runs(rng, runs))), *_spread(list(_jobs(rng, jobs)))]
     return sorted(arrivals, key=lambda arrival: arrival.after_seconds)
 
 
@@ -87,20 +82,20 @@ def _spread(made: list[Arrival]) -> Iterator[Arrival]:
         )
 
 
-def _runs(dice: Random, count: int) -> Iterator[Arrival]:
+def _runs(rng: Random, count: int) -> Iterator[Arrival]:
     for index in range(count):
         place = index % len(TIERS)
         if place == 0:
-            block = dice.sample(TIERS, len(TIERS))
+            block = rng.sample(TIERS, len(TIERS))
             plain = index // len(TIERS) % 2 == 0
-            build = "plain" if plain else dice.choices(_BUILDS, weights=_BUILD_WEIGHTS)[0]
+            build = "plain" if plain else rng.choices(_BUILDS, weights=_BUILD_WEIGHTS)[0]
         tier = block[place]
-        shape = build if tier.endswith("-build") else _without_machines(dice)
-        yield _run(dice, tier, shape, index)
+        shape = build if tier.endswith("-build") else _without_machines(rng)
+        yield _run(rng, tier, shape, index)
 
 
-def _run(dice: Random, tier: str, shape: str, index: int) -> Arrival:
-    namespace, labels = _labels(dice, tier, index)
+def _run(rng: Random, tier: str, shape: str, index: int) -> Arrival:
+    namespace, labels = _labels(rng, tier, index)
     obj: Object = {
         "apiVersion": kinds.PIPELINE_RUN.api_version,
         "kind": kinds.PIPELINE_RUN.kind,
@@ -108,29 +103,29 @@ def _run(dice: Random, tier: str, shape: str, index: int) -> Arrival:
             "namespace": namespace,
             "name": f"{tier.removeprefix(PREFIX)}-{index:04d}",
             "labels": labels,
-            "annotations": {DURATION: _minutes(dice, RUN_MINUTES)},
+            "annotations": {names.SIMULATED_DURATION: _minutes(rng, RUN_MINUTES)},
         },
         "spec": _SHAPES[shape](),
     }
     return Arrival(after_seconds=0.0, kind=kinds.PIPELINE_RUN, object=obj, tier=tier)
 
 
-def _labels(dice: Random, tier: str, index: int) -> tuple[str, dict[str, str]]:
+def _labels(rng: Random, tier: str, index: int) -> tuple[str, dict[str, str]]:
     """Where a run of `tier` is created, and by which labels it is recognised."""
-    tenant = dice.choice(TENANTS)
+    tenant = rng.choice(TENANTS)
     match tier.removeprefix(PREFIX):
         case "release":
             return RELEASE_TENANT, {_SERVICE: "release", _RELEASE_TYPE: "managed"}
         case "tenant-release":
             return tenant, {_SERVICE: "release", _RELEASE_NAMESPACE: tenant}
         case "post-merge-test":
-            return tenant, {_TEST: "push"}
+            return tenant, {names.PAC_TEST_EVENT: "push"}
         case "post-merge-build":
-            return tenant, {_PAC: "push"}
+            return tenant, {names.PAC_EVENT: "push"}
         case "pre-merge-test":
-            return tenant, {_TEST: "pull_request"}
+            return tenant, {names.PAC_TEST_EVENT: "pull_request"}
         case "pre-merge-build":
-            return tenant, {_PAC: dice.choice(("pull_request", "retest-comment"))}
+            return tenant, {names.PAC_EVENT: rng.choice(("pull_request", "retest-comment"))}
         case "dependency-update":
             # Half of them by a nudge, half by MintMaker, which has a limit of its own.
             return (MINTMAKER, {}) if index % 16 >= 8 else (tenant, {_BUILD_TYPE: "nudge"})
@@ -142,9 +137,9 @@ _BUILDS: Final = ("two-machines", "four-machines", "old-style", "own-pod")
 _BUILD_WEIGHTS: Final = (45, 18, 18, 18)
 
 
-def _without_machines(dice: Random) -> str:
+def _without_machines(rng: Random) -> str:
     """Tests and releases differ in their tasks, not in what they ask for."""
-    return "two-tasks" if dice.random() < 0.2 else "plain"
+    return "two-tasks" if rng.random() < 0.2 else "plain"
 
 
 def _platforms(*platforms: str) -> Callable[[], Object]:
@@ -192,20 +187,20 @@ _SHAPES: Final[dict[str, Callable[[], Object]]] = {
 }
 
 
-def _jobs(dice: Random, count: int) -> Iterator[Arrival]:
+def _jobs(rng: Random, count: int) -> Iterator[Arrival]:
     # Two shapes, so that there are enough of each for a comparison.
     shapes = ((2, "1", "2Gi"), (4, "1", "1Gi"))
     for index in range(count):
         place = index % len(JOB_CLASSES)
         if place == 0:
             # One shape for each class in turn: what differs in wait is the class.
-            classes = dice.sample(JOB_CLASSES, len(JOB_CLASSES))
+            classes = rng.sample(JOB_CLASSES, len(JOB_CLASSES))
             shape = shapes[index // len(JOB_CLASSES) % len(shapes)]
-        yield _job(dice, classes[place], index, *shape)
+        yield _job(rng, classes[place], index, *shape)
 
 
-def _job(dice: Random, class_: str, index: int, parallelism: int, cpu: str, memory: str) -> Arrival:
-    wish = {DURATION: _minutes(dice, JOB_MINUTES)}
+def _job(rng: Random, class_: str, index: int, parallelism: int, cpu: str, memory: str) -> Arrival:
+    wish = {names.SIMULATED_DURATION: _minutes(rng, JOB_MINUTES)}
     container: Object = {
         "name": "work",
         "image": "registry.example/batch:1",
@@ -215,7 +210,7 @@ def _job(dice: Random, class_: str, index: int, parallelism: int, cpu: str, memo
         "apiVersion": kinds.JOB.api_version,
         "kind": kinds.JOB.kind,
         "metadata": {
-            "namespace": dice.choice(TENANTS),
+            "namespace": rng.choice(TENANTS),
             "name": f"batch-{index:04d}",
             "labels": {names.QUEUE: BATCH_QUEUE, names.PRIORITY_CLASS_LABEL: class_},
         },
@@ -231,5 +226,5 @@ def _job(dice: Random, class_: str, index: int, parallelism: int, cpu: str, memo
     return Arrival(after_seconds=0.0, kind=kinds.JOB, object=obj, tier=class_)
 
 
-def _minutes(dice: Random, bounds: tuple[float, float]) -> str:
-    return f"{dice.uniform(*bounds) * 60:.0f}s"
+def _minutes(rng: Random, bounds: tuple[float, float]) -> str:
+    return f"{rng.uniform(*bounds) * 60:.0f}s"

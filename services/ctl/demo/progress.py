@@ -15,7 +15,7 @@ from shared.bus.port import Bus, CaughtUp
 from shared.contracts.messages.admissions import HOLDING, Admission, AdmissionState
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["Board", "follow", "show"]
+__all__ = ["ProgressTracker", "follow", "show"]
 
 TERMINAL_SECONDS: Final = 0.25
 LINE_SECONDS: Final = 3.0
@@ -24,7 +24,7 @@ _ENDED: Final = frozenset({"finished", "gone"})
 
 
 @dataclass(slots=True, kw_only=True)
-class _Row:
+class _TierCounts:
     """How many of one tier are where."""
 
     submitted: int = 0
@@ -33,7 +33,7 @@ class _Row:
     finished: int = 0
 
 
-class Board:
+class ProgressTracker:
     """Who was submitted, and how far each is, from what the views say."""
 
     def __init__(self, expected: int) -> None:
@@ -52,11 +52,11 @@ class Board:
         else:
             self.submitted[submitted.uid] = submitted
 
-    def take_workload(self, state: WorkloadState) -> None:
+    def observe_workload(self, state: WorkloadState) -> None:
         """A workload changed."""
         self._phases[state.uid] = state.phase
 
-    def take_admission(self, admission: Admission) -> None:
+    def observe_admission(self, admission: Admission) -> None:
         """A decision was made."""
         self._states[admission.uid] = admission.state
         self.reasons[admission.uid] = f"{admission.reason} {admission.message}".strip()
@@ -84,11 +84,11 @@ class Board:
         """The uids of those that have not ended."""
         return [uid for uid in self.submitted if self.stage(uid) != "finished"]
 
-    def rows(self) -> dict[str, _Row]:
+    def rows(self) -> dict[str, _TierCounts]:
         """Tier by tier, the most important first."""
-        rows = {tier: _Row() for tier in TIERS}
+        rows = {tier: _TierCounts() for tier in TIERS}
         for uid, submitted in self.submitted.items():
-            row = rows.setdefault(submitted.arrival.tier, _Row())
+            row = rows.setdefault(submitted.arrival.tier, _TierCounts())
             row.submitted += 1
             match self.stage(uid):
                 case "finished":
@@ -100,62 +100,64 @@ class Board:
         return rows
 
 
-async def follow(bus: Bus, board: Board) -> None:
-    """Keep `board` up to date until cancelled."""
+async def follow(bus: Bus, tracker: ProgressTracker) -> None:
+    """Keep `tracker` up to date until cancelled."""
 
     async def workloads() -> None:
         async for entry in bus.watch("WORKLOADS"):
             if not isinstance(entry, CaughtUp):
-                board.take_workload(WorkloadState.decode(entry.data))
+                tracker.observe_workload(WorkloadState.decode(entry.data))
 
     async def admissions() -> None:
         async for entry in bus.watch("ADMISSIONS"):
             if not isinstance(entry, CaughtUp) and entry.headers.get("ce-type") == Admission.type:
-                board.take_admission(Admission.decode(entry.data))
+                tracker.observe_admission(Admission.decode(entry.data))
 
     async with asyncio.TaskGroup() as group:
         group.create_task(workloads())
         group.create_task(admissions())
 
 
-async def show(board: Board, console: Console) -> None:
+async def show(tracker: ProgressTracker, console: Console) -> None:
     """Show progress until cancelled."""
     if not console.is_terminal:
-        await _lines(board, console.print)
+        await _lines(tracker, console.print)
         return
     began = asyncio.get_running_loop().time()
     with Live(console=console, auto_refresh=False) as live:
         try:
             while True:
-                live.update(_table(board, asyncio.get_running_loop().time() - began), refresh=True)
+                live.update(
+                    _table(tracker, asyncio.get_running_loop().time() - began), refresh=True
+                )
                 await asyncio.sleep(TERMINAL_SECONDS)
         finally:
-            live.update(_table(board, asyncio.get_running_loop().time() - began), refresh=True)
+            live.update(_table(tracker, asyncio.get_running_loop().time() - began), refresh=True)
 
 
-async def _lines(board: Board, say: Callable[[str], None]) -> None:
+async def _lines(tracker: ProgressTracker, say: Callable[[str], None]) -> None:
     began = asyncio.get_running_loop().time()
     while True:
-        say(_line(board, asyncio.get_running_loop().time() - began))
+        say(_line(tracker, asyncio.get_running_loop().time() - began))
         await asyncio.sleep(LINE_SECONDS)
 
 
-def _line(board: Board, seconds: float) -> str:
-    rows = board.rows().values()
+def _line(tracker: ProgressTracker, seconds: float) -> str:
+    rows = tracker.rows().values()
     return (
-        f"{seconds:5.0f} s  submitted {sum(r.submitted for r in rows)} of {board.expected}, "
+        f"{seconds:5.0f} s  submitted {sum(r.submitted for r in rows)} of {tracker.expected}, "
         f"waiting {sum(r.waiting for r in rows)}, admitted {sum(r.admitted for r in rows)}, "
         f"finished {sum(r.finished for r in rows)}"
     )
 
 
-def _table(board: Board, seconds: float) -> Table:
+def _table(tracker: ProgressTracker, seconds: float) -> Table:
     table = Table(title=f"{seconds:.0f} s", title_justify="left")
     table.add_column("tier")
     for name in ("submitted", "waiting", "admitted", "finished"):
         table.add_column(name, justify="right")
-    total = _Row()
-    for tier, row in board.rows().items():
+    total = _TierCounts()
+    for tier, row in tracker.rows().items():
         table.add_row(tier, *map(str, (row.submitted, row.waiting, row.admitted, row.finished)))
         total.submitted += row.submitted
         total.waiting += row.waiting
@@ -163,5 +165,5 @@ def _table(board: Board, seconds: float) -> Table:
         total.finished += row.finished
     table.add_section()
     cells = (total.submitted, total.waiting, total.admitted, total.finished)
-    table.add_row(f"of {board.expected}", *map(str, cells))
+    table.add_row(f"of {tracker.expected}", *map(str, cells))
     return table

@@ -35,11 +35,9 @@ SETTLE_SECONDS: Final = 30.0
 COPIES_MAX: Final = 1.1
 """Copies made for each workload: the choice knows where there is room."""
 
-DURATION: Final = "simulator.sluicegate.dev/duration"
-
 
 @dataclass(slots=True)
-class _Told:
+class _DispatchHistory:
     """What the spokes were told about one workload."""
 
     offered: dict[str, int] = field(default_factory=dict)
@@ -51,11 +49,9 @@ class _Told:
 
 def spokes_load(seed: int) -> list[Arrival]:
     """PipelineRuns and Jobs for the hub's one queue, the same for the same seed."""
-    dice = Random(seed)
-    made = [_run(index, dice) for index in range(RUNS)] + [
-        _job(index, dice) for index in range(JOBS)
-    ]
-    dice.shuffle(made)
+    rng = Random(seed)
+    made = [_run(index, rng) for index in range(RUNS)] + [_job(index, rng) for index in range(JOBS)]
+    rng.shuffle(made)
     return [
         Arrival(
             after_seconds=ARRIVAL_SECONDS * index / len(made),
@@ -123,9 +119,9 @@ def judge(
     left: Iterable[str],
 ) -> dict[str, list[str]]:
     """What is wrong, by the name of the check."""
-    told: dict[str, _Told] = {}
+    told: dict[str, _DispatchHistory] = {}
     for order in orders:
-        of = told.setdefault(f"{order.namespace}/{order.name}", _Told())
+        of = told.setdefault(f"{order.namespace}/{order.name}", _DispatchHistory())
         if order.state == "offered":
             of.offered[order.spoke] = of.offered.get(order.spoke, 0) + 1
         of.open[order.spoke] = order.state
@@ -228,7 +224,7 @@ async def _everything(bus: Bus) -> AsyncIterator[Entry]:
                 yield entry
 
 
-def _run(index: int, dice: Random) -> Object:
+def _run(index: int, rng: Random) -> Object:
     step: Object = {"name": "work", "image": "registry.example/work:1"}
     return {
         "apiVersion": kinds.PIPELINE_RUN.api_version,
@@ -236,20 +232,20 @@ def _run(index: int, dice: Random) -> Object:
         "metadata": {
             "namespace": NAMESPACE,
             "name": f"build-{index:03d}",
-            "annotations": {DURATION: f"{dice.uniform(60, 240):.0f}s"},
+            "annotations": {names.SIMULATED_DURATION: f"{rng.uniform(60, 240):.0f}s"},
         },
         "spec": {"pipelineSpec": {"tasks": [{"name": "build", "taskSpec": {"steps": [step]}}]}},
     }
 
 
-def _job(index: int, dice: Random) -> Object:
+def _job(index: int, rng: Random) -> Object:
     container: Object = {
         "name": "work",
         "image": "registry.example/batch:1",
-        "resources": {"requests": {"cpu": str(dice.choice((1, 1, 2)))}},
+        "resources": {"requests": {"cpu": str(rng.choice((1, 1, 2)))}},
     }
     template = {
-        "metadata": {"annotations": {DURATION: f"{dice.uniform(60, 240):.0f}s"}},
+        "metadata": {"annotations": {names.SIMULATED_DURATION: f"{rng.uniform(60, 240):.0f}s"}},
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
     return {
@@ -261,7 +257,7 @@ def _job(index: int, dice: Random) -> Object:
             "labels": {names.QUEUE: QUEUE},
         },
         "spec": {
-            "managedBy": "kueue.x-k8s.io/multikueue",
+            "managedBy": names.MANAGED_BY_MULTIKUEUE,
             "parallelism": 1,
             "completions": 1,
             "template": template,

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from services.ctl.demo.load import TIERS
-from services.ctl.demo.story import Case, Story
+from services.ctl.demo.results import JobResult, LoadResult
 from shared.contracts.kube import kinds
 from shared.contracts.kube.quantities import format_quantity, parse_quantity
 from shared.contracts.messages.admissions import HOLDING, Admission
@@ -84,9 +84,9 @@ class Machines:
         return self.builds - self.launched
 
 
-def tier_rows(cases: Iterable[Case]) -> list[TierRow]:
+def tier_rows(cases: Iterable[JobResult]) -> list[TierRow]:
     """One row for each kind and tier that was submitted, the most important tier first."""
-    groups: dict[tuple[str, str], list[Case]] = {}
+    groups: dict[tuple[str, str], list[JobResult]] = {}
     for case in cases:
         arrival = case.submitted.arrival
         groups.setdefault((arrival.kind.kind, arrival.tier), []).append(case)
@@ -102,7 +102,7 @@ def tier_rows(cases: Iterable[Case]) -> list[TierRow]:
     return [_row(*key, groups[key]) for key in sorted(groups, key=rank)]
 
 
-def _row(kind: str, tier: str, cases: Sequence[Case]) -> TierRow:
+def _row(kind: str, tier: str, cases: Sequence[JobResult]) -> TierRow:
     waits = sorted(case.wait_seconds for case in cases if case.wait_seconds is not None)
     return TierRow(
         kind=kind,
@@ -115,11 +115,11 @@ def _row(kind: str, tier: str, cases: Sequence[Case]) -> TierRow:
     )
 
 
-def peaks(story: Story) -> list[Peak]:
+def peaks(result: LoadResult) -> list[Peak]:
     """The peak of every resource with a quota, recomputed from the decisions alone."""
-    most = _most(story)
+    most = _most(result)
     found: list[Peak] = []
-    for key, quota in _quotas(story).items():
+    for key, quota in _quotas(result).items():
         queue, (flavor, resource) = key
         used = most.get(key, 0)
         binary = resource == "memory"
@@ -136,14 +136,14 @@ def peaks(story: Story) -> list[Peak]:
     return found
 
 
-def _most(story: Story) -> dict[tuple[str, Cell], int]:
+def _most(result: LoadResult) -> dict[tuple[str, Cell], int]:
     """Walk the decisions, each with what its decider knew of pods that had finished."""
     held: dict[str, Admission] = {}
     using: dict[str, dict[tuple[str, Cell], int]] = {}
     done: dict[str, list[PodSet]] = {}
     now: dict[tuple[str, Cell], int] = {}
     most: dict[tuple[str, Cell], int] = {}
-    coming = iter(story.message_logs.workloads)
+    coming = iter(result.message_logs.workloads)
     state = next(coming, None)
 
     def account(uid: str) -> None:
@@ -154,7 +154,7 @@ def _most(story: Story) -> dict[tuple[str, Cell], int]:
             for key, amount in using[uid].items():
                 now[key] = now.get(key, 0) + amount
 
-    for record in story.message_logs.admissions:
+    for record in result.message_logs.admissions:
         while state is not None and state.sequence <= record.message.inputs.get("WORKLOADS", 0):
             if any(p.reclaimable or p.returned for p in state.message.pod_sets):
                 done[state.message.uid] = state.message.pod_sets
@@ -186,9 +186,9 @@ def _usage(admission: Admission, done: Iterable[PodSet]) -> dict[tuple[str, Cell
     return usage
 
 
-def _quotas(story: Story) -> dict[tuple[str, Cell], int]:
+def _quotas(result: LoadResult) -> dict[tuple[str, Cell], int]:
     quotas: dict[tuple[str, Cell], int] = {}
-    for record in story.message_logs.observed:
+    for record in result.message_logs.observed:
         observed = record.message
         if observed.plural != kinds.CLUSTER_QUEUE.plural or observed.object is None:
             continue
@@ -200,12 +200,12 @@ def _quotas(story: Story) -> dict[tuple[str, Cell], int]:
     return quotas
 
 
-def machines(story: Story) -> list[Machines]:
+def machines(result: LoadResult) -> list[Machines]:
     """Builds, launches and waits by platform; local platforms launch nothing."""
     waits: dict[tuple[str, str], dict[str, float]] = {}
     hosts: dict[tuple[str, str], set[str]] = {}
     asked: dict[str, datetime] = {}
-    for state in story.hosts:
+    for state in result.hosts:
         asked.setdefault(state.uid, state.at)
         if state.state != "ready":
             continue
@@ -214,7 +214,7 @@ def machines(story: Story) -> list[Machines]:
         waits.setdefault(key, {}).setdefault(state.uid, seconds)
         if state.provider:
             hosts.setdefault(key, set()).add(state.host)
-    records = {record.platform: record for record in story.platforms}
+    records = {record.platform: record for record in result.platforms}
     return [
         Machines(
             platform=platform,
@@ -241,21 +241,21 @@ def left_behind(record: PlatformState | None) -> int:
     return len(record.seats) + sum(not machine.shared for machine in record.machines)
 
 
-def print_summary(story: Story, console: Console) -> None:
+def print_summary(result: LoadResult, console: Console) -> None:
     """Write the three tables."""
     table = _table("Waits", "kind", "tier", "submitted", "admitted", "finished", "mean", "p95")
-    for row in tier_rows(story.cases):
+    for row in tier_rows(result.cases):
         numbers = (row.submitted, row.admitted, row.finished)
         waits = (f"{row.mean_wait_seconds:.1f} s", f"{row.p95_wait_seconds:.1f} s")
         table.add_row(row.kind, row.tier, *map(str, numbers), *waits)
     console.print(table)
     table = _table("Peak use", "queue", "resource", "peak", "quota", "share")
-    for peak in peaks(story):
+    for peak in peaks(result):
         if peak.share:
             share = f"{peak.share:.0%}"
             table.add_row(peak.queue, peak.resource, peak.used, peak.quota, share)
     console.print(table)
-    served = machines(story)
+    served = machines(result)
     if served:
         title = "Machines (type fake: they exist in memory only)"
         columns = ("builds", "launched", "reused", "mean wait", "longest", "kept", "left behind")

@@ -15,14 +15,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from services.classifier.webhook.app import CONVERT_PATH, MUTATE_PATH, VALIDATE_PATH
 from services.ctl.connect.reader import STATE_FILE, unreachable
 from services.ctl.dev.secure import Secured, secure
 from services.ctl.dev.spokes import Spoke, start_spokes
 from services.ctl.dev.supervisor import ChildSpec, Ready, Supervisor, http_status
 from services.ctl.run import SERVICES, Program
 from services.ctl.setup.apply import apply_manifests
-from services.ctl.setup.definitions import apply_definitions, convert_by, convert_no_more
-from services.ctl.setup.registration import register, withdraw
+from services.ctl.setup.definitions import apply_definitions, disable_conversion, enable_conversion
+from services.ctl.setup.registration import register, unregister
 from services.ctl.setup.spokes import hub_manifests, spoke_names
 from services.ctl.setup.webhook import validating_manifest, webhook_manifest
 from services.whatif.manifests import load_manifests
@@ -41,11 +42,11 @@ __all__ = [
     "EXAMPLE",
     "DevOptions",
     "Running",
+    "addresses",
     "apply_streams",
     "running",
     "serve",
     "until_signalled",
-    "whereabouts",
 ]
 
 EXAMPLE: Final = Path(__file__).parents[3] / "deploy" / "examples" / "konflux"
@@ -65,9 +66,6 @@ DECLARER: Final = "bus"
 """The user that may declare streams."""
 
 START_SECONDS: Final = 60.0
-WEBHOOK_PATH: Final = "/mutate"
-VALIDATION_PATH: Final = "/validate"
-CONVERT_PATH: Final = "/convert"
 SIMULATED_BOOT_SECONDS: Final = 60.0
 """How long a machine of the fake provider takes, in simulated time."""
 
@@ -142,7 +140,7 @@ async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
     manifests = load_manifests(options.manifests)  # Wrong input is said before anything is started.
     directory = options.directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
-    with _only_one(directory):
+    with _exclusive(directory):
         starter = _Starter(options, directory, say)
         try:
             nats_url = await starter.broker()
@@ -159,7 +157,7 @@ async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
             kube = system.kube()
             try:
                 if options.kubeconfig is not None:
-                    if await _withdrawn(kube):
+                    if await _unregistered_leftover(kube):
                         await asyncio.sleep(HEARD_SECONDS)
                     await apply_definitions(kube, say)
                 spokes = hub_manifests(options.spokes) if options.spokes else []
@@ -173,7 +171,7 @@ async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
         finally:
             say("stopping")
             if options.kubeconfig is not None and options.kubeconfig.is_file():
-                await _take_back(options.kubeconfig, say)
+                await _unregister(options.kubeconfig, say)
             await starter.supervisor.stop()
             for name in (STATE_FILE, CONSOLE_FILE):
                 (directory / name).unlink(missing_ok=True)
@@ -226,7 +224,7 @@ class _Starter:
         await apply_streams(url, self.secured.access(DECLARER) if self.secured else OPEN)
         return url
 
-    def _proof(self, user: str) -> dict[str, str]:
+    def _credentials(self, user: str) -> dict[str, str]:
         """What of its environment lets a child speak to NATS as `user`."""
         return {} if self.secured is None else self.secured.environment(user)
 
@@ -290,7 +288,7 @@ class _Starter:
                     argv=(*_PROGRAM, program.value),
                     environment={
                         **common,
-                        **self._proof(program.value),
+                        **self._credentials(program.value),
                         "SLUICE_HEALTH_PORT": str(port),
                     },
                     ready=_answers(port),
@@ -302,11 +300,11 @@ class _Starter:
         if webhook if webhook is not None else self._options.kubeconfig is None:
             url = f"https://{HOST}:{webhook_port}"
             authority = (certificates / "ca.crt").read_bytes()
-            mutating = webhook_manifest(url=f"{url}{WEBHOOK_PATH}", authority=authority)
-            validating = validating_manifest(url=f"{url}{VALIDATION_PATH}", authority=authority)
+            mutating = webhook_manifest(url=f"{url}{MUTATE_PATH}", authority=authority)
+            validating = validating_manifest(url=f"{url}{VALIDATE_PATH}", authority=authority)
             await register(kube, (mutating, validating))
             if self._options.kubeconfig is not None:
-                await convert_by(kube, url=f"{url}{CONVERT_PATH}", authority=authority)
+                await enable_conversion(kube, url=f"{url}{CONVERT_PATH}", authority=authority)
 
     async def spokes(self, nats_url: str) -> list[Spoke]:
         """Start as many clusters beside the hub as were asked for."""
@@ -316,7 +314,7 @@ class _Starter:
             directory=self._directory,
             environment=lambda spoke: {
                 "SLUICE_NATS_URL": nats_url,
-                **self._proof(f"spoke-{spoke}"),
+                **self._credentials(f"spoke-{spoke}"),
             },
             free_port=free_port,
             answers=_answers,
@@ -346,19 +344,19 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def _withdrawn(kube: HttpKube) -> bool:
+async def _unregistered_leftover(kube: HttpKube) -> bool:
     try:
-        return await withdraw(kube)
+        return await unregister(kube)
     except KubeError as error:
         raise CommandError("the cluster", str(error), status=Exit.UNREACHABLE) from error
 
 
-async def _take_back(kubeconfig: Path, say: Say) -> None:
+async def _unregister(kubeconfig: Path, say: Say) -> None:
     """Leave the cluster as one in which nobody is asked any more."""
     kube = HttpKube(from_kubeconfig(str(kubeconfig)), call_seconds=TAKE_BACK_SECONDS)
     try:
-        if await withdraw(kube):
-            await convert_no_more(kube)
+        if await unregister(kube):
+            await disable_conversion(kube)
     except KubeError as error:
         say(f"nobody knows whether the webhook is still registered: {error}")
     finally:
@@ -386,7 +384,7 @@ def _listens(port: int) -> Ready:
 
 
 @contextmanager
-def _only_one(directory: Path) -> Iterator[None]:
+def _exclusive(directory: Path) -> Iterator[None]:
     """Two systems in one folder would take each other's ports and data."""
     with (directory / "lock").open("w") as lock:
         try:
@@ -428,7 +426,7 @@ async def serve(options: DevOptions, say: Say) -> int:
 
     async def forever() -> int:
         async with running(options, say) as system:
-            for line in whereabouts(system):
+            for line in addresses(system):
                 say(line)
             await asyncio.Event().wait()
         return Exit.OK
@@ -436,7 +434,7 @@ async def serve(options: DevOptions, say: Say) -> int:
     return await until_signalled(forever(), otherwise=Exit.OK)
 
 
-def whereabouts(system: Running) -> list[str]:
+def addresses(system: Running) -> list[str]:
     """Where a user finds what is running."""
     lines = [f"NATS at {system.nats_url}", f"kubeconfig {system.kubeconfig}"]
     if system.api_url is not None:

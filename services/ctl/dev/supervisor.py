@@ -128,7 +128,7 @@ class Supervisor:
         """How often a child has been started."""
         return self._children[name].starts
 
-    def trouble(self, name: str) -> str | None:
+    def crash_loop(self, name: str) -> str | None:
         """How a child ends that keeps ending soon after its start; None: it does not."""
         child = self._children[name]
         lived = asyncio.get_running_loop().time() - child.began if child.running else 0.0
@@ -240,7 +240,7 @@ class Supervisor:
             stderr=asyncio.subprocess.STDOUT,
             limit=LINE_BYTES_MAX,
             start_new_session=True,
-            preexec_fn=_die_with(os.getpid()),
+            preexec_fn=_die_with_parent(os.getpid()),
         )
         try:
             assert process.stdout is not None
@@ -270,7 +270,7 @@ class Supervisor:
                 self._echo(name, line.decode(errors="replace").rstrip("\r"))
 
 
-def _die_with(parent: int) -> Callable[[], None] | None:
+def _die_with_parent(parent: int) -> Callable[[], None] | None:
     """What the child does before it becomes the program: ask to be killed when `parent` dies.
 
     Linux only; elsewhere a parent that is killed with SIGKILL leaves its children running.

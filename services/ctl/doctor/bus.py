@@ -11,6 +11,8 @@ from shared.bus.admin.permissions import reads_of
 from shared.bus.nats.stream_reader import SUFFIX, JetStreamError, Look, Seen, SilentError
 from shared.bus.port import BusError
 from shared.bus.streams import LEASES, load
+from shared.contracts import rpc
+from shared.contracts.subjects import lease_subject
 
 __all__ = ["consumers", "dead_letters", "leases", "quota_answers", "streams"]
 
@@ -26,10 +28,10 @@ DEAD_SHOWN: Final = 5
 ANSWER_SECONDS: Final = 5.0
 
 
-async def streams(look: Look) -> list[Finding]:
+async def streams(reader: Look) -> list[Finding]:
     """Streams that are missing, differ from their declaration, fill up, or fall behind."""
     try:
-        problems = await check(look.nc, views=reads_of("viewer"))
+        problems = await check(reader.nc, views=reads_of("viewer"))
     except BusError as error:
         raise SilentError(str(error)) from error
     found = [
@@ -39,7 +41,7 @@ async def streams(look: Look) -> list[Finding]:
     for name in load().logs:
         for stream in (name, name + SUFFIX):
             try:
-                info = await look.call(f"STREAM.INFO.{stream}")
+                info = await reader.call(f"STREAM.INFO.{stream}")
             except JetStreamError:
                 continue  # It is missing, which was said above.
             found += full_or_behind(stream, info)
@@ -79,12 +81,12 @@ def full_or_behind(stream: str, info: Json) -> list[Finding]:
     return found
 
 
-async def consumers(look: Look) -> list[Finding]:
+async def consumers(reader: Look) -> list[Finding]:
     """Durable consumers that nobody reads, or whose reader is behind."""
     found = []
     for name in load().logs:
         try:
-            listed = await look.call(f"CONSUMER.LIST.{name}{SUFFIX}", {"offset": 0})
+            listed = await reader.call(f"CONSUMER.LIST.{name}{SUFFIX}", {"offset": 0})
         except JetStreamError:
             continue  # The stream is missing, which is said elsewhere.
         for info in listed.get("consumers") or []:
@@ -118,7 +120,7 @@ def consumer_findings(stream: str, info: Json) -> list[Finding]:
     return []
 
 
-async def leases(look: Look, clusters: Iterable[str]) -> list[Finding]:
+async def leases(reader: Look, clusters: Iterable[str]) -> list[Finding]:
     """Services of which one must lead, and does not."""
     wanted = {
         "quota": "nothing is decided",
@@ -127,7 +129,7 @@ async def leases(look: Look, clusters: Iterable[str]) -> list[Finding]:
     }
     found = []
     for name, consequence in wanted.items():
-        if not await _held(look, name):
+        if not await _held(reader, name):
             service = name.partition("-")[0]
             found.append(
                 Finding(
@@ -139,10 +141,10 @@ async def leases(look: Look, clusters: Iterable[str]) -> list[Finding]:
     return found
 
 
-async def _held(look: Look, name: str) -> bool:
+async def _held(reader: Look, name: str) -> bool:
     try:
-        answer = await look.call(
-            f"STREAM.MSG.GET.{LEASES}", {"last_by_subj": f"sluice.lease.{name}"}
+        answer = await reader.call(
+            f"STREAM.MSG.GET.{LEASES}", {"last_by_subj": lease_subject(name)}
         )
     except JetStreamError:
         return False
@@ -150,10 +152,10 @@ async def _held(look: Look, name: str) -> bool:
     return bool(base64.b64decode(answer["message"].get("data", "")))
 
 
-async def quota_answers(look: Look) -> list[Finding]:
+async def quota_answers(reader: Look) -> list[Finding]:
     """Whether the deciding quota service can be asked."""
     try:
-        await look.ask("sluice.rpc.quota.positions", b'{"limit":1}', timeout_seconds=ANSWER_SECONDS)
+        await reader.ask(rpc.POSITIONS, b'{"limit":1}', timeout_seconds=ANSWER_SECONDS)
     except SilentError as error:
         return [
             Finding(

@@ -4,26 +4,26 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from services.ctl.connect.reader import current, kubeconfig_of, lookout
+from services.ctl.connect.reader import kubeconfig_of, open_reader, utc_now
 from services.ctl.doctor import bus
 from services.ctl.doctor.configuration import KINDS, configuration
 from services.ctl.doctor.findings import Finding
-from services.ctl.doctor.holdings import holdings
+from services.ctl.doctor.held_quota import held_quota
 from services.ctl.doctor.nodes import nodes
 from services.ctl.get.command import read
 from services.ctl.get.table import coloured, paint
 from shared.bus.nats.stream_reader import JetStreamError, Look
-from shared.contracts.subjects import observed_filter
+from shared.contracts.subjects import observed_filter, subject_filter, synced_filter
 from shared.runtime.command import CommandError, Exit
 
 __all__ = ["doctor", "examine"]
 
 _INPUTS = (
-    ("WORKLOADS", "sluice.workload.>"),
-    ("ADMISSIONS", "sluice.admission.>"),
-    ("QUEUES", "sluice.queue.>"),
-    ("SPOKES", "sluice.spoke.>"),
-    ("OBSERVED", "sluice.observed.*._._.synced"),
+    ("WORKLOADS", subject_filter("workload")),
+    ("ADMISSIONS", subject_filter("admission")),
+    ("QUEUES", subject_filter("queue")),
+    ("SPOKES", subject_filter("spoke")),
+    ("OBSERVED", synced_filter()),
 )
 
 
@@ -36,10 +36,12 @@ async def doctor(
     directory: Path,
 ) -> int:
     """Print the findings; return the exit status."""
-    async with lookout(url, directory) as look:
-        findings = await examine(look)
+    async with open_reader(url, directory) as reader:
+        findings = await examine(reader)
     if kubeconfig is not None:
-        findings += await _rights(kubeconfig_of(kubeconfig, directory), service_namespace)
+        findings += await _missing_permissions(
+            kubeconfig_of(kubeconfig, directory), service_namespace
+        )
         findings.sort(key=lambda finding: not finding.wrong)
     wrong = sum(finding.wrong for finding in findings)
     if output == "json":
@@ -51,16 +53,16 @@ async def doctor(
     return Exit.FAILED if wrong else Exit.OK
 
 
-async def examine(look: Look) -> list[Finding]:
+async def examine(reader: Look) -> list[Finding]:
     """Everything that is not as it should be; what is wrong comes first."""
-    found = await bus.streams(look)
+    found = await bus.streams(reader)
     try:
         inputs = [*_INPUTS, *(("OBSERVED", observed_filter(kind)) for kind in KINDS)]
-        picture = await read(look, inputs)
-        letters = await look.now("DEAD")
+        snapshot = await read(reader, inputs)
+        letters = await reader.now("DEAD")
     except JetStreamError:
         return found  # Without the streams, which is said already, there is nothing to examine.
-    if not picture.synced:
+    if not snapshot.synced:
         found.append(
             Finding(
                 where="clusters",
@@ -68,24 +70,24 @@ async def examine(look: Look) -> list[Finding]:
                 advice="start a watcher, and look at its log: it may lack permissions",
             )
         )
-    found += await bus.consumers(look)
-    found += await bus.leases(look, sorted(picture.synced))
-    found += await bus.quota_answers(look)
+    found += await bus.consumers(reader)
+    found += await bus.leases(reader, sorted(snapshot.synced))
+    found += await bus.quota_answers(reader)
     found += bus.dead_letters(letters)
-    found += configuration(picture)
-    found += nodes(picture)
-    found += holdings(picture, current())
+    found += configuration(snapshot)
+    found += nodes(snapshot)
+    found += held_quota(snapshot, utc_now())
     return sorted(found, key=lambda finding: not finding.wrong)
 
 
-async def _rights(kubeconfig: Path, namespace: str) -> list[Finding]:
-    from services.ctl.doctor.rights import rights  # noqa: PLC0415
+async def _missing_permissions(kubeconfig: Path, namespace: str) -> list[Finding]:
+    from services.ctl.doctor.permissions import missing_permissions  # noqa: PLC0415
     from shared.kube.client import HttpKube  # noqa: PLC0415
     from shared.kube.port import KubeError  # noqa: PLC0415
 
     kube = HttpKube.from_kubeconfig(str(kubeconfig))
     try:
-        return await rights(kube, namespace=namespace)
+        return await missing_permissions(kube, namespace=namespace)
     except KubeError as error:
         raise CommandError(str(kubeconfig), str(error), status=Exit.UNREACHABLE) from error
     finally:

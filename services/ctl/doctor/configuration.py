@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from services.ctl.doctor.findings import Finding
-from services.ctl.get.snapshot import Id, Picture, spec_of
+from services.ctl.get.snapshot import ObjectKey, Snapshot, spec_of
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 
@@ -28,9 +28,9 @@ KINDS: Final = (
 NAMES_SHOWN: Final = 3
 
 
-def configuration(picture: Picture) -> list[Finding]:
+def configuration(snapshot: Snapshot) -> list[Finding]:
     """Everything that is wrong with what operators and users wrote."""
-    checks: tuple[Callable[[Picture], Iterator[Finding]], ...] = (
+    checks: tuple[Callable[[Snapshot], Iterator[Finding]], ...] = (
         _cluster_queues,
         _references,
         _local_queues,
@@ -39,30 +39,32 @@ def configuration(picture: Picture) -> list[Finding]:
         _inadmissible,
         _spokes,
     )
-    return [finding for check in checks for finding in check(picture)]
+    return [finding for check in checks for finding in check(snapshot)]
 
 
-def _known(picture: Picture, kind: Kind, cluster: str) -> set[str]:
-    read = {ident[2] for ident in picture.of(kind) if ident[0] == cluster}
-    large = {ident[2] for ident in picture.too_large.get(kind.detail, {}) if ident[0] == cluster}
+def _existing(snapshot: Snapshot, kind: Kind, cluster: str) -> set[str]:
+    read = {ident.name for ident in snapshot.of(kind) if ident.cluster == cluster}
+    large = {
+        ident.name for ident in snapshot.too_large.get(kind.detail, {}) if ident.cluster == cluster
+    }
     return read | large
 
 
-def _cluster_queues(picture: Picture) -> Iterator[Finding]:
+def _cluster_queues(snapshot: Snapshot) -> Iterator[Finding]:
     """Inactive ones, whether stopped on purpose or broken."""
-    for ident, obj in sorted(picture.of(kinds.CLUSTER_QUEUE).items()):
-        status = picture.queues.get(ident)
+    for ident, obj in sorted(snapshot.of(kinds.CLUSTER_QUEUE).items()):
+        status = snapshot.queues.get(ident)
         stop = spec_of(obj).get("stopPolicy") or "None"
         if stop != "None":
             yield Finding(
-                where=f"ClusterQueue {ident[2]}",
+                where=f"ClusterQueue {ident.name}",
                 problem=f"is stopped (stopPolicy {stop})",
-                advice=f"if that is over: `sluice resume clusterqueue {ident[2]}`",
+                advice=f"if that is over: `sluice resume clusterqueue {ident.name}`",
                 wrong=False,
             )
         elif status is not None and not status.get("active"):
             yield Finding(
-                where=f"ClusterQueue {ident[2]}",
+                where=f"ClusterQueue {ident.name}",
                 problem=f"is inactive: {status.get('reason')}: {status.get('message')}",
                 advice=_ADVICE.get(str(status.get("reason")), "correct what the message names"),
             )
@@ -78,9 +80,9 @@ _ADVICE: Final = {
 }
 
 
-def _references(picture: Picture) -> Iterator[Finding]:
+def _references(snapshot: Snapshot) -> Iterator[Finding]:
     """Flavors and checks that a ClusterQueue names and nobody made."""
-    for ident, obj in sorted(picture.of(kinds.CLUSTER_QUEUE).items()):
+    for ident, obj in sorted(snapshot.of(kinds.CLUSTER_QUEUE).items()):
         spec = spec_of(obj)
         named = {
             kinds.RESOURCE_FLAVOR: [
@@ -98,20 +100,23 @@ def _references(picture: Picture) -> Iterator[Finding]:
             ],
         }
         for kind, names in named.items():
-            missing = sorted(set(names) - _known(picture, kind, ident[0]))
+            missing = sorted(set(names) - _existing(snapshot, kind, ident.cluster))
             if missing:
                 yield Finding(
-                    where=f"ClusterQueue {ident[2]}",
+                    where=f"ClusterQueue {ident.name}",
                     problem=f"names {kind.kind} {', '.join(missing)}, which is not there",
                     advice=f"create the {kind.kind}, or take it out of the queue",
                 )
 
 
-def _local_queues(picture: Picture) -> Iterator[Finding]:
-    for ident, obj in sorted(picture.of(kinds.LOCAL_QUEUE).items()):
+def _local_queues(snapshot: Snapshot) -> Iterator[Finding]:
+    for ident, obj in sorted(snapshot.of(kinds.LOCAL_QUEUE).items()):
         spec = spec_of(obj)
-        title, target = f"LocalQueue {ident[1]}/{ident[2]}", str(spec.get("clusterQueue") or "")
-        if target not in _known(picture, kinds.CLUSTER_QUEUE, ident[0]):
+        title, target = (
+            f"LocalQueue {ident.namespace}/{ident.name}",
+            str(spec.get("clusterQueue") or ""),
+        )
+        if target not in _existing(snapshot, kinds.CLUSTER_QUEUE, ident.cluster):
             yield Finding(
                 where=title,
                 problem=f"points to ClusterQueue {target or '(none)'}, which is not there",
@@ -121,82 +126,84 @@ def _local_queues(picture: Picture) -> Iterator[Finding]:
             yield Finding(
                 where=title,
                 problem=f"is stopped (stopPolicy {stop})",
-                advice=f"if that is over: `sluice resume localqueue {ident[2]} -n {ident[1]}`",
+                advice=f"if that is over: `sluice resume localqueue {ident.name} -n {ident.namespace}`",
                 wrong=False,
             )
 
 
-def _stray_workloads(picture: Picture) -> Iterator[Finding]:
+def _stray_workloads(snapshot: Snapshot) -> Iterator[Finding]:
     """Workloads that name a LocalQueue which is not there."""
-    strays: dict[Id, list[str]] = {}
-    for ident, state in _waiting(picture):
-        queue = (ident[0], ident[1], str(state.get("queue") or ""))
-        if queue not in picture.of(kinds.LOCAL_QUEUE):
-            strays.setdefault(queue, []).append(ident[2])
+    strays: dict[ObjectKey, list[str]] = {}
+    for ident, state in _waiting(snapshot):
+        queue = ObjectKey(ident.cluster, ident.namespace, str(state.get("queue") or ""))
+        if queue not in snapshot.of(kinds.LOCAL_QUEUE):
+            strays.setdefault(queue, []).append(ident.name)
     for (_, namespace, name), names in sorted(strays.items()):
         yield Finding(
             where=f"LocalQueue {namespace}/{name or '(none)'}",
-            problem=f"is not there, but {_some(names)} of the namespace wait in it",
+            problem=f"is not there, but {_shortened(names)} of the namespace wait in it",
             advice="create it, or correct the jobs' label kueue.x-k8s.io/queue-name",
         )
 
 
-def _priority_classes(picture: Picture) -> Iterator[Finding]:
+def _priority_classes(snapshot: Snapshot) -> Iterator[Finding]:
     missing: dict[tuple[str, str], list[str]] = {}
-    for ident, state in _waiting(picture):
+    for ident, state in _waiting(snapshot):
         name = state.get("priority_class")
         if not name:
             continue
         source = str(state.get("priority_class_source"))
         kind = kinds.PRIORITY_CLASS if "scheduling" in source else kinds.WORKLOAD_PRIORITY_CLASS
-        if name not in _known(picture, kind, ident[0]):
-            missing.setdefault((kind.kind, str(name)), []).append(f"{ident[1]}/{ident[2]}")
+        if name not in _existing(snapshot, kind, ident.cluster):
+            missing.setdefault((kind.kind, str(name)), []).append(f"{ident.namespace}/{ident.name}")
     for (kind_name, name), users in sorted(missing.items()):
         yield Finding(
             where=f"{kind_name} {name}",
-            problem=f"is not there, but {_some(users)} name it",
+            problem=f"is not there, but {_shortened(users)} name it",
             advice=f"create the {kind_name}, or correct the jobs",
         )
 
 
-def _inadmissible(picture: Picture) -> Iterator[Finding]:
+def _inadmissible(snapshot: Snapshot) -> Iterator[Finding]:
     reasons: dict[str, list[str]] = {}
-    for ident, state in _waiting(picture):
+    for ident, state in _waiting(snapshot):
         if state.get("inadmissible"):
-            reasons.setdefault(str(state["inadmissible"]), []).append(f"{ident[1]}/{ident[2]}")
+            reasons.setdefault(str(state["inadmissible"]), []).append(
+                f"{ident.namespace}/{ident.name}"
+            )
     for reason, names in sorted(reasons.items()):
         yield Finding(
-            where=_some(names),
+            where=_shortened(names),
             problem=f"can never be admitted: {reason}",
             advice="correct the job, or what the message names",
         )
 
 
-def _spokes(picture: Picture) -> Iterator[Finding]:
-    for ident in sorted(picture.of(kinds.MULTIKUEUE_CLUSTER)):
-        if ident[2] not in picture.synced:
+def _spokes(snapshot: Snapshot) -> Iterator[Finding]:
+    for ident in sorted(snapshot.of(kinds.MULTIKUEUE_CLUSTER)):
+        if ident.name not in snapshot.synced:
             yield Finding(
-                where=f"spoke {ident[2]}",
+                where=f"spoke {ident.name}",
                 problem="no watcher has listed it: nothing is dispatched there",
-                advice=f"run a watcher and a patcher with SLUICE_CLUSTER={ident[2]}",
+                advice=f"run a watcher and a patcher with SLUICE_CLUSTER={ident.name}",
             )
             continue
-        state = picture.spokes.get(ident)
+        state = snapshot.spokes.get(ident)
         if state is not None and not state.get("active"):
             yield Finding(
-                where=f"spoke {ident[2]}",
+                where=f"spoke {ident.name}",
                 problem=f"is not used: {state.get('reason')}: {state.get('message')}",
                 advice="correct what the message names; `sluice spokes` shows what it was given",
             )
 
 
-def _waiting(picture: Picture) -> Iterator[tuple[Id, Json]]:
-    for ident, state in sorted(picture.workloads.items()):
+def _waiting(snapshot: Snapshot) -> Iterator[tuple[ObjectKey, Json]]:
+    for ident, state in sorted(snapshot.workloads.items()):
         if state.get("phase") == "waiting":
             yield ident, state
 
 
-def _some(names: list[str]) -> str:
+def _shortened(names: list[str]) -> str:
     """``a, b, c and 2 more``."""
     text = ", ".join(names[:NAMES_SHOWN])
     more = len(names) - NAMES_SHOWN

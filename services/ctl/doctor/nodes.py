@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from services.ctl.doctor.findings import Finding
-from services.ctl.get.snapshot import Picture, metadata_of, spec_of
+from services.ctl.get.snapshot import ObjectKey, Snapshot, metadata_of, spec_of
 from shared.contracts.kube import kinds
 from shared.contracts.kube.quantities import QuantityError, amount, format_amount
 
@@ -17,32 +17,32 @@ ON_NODES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 """Resources that every node tells. Others may be counted by nobody but quota: slots, licences."""
 
 
-def nodes(picture: Picture) -> Iterator[Finding]:
+def nodes(snapshot: Snapshot) -> Iterator[Finding]:
     """Nothing for a cluster whose nodes nobody watches."""
-    for cluster in sorted({ident[0] for ident in picture.of(kinds.NODE)}):
-        yield from _flavors_without_nodes(picture, cluster)
-        yield from _quota_above_nodes(picture, cluster)
+    for cluster in sorted({ident.cluster for ident in snapshot.of(kinds.NODE)}):
+        yield from _flavors_without_nodes(snapshot, cluster)
+        yield from _quota_above_nodes(snapshot, cluster)
 
 
-def _nodes_of(picture: Picture, cluster: str, flavor: str) -> list[Json]:
+def _nodes_of(snapshot: Snapshot, cluster: str, flavor: str) -> list[Json]:
     """The nodes on which a workload of that flavor may run."""
-    spec = spec_of(picture.of(kinds.RESOURCE_FLAVOR).get((cluster, "", flavor)))
+    spec = spec_of(snapshot.of(kinds.RESOURCE_FLAVOR).get(ObjectKey(cluster, "", flavor)))
     wanted = (spec.get("nodeLabels") or {}).items()
     return [
         node
-        for ident, node in picture.of(kinds.NODE).items()
-        if ident[0] == cluster and wanted <= (metadata_of(node).get("labels") or {}).items()
+        for ident, node in snapshot.of(kinds.NODE).items()
+        if ident.cluster == cluster and wanted <= (metadata_of(node).get("labels") or {}).items()
     ]
 
 
-def _flavors_without_nodes(picture: Picture, cluster: str) -> Iterator[Finding]:
-    for ident, obj in sorted(picture.of(kinds.RESOURCE_FLAVOR).items()):
+def _flavors_without_nodes(snapshot: Snapshot, cluster: str) -> Iterator[Finding]:
+    for ident, obj in sorted(snapshot.of(kinds.RESOURCE_FLAVOR).items()):
         labels = spec_of(obj).get("nodeLabels") or {}
-        if ident[0] != cluster or not labels or _nodes_of(picture, cluster, ident[2]):
+        if ident.cluster != cluster or not labels or _nodes_of(snapshot, cluster, ident.name):
             continue
         text = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
         yield Finding(
-            where=f"ResourceFlavor {ident[2]}",
+            where=f"ResourceFlavor {ident.name}",
             problem=f"matches no node of {cluster}: none has {text}",
             advice="label nodes so, or correct nodeLabels; what is admitted on it stays unscheduled",
             # An autoscaler may start such nodes when they are needed.
@@ -50,16 +50,16 @@ def _flavors_without_nodes(picture: Picture, cluster: str) -> Iterator[Finding]:
         )
 
 
-def _quota_above_nodes(picture: Picture, cluster: str) -> Iterator[Finding]:
+def _quota_above_nodes(snapshot: Snapshot, cluster: str) -> Iterator[Finding]:
     promised: Counter[tuple[str, str]] = Counter()
     for kind in (kinds.CLUSTER_QUEUE, kinds.COHORT):
-        for ident, obj in picture.of(kind).items():
-            if ident[0] == cluster:
+        for ident, obj in snapshot.of(kind).items():
+            if ident.cluster == cluster:
                 promised.update(_nominal(obj))
     for (flavor, resource), nominal in sorted(promised.items()):
         if resource not in ON_NODES:
             continue
-        there = sum(_allocatable(node, resource) for node in _nodes_of(picture, cluster, flavor))
+        there = sum(_allocatable(node, resource) for node in _nodes_of(snapshot, cluster, flavor))
         if nominal > there:
             told, found = format_amount(resource, nominal), format_amount(resource, there)
             yield Finding(

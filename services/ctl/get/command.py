@@ -10,13 +10,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from services.ctl.connect.reader import current, lookout
+from services.ctl.connect.reader import open_reader, utc_now
 from services.ctl.get.resources import RESOURCES, Column, Resource, Row, resource_named
 from services.ctl.get.selectors import Selects, selector
-from services.ctl.get.snapshot import Id, Json, Picture
+from services.ctl.get.snapshot import Json, ObjectKey, Snapshot
 from services.ctl.get.table import Table, coloured
 from services.ctl.get.workloads import POSITION
 from shared.bus.nats.stream_reader import SUFFIX, Look, LookError, Seen, SilentError
+from shared.contracts import rpc
 from shared.runtime.command import CommandError, Exit
 
 __all__ = ["OUTPUTS", "Query", "get", "read", "show"]
@@ -26,9 +27,6 @@ SETTLE_SECONDS: Final = 0.2
 """How long a watch waits for what belongs together before it prints."""
 
 POSITIONS_SECONDS: Final = 1.0
-POSITIONS_SUBJECT: Final = "sluice.rpc.quota.positions"
-POSITIONS_MAX: Final = 4000
-"""As `shared.contracts.messages.explain` has them, whose import would cost more than this command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,34 +59,36 @@ class Query:
         namespace = self.namespace if self.resource.namespaced else None
         return self.resource.inputs(self.cluster, namespace)
 
-    def rows(self, picture: Picture, now: datetime) -> list[Row]:
+    def rows(self, snapshot: Snapshot, now: datetime) -> list[Row]:
         """What answers the query, sorted as kubectl sorts."""
         selects: Selects = selector(self.labels)
         found = [
             row
-            for row in self.resource.rows(picture, now)
-            if (self.cluster is None or row.ident[0] == self.cluster)
+            for row in self.resource.rows(snapshot, now)
+            if (self.cluster is None or row.ident.cluster == self.cluster)
             and (
                 not self.resource.namespaced
                 or self.namespace is None
-                or row.ident[1] == self.namespace
+                or row.ident.namespace == self.namespace
             )
-            and (self.name is None or self.name in {row.ident[2], row.also})
+            and (self.name is None or self.name in {row.ident.name, row.alias})
             and selects(row.labels)
         ]
-        return sorted(found, key=lambda row: (row.ident[1], row.ident[2], row.ident[0]))
+        return sorted(
+            found, key=lambda row: (row.ident.namespace, row.ident.name, row.ident.cluster)
+        )
 
 
 async def get(query: Query, *, watch: bool, url: str | None, directory: Path) -> None:
     """Print the answer. Raises `CommandError`, also for a name that nobody has."""
-    async with lookout(url, directory) as look:
+    async with open_reader(url, directory) as reader:
         if watch:
-            async for line in _watched(look, query):
+            async for line in _watched(reader, query):
                 print(line, flush=True)
             return
-        picture = await read(look, query.inputs())
-        rows = query.rows(picture, current())
-        rows = await _with_positions(look, query, rows)
+        snapshot = await read(reader, query.inputs())
+        rows = query.rows(snapshot, utc_now())
+        rows = await _with_positions(reader, query, rows)
     if not rows and query.name is not None:
         raise _not_found(query)
     if not rows and query.output not in {"json", "yaml"}:
@@ -97,14 +97,14 @@ async def get(query: Query, *, watch: bool, url: str | None, directory: Path) ->
     print("\n".join(show(query, rows)))
 
 
-async def read(look: Look, inputs: Iterable[tuple[str, str]]) -> Picture:
+async def read(reader: Look, inputs: Iterable[tuple[str, str]]) -> Snapshot:
     """Fold the views of these logs into a picture."""
-    picture = Picture()
-    reading = (look.now(log, *filters) for log, filters in _by_log(inputs).items())
+    snapshot = Snapshot()
+    reading = (reader.now(log, *filters) for log, filters in _by_log(inputs).items())
     for view in await asyncio.gather(*reading):
         for seen in view:
-            picture.take(seen)
-    return picture
+            snapshot.apply(seen)
+    return snapshot
 
 
 def _by_log(inputs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
@@ -114,17 +114,17 @@ def _by_log(inputs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return by_log
 
 
-async def _with_positions(look: Look, query: Query, rows: list[Row]) -> list[Row]:
+async def _with_positions(reader: Look, query: Query, rows: list[Row]) -> list[Row]:
     """Fill in the places in the queues, if quota is there to tell them."""
     shown = query.resource.name == "workloads" and query.output in {"table", "wide"}
     if not shown or not any("PENDING" in row.cells for row in rows):
         return rows
-    question: Json = {"limit": POSITIONS_MAX}
+    question: Json = {"limit": rpc.POSITIONS_MAX}
     if query.namespace is not None:
         question["namespace"] = query.namespace
     try:
-        answer = await look.ask(
-            POSITIONS_SUBJECT, json.dumps(question).encode(), timeout_seconds=POSITIONS_SECONDS
+        answer = await reader.ask(
+            rpc.POSITIONS, json.dumps(question).encode(), timeout_seconds=POSITIONS_SECONDS
         )
     except SilentError:
         return rows  # Nobody leads at the moment; everything else is still worth showing.
@@ -137,7 +137,7 @@ async def _with_positions(look: Look, query: Query, rows: list[Row]) -> list[Row
 
 def _with_cell(row: Row, index: int, text: str) -> Row:
     cells = (*row.cells[:index], text, *row.cells[index + 1 :])
-    return Row(ident=row.ident, cells=cells, object=row.object, labels=row.labels, also=row.also)
+    return Row(ident=row.ident, cells=cells, object=row.object, labels=row.labels, alias=row.alias)
 
 
 # Printing ----------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def _yaml(obj: Json) -> str:
 def _title(resource: Resource, row: Row) -> str:
     api_version = str(row.object.get("apiVersion", ""))
     group = api_version.partition("/")[0] if "/" in api_version else ""
-    return f"{'.'.join(part for part in (resource.singular, group) if part)}/{row.ident[2]}"
+    return f"{'.'.join(part for part in (resource.singular, group) if part)}/{row.ident.name}"
 
 
 def _nothing(query: Query) -> str:
@@ -202,7 +202,7 @@ class _Printer:
             for index, column in enumerate(query.resource.columns)
             if query.output == "wide" or not column.wide
         ]
-        self._clusters = len({row.ident[0] for row in rows}) > 1
+        self._clusters = len({row.ident.cluster for row in rows}) > 1
         self._namespaces = query.resource.namespaced and query.namespace is None
         header = [column.title for _, column in self._columns]
         if self._namespaces:
@@ -217,33 +217,33 @@ class _Printer:
     def _cells(self, row: Row) -> list[str]:
         cells = [row.cells[index] for index, _ in self._columns]
         if self._namespaces:
-            cells = [row.ident[1], *cells]
-        return [row.ident[0], *cells] if self._clusters else cells
+            cells = [row.ident.namespace, *cells]
+        return [row.ident.cluster, *cells] if self._clusters else cells
 
-    def lasting(self, row: Row) -> tuple[str, ...]:
+    def stable_cells(self, row: Row) -> tuple[str, ...]:
         """What is news when it changes; time passing is none."""
-        return tuple(row.cells[index] for index, column in self._columns if not column.passing)
+        return tuple(row.cells[index] for index, column in self._columns if not column.volatile)
 
 
 # Watching ----------------------------------------------------------------------------------------
 
 
-async def _watched(look: Look, query: Query) -> AsyncIterator[str]:
+async def _watched(reader: Look, query: Query) -> AsyncIterator[str]:
     """The rows as they are, then each row that changed, as kubectl's `--watch` prints them."""
-    picture, printer = Picture(), None
-    told: dict[Id, tuple[str, ...]] = {}
-    async with aclosing(_batches(look, query)) as batches:
+    snapshot, printer = Snapshot(), None
+    told: dict[ObjectKey, tuple[str, ...]] = {}
+    async with aclosing(_batches(reader, query)) as batches:
         async for batch in batches:
             for seen in batch:
-                picture.take(seen)
-            rows = query.rows(picture, current())
+                snapshot.apply(seen)
+            rows = query.rows(snapshot, utc_now())
             if printer is None and not rows:
                 continue  # Nothing to put under a header yet.
             first = printer is None
             printer = printer or _Printer(query, rows)
-            fresh = [row for row in rows if told.get(row.ident) != printer.lasting(row)]
-            fresh = await _with_positions(look, query, fresh)
-            told = {row.ident: printer.lasting(row) for row in rows}
+            fresh = [row for row in rows if told.get(row.ident) != printer.stable_cells(row)]
+            fresh = await _with_positions(reader, query, fresh)
+            told = {row.ident: printer.stable_cells(row) for row in rows}
             for line in _changed(query, printer, fresh, header=first and query.header):
                 yield line
 
@@ -262,14 +262,14 @@ def _changed(query: Query, printer: _Printer, rows: list[Row], *, header: bool) 
                 yield _title(query.resource, row)
 
 
-async def _batches(look: Look, query: Query) -> AsyncGenerator[list[Seen]]:
+async def _batches(reader: Look, query: Query) -> AsyncGenerator[list[Seen]]:
     """Everything that there is, then what comes, in handfuls."""
     arrived: asyncio.Queue[Seen | LookError | None] = asyncio.Queue()
     by_log = _by_log(query.inputs())
 
     async def follow(log: str, filters: list[str]) -> None:
         try:
-            async with aclosing(look.follow(log + SUFFIX, *filters)) as items:
+            async with aclosing(reader.follow(log + SUFFIX, *filters)) as items:
                 async for seen in items:
                     arrived.put_nowait(seen)
         except LookError as error:

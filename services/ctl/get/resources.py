@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from services.ctl.get.snapshot import Id, Json, Picture, metadata_of, spec_of
+from services.ctl.get.snapshot import Json, ObjectKey, Snapshot, metadata_of, spec_of
 from services.ctl.get.workloads import WORKLOAD_COLUMNS, workload_cells, workload_object
-from shared.contracts import subjects
 from shared.contracts.kube import kinds
 from shared.contracts.kube.ages import age
 from shared.contracts.kube.kinds import Kind
-from shared.contracts.subjects import observed_filter
+from shared.contracts.subjects import observed_filter, subject_pattern, synced_filter
 
 __all__ = ["RESOURCES", "Column", "Resource", "Row", "resource_named"]
 
@@ -24,7 +23,7 @@ __all__ = ["RESOURCES", "Column", "Resource", "Row", "resource_named"]
 class Row:
     """One thing to show."""
 
-    ident: Id
+    ident: ObjectKey
     cells: tuple[str, ...]
     """One for each column of its resource, those of `-o wide` included."""
 
@@ -32,7 +31,7 @@ class Row:
     """For `-o json` and `-o yaml`."""
 
     labels: Json = field(default_factory=dict)
-    also: str = ""
+    alias: str = ""
     """Another name by which a user may ask for it."""
 
 
@@ -42,11 +41,11 @@ class Column:
 
     title: str
     wide: bool = False
-    passing: bool = False
+    volatile: bool = False
     """It changes by itself as time passes: no news for a watch."""
 
 
-Rows = Callable[[Picture, datetime], list[Row]]
+Rows = Callable[[Snapshot, datetime], list[Row]]
 Inputs = Callable[[str | None, str | None], list[tuple[str, str]]]
 """Cluster and namespace, or None for all, to (log, filter)."""
 
@@ -72,7 +71,7 @@ def _columns(*titles: str) -> tuple[Column, ...]:
         Column(
             title=title.removeprefix("+"),
             wide=title.startswith("+"),
-            passing=title.removeprefix("+") in {"AGE", "EXEC TIME", "POSITION IN QUEUE", "SYNCED"},
+            volatile=title.removeprefix("+") in {"AGE", "EXEC TIME", "POSITION IN QUEUE", "SYNCED"},
         )
         for title in titles
     )
@@ -82,9 +81,7 @@ def _from_views(*logs: str, kinds_: tuple[Kind, ...] = ()) -> Inputs:
     """Read the subjects of one cluster and namespace of these logs, and these observed kinds."""
 
     def inputs(cluster: str | None, namespace: str | None) -> list[tuple[str, str]]:
-        place = "*" if cluster is None else subjects.encode(cluster)
-        where = "*" if namespace is None else subjects.encode(namespace)
-        of_logs = [(log, _FILTERS[log].format(place=place, where=where)) for log in logs]
+        of_logs = [(log, _FILTERS[log](cluster, namespace)) for log in logs]
         of_kinds = [
             ("OBSERVED", observed_filter(kind, cluster=cluster, namespace=namespace))
             for kind in kinds_
@@ -94,36 +91,36 @@ def _from_views(*logs: str, kinds_: tuple[Kind, ...] = ()) -> Inputs:
     return inputs
 
 
-_FILTERS: Final = {
-    "WORKLOADS": "sluice.workload.{place}.{where}.*",
-    "ADMISSIONS": "sluice.admission.{place}.{where}.*",
-    "QUEUES": "sluice.queue.{place}.{where}.*",
-    "HOSTS": "sluice.*.{place}.*.*",
-    "SPOKES": "sluice.spoke.{place}.>",
-    "OBSERVED": "sluice.observed.*._._.synced",
+_FILTERS: Final[dict[str, Callable[[str | None, str | None], str]]] = {
+    "WORKLOADS": lambda cluster, namespace: subject_pattern("workload", cluster, namespace),
+    "ADMISSIONS": lambda cluster, namespace: subject_pattern("admission", cluster, namespace),
+    "QUEUES": lambda cluster, namespace: subject_pattern("queue", cluster, namespace),
+    "HOSTS": lambda cluster, _: subject_pattern("*", cluster),
+    "SPOKES": lambda cluster, _: subject_pattern("spoke", cluster),
+    "OBSERVED": lambda _cluster, _namespace: synced_filter(),
 }
 
 
 def _objects(
     kind: Kind,
-    cells: Callable[[Picture, Id, Json, datetime], tuple[str, ...]],
+    cells: Callable[[Snapshot, ObjectKey, Json, datetime], tuple[str, ...]],
     *,
     add: bool = False,
 ) -> Rows:
     """One row for each observed object; `add`: what quota says of it goes into the object."""
 
-    def rows(picture: Picture, now: datetime) -> list[Row]:
-        found = picture.of(kind)
-        unread = dict.fromkeys(picture.too_large.get(kind.detail, {}), _EMPTY)
+    def rows(snapshot: Snapshot, now: datetime) -> list[Row]:
+        found = snapshot.of(kind)
+        unread = dict.fromkeys(snapshot.too_large.get(kind.detail, {}), _EMPTY)
         result = []
         for ident, obj in {**unread, **found}.items():
             told = (
-                {"sluice": {"queue": picture.queues[ident]}} if _told(picture, ident, add) else {}
+                {"sluice": {"queue": snapshot.queues[ident]}} if _told(snapshot, ident, add) else {}
             )
             result.append(
                 Row(
                     ident=ident,
-                    cells=cells(picture, ident, obj, now),
+                    cells=cells(snapshot, ident, obj, now),
                     object={**obj, **told},
                     labels=metadata_of(obj).get("labels") or {},
                 )
@@ -136,29 +133,31 @@ def _objects(
 _EMPTY: Final[Json] = {}
 
 
-def _told(picture: Picture, ident: Id, add: bool) -> bool:
-    return add and ident in picture.queues
+def _told(snapshot: Snapshot, ident: ObjectKey, add: bool) -> bool:
+    return add and ident in snapshot.queues
 
 
-def _workloads(picture: Picture, now: datetime) -> list[Row]:
+def _workloads(snapshot: Snapshot, now: datetime) -> list[Row]:
     return [
         Row(
             ident=ident,
-            cells=workload_cells(picture, ident, now),
-            object=workload_object(picture, ident),
+            cells=workload_cells(snapshot, ident, now),
+            object=workload_object(snapshot, ident),
             labels=state.get("labels")
-            or metadata_of(picture.of(kinds.WORKLOAD).get(ident)).get("labels")
+            or metadata_of(snapshot.of(kinds.WORKLOAD).get(ident)).get("labels")
             or {},
-            also=str((state.get("owner") or {}).get("name", "")),
+            alias=str((state.get("owner") or {}).get("name", "")),
         )
-        for ident, state in picture.workloads.items()
+        for ident, state in snapshot.workloads.items()
     ]
 
 
-def _cluster_queue(picture: Picture, ident: Id, obj: Json, now: datetime) -> tuple[str, ...]:
-    spec, queue = spec_of(obj), picture.queues.get(ident, {})
+def _cluster_queue(
+    snapshot: Snapshot, ident: ObjectKey, obj: Json, now: datetime
+) -> tuple[str, ...]:
+    spec, queue = spec_of(obj), snapshot.queues.get(ident, {})
     return (
-        ident[2],
+        ident.name,
         str(spec.get("cohortName") or spec.get("cohort") or ""),
         _count(queue, "pending"),
         _count(queue, "admitted"),
@@ -171,10 +170,10 @@ def _cluster_queue(picture: Picture, ident: Id, obj: Json, now: datetime) -> tup
     )
 
 
-def _local_queue(picture: Picture, ident: Id, obj: Json, now: datetime) -> tuple[str, ...]:
-    spec, queue = spec_of(obj), picture.queues.get(ident, {})
+def _local_queue(snapshot: Snapshot, ident: ObjectKey, obj: Json, now: datetime) -> tuple[str, ...]:
+    spec, queue = spec_of(obj), snapshot.queues.get(ident, {})
     return (
-        ident[2],
+        ident.name,
         str(spec.get("clusterQueue") or ""),
         _count(queue, "pending"),
         _count(queue, "admitted"),
@@ -186,44 +185,44 @@ def _local_queue(picture: Picture, ident: Id, obj: Json, now: datetime) -> tuple
     )
 
 
-def _cohorts(picture: Picture, now: datetime) -> list[Row]:
+def _cohorts(snapshot: Snapshot, now: datetime) -> list[Row]:
     """Cohorts that have an object, and those that exist because somebody names them."""
-    members: dict[Id, list[str]] = {}
-    for (cluster, _, name), obj in picture.of(kinds.CLUSTER_QUEUE).items():
+    members: dict[ObjectKey, list[str]] = {}
+    for (cluster, _, name), obj in snapshot.of(kinds.CLUSTER_QUEUE).items():
         spec = spec_of(obj)
         if cohort := spec.get("cohortName") or spec.get("cohort"):
-            members.setdefault((cluster, "", str(cohort)), []).append(name)
-    known = picture.of(kinds.COHORT)
+            members.setdefault(ObjectKey(cluster, "", str(cohort)), []).append(name)
+    known = snapshot.of(kinds.COHORT)
     for (cluster, _, _), obj in known.items():
         spec = spec_of(obj)
         if parent := spec.get("parentName") or spec.get("parent"):
-            members.setdefault((cluster, "", str(parent)), [])
+            members.setdefault(ObjectKey(cluster, "", str(parent)), [])
     return [
         Row(
             ident=ident,
             cells=(
-                ident[2],
+                ident.name,
                 str(spec_of(obj).get("parentName") or spec_of(obj).get("parent") or ""),
                 str(len(members.get(ident, ()))),
                 age(metadata_of(obj).get("creationTimestamp"), now) if obj else "",
                 ",".join(sorted(members.get(ident, ()))),
             ),
-            object=obj or {"metadata": {"name": ident[2]}},
+            object=obj or {"metadata": {"name": ident.name}},
             labels=metadata_of(obj).get("labels") or {},
         )
         for ident, obj in {**dict.fromkeys(members, _EMPTY), **known}.items()
     ]
 
 
-def _flavor(picture: Picture, ident: Id, obj: Json, now: datetime) -> tuple[str, ...]:
+def _flavor(snapshot: Snapshot, ident: ObjectKey, obj: Json, now: datetime) -> tuple[str, ...]:
     spec = spec_of(obj)
     users = sorted(
         name
-        for (cluster, _, name), queue in picture.of(kinds.CLUSTER_QUEUE).items()
-        if cluster == ident[0]
+        for (cluster, _, name), queue in snapshot.of(kinds.CLUSTER_QUEUE).items()
+        if cluster == ident.cluster
         for group in spec_of(queue).get("resourceGroups") or []
         for flavor in group.get("flavors") or []
-        if flavor.get("name") == ident[2]
+        if flavor.get("name") == ident.name
     )
     taints = [
         f"{taint.get('key')}={taint.get('value') or ''}:{taint.get('effect')}"
@@ -231,7 +230,7 @@ def _flavor(picture: Picture, ident: Id, obj: Json, now: datetime) -> tuple[str,
     ]
     labels = spec.get("nodeLabels") or {}
     return (
-        ident[2],
+        ident.name,
         ",".join(f"{key}={value}" for key, value in sorted(labels.items())),
         age(metadata_of(obj).get("creationTimestamp"), now),
         ",".join(taints),
@@ -239,10 +238,10 @@ def _flavor(picture: Picture, ident: Id, obj: Json, now: datetime) -> tuple[str,
     )
 
 
-def _hosts(picture: Picture, now: datetime) -> list[Row]:
+def _hosts(snapshot: Snapshot, now: datetime) -> list[Row]:
     """Machines that were ordered, and static hosts on which somebody sits."""
     rows = []
-    for (cluster, _, platform), state in picture.platforms.items():
+    for (cluster, _, platform), state in snapshot.platforms.items():
         seated: dict[str, list[Json]] = {}
         for seat in state.get("seats") or []:
             seated.setdefault(str(seat["host"]), []).append(seat)
@@ -265,7 +264,7 @@ def _host(cluster: str, platform: str, machine: Json, seats: list[Json], now: da
     runs = sorted(f"{seat['namespace']}/{seat['name']}" for seat in seats)
     launched = machine.get("launched_at")
     return Row(
-        ident=(cluster, "", str(machine["name"])),
+        ident=ObjectKey(cluster, "", str(machine["name"])),
         cells=(
             str(machine["name"]),
             platform,
@@ -286,25 +285,25 @@ def _host(cluster: str, platform: str, machine: Json, seats: list[Json], now: da
     )
 
 
-def _spokes(picture: Picture, now: datetime) -> list[Row]:
+def _spokes(snapshot: Snapshot, now: datetime) -> list[Row]:
     """MultiKueueClusters, and what the dispatcher says of each."""
     return [
         Row(
             ident=ident,
-            cells=_spoke(picture, ident, obj, now),
-            object={**obj, "sluice": {"spoke": picture.spokes.get(ident, _EMPTY)}},
+            cells=_spoke(snapshot, ident, obj, now),
+            object={**obj, "sluice": {"spoke": snapshot.spokes.get(ident, _EMPTY)}},
             labels=metadata_of(obj).get("labels") or {},
         )
-        for ident, obj in picture.of(kinds.MULTIKUEUE_CLUSTER).items()
+        for ident, obj in snapshot.of(kinds.MULTIKUEUE_CLUSTER).items()
     ]
 
 
-def _spoke(picture: Picture, ident: Id, obj: Json, now: datetime) -> tuple[str, ...]:
-    state, synced = picture.spokes.get(ident, _EMPTY), picture.synced.get(ident[2])
+def _spoke(snapshot: Snapshot, ident: ObjectKey, obj: Json, now: datetime) -> tuple[str, ...]:
+    state, synced = snapshot.spokes.get(ident, _EMPTY), snapshot.synced.get(ident.name)
     counts, latency = state.get("counts") or _EMPTY, state.get("latency_seconds")
     free = state.get("free") or _EMPTY
     return (
-        ident[2],
+        ident.name,
         _yes(state.get("active")),
         *(_count(counts, what) for what in ("offered", "chosen", "withdrawing")),
         "" if latency is None else f"{latency:g}s",

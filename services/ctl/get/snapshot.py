@@ -1,45 +1,54 @@
 """What the views say, folded into one picture that grows while a watch goes on."""
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from shared.bus.nats.stream_reader import Seen
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 
-__all__ = ["Id", "Json", "Picture", "metadata_of", "spec_of"]
+__all__ = ["Json", "ObjectKey", "Snapshot", "metadata_of", "spec_of"]
 
 Json = dict[str, Any]
-Id = tuple[str, str, str]
-"""Cluster, namespace (empty where there is none) and name."""
+
+
+class ObjectKey(NamedTuple):
+    """Which object of which cluster."""
+
+    cluster: str
+    namespace: str
+    """Empty for cluster-scoped objects."""
+
+    name: str
+
 
 _GONE: Final = "gone"
 
 
 @dataclass(slots=True, kw_only=True)
-class Picture:
+class Snapshot:
     """The latest of everything that was read. Messages may come in any order of their streams."""
 
-    objects: dict[str, dict[Id, Json]] = field(default_factory=dict)
+    objects: dict[str, dict[ObjectKey, Json]] = field(default_factory=dict)
     """``<plural>_<group>`` to the objects as last observed."""
 
-    too_large: dict[str, dict[Id, str]] = field(default_factory=dict)
+    too_large: dict[str, dict[ObjectKey, str]] = field(default_factory=dict)
     """Objects whose body is in the object store: they exist, more is not read."""
 
-    workloads: dict[Id, Json] = field(default_factory=dict)
-    admissions: dict[Id, Json] = field(default_factory=dict)
-    queues: dict[Id, Json] = field(default_factory=dict)
-    hosts: dict[Id, Json] = field(default_factory=dict)
+    workloads: dict[ObjectKey, Json] = field(default_factory=dict)
+    admissions: dict[ObjectKey, Json] = field(default_factory=dict)
+    queues: dict[ObjectKey, Json] = field(default_factory=dict)
+    hosts: dict[ObjectKey, Json] = field(default_factory=dict)
     """By TaskRun."""
 
-    platforms: dict[Id, Json] = field(default_factory=dict)
-    spokes: dict[Id, Json] = field(default_factory=dict)
+    platforms: dict[ObjectKey, Json] = field(default_factory=dict)
+    spokes: dict[ObjectKey, Json] = field(default_factory=dict)
     """How the dispatcher says that each stands."""
 
     synced: dict[str, Json] = field(default_factory=dict)
     """Cluster to the last sign that its watcher has listed everything."""
 
-    def take(self, seen: Seen) -> None:
+    def apply(self, seen: Seen) -> None:
         """Take in one message of any view."""
         what = seen.subject.split(".", 2)[1]
         body = seen.body
@@ -47,7 +56,7 @@ class Picture:
             return
         match what:
             case "observed":
-                self._take_observed(seen)
+                self._apply_observed(seen)
             case "workload":
                 _put(self.workloads, _id(body), body, gone=body.get("phase") == _GONE)
             case "admission":
@@ -57,13 +66,13 @@ class Picture:
             case "host":
                 _put(self.hosts, _id(body), body, gone=body.get("state") == "released")
             case "platform":
-                self.platforms[body["cluster"], "", body["platform"]] = body
+                self.platforms[ObjectKey(body["cluster"], "", body["platform"])] = body
             case "spoke":
-                self.spokes[body["cluster"], "", body["spoke"]] = body
+                self.spokes[ObjectKey(body["cluster"], "", body["spoke"])] = body
             case _:
                 pass  # A term, or what a later version publishes.
 
-    def _take_observed(self, seen: Seen) -> None:
+    def _apply_observed(self, seen: Seen) -> None:
         body = seen.body
         if seen.subject.endswith(".synced"):
             self.synced[str(body["cluster"])] = body
@@ -82,28 +91,30 @@ class Picture:
         else:
             large[ident] = str(body.get("object_ref", ""))
 
-    def of(self, kind: Kind) -> dict[Id, Json]:
+    def of(self, kind: Kind) -> dict[ObjectKey, Json]:
         """The observed objects of one kind."""
         return self.objects.get(kind.detail, {})
 
-    def admission_of(self, ident: Id) -> Json:
+    def admission_of(self, ident: ObjectKey) -> Json:
         """The decision about a workload that is in force: one about an earlier life is not."""
         state, admission = self.workloads.get(ident), self.admissions.get(ident)
         if state is None or admission is None or state.get("uid") != admission.get("uid"):
             return {}
         return admission
 
-    def cluster_queue_of(self, ident: Id) -> str:
+    def cluster_queue_of(self, ident: ObjectKey) -> str:
         """The ClusterQueue of a workload: where it has quota, or where its LocalQueue points."""
         if queue := self.admission_of(ident).get("cluster_queue"):
             return str(queue)
         state = self.workloads.get(ident, {})
-        local = self.of(kinds.LOCAL_QUEUE).get((ident[0], ident[1], str(state.get("queue"))))
+        local = self.of(kinds.LOCAL_QUEUE).get(
+            ObjectKey(ident.cluster, ident.namespace, str(state.get("queue")))
+        )
         return str(spec_of(local).get("clusterQueue") or "")
 
 
-def _id(body: Json) -> Id:
-    return str(body["cluster"]), str(body.get("namespace") or ""), str(body["name"])
+def _id(body: Json) -> ObjectKey:
+    return ObjectKey(str(body["cluster"]), str(body.get("namespace") or ""), str(body["name"]))
 
 
 def _put(known: dict[Any, Json], ident: Any, body: Json, *, gone: bool) -> None:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-from services.ctl.get.snapshot import Id, Json, Picture, metadata_of
+from services.ctl.get.snapshot import Json, ObjectKey, Snapshot, metadata_of
 from shared.contracts.kube import kinds
 from shared.contracts.kube.ages import age, duration, instant
 
@@ -20,28 +20,28 @@ POSITION: Final = WORKLOAD_COLUMNS.index("POSITION IN QUEUE")
 _STATUS: Final = {"admitted": "ADMITTED", "reserved": "QUOTARESERVED", "evicted": "EVICTED"}
 
 
-def status_of(picture: Picture, ident: Id) -> str:
+def status_of(snapshot: Snapshot, ident: ObjectKey) -> str:
     """In kueuectl's words, and `EVICTED` for what holds its quota until its pods are gone."""
-    if picture.workloads[ident].get("phase") == "finished":
+    if snapshot.workloads[ident].get("phase") == "finished":
         return "FINISHED"
-    return _STATUS.get(str(picture.admission_of(ident).get("state")), "PENDING")
+    return _STATUS.get(str(snapshot.admission_of(ident).get("state")), "PENDING")
 
 
-def workload_cells(picture: Picture, ident: Id, now: datetime) -> tuple[str, ...]:
+def workload_cells(snapshot: Snapshot, ident: ObjectKey, now: datetime) -> tuple[str, ...]:
     """One for each of `WORKLOAD_COLUMNS`."""
-    state, admission = picture.workloads[ident], picture.admission_of(ident)
+    state, admission = snapshot.workloads[ident], snapshot.admission_of(ident)
     owner = state.get("owner") or {}
-    status = status_of(picture, ident)
-    reserved, admitted = _standing(picture, ident, status)
+    status = status_of(snapshot, ident)
+    reserved, admitted = _standing(snapshot, ident, status)
     return (
-        ident[2],
+        ident.name,
         _job_type(owner),
         str(owner.get("name", "")),
         str(state.get("queue", "")),
-        picture.cluster_queue_of(ident),
+        snapshot.cluster_queue_of(ident),
         status,
         "",
-        _exec_time(picture, ident, now),
+        _exec_time(snapshot, ident, now),
         age(state.get("created_at"), now),
         str(state.get("priority", 0)),
         reserved,
@@ -51,14 +51,14 @@ def workload_cells(picture: Picture, ident: Id, now: datetime) -> tuple[str, ...
     )
 
 
-def _standing(picture: Picture, ident: Id, status: str) -> tuple[str, bool]:
+def _standing(snapshot: Snapshot, ident: ObjectKey, status: str) -> tuple[str, bool]:
     """Where it has quota, and whether it is admitted; what has finished keeps both on record, as in Kueue."""
     if status == "FINISHED":
-        recorded = (picture.of(kinds.WORKLOAD).get(ident) or {}).get("status") or {}
+        recorded = (snapshot.of(kinds.WORKLOAD).get(ident) or {}).get("status") or {}
         where = str((recorded.get("admission") or {}).get("clusterQueue", ""))
-        return where, _transition(picture, ident, "Admitted") is not None
+        return where, _transition(snapshot, ident, "Admitted") is not None
     holding = status in {"ADMITTED", "QUOTARESERVED", "EVICTED"}
-    where = str(picture.admission_of(ident).get("cluster_queue", "")) if holding else ""
+    where = str(snapshot.admission_of(ident).get("cluster_queue", "")) if holding else ""
     return where, status == "ADMITTED"
 
 
@@ -75,15 +75,15 @@ def _reason(state: Json, admission: Json, status: str) -> str:
     return str(admission.get("reason") or ("Misconfigured" if state.get("inadmissible") else ""))
 
 
-def _exec_time(picture: Picture, ident: Id, now: datetime) -> str:
+def _exec_time(snapshot: Snapshot, ident: ObjectKey, now: datetime) -> str:
     """From admission to the end, or until now."""
-    state, admission = picture.workloads[ident], picture.admission_of(ident)
-    began = _transition(picture, ident, "Admitted")
+    state, admission = snapshot.workloads[ident], snapshot.admission_of(ident)
+    began = _transition(snapshot, ident, "Admitted")
     if began is None and admission.get("state") == "admitted":
         began = instant(admission.get("decided_at"))
     finish = state.get("finish") or {}
     if state.get("phase") == "finished":
-        ended = instant(finish.get("at")) or _transition(picture, ident, "Finished")
+        ended = instant(finish.get("at")) or _transition(snapshot, ident, "Finished")
     else:
         ended = now if admission.get("state") == "admitted" else None
     if began is None or ended is None:
@@ -91,29 +91,29 @@ def _exec_time(picture: Picture, ident: Id, now: datetime) -> str:
     return duration((ended - began).total_seconds())
 
 
-def _transition(picture: Picture, ident: Id, condition: str) -> datetime | None:
+def _transition(snapshot: Snapshot, ident: ObjectKey, condition: str) -> datetime | None:
     """When a condition of the Workload object became true."""
-    obj = picture.of(kinds.WORKLOAD).get(ident)
+    obj = snapshot.of(kinds.WORKLOAD).get(ident)
     for each in ((obj or {}).get("status") or {}).get("conditions") or []:
         if each.get("type") == condition and each.get("status") == "True":
             return instant(each.get("lastTransitionTime"))
     return None
 
 
-def workload_object(picture: Picture, ident: Id) -> Json:
+def workload_object(snapshot: Snapshot, ident: ObjectKey) -> Json:
     """The Workload object as last observed, with what the streams say under `sluice`."""
-    obj = picture.of(kinds.WORKLOAD).get(ident)
+    obj = snapshot.of(kinds.WORKLOAD).get(ident)
     if obj is None:
         # The patcher has not written it yet.
         obj = {
             "apiVersion": kinds.WORKLOAD.api_version,
             "kind": kinds.WORKLOAD.kind,
-            "metadata": {"namespace": ident[1], "name": ident[2]},
+            "metadata": {"namespace": ident.namespace, "name": ident.name},
         }
     metadata = metadata_of(obj)
     told = {
-        "cluster": ident[0],
-        "workload": picture.workloads[ident],
-        "admission": picture.admissions.get(ident),
+        "cluster": ident.cluster,
+        "workload": snapshot.workloads[ident],
+        "admission": snapshot.admissions.get(ident),
     }
     return {**obj, "metadata": metadata, "sluice": told}

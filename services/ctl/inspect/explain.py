@@ -6,14 +6,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from services.ctl.connect.reader import current, lookout
+from services.ctl.connect.reader import open_reader, utc_now
 from shared.bus.nats.stream_reader import SilentError
+from shared.contracts import rpc
 from shared.contracts.kube.ages import age, duration, instant
 from shared.runtime.command import CommandError, Exit
 
 __all__ = ["QUOTA_AWAY", "explain", "explained"]
 
-SUBJECT: Final = "sluice.rpc.quota.explain"
 ANSWER_SECONDS: Final = 5.0
 QUOTA_AWAY: Final = "is a quota service running, and has it read the streams? `sluice doctor` looks"
 _WIDTH: Final = 16
@@ -38,10 +38,10 @@ async def explain(
     question = {"namespace": namespace, "name": name}
     if cluster is not None:
         question["cluster"] = cluster
-    async with lookout(url, directory) as look:
+    async with open_reader(url, directory) as reader:
         try:
-            data = await look.ask(
-                SUBJECT, json.dumps(question).encode(), timeout_seconds=ANSWER_SECONDS
+            data = await reader.ask(
+                rpc.EXPLAIN, json.dumps(question).encode(), timeout_seconds=ANSWER_SECONDS
             )
         except SilentError as error:
             raise CommandError(
@@ -50,9 +50,9 @@ async def explain(
         answer: Json = json.loads(data)
         waiting = [item for item in answer.get("items", []) if item["reason"] not in _DONE]
         if waiting and forecast:
-            from services.whatif.expected_start import expect  # noqa: PLC0415
+            from services.whatif.expected_start import add_expected_starts  # noqa: PLC0415
 
-            await expect(look, waiting, current(), configuration=configuration)
+            await add_expected_starts(reader, waiting, utc_now(), configuration=configuration)
     if not answer.get("items"):
         raise CommandError(
             f"{namespace}/{name}",
@@ -64,7 +64,7 @@ async def explain(
     if output == "json":
         print(json.dumps(answer["items"], indent=4))
     else:
-        print("\n\n".join("\n".join(explained(item, current())) for item in answer["items"]))
+        print("\n\n".join("\n".join(explained(item, utc_now())) for item in answer["items"]))
 
 
 def explained(item: Json, now: datetime) -> Iterator[str]:

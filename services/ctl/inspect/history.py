@@ -7,9 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from services.ctl.connect.reader import lookout
+from services.ctl.connect.reader import open_reader
 from shared.bus.nats.stream_reader import Look, Seen
-from shared.contracts import subjects
+from shared.contracts.kube.kinds import TASK_RUN
+from shared.contracts.subjects import observed_filter, subject_pattern
 from shared.runtime.command import CommandError, Exit
 
 __all__ = ["Event", "history", "history_json", "history_lines", "show_history"]
@@ -19,10 +20,10 @@ Body = dict[str, Any]
 TRACEPARENT: Final = "traceparent"
 """The header. As in `shared.contracts.messages.base`, whose import would cost more than this file."""
 
-CAUSED: Final = ("ADMISSIONS", "CHECKS", "DISPATCHES", "OUTCOMES")
+WORKLOAD_LOGS: Final = ("ADMISSIONS", "CHECKS", "DISPATCHES", "OUTCOMES")
 """Logs whose subject names the workload in its fifth place."""
 
-_WHAT: Final = {
+_WHAT_OF_LOG: Final = {
     "OBSERVED": "observed",
     "WORKLOADS": "workload",
     "ADMISSIONS": "admission",
@@ -50,8 +51,8 @@ async def show_history(
     namespace: str, name: str, *, as_json: bool, url: str | None, directory: Path
 ) -> None:
     """Print what happened. Raises `CommandError` where the logs know nothing of it."""
-    async with lookout(url, directory) as look:
-        events = await history(look, namespace, name)
+    async with open_reader(url, directory) as reader:
+        events = await history(reader, namespace, name)
     if not events:
         raise CommandError(
             f"{namespace}/{name}",
@@ -62,63 +63,68 @@ async def show_history(
     print("\n".join(history_json(events) if as_json else history_lines(events)))
 
 
-async def history(look: Look, namespace: str, name: str) -> list[Event]:
+async def history(reader: Look, namespace: str, name: str) -> list[Event]:
     """Everything the logs still hold about a workload or the job behind it, oldest first.
 
     `name` is either one's. Several lives of one name all appear.
     """
-    token = subjects.encode(namespace)
     workloads: dict[str, None] = {}
     jobs: dict[str, None] = {name: None}
     events: list[Event] = []
-    for seen in await look.replay("WORKLOADS", f"sluice.workload.*.{token}.*"):
-        owner = (seen.body.get("owner") or {}).get("name")
-        if name in {seen.body.get("name"), owner}:
-            workloads[seen.body["name"]] = None
+    for message in await reader.replay(
+        "WORKLOADS", subject_pattern("workload", namespace=namespace)
+    ):
+        owner = (message.body.get("owner") or {}).get("name")
+        if name in {message.body.get("name"), owner}:
+            workloads[message.body["name"]] = None
             if owner:
                 jobs[owner] = None
-            events.append(_event("WORKLOADS", seen))
+            events.append(_event("WORKLOADS", message))
     objects = dict.fromkeys((*jobs, *workloads))
     for log, filters in {
-        "OBSERVED": [f"sluice.observed.*.{token}.{subjects.encode(each)}.*" for each in objects],
-        **{log: [_caused(log, token, workload) for workload in workloads] for log in CAUSED},
+        "OBSERVED": [
+            f"{subject_pattern('observed', namespace=namespace, name=each)}.*" for each in objects
+        ],
+        **{
+            log: [_workload_subject(log, namespace, workload) for workload in workloads]
+            for log in WORKLOAD_LOGS
+        },
     }.items():
         if filters:
-            events += [_event(log, seen) for seen in await look.replay(log, *filters)]
-    events += await _hosts(look, token, tuple(jobs))
+            events += [_event(log, message) for message in await reader.replay(log, *filters)]
+    events += await _hosts(reader, namespace, tuple(jobs))
     return sorted(events, key=lambda event: (event.at, event.log, event.sequence))
 
 
-def _caused(log: str, namespace: str, workload: str) -> str:
-    subject = f"sluice.{_WHAT[log]}.*.{namespace}.{subjects.encode(workload)}"
+def _workload_subject(log: str, namespace: str, workload: str) -> str:
+    subject = subject_pattern(_WHAT_OF_LOG[log], namespace=namespace, name=workload)
     return f"{subject}.*" if log == "CHECKS" else subject
 
 
-async def _hosts(look: Look, namespace: str, jobs: tuple[str, ...]) -> list[Event]:
+async def _hosts(reader: Look, namespace: str, jobs: tuple[str, ...]) -> list[Event]:
     """Machines of the TaskRuns that belong to the job: those whose observed owner it is."""
     owned: dict[str, None] = {}
-    filter_ = f"sluice.observed.*.{namespace}.*.taskruns_tekton_dev"
-    for seen in await look.replay("OBSERVED", filter_):
-        metadata = (seen.body.get("object") or {}).get("metadata") or {}
+    for message in await reader.replay("OBSERVED", observed_filter(TASK_RUN, namespace=namespace)):
+        metadata = (message.body.get("object") or {}).get("metadata") or {}
         owners = metadata.get("ownerReferences") or []
         if any(owner.get("name") in jobs for owner in owners):
-            owned[seen.body["name"]] = None
+            owned[message.body["name"]] = None
     if not owned:
         return []
-    filters = [f"sluice.host.*.{namespace}.{subjects.encode(name)}" for name in owned]
-    return [_event("HOSTS", seen) for seen in await look.replay("HOSTS", *filters)]
+    filters = [subject_pattern("host", namespace=namespace, name=name) for name in owned]
+    return [_event("HOSTS", message) for message in await reader.replay("HOSTS", *filters)]
 
 
-def _event(log: str, seen: Seen) -> Event:
-    what = _WHAT[log]
+def _event(log: str, message: Seen) -> Event:
+    what = _WHAT_OF_LOG[log]
     return Event(
-        at=seen.time,
+        at=message.time,
         log=log,
-        sequence=seen.sequence,
+        sequence=message.sequence,
         what=what,
-        text=_TEXTS[what](seen.body) if seen.body else "undecodable",
-        trace_id=_trace_id(seen.headers.get(TRACEPARENT, "")),
-        body=seen.body,
+        text=_TEXTS[what](message.body) if message.body else "undecodable",
+        trace_id=_trace_id(message.headers.get(TRACEPARENT, "")),
+        body=message.body,
     )
 
 

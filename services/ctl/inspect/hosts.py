@@ -21,10 +21,10 @@ from services.provisioner.providers.registry import GROUP
 from shared.bus.port import CaughtUp
 from shared.contracts.kube.ages import duration
 from shared.contracts.kube.kinds import CONFIG_MAP
-from shared.contracts.kube.names import slot_resource
+from shared.contracts.kube.names import OPERATOR_NAMESPACE, slot_resource
 from shared.contracts.messages.effects import HostState, PlatformState
 from shared.contracts.messages.observed import Observed
-from shared.contracts.subjects import observed_filter
+from shared.contracts.subjects import observed_filter, subject_filter
 
 __all__ = ["Platform", "platform_lines", "platforms_of", "quota_of", "show_hosts"]
 
@@ -34,7 +34,6 @@ LOCAL_SLOTS: Final = 1000
 GROUP_MAX: Final = 16
 """Resources that a resource group of a ClusterQueue may cover."""
 
-OPERATOR_NAMESPACE: Final = "multi-platform-controller"
 PROVIDERS: Final = frozenset({"aws", "ibmz", "ibmp", "fake"})
 """Types of machines that we have ourselves."""
 
@@ -48,7 +47,7 @@ class Platform:
     kind: str = ""
     """`local`, `static`, `dynamic`, `pool`; empty where nothing is configured."""
 
-    places: int = 0
+    slots: int = 0
     running: int = 0
     starting: int = 0
     machines: int = 0
@@ -70,7 +69,7 @@ def quota_of(data: dict[str, str], *, flavor: str) -> tuple[list[dict[str, Any]]
     addresses = 0
     for name, platform in sorted(config.platforms.items()):
         resource = slot_resource(name)
-        slots[resource] = slots.get(resource, 0) + _places(platform)
+        slots[resource] = slots.get(resource, 0) + _slots(platform)
         if (
             isinstance(platform, DynamicPlatform | PoolPlatform)
             and platform.machines.provider == "aws"
@@ -79,7 +78,7 @@ def quota_of(data: dict[str, str], *, flavor: str) -> tuple[list[dict[str, Any]]
     if addresses:
         slots["aws-ip"] = addresses
     groups = []
-    chunks = list(batched_pairs(slots, GROUP_MAX))
+    chunks = list(_batched(slots, GROUP_MAX))
     for number, chunk in enumerate(chunks, start=1):
         resources = [{"name": name, "nominalQuota": count} for name, count in chunk]
         groups.append(
@@ -96,7 +95,7 @@ def quota_of(data: dict[str, str], *, flavor: str) -> tuple[list[dict[str, Any]]
     return groups, dict(config.errors)
 
 
-def batched_pairs(slots: dict[str, int], size: int) -> list[list[tuple[str, int]]]:
+def _batched(slots: dict[str, int], size: int) -> list[list[tuple[str, int]]]:
     """The items of `slots`, `size` at a time."""
     items = list(slots.items())
     return [items[start : start + size] for start in range(0, len(items), size)]
@@ -107,7 +106,7 @@ def _types() -> frozenset[str]:
     return PROVIDERS | metadata.entry_points(group=GROUP).names
 
 
-def _places(platform: Any) -> int:
+def _slots(platform: Any) -> int:
     slots = slots_of(platform)
     return LOCAL_SLOTS if slots is None else slots
 
@@ -121,7 +120,7 @@ _KINDS: Final = {
 
 
 def platforms_of(
-    records: list[Any], told: list[Any], configs: dict[str, dict[str, str]]
+    records: list[Any], host_states: list[Any], configs: dict[str, dict[str, str]]
 ) -> list[Platform]:
     """From `PlatformState`s, `HostState`s and host configurations by cluster to what is shown."""
     found: dict[tuple[str, str], Platform] = {}
@@ -134,14 +133,14 @@ def platforms_of(
         for name, platform in config.platforms.items():
             shown = of(cluster, name)
             shown.kind = _KINDS[type(platform).__name__]
-            shown.places = _places(platform)
+            shown.slots = _slots(platform)
     for record in records:
         shown = of(record.cluster, record.platform)
         shown.kept = [seat for seat in record.seats if seat.state == "held"]
         shown.running = len(record.seats) - len(shown.kept)
         shown.machines = len(record.machines)
         shown.starting = sum(machine.state == "launching" for machine in record.machines)
-    for state in sorted(told, key=lambda one: one.at):
+    for state in sorted(host_states, key=lambda one: one.at):
         if state.state in {"waiting", "launching"}:
             of(state.cluster, state.platform).waiting.append(state)
     return sorted(found.values(), key=lambda one: (one.cluster, one.name))
@@ -154,7 +153,7 @@ def platform_lines(platforms: list[Platform], now: datetime) -> list[str]:
         (
             platform.name,
             platform.kind or "unknown",
-            "" if platform.kind == "local" else str(platform.places),
+            "" if platform.kind == "local" else str(platform.slots),
             str(platform.running),
             str(platform.machines),
             str(platform.starting),
@@ -178,17 +177,19 @@ def platform_lines(platforms: list[Platform], now: datetime) -> list[str]:
 async def show_hosts(url: str | None, directory: Path) -> None:
     """Print the platforms of every cluster that has a host-config or machines."""
     records: list[PlatformState] = []
-    told: list[HostState] = []
+    host_states: list[HostState] = []
     configs: dict[str, dict[str, str]] = {}
     async with connected(nats_url_of(url, directory), access=access_for(url, directory)) as bus:
-        async with aclosing(bus.watch("HOSTS", "sluice.host.>", "sluice.platform.>")) as entries:
+        async with aclosing(
+            bus.watch("HOSTS", subject_filter("host"), subject_filter("platform"))
+        ) as entries:
             async for entry in entries:
                 if isinstance(entry, CaughtUp):
                     break
                 if entry.headers.get("ce-type") == PlatformState.type:
                     records.append(entry.read(PlatformState))
                 else:
-                    told.append(entry.read(HostState))
+                    host_states.append(entry.read(HostState))
         async with aclosing(bus.watch("OBSERVED", observed_filter(CONFIG_MAP))) as entries:
             async for entry in entries:
                 if isinstance(entry, CaughtUp):
@@ -196,4 +197,4 @@ async def show_hosts(url: str | None, directory: Path) -> None:
                 seen = entry.read(Observed)
                 if (seen.namespace, seen.name) == (OPERATOR_NAMESPACE, "host-config"):
                     configs[seen.cluster] = ((seen.object or {}).get("data")) or {}
-    print("\n".join(platform_lines(platforms_of(records, told, configs), datetime.now(UTC))))
+    print("\n".join(platform_lines(platforms_of(records, host_states, configs), datetime.now(UTC))))

@@ -7,11 +7,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from services.ctl.connect.reader import current, lookout
+from services.ctl.connect.reader import open_reader, utc_now
 from services.ctl.get.table import Table, coloured
 from shared.bus.nats.stream_reader import Look, Seen
-from shared.contracts import subjects
 from shared.contracts.kube.ages import duration
+from shared.contracts.subjects import subject_pattern
 
 __all__ = ["Preemption", "preemptions", "who_preempted"]
 
@@ -36,8 +36,8 @@ class Preemption:
 def preemptions(decisions: list[Seen]) -> list[Preemption]:
     """Each preemption once, oldest first: a decision repeats what still holds."""
     found: dict[tuple[str, str, str], Preemption] = {}
-    for seen in decisions:
-        body = seen.body
+    for message in decisions:
+        body = message.body
         if body.get("state") != "evicted" or not body.get("preempted_by"):
             continue
         workload = f"{body['namespace']}/{body['name']}"
@@ -64,8 +64,8 @@ async def who_preempted(
     directory: Path,
 ) -> None:
     """Print the preemptions of one workload, of a namespace, or of all (None)."""
-    async with lookout(url, directory) as look:
-        found = await _read(look, workload, namespace)
+    async with open_reader(url, directory) as reader:
+        found = await _read(reader, workload, namespace)
     if output == "json":
         print(json.dumps([each.body for each in found], indent=4))
         return
@@ -73,7 +73,7 @@ async def who_preempted(
         whom = "/".join(workload) if workload else "anybody"
         print(f"Nobody preempted {whom}, as far as the log goes back.", file=sys.stderr)
         return
-    now = current()
+    now = utc_now()
     rows = [
         (
             duration((now - each.at).total_seconds()),
@@ -85,17 +85,22 @@ async def who_preempted(
 
 
 async def _read(
-    look: Look, workload: tuple[str, str] | None, namespace: str | None
+    reader: Look, workload: tuple[str, str] | None, namespace: str | None
 ) -> list[Preemption]:
     if workload is not None:
         namespace = workload[0]
-    where = "*" if namespace is None else subjects.encode(namespace)
     if workload is None:
-        return preemptions(await look.replay("ADMISSIONS", f"sluice.admission.*.{where}.*"))
+        return preemptions(
+            await reader.replay("ADMISSIONS", subject_pattern("admission", namespace=namespace))
+        )
     names = {workload[1]}
     # The job's name leads to its workloads, also to those that are over.
-    for seen in await look.replay("WORKLOADS", f"sluice.workload.*.{where}.*"):
-        if (seen.body.get("owner") or {}).get("name") == workload[1]:
-            names.add(str(seen.body["name"]))
-    filters = [f"sluice.admission.*.{where}.{subjects.encode(name)}" for name in sorted(names)]
-    return preemptions(await look.replay("ADMISSIONS", *filters))
+    for message in await reader.replay(
+        "WORKLOADS", subject_pattern("workload", namespace=namespace)
+    ):
+        if (message.body.get("owner") or {}).get("name") == workload[1]:
+            names.add(str(message.body["name"]))
+    filters = [
+        subject_pattern("admission", namespace=namespace, name=name) for name in sorted(names)
+    ]
+    return preemptions(await reader.replay("ADMISSIONS", *filters))

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from services.ctl.connect.reader import lookout
+from services.ctl.connect.reader import open_reader
 from services.ctl.get.command import read
-from services.ctl.get.snapshot import Picture, spec_of
+from services.ctl.get.snapshot import Snapshot, spec_of
 from services.ctl.get.table import coloured
 from shared.contracts.kube import kinds
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
-from shared.contracts.subjects import observed_filter
+from shared.contracts.subjects import observed_filter, subject_pattern
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["QueueLine", "Use", "lines", "queue_lines", "top"]
+__all__ = ["QueueLine", "ResourceUsage", "lines", "queue_lines", "top"]
 
 Json = dict[str, Any]
 
@@ -27,7 +27,7 @@ BUSY: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
+class ResourceUsage:
     """One resource in one flavor."""
 
     flavor: str
@@ -50,49 +50,52 @@ class QueueLine:
     pending: int
     reserving: int
     admitted: int
-    uses: tuple[Use, ...]
+    usages: tuple[ResourceUsage, ...]
 
 
 async def top(*, once: bool, seconds: float, url: str | None, directory: Path) -> None:
     """Show the queues; on a terminal again and again, until Ctrl-C."""
-    inputs = [("QUEUES", "sluice.queue.*._.*"), ("OBSERVED", observed_filter(kinds.CLUSTER_QUEUE))]
-    async with lookout(url, directory) as look:
+    inputs = [
+        ("QUEUES", subject_pattern("queue", namespace="")),
+        ("OBSERVED", observed_filter(kinds.CLUSTER_QUEUE)),
+    ]
+    async with open_reader(url, directory) as reader:
         if once or not coloured():
-            for line in lines(queue_lines(await read(look, inputs))):
+            for line in lines(queue_lines(await read(reader, inputs))):
                 print(line)
             return
         from rich.live import Live  # noqa: PLC0415
 
         with Live(screen=True, auto_refresh=False) as live:
             while True:
-                picture = await read(look, inputs)
-                live.update(_table(queue_lines(picture)), refresh=True)
+                snapshot = await read(reader, inputs)
+                live.update(_table(queue_lines(snapshot)), refresh=True)
                 await asyncio.sleep(seconds)
 
 
-def queue_lines(picture: Picture) -> list[QueueLine]:
+def queue_lines(snapshot: Snapshot) -> list[QueueLine]:
     """Those with most waiting first."""
     found = []
-    for ident, status in picture.queues.items():
+    for ident, status in snapshot.queues.items():
         if status.get("kind") != "ClusterQueue":
             continue
-        spec = spec_of(picture.of(kinds.CLUSTER_QUEUE).get(ident))
+        spec = spec_of(snapshot.of(kinds.CLUSTER_QUEUE).get(ident))
         found.append(
             QueueLine(
-                name=ident[2],
-                cluster=ident[0],
+                name=ident.name,
+                cluster=ident.cluster,
                 cohort=str(spec.get("cohortName") or spec.get("cohort") or ""),
                 active=bool(status.get("active")),
                 pending=int(status["pending"]),
                 reserving=int(status["reserving"]),
                 admitted=int(status["admitted"]),
-                uses=tuple(_uses(spec, status)),
+                usages=tuple(_usages(spec, status)),
             )
         )
     return sorted(found, key=lambda line: (-line.pending, line.cluster, line.name))
 
 
-def _uses(spec: Json, status: Json) -> Iterator[Use]:
+def _usages(spec: Json, status: Json) -> Iterator[ResourceUsage]:
     nominal = {
         (str(flavor.get("name")), str(resource.get("name"))): str(resource.get("nominalQuota", 0))
         for group in spec.get("resourceGroups") or []
@@ -108,7 +111,7 @@ def _uses(spec: Json, status: Json) -> Iterator[Use]:
         found = used.get((flavor, resource), {})
         most = nominal.get((flavor, resource), "0")
         total = str(found.get("total", "0"))
-        yield Use(
+        yield ResourceUsage(
             flavor=flavor,
             resource=resource,
             used=total,
@@ -140,10 +143,10 @@ def lines(queues: list[QueueLine]) -> list[str]:
                 f"reserving={queue.reserving}",
                 f"admitted={queue.admitted}",
                 *(
-                    f"{use.flavor}/{use.resource}={use.used}/{use.nominal}"
-                    + (f"(borrowed={use.borrowed})" if use.borrowed != "0" else "")
-                    for use in queue.uses
-                    if use.used != "0"
+                    f"{usage.flavor}/{usage.resource}={usage.used}/{usage.nominal}"
+                    + (f"(borrowed={usage.borrowed})" if usage.borrowed != "0" else "")
+                    for usage in queue.usages
+                    if usage.used != "0"
                 ),
             ]
         )
@@ -161,12 +164,12 @@ def _table(queues: list[QueueLine]) -> "Table":
     for queue in queues:
         bars = Text("\n").join(
             Text.assemble(
-                (bar(use.share), "red" if use.share > 1 else _colour(use.share)),
-                f" {use.used}/{use.nominal} {use.resource} ({use.flavor})",
-                f" borrows {use.borrowed}" if use.borrowed != "0" else "",
+                (bar(usage.share), "red" if usage.share > 1 else _colour(usage.share)),
+                f" {usage.used}/{usage.nominal} {usage.resource} ({usage.flavor})",
+                f" borrows {usage.borrowed}" if usage.borrowed != "0" else "",
             )
-            for use in queue.uses
-            if use.used != "0"
+            for usage in queue.usages
+            if usage.used != "0"
         )
         style = "" if queue.active else "dim"
         name = queue.name + ("" if queue.active else " (inactive)")

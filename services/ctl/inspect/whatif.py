@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from services.classifier.projection.policy import Policy as Counted
+from services.classifier.projection.policy import Policy as ClassifierPolicy
 from services.classifier.rules import Rules
 from services.ctl.admin.mutate import load_rules
-from services.ctl.connect.reader import current, lookout
+from services.ctl.connect.reader import open_reader, utc_now
 from services.ctl.get.table import Table
 from services.quota.forecast import Arrival, Simulation, Snapshot
 from services.quota.forecast.history import UNKNOWN_SECONDS
@@ -22,7 +22,7 @@ from services.whatif.changes import Changes, removable
 from services.whatif.manifests import Manifest, load_manifests
 from services.whatif.reading import (
     LOCAL,
-    Known,
+    LoadedState,
     configured,
     from_manifests,
     load,
@@ -35,8 +35,8 @@ from services.whatif.report import (
     differences,
     outcome_of,
     rows,
-    told,
-    total,
+    submission_sentences,
+    summary_line,
 )
 from shared.contracts.kube.ages import duration
 from shared.contracts.messages.workloads import WorkloadState
@@ -73,40 +73,44 @@ class WhatIf:
 
 async def simulate(what: WhatIf, *, output: str, save_to: Path | None) -> None:
     """Print what each queue would see before and after. Raises `CommandError`."""
-    both = await _both(what, save_to=save_to)
-    if both.guessed:
+    comparison = await _prepare(what, save_to=save_to)
+    if comparison.guessed:
         taken = duration(UNKNOWN_SECONDS)
         print(
             f"No workload has ended that is known: each is taken to run {taken}.", file=sys.stderr
         )
-    changes, after = both.changes, both.after.run()
-    was, is_ = (outcome_of(course, start=both.start) for course in (both.before.run(), after))
+    changes, after = comparison.changes, comparison.after.run()
+    before_figures, after_figures = (
+        outcome_of(course, start=comparison.start) for course in (comparison.before.run(), after)
+    )
     new = [after.results[ident] for ident in changes.added if ident in after.results]
     if output == "json":
         answer = {
             "changes": changes.notes,
-            "before": as_json(was),
-            "after": as_json(is_),
-            "submitted": list(told(new)),
+            "before": as_json(before_figures),
+            "after": as_json(after_figures),
+            "submitted": list(submission_sentences(new)),
         }
         print(json.dumps(answer, indent=4))
         return
-    for line in (*changes.notes, *told(new)):
+    for line in (*changes.notes, *submission_sentences(new)):
         print(line)
-    for line in Table(HEADER).lines(list(rows(was, is_))):
+    for line in Table(HEADER).lines(list(rows(before_figures, after_figures))):
         print(line)
-    print(total(was, is_))
+    print(summary_line(before_figures, after_figures))
 
 
 async def plan(what: WhatIf, *, output: str) -> Exit:
     """Print what a change of configuration does at once; `Exit.FAILED` if it does anything."""
-    both = await _both(what, save_to=None)
-    before, after = (course.run(until=both.start) for course in (both.before, both.after))
+    comparison = await _prepare(what, save_to=None)
+    before, after = (
+        course.run(until=comparison.start) for course in (comparison.before, comparison.after)
+    )
     found = differences(before, after)
     if output == "json":
         print(json.dumps([one.as_json() for one in found], indent=4))
     else:
-        for line in (*both.changes.notes, *map(str, found)):
+        for line in (*comparison.changes.notes, *map(str, found)):
             print(line)
         count = "1 difference" if len(found) == 1 else f"{len(found)} differences"
         print(f"plan: {count}" if found else "plan: nothing changes at once")
@@ -114,7 +118,7 @@ async def plan(what: WhatIf, *, output: str) -> Exit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Both:
+class _Comparison:
     """What is played."""
 
     before: Simulation
@@ -125,76 +129,83 @@ class _Both:
     """Nothing has ended from which run times could be learned."""
 
 
-async def _both(what: WhatIf, *, save_to: Path | None) -> _Both:
+async def _prepare(what: WhatIf, *, save_to: Path | None) -> _Comparison:
     rules = None if what.rules is None else load_rules(what.rules)
     configuration = configured(what.configuration)
-    counted = Counted.of(configuration)
-    known = await _known(what, rules, counted, keep=save_to is not None)
-    known.picture.policy = policy_of(configuration)
+    classifier_policy = ClassifierPolicy.of(configuration)
+    loaded = await _loaded(what, rules, classifier_policy, keep=save_to is not None)
+    loaded.snapshot.policy = policy_of(configuration)
     if save_to is not None:
-        save(known, save_to)
-    changes = Changes(rules=rules, policy=counted)
+        save(loaded, save_to)
+    changes = Changes(rules=rules, policy=classifier_policy)
     cluster = LOCAL if what.state is not None and what.state.is_dir() else what.cluster
-    changed = known.picture.copy()
+    changed = loaded.snapshot.copy()
     manifests: list[Manifest] = load_manifests(what.manifests) if what.manifests else []
     changes.apply(changed, manifests, cluster=cluster)
     for name in what.remove:
         changes.remove(changed, *removable(name))
     if what.lost_spoke is not None:
-        changes.lose_spoke(known.picture, changed, what.lost_spoke)
+        changes.lose_spoke(loaded.snapshot, changed, what.lost_spoke)
     if what.log is None:
-        start = nanoseconds(known.picture.at)
-        before, after = (p.simulation(known.past) for p in (known.picture, changed))
+        start = nanoseconds(loaded.snapshot.at)
+        before, after = (p.simulation(loaded.history) for p in (loaded.snapshot, changed))
     else:
-        begin = known.picture.at - what.log
+        begin = loaded.snapshot.at - what.log
         start = nanoseconds(begin)
-        submitted = [known.recent(what.log), [*_elsewhere(known.recent(what.log), what.lost_spoke)]]
+        submitted = [
+            loaded.recent(what.log),
+            [*_without_spoke(loaded.recent(what.log), what.lost_spoke)],
+        ]
         before, after = (
-            _again(picture, known, begin, states)
-            for picture, states in zip((known.picture, changed), submitted, strict=True)
+            _replay(snapshot, loaded, begin, states)
+            for snapshot, states in zip((loaded.snapshot, changed), submitted, strict=True)
         )
-    _complain(known.picture, changed)
-    return _Both(
-        before=before, after=after, changes=changes, start=start, guessed=known.past.is_empty
+    _refuse_new_problems(loaded.snapshot, changed)
+    return _Comparison(
+        before=before, after=after, changes=changes, start=start, guessed=loaded.history.is_empty
     )
 
 
-async def _known(what: WhatIf, rules: Rules | None, counted: Counted, *, keep: bool) -> Known:
-    at = current()
+async def _loaded(
+    what: WhatIf, rules: Rules | None, classifier_policy: ClassifierPolicy, *, keep: bool
+) -> LoadedState:
+    at = utc_now()
     if what.state is None:
         since = None if what.log is None else at - what.log
-        async with lookout(what.url, what.directory) as look:
-            return await read(look, at=at, since=since, keep=keep)
+        async with open_reader(what.url, what.directory) as reader:
+            return await read(reader, at=at, since=since, keep=keep)
     if what.state.is_dir():
-        return from_manifests(what.state, at=at, changes=Changes(rules=rules, policy=counted))
+        return from_manifests(
+            what.state, at=at, changes=Changes(rules=rules, policy=classifier_policy)
+        )
     return load(what.state, keep=keep)
 
 
-def _elsewhere(states: Iterable[WorkloadState], lost: str | None) -> Iterator[WorkloadState]:
+def _without_spoke(states: Iterable[WorkloadState], lost: str | None) -> Iterator[WorkloadState]:
     """What was submitted anywhere but on a spoke that is lost: its copies would not come there."""
     return (state for state in states if state.cluster != lost)
 
 
-def _again(
-    picture: Snapshot, known: Known, begin: datetime, submitted: Iterable[WorkloadState]
+def _replay(
+    snapshot: Snapshot, loaded: LoadedState, begin: datetime, submitted: Iterable[WorkloadState]
 ) -> Simulation:
     """What was submitted since `begin` once more, on queues that were empty then."""
     return Simulation(
-        set_up=picture.configuration(),
-        arrivals=_submissions(picture, known, submitted),
+        set_up=snapshot.configuration(),
+        arrivals=_submissions(snapshot, loaded, submitted),
         start=nanoseconds(begin),
-        policy=picture.policy,
+        policy=snapshot.policy,
     )
 
 
 def _submissions(
-    picture: Snapshot, known: Known, submitted: Iterable[WorkloadState]
+    snapshot: Snapshot, loaded: LoadedState, submitted: Iterable[WorkloadState]
 ) -> Iterator[Arrival]:
     for state in submitted:
-        arrival = picture.arrival(state, known.past)
+        arrival = snapshot.arrival(state, loaded.history)
         if arrival is None:
             continue
-        seconds = known.seconds.get((state.cluster, f"{state.namespace}/{state.name}", state.uid))
+        seconds = loaded.seconds.get((state.cluster, f"{state.namespace}/{state.name}", state.uid))
         runs = arrival.runs_for if seconds is None else int(seconds * SECOND)
         yield Arrival(fact=arrival.fact, at=arrival.fact.created_at, runs_for=runs)
 
@@ -207,7 +218,7 @@ def span_of(text: str) -> timedelta:
     return timedelta(seconds=int(number) * UNITS[unit])
 
 
-def _complain(before: Snapshot, after: Snapshot) -> None:
+def _refuse_new_problems(before: Snapshot, after: Snapshot) -> None:
     """What was there already and cannot be used is only told; what the change brings is refused."""
     new = [problem for problem in after.problems if problem not in before.problems]
     if new:

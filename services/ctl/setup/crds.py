@@ -25,7 +25,7 @@ _CONVERTING: Final = """\
 """
 
 
-class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+class _ReadableDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """YAML without anchors: people read this."""
 
     def ignore_aliases(self, _data: Any) -> bool:
@@ -53,7 +53,7 @@ def files() -> dict[str, str]:
 
 
 def _text(document: Any) -> str:
-    text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=100)
+    text: str = yaml.dump(document, Dumper=_ReadableDumper, sort_keys=False, width=100)
     return text
 
 

@@ -16,8 +16,8 @@ from shared.runtime.command import CommandError, Exit
 __all__ = [
     "MANAGED_BY",
     "apply_definitions",
-    "convert_by",
-    "convert_no_more",
+    "disable_conversion",
+    "enable_conversion",
 ]
 
 MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "sluice-dev"}
@@ -49,7 +49,7 @@ async def apply_definitions(kube: Kube, say: Say) -> None:
         raise CommandError("the definitions of our kinds", f"refused: {error}") from error
 
 
-async def convert_by(kube: Kube, *, url: str, authority: bytes) -> None:
+async def enable_conversion(kube: Kube, *, url: str, authority: bytes) -> None:
     """Let the webhook at `url` convert between the versions of the definitions that are ours.
 
     Without it `v1beta1` is served only where it says the same as `v1beta2`. Raises `CommandError`.
@@ -71,7 +71,7 @@ async def convert_by(kube: Kube, *, url: str, authority: bytes) -> None:
         raise CommandError("the conversion of our kinds", f"refused: {error}") from error
 
 
-async def convert_no_more(kube: Kube) -> None:
+async def disable_conversion(kube: Kube) -> None:
     """Let nobody be asked who is about to end: nothing could be read in `v1beta1`. Raises `KubeError`."""
     there = await _existing(kube)
     for definition in DEFINITIONS:

@@ -6,13 +6,13 @@ It fails closed: left behind, it would let nobody create a job, and the next `sl
 from collections.abc import Sequence
 
 from services.ctl.setup.definitions import MANAGED_BY
-from services.ctl.setup.webhook import NAME
 from services.whatif.manifests import Manifest
 from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
+from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, NotFoundError
 from shared.runtime.command import CommandError
 
-__all__ = ["register", "withdraw"]
+__all__ = ["register", "unregister"]
 
 
 async def register(kube: Kube, manifests: Sequence[Manifest]) -> None:
@@ -22,21 +22,21 @@ async def register(kube: Kube, manifests: Sequence[Manifest]) -> None:
         try:
             await kube.create(manifest.kind, {**manifest.object, "metadata": metadata})
         except AlreadyExistsError as error:
-            text = f"the cluster has a {manifest.kind.kind} {NAME} of somebody else"
+            text = f"the cluster has a {manifest.kind.kind} {CLASSIFIER_WEBHOOK} of somebody else"
             hint = "--no-webhook leaves admission to that one"
             raise CommandError(manifest.source, text, hint=hint) from error
         except KubeError as error:
             raise CommandError(manifest.source, f"refused: {error}") from error
 
 
-async def withdraw(kube: Kube) -> bool:
+async def unregister(kube: Kube) -> bool:
     """Delete what a `sluice dev` registered, this one or one that was killed; whether there was any."""
     found = False
     for kind in (MUTATING_WEBHOOK, VALIDATING_WEBHOOK):
         try:
-            metadata = (await kube.get(kind, None, NAME))["metadata"]
+            metadata = (await kube.get(kind, None, CLASSIFIER_WEBHOOK))["metadata"]
             if MANAGED_BY.items() <= (metadata.get("labels") or {}).items():
-                await kube.delete(kind, None, NAME, uid=metadata["uid"])
+                await kube.delete(kind, None, CLASSIFIER_WEBHOOK, uid=metadata["uid"])
                 found = True
         except NotFoundError:
             continue

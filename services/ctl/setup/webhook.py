@@ -7,12 +7,10 @@ from services.whatif.manifests import Manifest
 from shared.contracts.coscheduling import PLACEHOLDER_PER_CLAIM, PLACEHOLDERS_ANNOTATION
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK, Object
+from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
 from shared.integrations import INTEGRATIONS
 
-__all__ = ["NAME", "VALIDATED", "validating_manifest", "webhook_manifest"]
-
-NAME: Final = "sluicegate-classifier"
-"""Tekton's own webhook sorts after it, so its defaults see what we set."""
+__all__ = ["VALIDATED", "validating_manifest", "webhook_manifest"]
 
 TIMEOUT_SECONDS: Final = 5
 
@@ -48,7 +46,7 @@ def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
     obj: Object = {
         "apiVersion": MUTATING_WEBHOOK.api_version,
         "kind": MUTATING_WEBHOOK.kind,
-        "metadata": {"name": NAME},
+        "metadata": {"name": CLASSIFIER_WEBHOOK},
         "webhooks": [
             {
                 "name": name,
@@ -94,7 +92,7 @@ def validating_manifest(*, url: str, authority: bytes) -> Manifest:
     obj: Object = {
         "apiVersion": VALIDATING_WEBHOOK.api_version,
         "kind": VALIDATING_WEBHOOK.kind,
-        "metadata": {"name": NAME},
+        "metadata": {"name": CLASSIFIER_WEBHOOK},
         "webhooks": [
             {
                 "name": "validation.sluicegate.dev",

@@ -5,16 +5,22 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 __all__ = [
+    "CLASSIFIER_WEBHOOK",
     "COSCHEDULE",
     "DEFAULT_PRIORITY",
     "DEFAULT_PRIORITY_CLASS",
     "DEFAULT_QUEUE",
     "LAST_APPLIED",
     "LOST",
+    "MANAGED_BY_MULTIKUEUE",
+    "MANAGED_BY_TEKTON",
     "MAX_EXECUTION",
     "MIN_PARALLELISM",
     "NEVER",
     "ON_PREEMPTION",
+    "OPERATOR_NAMESPACE",
+    "PAC_EVENT",
+    "PAC_TEST_EVENT",
     "PRIORITY_CLASS_LABEL",
     "QUEUE",
     "QUEUED",
@@ -25,6 +31,7 @@ __all__ = [
     "REQUESTS_APPLIED",
     "REQUESTS_PREFIX",
     "RESOURCE_IN_USE",
+    "SIMULATED_DURATION",
     "SPOKE_LABEL",
     "STOP_AND_RECREATE",
     "TRACEPARENT_ANNOTATION",
@@ -102,6 +109,23 @@ USER_PENDING: Final = "sluicegate.dev/user-pending"
 """`"true"`: the user created the run paused; Sluicegate admits it but never starts it."""
 
 COSCHEDULE: Final = "sluicegate.dev/coschedule"
+
+PAC_EVENT: Final = "pipelinesascode.tekton.dev/event-type"
+PAC_TEST_EVENT: Final = "pac.test.appstudio.openshift.io/event-type"
+"""Labels by which Pipelines as Code, and Konflux' integration tests, say what caused a run."""
+
+MANAGED_BY_TEKTON: Final = "tekton.dev/pipeline"
+MANAGED_BY_MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
+"""Values of `spec.managedBy`: who runs a PipelineRun or Job."""
+
+SIMULATED_DURATION: Final = "simulator.sluicegate.dev/duration"
+"""Annotation: how long the simulated cluster lets an object run, for instance ``90s``."""
+
+OPERATOR_NAMESPACE: Final = "multi-platform-controller"
+"""Namespace of the ConfigMap `host-config`, as in konflux-ci/multi-platform-controller."""
+
+CLASSIFIER_WEBHOOK: Final = "sluicegate-classifier"
+"""Name of the webhook configurations. Tekton's webhook sorts after it, so that it sees what we have set."""
 
 WORKLOAD_NAME_MAX: Final = 253
 _HASH_LENGTH: Final = 5

@@ -5,14 +5,14 @@ about the same namespace; of others an answer tells how many there are.
 """
 
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from pydantic import Field
 
+from shared.contracts import rpc
 from shared.contracts.messages.base import Part
 
 __all__ = [
-    "POSITIONS_MAX",
     "ExplainAnswer",
     "ExplainRequest",
     "Explanation",
@@ -22,9 +22,6 @@ __all__ = [
     "PositionsRequest",
     "Shortage",
 ]
-
-POSITIONS_MAX: Final = 4000
-"""Of one answer: 200 bytes each stay below what a server takes."""
 
 
 class Holder(Part):
@@ -137,7 +134,7 @@ class Explanation(Part):
 class ExplainRequest(Part):
     """Asks why something waits."""
 
-    subject: ClassVar[str] = "sluice.rpc.quota.explain"
+    subject: ClassVar[str] = rpc.EXPLAIN
 
     cluster: str | None = None
     """None: wherever there is one of this name."""
@@ -173,7 +170,7 @@ class Position(Part):
 class PositionsRequest(Part):
     """Asks who waits, in which order. Each field that is given narrows the answer."""
 
-    subject: ClassVar[str] = "sluice.rpc.quota.positions"
+    subject: ClassVar[str] = rpc.POSITIONS
 
     cluster: str | None = None
     cluster_queue: str | None = None
@@ -182,7 +179,7 @@ class PositionsRequest(Part):
     """LocalQueue; only together with `namespace`."""
 
     offset: int = Field(default=0, ge=0)
-    limit: int = Field(default=1000, ge=1, le=POSITIONS_MAX)
+    limit: int = Field(default=1000, ge=1, le=rpc.POSITIONS_MAX)
 
 
 class PositionsAnswer(Part):

@@ -47,3 +47,15 @@ def test_filters_name_one_cluster_or_all() -> None:
     assert subjects.subject_filter("host", "hub") == "sluice.host.hub.>"
     assert subjects.synced_filter() == "sluice.observed.*._._.synced"
     assert subjects.synced_filter("hub") == "sluice.observed.hub._._.synced"
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ({}, "sluice.queue.*.*.*"),
+        ({"namespace": ""}, "sluice.queue.*._.*"),
+        ({"cluster": "hub.example", "name": "a"}, "sluice.queue.hub_example.*.a"),
+    ],
+)
+def test_pattern_matches_any_name_that_is_not_given(names: dict[str, str], expected: str) -> None:
+    assert subjects.subject_pattern("queue", **names) == expected

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.ctl.admin.mutate import load_rules
-from services.ctl.demo.cases import GivenCase, Result, load_cases, verdict_of
+from services.ctl.demo.cases import CaseResult, GivenCase, load_cases, verdict_of
 from services.ctl.demo.create import Submitted
 from services.ctl.demo.load import Arrival
 from services.ctl.dev.app import EXAMPLE
@@ -34,7 +34,7 @@ def result(
     class_: str = "konflux-default",
     requests: dict[str, str] | None = None,
     namespace: str | None = "team-tenant",
-) -> Result:
+) -> CaseResult:
     metadata: Object = {"name": "x", "uid": "u"} | ({"namespace": namespace} if namespace else {})
     run: Object = {
         "apiVersion": "tekton.dev/v1",
@@ -53,7 +53,7 @@ def result(
         }
     }
     arrival = Arrival(after_seconds=0, kind=kinds.PIPELINE_RUN, object=run, tier="")
-    return Result(
+    return CaseResult(
         case=GivenCase(name="x", run=run, expected=expected, unsure=unsure),
         submitted=Submitted(
             arrival=arrival, at=NOW, object=None if refusal else run, refusal=refusal
@@ -113,7 +113,7 @@ DEFAULT = {"priorityClass": "konflux-default", "requests": {}}
         ),
     ],
 )
-def test_verdicts(given: Result, said: str) -> None:
+def test_verdicts(given: CaseResult, said: str) -> None:
     assert verdict_of(given, RULES) == said
 
 

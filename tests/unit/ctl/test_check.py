@@ -12,7 +12,7 @@ from services.ctl.demo.check import (
 )
 from services.ctl.demo.create import Submitted
 from services.ctl.demo.load import Arrival
-from services.ctl.demo.story import Case, Story
+from services.ctl.demo.results import JobResult, LoadResult
 from services.ctl.demo.summary import machines, tier_rows
 from services.simulator.judge.message_logs import read_logs
 from shared.contracts.kube import kinds
@@ -23,7 +23,7 @@ from shared.contracts.messages.workloads import PodSet, WorkloadState
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def case(*, priority: int, wait: float, cpu: str = "1", phase: str = "finished") -> Case:
+def case(*, priority: int, wait: float, cpu: str = "1", phase: str = "finished") -> JobResult:
     metadata = {"namespace": "team-tenant", "name": "x", "uid": "u"}
     arrival = Arrival(
         after_seconds=0.0, kind=kinds.JOB, object={"metadata": metadata}, tier=f"tier-{priority}"
@@ -48,7 +48,7 @@ def case(*, priority: int, wait: float, cpu: str = "1", phase: str = "finished")
             "cluster_queue": "cq",
         }
     )
-    return Case(
+    return JobResult(
         submitted=Submitted(arrival=arrival, at=BEGAN, object={"metadata": metadata}),
         state=state,
         admission=admission,
@@ -56,7 +56,9 @@ def case(*, priority: int, wait: float, cpu: str = "1", phase: str = "finished")
     )
 
 
-def several(count: int = MEMBERS_MIN, *, priority: int, wait: float, cpu: str = "1") -> list[Case]:
+def several(
+    count: int = MEMBERS_MIN, *, priority: int, wait: float, cpu: str = "1"
+) -> list[JobResult]:
     return [case(priority=priority, wait=wait, cpu=cpu) for _ in range(count)]
 
 
@@ -95,7 +97,7 @@ def several(count: int = MEMBERS_MIN, *, priority: int, wait: float, cpu: str = 
         ),
     ],
 )
-def test_mean_waits(cases: list[Case], wrong: int) -> None:
+def test_mean_waits(cases: list[JobResult], wrong: int) -> None:
     assert len(waits_fall_with_priority(cases)) == wrong
 
 
@@ -128,14 +130,14 @@ def machine(*, shared: bool) -> Machine:
     )  # fmt: skip
 
 
-def story(*hosts: HostState, record: PlatformState | None = None) -> Story:
+def result(*hosts: HostState, record: PlatformState | None = None) -> LoadResult:
     platforms = (record,) if record is not None else ()
-    return Story(message_logs=read_logs([]), cases=(), hosts=hosts, platforms=platforms)
+    return LoadResult(message_logs=read_logs([]), cases=(), hosts=hosts, platforms=platforms)
 
 
 def test_machines_are_counted_with_reuse_and_waits() -> None:
     [row] = machines(
-        story(
+        result(
             *(
                 said("a", "launching", 0),
                 said("a", "ready", 4, "m-1"),
@@ -152,9 +154,9 @@ def test_a_shared_machine_that_waits_for_the_next_build_is_not_left_behind() -> 
     record = PlatformState(
         cluster="hub", platform="linux/arm64", machines=[machine(shared=True)], at=BEGAN
     )
-    [row] = machines(story(said("a", "ready", 0, "m"), record=record))
+    [row] = machines(result(said("a", "ready", 0, "m"), record=record))
     assert (row.kept, row.left) == (1, 0)
-    assert machines_settled(story(said("a", "ready", 0, "m"), record=record)) == []
+    assert machines_settled(result(said("a", "ready", 0, "m"), record=record)) == []
 
 
 def test_what_is_left_behind_or_never_answered_is_told() -> None:
@@ -166,7 +168,7 @@ def test_what_is_left_behind_or_never_answered_is_told() -> None:
         machines=[machine(shared=False)],
         at=BEGAN,
     )
-    told = machines_settled(story(said("a", "ready", 0), said("b", "waiting", 0), record=record))
+    told = machines_settled(result(said("a", "ready", 0), said("b", "waiting", 0), record=record))
     assert told == [
         "team/build-b asked for a machine and was never answered",
         "linux/arm64: 2 places or machines of builds that are over",

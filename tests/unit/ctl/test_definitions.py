@@ -8,8 +8,8 @@ import pytest
 from services.ctl.setup.definitions import (
     MANAGED_BY,
     apply_definitions,
-    convert_by,
-    convert_no_more,
+    disable_conversion,
+    enable_conversion,
 )
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
@@ -51,24 +51,24 @@ async def test_what_another_brought_stays_as_it_is(kube: Kube) -> None:
     await kube.create(CUSTOM_RESOURCE_DEFINITION, theirs)
 
     await apply_definitions(kube, lambda _: None)
-    await convert_by(kube, url=URL, authority=b"ca")
+    await enable_conversion(kube, url=URL, authority=b"ca")
 
     assert (await found(kube))[QUEUES]["spec"] == theirs["spec"]
-    await convert_no_more(kube)
+    await disable_conversion(kube)
     assert (await found(kube))[QUEUES]["spec"] == theirs["spec"]
 
 
 async def test_a_webhook_that_ends_is_asked_no_more(kube: Kube) -> None:
     await apply_definitions(kube, lambda _: None)
     before = (await found(kube))[QUEUES]["spec"]
-    await convert_by(kube, url=URL, authority=b"ca")
-    await convert_no_more(kube)
+    await enable_conversion(kube, url=URL, authority=b"ca")
+    await disable_conversion(kube)
     assert (await found(kube))[QUEUES]["spec"] == before
 
 
 async def test_a_webhook_converts_until_the_next_start(kube: Kube) -> None:
     await apply_definitions(kube, lambda _: None)
-    await convert_by(kube, url=URL, authority=b"ca")
+    await enable_conversion(kube, url=URL, authority=b"ca")
 
     spec = (await found(kube))[QUEUES]["spec"]
     assert spec["conversion"]["strategy"] == "Webhook"

@@ -8,9 +8,9 @@ import pytest
 from services.ctl.doctor.bus import DEAD_SHOWN, consumer_findings, dead_letters, full_or_behind
 from services.ctl.doctor.configuration import configuration
 from services.ctl.doctor.findings import Finding
-from services.ctl.doctor.holdings import holdings
+from services.ctl.doctor.held_quota import held_quota
 from services.ctl.doctor.nodes import nodes
-from services.ctl.get.snapshot import Picture
+from services.ctl.get.snapshot import Snapshot
 from shared.bus.nats.stream_reader import Seen
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
@@ -58,10 +58,10 @@ GOOD = [
 ]
 
 
-def picture(*messages: Seen) -> Picture:
-    result = Picture()
+def snapshot(*messages: Seen) -> Snapshot:
+    result = Snapshot()
     for message in [*GOOD, *messages]:
-        result.take(message)
+        result.apply(message)
     return result
 
 
@@ -147,14 +147,14 @@ CONFIGURATIONS: list[Any] = [
 
 @pytest.mark.parametrize(("messages", "problems"), CONFIGURATIONS)
 def test_configuration(messages: list[Seen], problems: list[str]) -> None:
-    assert told(configuration(picture(*messages))) == problems
+    assert told(configuration(snapshot(*messages))) == problems
 
 
 def test_what_somebody_may_have_meant_is_not_called_wrong() -> None:
     stopped = observed(
         kinds.LOCAL_QUEUE, "main", {"clusterQueue": "cq", "stopPolicy": "Hold"}, ns="team"
     )
-    (finding,) = configuration(picture(stopped))
+    (finding,) = configuration(snapshot(stopped))
     assert not finding.wrong
     assert finding.advice == "if that is over: `sluice resume localqueue main -n team`"
 
@@ -212,7 +212,7 @@ HOLDINGS: list[Any] = [
 
 @pytest.mark.parametrize(("messages", "problems"), HOLDINGS)
 def test_holdings(messages: list[Seen], problems: list[str]) -> None:
-    assert told(list(holdings(picture(*messages), NOW))) == problems
+    assert told(list(held_quota(snapshot(*messages), NOW))) == problems
 
 
 def consumer(**more: Any) -> Json:
@@ -304,4 +304,4 @@ NODES: list[Any] = [
 
 @pytest.mark.parametrize(("messages", "problems"), NODES)
 def test_beside_the_nodes_the_doctor_tells(messages: list[Seen], problems: list[str]) -> None:
-    assert told(list(nodes(picture(*messages)))) == problems
+    assert told(list(nodes(snapshot(*messages)))) == problems

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from services.ctl.doctor.rights import ROLES, rights
+from services.ctl.doctor.permissions import ROLES, missing_permissions
 from services.simulator.app import Simulator
 from services.simulator.manifests import apply_all
 from shared.contracts.kube.kinds import Kind
@@ -44,7 +44,7 @@ async def kube() -> AsyncIterator[HttpKube]:
 
 
 async def test_with_the_shipped_roles_nothing_is_lacking(kube: HttpKube) -> None:
-    assert await rights(kube, namespace=NAMESPACE) == []
+    assert await missing_permissions(kube, namespace=NAMESPACE) == []
 
 
 async def test_what_a_role_lacks_is_named_with_the_file_to_apply(kube: HttpKube) -> None:
@@ -52,7 +52,7 @@ async def test_what_a_role_lacks_is_named_with_the_file_to_apply(kube: HttpKube)
     rules = [rule for rule in role["rules"] if "workloads/status" not in rule["resources"]]
     await kube.patch(CLUSTER_ROLE, None, "sluicegate-patcher", {"rules": rules})
 
-    (finding,) = await rights(kube, namespace=NAMESPACE)
+    (finding,) = await missing_permissions(kube, namespace=NAMESPACE)
 
     assert finding.where == "service account sluicegate/patcher"
     assert finding.problem.startswith("may not patch workloads/status.kueue.x-k8s.io, ")
@@ -62,7 +62,7 @@ async def test_what_a_role_lacks_is_named_with_the_file_to_apply(kube: HttpKube)
 
 
 async def test_accounts_of_a_namespace_without_services_may_nothing(kube: HttpKube) -> None:
-    found = {finding.where for finding in await rights(kube, namespace="default")}
+    found = {finding.where for finding in await missing_permissions(kube, namespace="default")}
     assert found == {
         f"service account default/{name}" for name in ("console", "patcher", "watcher")
     }

@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from services.ctl.get.command import POSITIONS_MAX, POSITIONS_SUBJECT, Query, show
+from services.ctl.get.command import Query, show
 from services.ctl.get.resources import RESOURCES, resource_named
 from services.ctl.get.selectors import selector
-from services.ctl.get.snapshot import Picture
+from services.ctl.get.snapshot import Snapshot
 from services.ctl.get.table import Table
 from shared.bus import streams
 from shared.bus.nats import stream_reader
 from shared.bus.nats.stream_reader import Seen
+from shared.contracts import rpc
 from shared.contracts.kube.ages import UNKNOWN, age, duration
 from shared.contracts.messages import explain as contract
 from shared.runtime.command import CommandError
@@ -68,11 +69,11 @@ def queue_status(kind: str, name: str, *, ns: str | None = None, **more: Any) ->
 
 def table(word: str, *messages: Seen, **options: Any) -> list[list[str]]:
     """The cells of each line; two blanks part them."""
-    picture = Picture()
+    snapshot = Snapshot()
     for message in messages:
-        picture.take(message)
+        snapshot.apply(message)
     query = Query.of(word, **{"output": "table", "namespace": "team", **options})
-    lines = show(query, query.rows(picture, NOW))
+    lines = show(query, query.rows(snapshot, NOW))
     return [[cell for cell in line.split("  ") if cell] for line in lines]
 
 
@@ -345,17 +346,17 @@ def test_a_workload_is_found_by_its_own_name_and_by_its_jobs() -> None:
 
 
 def test_objects_are_what_was_observed_with_what_the_streams_say() -> None:
-    picture = Picture()
+    snapshot = Snapshot()
     for message in (CLUSTER_QUEUE, queue_status("ClusterQueue", "cq"), workload("job-a")):
-        picture.take(message)
+        snapshot.apply(message)
     query = Query.of("cq", output="name")
-    (row,) = query.rows(picture, NOW)
+    (row,) = query.rows(snapshot, NOW)
     assert row.object["apiVersion"] == "kueue.x-k8s.io/v1beta2"
     assert row.object["spec"]["cohortName"] == "all"
     assert row.object["sluice"]["queue"]["pending"] == 3
     assert show(query, [row]) == ["clusterqueue.kueue.x-k8s.io/cq"]
     query = Query.of("wl", output="yaml", namespace="team")
-    text = show(query, query.rows(picture, NOW))[0]
+    text = show(query, query.rows(snapshot, NOW))[0]
     assert "kind: Workload" in text
     assert "phase: waiting" in text
 
@@ -402,5 +403,5 @@ def test_widths_only_grow_and_colours_are_on_demand() -> None:
 
 def test_what_is_repeated_to_start_quickly_is_the_same() -> None:
     assert stream_reader.SUFFIX == streams.VIEW_SUFFIX
-    assert contract.PositionsRequest.subject == POSITIONS_SUBJECT
-    assert contract.POSITIONS_MAX == POSITIONS_MAX
+    assert contract.PositionsRequest.subject == rpc.POSITIONS
+    assert contract.ExplainRequest.subject == rpc.EXPLAIN

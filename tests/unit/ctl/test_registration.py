@@ -5,11 +5,12 @@ from random import Random
 
 import pytest
 
-from services.ctl.setup.registration import register, withdraw
-from services.ctl.setup.webhook import NAME, validating_manifest, webhook_manifest
+from services.ctl.setup.registration import register, unregister
+from services.ctl.setup.webhook import validating_manifest, webhook_manifest
 from services.simulator.cluster.api import Api
 from services.simulator.local import LocalKube
 from shared.contracts.kube.kinds import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
+from shared.contracts.kube.names import CLASSIFIER_WEBHOOK as NAME
 from shared.kube.port import Kube
 from shared.runtime.command import CommandError
 
@@ -34,14 +35,14 @@ async def test_what_was_registered_is_taken_back_and_can_be_registered_again(kub
     for _ in range(2):
         await register(kube, MANIFESTS)
         assert await names(kube) == [NAME, NAME]
-        assert await withdraw(kube)
+        assert await unregister(kube)
         assert await names(kube) == []
-    assert not await withdraw(kube)
+    assert not await unregister(kube)
 
 
 async def test_what_a_deployment_registered_is_neither_changed_nor_taken_back(kube: Kube) -> None:
     theirs = await kube.create(MUTATING_WEBHOOK, MANIFESTS[0].object)
     with pytest.raises(CommandError, match="of somebody else"):
         await register(kube, MANIFESTS)
-    assert not await withdraw(kube)
+    assert not await unregister(kube)
     assert await kube.get(MUTATING_WEBHOOK, None, NAME) == theirs

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.ctl.admin.steer import steer, steered
+from services.ctl.admin.steer import steer, write_steering_field
 from services.simulator.app import Simulator
 from services.simulator.local import LocalKube
 from shared.contracts.kube import kinds
@@ -86,15 +86,17 @@ async def test_stopping_and_resuming(
     kube: LocalKube, kind: Kind, namespace: str | None, name: str, keep: bool,
     field: tuple[str, Any], said: str,
 ) -> None:  # fmt: skip
-    sentence = await steered(kube, kind, namespace, name, stop=True, keep_running=keep)
+    sentence = await write_steering_field(kube, kind, namespace, name, stop=True, keep_running=keep)
     assert sentence == said
     real = sentence.split()[1].rpartition("/")[2]
     obj = await kube.get(kind, namespace, real)
     assert obj["spec"][field[0]] == field[1]
-    again = await steered(kube, kind, namespace, name, stop=True, keep_running=keep)
+    again = await write_steering_field(kube, kind, namespace, name, stop=True, keep_running=keep)
     assert "is stopped already" in again
 
-    sentence = await steered(kube, kind, namespace, name, stop=False, keep_running=False)
+    sentence = await write_steering_field(
+        kube, kind, namespace, name, stop=False, keep_running=False
+    )
     assert "resumed" in sentence
     obj = await kube.get(kind, namespace, real)
     assert obj["spec"][field[0]] == (True if field[0] == "active" else "None")
@@ -102,7 +104,9 @@ async def test_stopping_and_resuming(
 
 async def test_what_is_not_there_is_said_to_be_missing(kube: LocalKube) -> None:
     with pytest.raises(CommandError, match="workload team/nobody: not found") as refused:
-        await steered(kube, kinds.WORKLOAD, "team", "nobody", stop=True, keep_running=False)
+        await write_steering_field(
+            kube, kinds.WORKLOAD, "team", "nobody", stop=True, keep_running=False
+        )
     assert refused.value.status == Exit.FAILED
 
 

@@ -116,8 +116,8 @@ async def test_a_child_that_keeps_ending_is_told_from_one_that_was_killed_once(
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         await eventually(lambda: supervisor.starts("well") == 2 and supervisor.starts("ill") > 3)
-        assert supervisor.trouble("ill") == "it keeps ending (status 7)"
-        assert supervisor.trouble("well") is None
+        assert supervisor.crash_loop("ill") == "it keeps ending (status 7)"
+        assert supervisor.crash_loop("well") is None
 
 
 async def test_what_a_child_writes_is_in_its_log_and_is_shown_with_its_name(tmp_path: Path) -> None:

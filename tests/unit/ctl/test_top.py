@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
-from services.ctl.get.snapshot import Picture
+from services.ctl.get.snapshot import Snapshot
 from services.ctl.inspect import top
 from services.ctl.inspect.top import bar, lines, queue_lines
 from shared.bus.nats.stream_reader import Seen
@@ -18,8 +18,8 @@ def seen(subject: str, **body: Any) -> Seen:
     return Seen(subject=subject, body={"cluster": "hub", **body}, headers={}, sequence=1, time=NOW)
 
 
-def picture() -> Picture:
-    result = Picture()
+def snapshot() -> Snapshot:
+    result = Snapshot()
     kind = kinds.CLUSTER_QUEUE
     resources = [
         {"name": "cpu", "nominalQuota": 4},
@@ -31,7 +31,7 @@ def picture() -> Picture:
             "cohortName": "all",
             "resourceGroups": [{"flavors": [{"name": "spot", "resources": resources}]}],
         }
-        result.take(
+        result.apply(
             seen(
                 f"sluice.observed.hub._.{name}.{kind.detail}", group=kind.group, kind=kind.kind,
                 version=kind.version, namespace=None, name=name, object={"spec": spec},
@@ -41,21 +41,21 @@ def picture() -> Picture:
             {"name": "cpu", "total": cpu, "borrowed": borrowed},
             {"name": "memory", "total": "2Gi" if pending else "0"},
         ]
-        result.take(
+        result.apply(
             seen(
                 f"sluice.queue.hub._.{name}", kind="ClusterQueue", name=name, pending=pending,
                 reserving=2, admitted=1, active=bool(pending),
                 reservation=[{"name": "spot", "resources": used}],
             )
         )  # fmt: skip
-    result.take(
+    result.apply(
         seen("sluice.queue.hub.team.main", kind="LocalQueue", namespace="team", name="main")
     )
     return result
 
 
 def test_a_pipe_gets_a_line_for_each_queue_the_longest_first() -> None:
-    assert lines(queue_lines(picture())) == [
+    assert lines(queue_lines(snapshot())) == [
         (
             "queue=busy cluster=hub active=true pending=7 reserving=2 admitted=1 "
             "spot/cpu=6/4(borrowed=2) spot/memory=2Gi/8Gi"
@@ -65,8 +65,8 @@ def test_a_pipe_gets_a_line_for_each_queue_the_longest_first() -> None:
 
 
 def test_shares_are_of_nominal_quota_whatever_the_units() -> None:
-    (busy, _) = queue_lines(picture())
-    assert {use.resource: use.share for use in busy.uses} == {
+    (busy, _) = queue_lines(snapshot())
+    assert {usage.resource: usage.share for usage in busy.usages} == {
         "cpu": 1.5,
         "memory": 0.25,
         "gpu": 0.0,
@@ -80,7 +80,7 @@ def test_a_bar_is_full_at_nominal_quota() -> None:
 def test_the_table_names_what_is_used_and_borrowed() -> None:
     console = Console(width=140, force_terminal=False)
     with console.capture() as captured:
-        console.print(top._table(queue_lines(picture())))
+        console.print(top._table(queue_lines(snapshot())))
     text = captured.get()
     assert "6/4 cpu (spot) borrows 2" in text
     assert "quiet (inactive)" in text

@@ -14,8 +14,8 @@ from services.ctl.inspect.whatif import span_of
 from services.ctl.main import main
 from services.quota.forecast import FinishedRun, History, Snapshot
 from services.whatif import bench
-from services.whatif.expected_start import _expect
-from services.whatif.reading import Known, load
+from services.whatif.expected_start import _add_expected_start
+from services.whatif.reading import LoadedState, load
 from shared.contracts.kube import kinds
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import Finish, WorkloadState
@@ -402,9 +402,9 @@ def test_the_bench_plays_a_day_of_its_own_and_says_what_that_took(
 
 
 def test_what_was_saved_says_the_same_again(tmp_path: Path) -> None:
-    known = load(yesterday(tmp_path / "state", count=10, objects=set_up("20")))
-    assert len(known.recent(timedelta(hours=1))) == 10
-    assert set(known.seconds.values()) == {300.0}
+    loaded = load(yesterday(tmp_path / "state", count=10, objects=set_up("20")))
+    assert len(loaded.recent(timedelta(hours=1))) == 10
+    assert set(loaded.seconds.values()) == {300.0}
 
 
 def test_what_was_read_is_saved_and_read_again(tmp_path: Path, sluice: Sluice) -> None:
@@ -426,27 +426,29 @@ def test_a_message_that_was_damaged_is_named(tmp_path: Path, sluice: Sluice, pre
 
 def test_an_explanation_is_given_the_start_that_is_expected() -> None:
     running, waiting = workload("one", NOW, cpu=10), workload("two", NOW, cpu=10)
-    past = History()
+    history = History()
     for _ in range(20):
-        past.add(FinishedRun(state=running, seconds=600.0))
-    picture = Snapshot(at=NOW + timedelta(minutes=4), observed={o.subject: o for o in set_up("14")})
+        history.add(FinishedRun(state=running, seconds=600.0))
+    snapshot = Snapshot(
+        at=NOW + timedelta(minutes=4), observed={o.subject: o for o in set_up("14")}
+    )
     for state in (running, waiting):
-        picture.workloads["hub", f"team/{state.name}"] = state
-    picture.admissions["hub", f"team/{running.name}"] = admission(running, NOW)
+        snapshot.workloads["hub", f"team/{state.name}"] = state
+    snapshot.admissions["hub", f"team/{running.name}"] = admission(running, NOW)
     item = {"cluster": "hub", "namespace": "team", "name": waiting.name}
 
-    _expect(Known(picture=picture, past=past), item)
+    _add_expected_start(LoadedState(snapshot=snapshot, history=history), item)
 
     assert item["expected_start"] == (NOW + timedelta(minutes=10)).isoformat()
     assert item["expected_earliest"] == item["expected_latest"] == item["expected_start"]
 
 
 def test_without_a_past_nobody_can_say() -> None:
-    picture = Snapshot(at=NOW, observed={o.subject: o for o in set_up("14")})
+    snapshot = Snapshot(at=NOW, observed={o.subject: o for o in set_up("14")})
     state = workload("one", NOW)
-    picture.workloads["hub", f"team/{state.name}"] = state
+    snapshot.workloads["hub", f"team/{state.name}"] = state
     item = {"cluster": "hub", "namespace": "team", "name": state.name}
 
-    _expect(Known(picture=picture), item)
+    _add_expected_start(LoadedState(snapshot=snapshot), item)
 
     assert item["expected_start_unknown_because"] == "no workload has ended in the last day"

@@ -11,13 +11,13 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.effects import HostState, PlatformState
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["Case", "Story", "records", "records_in", "tell"]
+__all__ = ["JobResult", "LoadResult", "read_results", "records", "records_in"]
 
 ADMITTED: Final = "admitted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class JobResult:
     """One job of the load, from its submission to its end."""
 
     submitted: Submitted
@@ -56,11 +56,11 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
+class LoadResult:
     """Everything that is known when it is over."""
 
     message_logs: MessageLogs
-    cases: tuple[Case, ...]
+    cases: tuple[JobResult, ...]
     refused: tuple[Submitted, ...] = ()
     hosts: tuple[HostState, ...] = ()
     """Everything that TaskRuns were told about their machines, in the order of the log."""
@@ -72,9 +72,9 @@ class Story:
     """uid to ``<namespace>/<name>`` of all that was submitted."""
 
 
-async def tell(
+async def read_results(
     bus: Bus, submitted: Mapping[str, Submitted], refused: tuple[Submitted, ...] = ()
-) -> Story:
+) -> LoadResult:
     """Read the logs from their beginning to their present end."""
     entries = [entry for log in LOGS for entry in await _read(bus, log)]
     message_logs = read_logs(entries)
@@ -91,10 +91,10 @@ async def tell(
         last[record.message.uid] = record.message
         if record.message.state == ADMITTED:
             first.setdefault(record.message.uid, record.message)
-    return Story(
+    return LoadResult(
         message_logs=message_logs,
         cases=tuple(
-            Case(
+            JobResult(
                 submitted=each,
                 state=states.get(uid),
                 admission=first.get(uid),

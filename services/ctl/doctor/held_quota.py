@@ -5,14 +5,14 @@ from datetime import datetime
 from typing import Any, Final
 
 from services.ctl.doctor.findings import Finding
-from services.ctl.get.snapshot import Id, Picture
+from services.ctl.get.snapshot import ObjectKey, Snapshot
 from shared.contracts.kube.ages import duration, instant
 
-__all__ = ["holdings"]
+__all__ = ["held_quota"]
 
 Json = dict[str, Any]
 
-PATIENCE_SECONDS: Final = 60.0
+SETTLE_SECONDS: Final = 60.0
 """What everybody needs to hear of a change, many times over."""
 
 DRAIN_SECONDS: Final = 600.0
@@ -21,13 +21,13 @@ DRAIN_SECONDS: Final = 600.0
 _HOLDING: Final = frozenset({"reserved", "admitted", "evicted"})
 
 
-def holdings(picture: Picture, now: datetime) -> Iterator[Finding]:
+def held_quota(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
     """One finding for each that holds quota and should not, or was let run and does not."""
-    for ident, admission in sorted(picture.admissions.items()):
+    for ident, admission in sorted(snapshot.admissions.items()):
         if admission.get("state") not in _HOLDING:
             continue
-        state = picture.workloads.get(ident)
-        title = f"workload {ident[1]}/{ident[2]}"
+        state = snapshot.workloads.get(ident)
+        title = f"workload {ident.namespace}/{ident.name}"
         since = instant(admission.get("decided_at"))
         seconds = 0.0 if since is None else (now - since).total_seconds()
         if admission.get("unplanned"):
@@ -36,19 +36,19 @@ def holdings(picture: Picture, now: datetime) -> Iterator[Finding]:
                 problem=f"runs though nobody admitted it, and holds {_amounts(admission)}",
                 advice="find out who started it: the webhook may be off, or somebody edited the job",
             )
-        elif (over := _over(state, admission)) and seconds > PATIENCE_SECONDS:
+        elif (not_entitled := _why_not_entitled(state, admission)) and seconds > SETTLE_SECONDS:
             yield Finding(
                 where=title,
-                problem=f"{over}, but has held {_amounts(admission)} of "
+                problem=f"{not_entitled}, but has held {_amounts(admission)} of "
                 f"{admission.get('cluster_queue')} for {duration(seconds)}",
                 advice="if the quota service runs and it stays so, its pods may still run; "
-                f"`sluice history {ident[1]}/{ident[2]}` tells",
+                f"`sluice history {ident.namespace}/{ident.name}` tells",
             )
-        elif state is not None and not over:
-            yield from _stuck(title, ident, state, admission, seconds)
+        elif state is not None and not not_entitled:
+            yield from _stuck_workload(title, ident, state, admission, seconds)
 
 
-def _over(state: Json | None, admission: Json) -> str:
+def _why_not_entitled(state: Json | None, admission: Json) -> str:
     """Why nothing should be held any more; empty: it may be."""
     if state is None:
         return "is gone"
@@ -59,15 +59,15 @@ def _over(state: Json | None, admission: Json) -> str:
     return ""
 
 
-def _stuck(
-    title: str, ident: Id, state: Json, admission: Json, seconds: float
+def _stuck_workload(
+    title: str, ident: ObjectKey, state: Json, admission: Json, seconds: float
 ) -> Iterator[Finding]:
     if admission["state"] == "evicted" and seconds > DRAIN_SECONDS:
         yield Finding(
             where=title,
             problem=f"was evicted {duration(seconds)} ago ({admission.get('reason')}), "
             "and its pods still run",
-            advice=f"look at its pods: `kubectl get pods -n {ident[1]}`; finalizers or a lost node "
+            advice=f"look at its pods: `kubectl get pods -n {ident.namespace}`; finalizers or a lost node "
             "keep them",
         )
     waits = state.get("phase") == "waiting" and state.get("held", True)
@@ -75,13 +75,13 @@ def _stuck(
         admission["state"] == "admitted"
         and waits
         and not state.get("on_hold")
-        and seconds > PATIENCE_SECONDS
+        and seconds > SETTLE_SECONDS
     ):
         yield Finding(
             where=title,
             problem=f"was admitted {duration(seconds)} ago, and nobody released its job",
             advice="is the patcher running, and may it write? its log and "
-            f"`sluice history {ident[1]}/{ident[2]}` tell",
+            f"`sluice history {ident.namespace}/{ident.name}` tell",
         )
 
 

@@ -11,7 +11,7 @@ from services.ctl.doctor.findings import Finding
 from shared.contracts.kube.kinds import SUBJECT_ACCESS_REVIEW
 from shared.kube.port import Kube, RefusedError
 
-__all__ = ["rights"]
+__all__ = ["missing_permissions"]
 
 Json = dict[str, Any]
 
@@ -20,7 +20,7 @@ ACCOUNT: Final = "system:serviceaccount"
 SHOWN: Final = 3
 
 
-async def rights(kube: Kube, *, namespace: str) -> list[Finding]:
+async def missing_permissions(kube: Kube, *, namespace: str) -> list[Finding]:
     """One finding for each account that lacks something, or one that nobody may ask.
 
     `namespace`: of the services. Raises a `KubeError` where the cluster does not answer.
@@ -29,18 +29,18 @@ async def rights(kube: Kube, *, namespace: str) -> list[Finding]:
     for path in sorted(ROLES.glob("*/rbac.yaml")):
         service = path.parent.name
         lacking = []
-        for attributes in _asked(path, namespace):
+        for attributes in _required(path, namespace):
             try:
-                if not await _may(kube, f"{ACCOUNT}:{namespace}:{service}", attributes):
+                if not await _is_allowed(kube, f"{ACCOUNT}:{namespace}:{service}", attributes):
                     lacking.append(_text(attributes))
             except RefusedError as error:
-                return [_nobody_may_ask(error)]
+                return [_not_reviewable(error)]
         if lacking:
-            found.append(_lacks(service, namespace, lacking))
+            found.append(_missing(service, namespace, lacking))
     return found
 
 
-def _asked(path: Path, namespace: str) -> Iterator[Json]:
+def _required(path: Path, namespace: str) -> Iterator[Json]:
     """`resourceAttributes` of everything that the roles of one service allow."""
     for document in yaml.safe_load_all(path.read_text()):
         where = {"namespace": namespace} if document["kind"] == "Role" else {}
@@ -54,7 +54,7 @@ def _asked(path: Path, namespace: str) -> Iterator[Json]:
                 yield {key: value for key, value in given.items() if value}
 
 
-async def _may(kube: Kube, user: str, attributes: Json) -> bool:
+async def _is_allowed(kube: Kube, user: str, attributes: Json) -> bool:
     spec = {"user": user, "groups": _groups(user), "resourceAttributes": attributes}
     review = await kube.create(SUBJECT_ACCESS_REVIEW, {"metadata": {}, "spec": spec})
     return bool((review.get("status") or {}).get("allowed"))
@@ -74,7 +74,7 @@ def _text(attributes: Json) -> str:
     return f"{attributes['verb']} {resource}"
 
 
-def _lacks(service: str, namespace: str, lacking: list[str]) -> Finding:
+def _missing(service: str, namespace: str, lacking: list[str]) -> Finding:
     more = f" and {len(lacking) - SHOWN} more" if len(lacking) > SHOWN else ""
     return Finding(
         where=f"service account {namespace}/{service}",
@@ -84,7 +84,7 @@ def _lacks(service: str, namespace: str, lacking: list[str]) -> Finding:
     )
 
 
-def _nobody_may_ask(error: RefusedError) -> Finding:
+def _not_reviewable(error: RefusedError) -> Finding:
     return Finding(
         where="permissions",
         problem=f"cannot be looked at: {error}",

@@ -1,0 +1,50 @@
+"""`sluice spokes lost` and `found`: an operator declares that nothing runs on a spoke any more.
+
+The declaration is an annotation of the MultiKueueCluster, which the dispatcher reads.
+"""
+
+from pathlib import Path
+
+from services.ctl.connect.reader import kubeconfig_of
+from shared.contracts.kube.bodies import annotations_of
+from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER
+from shared.contracts.kube.names import LOST
+from shared.kube.client import HttpKube
+from shared.kube.port import Kube, KubeError, NotFoundError, UnavailableError
+from shared.runtime.command import CommandError, Exit
+
+__all__ = ["declare_lost", "write_declaration"]
+
+
+async def declare_lost(
+    spoke: str, reason: str | None, *, kubeconfig: Path | None, directory: Path
+) -> str:
+    """Declare a spoke lost, or with None take that back; return a sentence. Raises `CommandError`."""
+    kube = HttpKube.from_kubeconfig(str(kubeconfig_of(kubeconfig, directory)))
+    try:
+        return await write_declaration(kube, spoke, reason)
+    finally:
+        await kube.close()
+
+
+async def write_declaration(kube: Kube, spoke: str, reason: str | None) -> str:
+    """Write the annotation through `kube`; None removes it. Returns a sentence."""
+    title = f"multikueuecluster {spoke}"
+    try:
+        obj = await kube.get(MULTIKUEUE_CLUSTER, None, spoke)
+        if annotations_of(obj).get(LOST) == reason:
+            return f"{title} is {_state(reason)} already"
+        # The uid makes the API server refuse the patch for a new object of the same name.
+        metadata = {"uid": obj["metadata"]["uid"], "annotations": {LOST: reason}}
+        await kube.patch(MULTIKUEUE_CLUSTER, None, spoke, {"metadata": metadata})
+    except NotFoundError as error:
+        raise CommandError(title, "not found in the cluster", status=Exit.FAILED) from error
+    except UnavailableError as error:
+        raise CommandError(title, str(error), status=Exit.UNREACHABLE) from error
+    except KubeError as error:
+        raise CommandError(title, f"refused: {error}", status=Exit.FAILED) from error
+    return f"{title} is {_state(reason)}"
+
+
+def _state(reason: str | None) -> str:
+    return "not given up" if reason is None else f"given up as lost: {reason}"

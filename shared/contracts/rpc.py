@@ -1,0 +1,20 @@
+"""Questions that the quota service answers: subjects and limits.
+
+The models of questions and answers are in `shared.contracts.messages.explain`. This module imports no
+pydantic, because `sluice get` and `sluice explain` have to start quickly.
+"""
+
+from typing import Final
+
+from shared.contracts.subjects import rpc_subject
+
+__all__ = ["EXPLAIN", "POSITIONS", "POSITIONS_MAX"]
+
+EXPLAIN: Final = rpc_subject("quota", "explain")
+"""Why does a workload wait?"""
+
+POSITIONS: Final = rpc_subject("quota", "positions")
+"""Which workloads wait, and in which order?"""
+
+POSITIONS_MAX: Final = 4000
+"""Positions in one answer: 200 bytes each stay below what a server takes in a message."""
