@@ -11,7 +11,9 @@ from tests.contract.deploy.rights import Right, asked, granted
 SEEDS: Final = range(1, 6)
 RETENTION: Final = "services/patcher/workloads/retention.py"
 INTEGRATIONS: Final = "services/patcher/cluster/integrations.py"
-ELSEWHERE: Final = "as with Jobs and PipelineRuns: services/patcher/multikueue/copies.py, hub_status.py"
+ELSEWHERE: Final = (
+    "as with Jobs and PipelineRuns: services/patcher/multikueue/copies.py, hub_status.py"
+)
 UNSEEN: Final[dict[str, dict[Right, str]]] = {
     "watcher": {
         ("list", "", "nodes"): "where SLUICE_KINDS names them",
