@@ -12,7 +12,7 @@ import services.console.metrics
 import services.dispatcher.metrics
 import services.patcher.metrics
 import services.quota.leadership
-import services.tracer.handlers
+import services.tracer.metrics
 import shared.telemetry.metrics
 from services.provisioner.metrics import Metrics as MachineMetrics
 from services.provisioner.metrics import UnsuffixedCounter
@@ -30,7 +30,7 @@ MODULES: Final[Mapping[str, tuple[ModuleType, ...]]] = {
     "provisioner": (),
     "patcher": (services.patcher.metrics,),
     "console": (services.console.metrics,),
-    "tracer": (services.tracer.handlers,),
+    "tracer": (services.tracer.metrics,),
 }
 """Who tells what: the modules whose variables are metrics."""
 

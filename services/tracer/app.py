@@ -2,43 +2,46 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from services.tracer.handlers import Tracer
 from services.tracer.settings import TracerSettings
+from services.tracer.term import RETRY_SECONDS, Term
+from shared.bus.leadership import lead
 from shared.bus.port import Bus
 from shared.runtime.host import Parts, run_service
 from shared.telemetry.otlp import Collector, OtlpCollector
 
-__all__ = ["TracerService", "assemble", "main"]
+__all__ = ["Tracer", "main"]
+
+LEASE = "tracer"
 
 
-class TracerService:
-    """Traces, or waits to."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracer:
+    """Makes and sends traces in each term that it holds the lease."""
 
-    def __init__(self, tracer: Tracer) -> None:
-        self._tracer = tracer
+    bus: Bus
+    collector: Collector
+    now: Callable[[], datetime]
+    settle_seconds: float
 
     async def run(self) -> None:
-        """Trace whenever the lease is ours, until cancelled."""
-        await self._tracer.run()
+        """Run one term after another, until cancelled."""
+        await lead(self.bus, LEASE, self._run_term, pause_seconds=lambda: RETRY_SECONDS)
 
     def ready(self) -> str | None:
-        """Ready also while the collector is away: the logs keep what it misses."""
+        """None: always ready. While the collector is away, the logs keep what it misses."""
         return None
 
-
-def assemble(
-    *,
-    settings: TracerSettings,
-    bus: Bus,
-    collector: Collector,
-    now: Callable[[], datetime],
-) -> TracerService:
-    """Wire the parts. Opens nothing."""
-    return TracerService(
-        Tracer(bus=bus, collector=collector, now=now, settle_seconds=settings.trace_settle_seconds)
-    )
+    async def _run_term(self) -> None:
+        term = Term(
+            bus=self.bus,
+            collector=self.collector,
+            now=self.now,
+            settle_seconds=self.settle_seconds,
+        )
+        await term.run()
 
 
 def main() -> int:
@@ -51,13 +54,18 @@ def main() -> int:
     def now() -> datetime:
         return datetime.now(UTC)
 
-    def build(parts: Parts) -> TracerService:
+    def build(parts: Parts) -> Tracer:
         collector = OtlpCollector.for_endpoint(endpoint, instance=parts.bus.instance)
 
         async def close() -> None:
             collector.close()
 
         parts.on_stop(close)
-        return assemble(settings=settings, bus=parts.bus, collector=collector, now=now)
+        return Tracer(
+            bus=parts.bus,
+            collector=collector,
+            now=now,
+            settle_seconds=settings.trace_settle_seconds,
+        )
 
     return run_service("tracer", settings, build)

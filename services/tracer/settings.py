@@ -13,4 +13,5 @@ class TracerSettings(ServiceSettings):
     """Read once, at start, from `SLUICE_…` environment variables."""
 
     trace_settle_seconds: Annotated[float, Field(ge=0)] = 2.0
-    """How long after a workload's end its trace is made: what was said of it last is on the log by then."""
+    """How long after the end of a workload its trace is made: the last messages about it are on the log by
+    then."""

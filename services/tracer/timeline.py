@@ -1,8 +1,7 @@
-"""From what the logs say of one workload to the spans of its trace.
+"""Turns the events of one workload into the spans of its trace.
 
-A workload is always at something: each fact ends one activity and begins the next. The activities are the
-trace's leaves, one after another, so that no time between creation and end is unaccounted for. What waits
-is split by the reason that was told.
+Each event ends one activity of the workload and starts the next. The activities are the leaves of the trace,
+one after another, so that they cover all the time from creation to end. Waiting is split by its reasons.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,64 +9,72 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from services.tracer.facts import LOGS, Asked, Checked, Decided, Done, Fact, Ordered
-from services.tracer.lives import Life
+from services.tracer.events import (
+    LOGS,
+    CheckEvent,
+    DecisionEvent,
+    OrderEvent,
+    OutcomeEvent,
+    PhaseEvent,
+    TraceEvent,
+)
+from services.tracer.open_traces import WorkloadTrace
 from shared.contracts import subjects
+from shared.contracts.subjects import (
+    ADMISSION_TEMPLATE,
+    CHECK_TEMPLATE,
+    DISPATCH_TEMPLATE,
+    OBSERVED_TEMPLATE,
+)
 from shared.telemetry.spans import Context, Kind, Span, Value, derived_span_id, derived_trace_id
 
-__all__ = ["batch_of", "decision_context", "spans_of"]
-
-OBSERVED: Final = "sluice.observed.{cluster}.{namespace}.{name}.{resource}"
-ADMISSION: Final = "sluice.admission.{cluster}.{namespace}.{name}"
-CHECK: Final = "sluice.check.{cluster}.{namespace}.{name}.{check}"
-DISPATCH: Final = "sluice.dispatch.{spoke}.{namespace}.{name}"
+__all__ = ["batch_of", "spans_of"]
 
 PENDING: Final = "Pending"
-"""Kueue's reason of what waits and was not told more."""
+"""Kueue's reason of a workload that waits for its first decision."""
 
 LINKS_MAX: Final = 500
-"""Of one batch. Viewers list them all."""
+"""Links of the span of one batch: viewers list all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Activity:
-    """What a workload is at. Two that are equal are one."""
+    """What a workload does for a while. An event with the same activity does not start a new one."""
 
     name: str
     kind: Kind = Kind.INTERNAL
     service: str = "quota"
     context: Context | None = None
-    """Its span, where others must know it; None: derived from what it is."""
+    """The span's ids, if other spans link to it; None: derived from name and start."""
 
     attributes: Mapping[str, Value] = field(default_factory=dict, compare=False)
     links: tuple[Context, ...] = field(default=(), compare=False)
 
 
-def spans_of(life: Life) -> list[Span]:
-    """The trace of a life that has ended, or the part that a copy has in it."""
-    assert life.trace is not None
-    assert life.end is not None
-    top = life.trace
-    if life.is_copy:
-        top = _derived(top, "copy", life.ident, life.uid)
-    facts = sorted(life.facts, key=lambda fact: (fact.stored, LOGS.index(fact.log)))
-    story = _Story(life, top, facts)
-    below = story.spans()
-    start = min([life.created_at, *(span.start for span in below)])
-    return [_whole(life, top, start), *below]
+def spans_of(trace: WorkloadTrace) -> list[Span]:
+    """The spans of a workload that has ended; of a copy, the spans below its hub workload's."""
+    assert trace.context is not None
+    assert trace.end is not None
+    top = trace.context
+    if trace.is_copy:
+        top = _derived(top, "copy", tuple(trace.workload), trace.uid)
+    events = sorted(trace.events, key=lambda event: (event.stored, LOGS.index(event.log)))
+    below = _Timeline(trace, top, trace.context, events).spans()
+    start = min([trace.created_at, *(span.start for span in below)])
+    return [_whole(trace, top, start), *below]
 
 
-def decision_context(trace: Context, decision: Decided) -> Context:
-    """The span in which a decision was made, as it is linked to."""
+def _decision_context(trace: Context, decision: DecisionEvent) -> Context:
+    """The span of a decision; other spans link to it."""
     return _derived(trace, "decision", decision.term, decision.number)
 
 
 def batch_of(
-    decisions: Sequence[tuple[Context, Decided]], *, count: int, end: datetime
+    decisions: Sequence[tuple[Context, DecisionEvent]], *, count: int, end: datetime
 ) -> Span | None:
-    """The span of decisions that were published together, linked with each of them; None if none is traced.
+    """The span of decisions that were published together, with a link to each; None if none is sampled.
 
-    `count`: how many they were, those without a trace included.
+    `count`: number of all decisions of the batch, sampled or not.
     """
     if not decisions:
         return None
@@ -76,55 +83,55 @@ def batch_of(
         context=_batch_context(first),
         parent=None,
         service="quota",
-        name=f"publish {ADMISSION}",
+        name=f"publish {ADMISSION_TEMPLATE}",
         kind=Kind.CLIENT,
         start=first.at,
         end=end,
         attributes={
-            **_messaging("publish", "send", ADMISSION),
+            **_messaging("publish", "send", ADMISSION_TEMPLATE),
             "messaging.batch.message_count": count,
             "sluicegate.term": first.term,
             "sluicegate.decision.first": min(one.number for _, one in decisions),
             "sluicegate.decision.last": max(one.number for _, one in decisions),
         },
-        links=tuple(decision_context(trace, one) for trace, one in decisions[:LINKS_MAX]),
+        links=tuple(_decision_context(trace, one) for trace, one in decisions[:LINKS_MAX]),
     )
 
 
-def _batch_context(decision: Decided) -> Context:
-    """Decisions of one moment of one leader are published together."""
+def _batch_context(decision: DecisionEvent) -> Context:
+    """The span of a batch: a leader publishes all decisions of one moment together."""
     parts = ("batch", decision.term, decision.at.isoformat())
     return Context(trace_id=derived_trace_id(*parts), span_id=derived_span_id(*parts))
 
 
-def _whole(life: Life, top: Context, start: datetime) -> Span:
-    """The workload itself."""
-    assert life.trace is not None
-    assert life.end is not None
-    cluster, namespace, name = life.ident
+def _whole(trace: WorkloadTrace, top: Context, start: datetime) -> Span:
+    """The span of the workload itself, from creation to end."""
+    assert trace.context is not None
+    assert trace.end is not None
+    cluster, namespace, name = trace.workload
     parent = None
-    if life.is_copy:
-        parent = life.trace
-    elif life.parent is not None:
-        parent = Context(trace_id=life.trace.trace_id, span_id=life.parent)
-    pipeline = life.run_of or life.kind
-    result = {True: "success", False: "failure", None: "cancellation"}[life.success]
-    queues = [fact.cluster_queue for fact in life.facts if isinstance(fact, Decided)]
+    if trace.is_copy:
+        parent = trace.context
+    elif trace.parent is not None:
+        parent = Context(trace_id=trace.context.trace_id, span_id=trace.parent)
+    pipeline = trace.run_of or trace.kind
+    result = {True: "success", False: "failure", None: "cancellation"}[trace.success]
+    queues = [event.cluster_queue for event in trace.events if isinstance(event, DecisionEvent)]
     attributes: dict[str, Value] = {
         "cicd.pipeline.name": pipeline,
         "cicd.pipeline.action.name": "RUN",
-        "cicd.pipeline.run.id": life.uid,
+        "cicd.pipeline.run.id": trace.uid,
         "cicd.pipeline.result": result,
         "k8s.cluster.name": cluster,
         "k8s.namespace.name": namespace,
-        "sluicegate.kind": life.kind,
-        "sluicegate.job": life.job,
+        "sluicegate.kind": trace.kind,
+        "sluicegate.job": trace.job,
         "sluicegate.workload": name,
-        "sluicegate.queue": life.queue,
+        "sluicegate.queue": trace.queue,
         "sluicegate.cluster_queue": next((queue for queue in reversed(queues) if queue), ""),
-        "sluicegate.priority": life.priority,
+        "sluicegate.priority": trace.priority,
     }
-    if life.success is False:
+    if trace.success is False:
         attributes["error.type"] = "failure"
     return Span(
         context=top,
@@ -133,202 +140,206 @@ def _whole(life: Life, top: Context, start: datetime) -> Span:
         name=f"RUN {pipeline}",
         kind=Kind.SERVER,
         start=start,
-        end=life.end,
+        end=trace.end,
         attributes=attributes,
-        error=life.message if life.success is False else None,
+        error=trace.message if trace.success is False else None,
     )
 
 
-class _Story:
-    """Goes through the facts in the order in which they were stored."""
+class _Timeline:
+    """The activities of one workload, computed from its events in the order of the server's clock."""
 
-    def __init__(self, life: Life, top: Context, facts: Sequence[Fact]) -> None:
-        self._life = life
+    def __init__(
+        self, trace: WorkloadTrace, top: Context, context: Context, events: Sequence[TraceEvent]
+    ) -> None:
+        """`top`: the workload's own span. `context`: that of the hub's workload, if this is a copy."""
+        assert trace.end is not None
+        self._trace = trace
+        self._end = trace.end
         self._top = top
-        self._facts = facts
-        self._marks: list[tuple[datetime, _Activity]] = []
+        self._context = context
+        self._events = events
+        self._starts: list[tuple[datetime, _Activity]] = []
+        """Each activity with its start."""
+
         self._checks: dict[str, datetime] = {}
-        """Those that are waited for, since when."""
+        """Admission checks that the workload waits for, and since when."""
 
-        self._beside: list[Span] = []
-        """Spans below one of the activities."""
+        self._check_spans: list[Span] = []
+        self._checks_context: Context | None = None
+        """The span of waiting for all checks: parent of the spans of single checks."""
 
-        self._under: Context | None = None
-        """The activity that the checks lie under."""
-
-        self._last: Decided | None = None
-        self._asked = False
+        self._last: DecisionEvent | None = None
+        self._has_phase = False
 
     def spans(self) -> list[Span]:
-        """All that lies below the workload's own span."""
-        if not any(isinstance(fact, Ordered) for fact in self._facts):
-            self._mark(self._life.created_at, self._observed())
-        for fact in self._facts:
-            match fact:
-                case Asked():
-                    self._take_asked(fact)
-                case Decided():
-                    self._take_decided(fact)
-                case Checked():
-                    self._take_checked(fact)
-                case Done():
-                    self._take_done(fact)
-                case Ordered():
-                    self._take_ordered(fact)
+        """All spans below the workload's own."""
+        if not any(isinstance(event, OrderEvent) for event in self._events):
+            self._start(self._trace.created_at, self._observed())
+        for event in self._events:
+            match event:
+                case PhaseEvent():
+                    self._on_phase(event)
+                case DecisionEvent():
+                    self._on_decision(event)
+                case CheckEvent():
+                    self._on_check(event)
+                case OutcomeEvent():
+                    self._on_outcome(event)
+                case OrderEvent():
+                    self._on_order(event)
                 case _:
-                    raise AssertionError(f"{type(fact).__name__} is no fact of a trace")
-        assert self._life.end is not None
-        self._end_checks(self._life.end)
-        return [*self._in_turn(), *self._beside]
+                    raise AssertionError(f"{type(event).__name__} is no event of a trace")
+        self._end_checks(self._end)
+        return [*self._activity_spans(), *self._check_spans]
 
-    def _in_turn(self) -> Iterator[Span]:
-        """The activities as spans, each until the next."""
-        assert self._life.end is not None
-        reached = self._marks[0][0]
-        for index, (at, activity) in enumerate(self._marks):
-            start = min(max(at, reached), self._life.end)
-            following = self._marks[index + 1 : index + 2]
-            end = max(start, min(following[0][0], self._life.end) if following else self._life.end)
+    def _activity_spans(self) -> Iterator[Span]:
+        """The span of each activity: it lasts until the next one starts, or until the workload ends."""
+        reached = self._starts[0][0]
+        for index, (at, activity) in enumerate(self._starts):
+            start = min(max(at, reached), self._end)
+            following = self._starts[index + 1 : index + 2]
+            end = max(start, min(following[0][0], self._end) if following else self._end)
             reached = end
             if end > start or activity.context is not None:
                 yield self._span(activity, start, end)
 
-    def _mark(self, at: datetime, activity: _Activity) -> None:
-        if not self._marks or self._marks[-1][1] != activity:
-            self._marks.append((at, activity))
+    def _start(self, at: datetime, activity: _Activity) -> None:
+        if not self._starts or self._starts[-1][1] != activity:
+            self._starts.append((at, activity))
 
-    # --- facts -------------------------------------------------------------------------------------
+    # --- events ---
 
-    def _take_asked(self, fact: Asked) -> None:
-        if not self._asked:
-            self._asked = True
+    def _on_phase(self, event: PhaseEvent) -> None:
+        if not self._has_phase:
+            self._has_phase = True
             if self._last is None:
-                self._mark(fact.stored, _waiting(PENDING))
+                self._start(event.stored, _waiting(PENDING))
             return
         may_run = self._last is not None and self._last.state == "admitted"
-        ready = fact.pods_ready or (fact.pods_ready is None and fact.phase == "running")
+        ready = event.pods_ready or (event.pods_ready is None and event.phase == "running")
         if may_run and ready and self._last is not None and self._last.spoke is None:
-            self._mark(fact.stored, _RUNNING)
+            self._start(event.stored, _RUNNING)
 
-    def _take_decided(self, fact: Decided) -> None:
-        last, self._last = self._last, fact
-        again = last is not None and (last.state, last.spoke) == (fact.state, fact.spoke)
-        if again and fact.state in {"reserved", "admitted"}:
-            return  # Something of it was told anew.
-        self._end_checks(fact.at)
-        match fact.state:
+    def _on_decision(self, event: DecisionEvent) -> None:
+        last, self._last = self._last, event
+        again = last is not None and (last.state, last.spoke) == (event.state, event.spoke)
+        if again and event.state in {"reserved", "admitted"}:
+            return  # Another field of the decision changed.
+        self._end_checks(event.at)
+        match event.state:
             case "waiting" | "released":
-                self._mark(fact.at, _waiting(fact.reason or PENDING, fact))
+                self._start(event.at, _waiting(event.reason or PENDING, event))
             case "evicted":
-                self._mark(fact.at, _stopping(fact))
+                self._start(event.at, _stopping(event))
             case "reserved":
-                self._mark(fact.at, self._deciding(fact))
-                self._await_checks(fact)
+                self._start(event.at, self._deciding(event))
+                self._await_checks(event)
             case "admitted" if last is not None and last.state == "admitted":
-                self._mark(fact.at, _RUNNING)  # Which spoke it is on was told, no more.
+                self._start(event.at, _RUNNING)  # Only the spoke was added.
             case _:
-                self._mark(fact.at, self._deciding(fact))
-                self._mark(fact.stored, _RUNNING if fact.spoke else self._releasing(fact))
+                self._start(event.at, self._deciding(event))
+                self._start(event.stored, _RUNNING if event.spoke else self._releasing(event))
 
-    def _await_checks(self, fact: Decided) -> None:
-        context = _derived(self._top, "checks", fact.term, fact.number)
-        self._under = context
-        self._mark(
-            fact.stored,
-            _Activity(name="wait AdmissionChecks", context=context, attributes=_reason(fact)),
+    def _await_checks(self, event: DecisionEvent) -> None:
+        context = _derived(self._top, "checks", event.term, event.number)
+        self._checks_context = context
+        self._start(
+            event.stored,
+            _Activity(name="wait AdmissionChecks", context=context, attributes=_reason(event)),
         )
-        self._checks = dict.fromkeys(fact.checks, fact.stored)
+        self._checks = dict.fromkeys(event.checks, event.stored)
 
-    def _take_checked(self, fact: Checked) -> None:
-        if fact.state not in {"Ready", "Rejected", "Retry"} or fact.check not in self._checks:
+    def _on_check(self, event: CheckEvent) -> None:
+        if event.state not in {"Ready", "Rejected", "Retry"} or event.check not in self._checks:
             return
-        self._end_check(fact.check, fact.stored)
+        self._end_check(event.check, event.stored)
         if not self._checks:
-            self._mark(fact.stored, self._processing("quota", CHECK, fact.check))
+            self._start(event.stored, self._processing("quota", CHECK_TEMPLATE, check=event.check))
 
     def _end_checks(self, at: datetime) -> None:
         for check in list(self._checks):
             self._end_check(check, at)
 
     def _end_check(self, check: str, at: datetime) -> None:
-        assert self._life.end is not None
-        since = min(self._checks.pop(check), self._life.end)
+        since = min(self._checks.pop(check), self._end)
         activity = _Activity(
             name=f"wait AdmissionCheck {check}",
             attributes={"sluicegate.wait.reason": "AdmissionCheck", "sluicegate.check": check},
         )
-        end = max(since, min(at, self._life.end))
-        self._beside.append(self._span(activity, since, end, under=self._under))
+        end = max(since, min(at, self._end))
+        self._check_spans.append(self._span(activity, since, end, under=self._checks_context))
 
-    def _take_done(self, fact: Done) -> None:
-        if fact.action != "release" or fact.result != "applied":
+    def _on_outcome(self, event: OutcomeEvent) -> None:
+        if event.action != "release" or event.result != "applied":
             return
         if self._last is not None and self._last.state == "admitted":
-            tells = any(isinstance(f, Asked) and f.pods_ready is not None for f in self._facts)
-            ready = any(
-                isinstance(f, Asked) and f.pods_ready and f.stored >= fact.stored
-                for f in self._facts
+            becomes_ready = any(
+                isinstance(one, PhaseEvent) and one.pods_ready and one.stored >= event.stored
+                for one in self._events
             )
-            self._mark(fact.at, _STARTING if tells and ready else _RUNNING)
+            self._start(event.at, _STARTING if becomes_ready else _RUNNING)
 
-    def _take_ordered(self, fact: Ordered) -> None:
-        if fact.state != "offered" or self._asked:
+    def _on_order(self, event: OrderEvent) -> None:
+        if event.state != "offered" or self._has_phase:
             return
-        context = _derived(self._top, "order", fact.sequence)
-        subject = subjects.join("dispatch", *self._life.ident)
-        self._mark(
-            fact.at,
+        context = _derived(self._top, "order", event.sequence)
+        subject = subjects.join("dispatch", *self._trace.workload)
+        self._start(
+            event.at,
             _Activity(
-                name=f"create {DISPATCH}",
+                name=f"create {DISPATCH_TEMPLATE}",
                 kind=Kind.PRODUCER,
                 service="dispatcher",
                 context=context,
-                attributes=_messaging("create", "create", DISPATCH, subject, self._life.uid),
+                attributes=_messaging(
+                    "create", "create", DISPATCH_TEMPLATE, subject, self._trace.uid
+                ),
             ),
         )
-        made = self._processing("patcher", DISPATCH, subject=subject, links=(context,))
-        self._mark(fact.stored, made)
-        if self._life.created_at > fact.stored:  # It is told in whole seconds: mostly it is before.
-            self._mark(self._life.created_at, self._observed())
+        made = self._processing("patcher", DISPATCH_TEMPLATE, subject=subject, links=(context,))
+        self._start(event.stored, made)
+        # A cluster tells the time of creation in whole seconds, so it is often before the order.
+        if self._trace.created_at > event.stored:
+            self._start(self._trace.created_at, self._observed())
 
-    # --- activities --------------------------------------------------------------------------------
+    # --- activities ---
 
     def _observed(self) -> _Activity:
-        return self._processing("classifier", OBSERVED)
+        return self._processing("classifier", OBSERVED_TEMPLATE)
 
-    def _deciding(self, fact: Decided) -> _Activity:
-        assert self._life.trace is not None
-        subject = subjects.join("admission", *self._life.ident)
+    def _deciding(self, event: DecisionEvent) -> _Activity:
+        subject = subjects.join("admission", *self._trace.workload)
         return _Activity(
-            name=f"create {ADMISSION}",
+            name=f"create {ADMISSION_TEMPLATE}",
             kind=Kind.PRODUCER,
-            context=decision_context(self._life.trace, fact),
+            context=_decision_context(self._context, event),
             attributes={
-                **_messaging("create", "create", ADMISSION, subject, self._life.uid),
-                "messaging.message.id": f"admission:{fact.term}:{fact.number}",
-                **_reason(fact),
+                **_messaging("create", "create", ADMISSION_TEMPLATE, subject, self._trace.uid),
+                "messaging.message.id": f"admission:{event.term}:{event.number}",
+                **_reason(event),
             },
-            links=(_batch_context(fact),),
+            links=(_batch_context(event),),
         )
 
-    def _releasing(self, fact: Decided) -> _Activity:
-        assert self._life.trace is not None
-        subject = subjects.join("admission", *self._life.ident)
-        link = decision_context(self._life.trace, fact)
-        return self._processing("patcher", ADMISSION, subject=subject, links=(link,))
+    def _releasing(self, event: DecisionEvent) -> _Activity:
+        subject = subjects.join("admission", *self._trace.workload)
+        link = _decision_context(self._context, event)
+        return self._processing("patcher", ADMISSION_TEMPLATE, subject=subject, links=(link,))
 
     def _processing(
         self,
         service: str,
         template: str,
-        *also: str,
+        *,
+        check: str = "",
         subject: str = "",
         links: tuple[Context, ...] = (),
     ) -> _Activity:
-        """Somebody has a message and acts on it. `also`: what tells it from another of the kind."""
-        attributes = _messaging("process", "process", template, subject, self._life.uid)
-        if also:
-            attributes["sluicegate.check"] = also[0]
+        """A service processes a message: from its publication to the next event."""
+        attributes = _messaging("process", "process", template, subject, self._trace.uid)
+        if check:
+            attributes["sluicegate.check"] = check
         return _Activity(
             name=f"process {template}",
             kind=Kind.CONSUMER,
@@ -340,10 +351,10 @@ class _Story:
     def _span(
         self, activity: _Activity, start: datetime, end: datetime, *, under: Context | None = None
     ) -> Span:
-        cluster, namespace, name = self._life.ident
-        what = (self._life.uid, activity.name, start.isoformat())
+        cluster, namespace, name = self._trace.workload
+        parts = (self._trace.uid, activity.name, start.isoformat())
         return Span(
-            context=activity.context or _derived(self._top, *what),
+            context=activity.context or _derived(self._top, *parts),
             parent=under or self._top,
             service=activity.service,
             name=activity.name,
@@ -381,36 +392,36 @@ def _messaging(
     return attributes
 
 
-def _reason(fact: Decided) -> dict[str, Value]:
+def _reason(event: DecisionEvent) -> dict[str, Value]:
     attributes: dict[str, Value] = {
-        "sluicegate.cluster_queue": fact.cluster_queue,
-        "sluicegate.term": fact.term,
-        "sluicegate.decision": fact.number,
+        "sluicegate.cluster_queue": event.cluster_queue,
+        "sluicegate.term": event.term,
+        "sluicegate.decision": event.number,
     }
-    if fact.message:
-        attributes["sluicegate.message"] = fact.message
-    if fact.preempted_by:
-        attributes["sluicegate.preempted_by"] = fact.preempted_by
+    if event.message:
+        attributes["sluicegate.message"] = event.message
+    if event.preempted_by:
+        attributes["sluicegate.preempted_by"] = event.preempted_by
     return attributes
 
 
-def _waiting(reason: str, fact: Decided | None = None) -> _Activity:
-    said = {} if fact is None else _reason(fact)
+def _waiting(reason: str, event: DecisionEvent | None = None) -> _Activity:
+    decision = {} if event is None else _reason(event)
     return _Activity(
         name=f"wait {reason}",
         attributes={
             "sluicegate.wait.reason": reason,
             "cicd.pipeline.run.state": "pending",
-            **said,
+            **decision,
         },
     )
 
 
-def _stopping(fact: Decided) -> _Activity:
+def _stopping(event: DecisionEvent) -> _Activity:
     return _Activity(
-        name=f"stop {fact.reason}".rstrip(),
+        name=f"stop {event.reason}".rstrip(),
         service="patcher",
-        attributes={"cicd.pipeline.run.state": "finalizing", **_reason(fact)},
+        attributes={"cicd.pipeline.run.state": "finalizing", **_reason(event)},
     )
 
 

@@ -15,7 +15,11 @@ from typing import Final
 from shared.contracts.kube.kinds import Kind
 
 __all__ = [
+    "ADMISSION_TEMPLATE",
+    "CHECK_TEMPLATE",
+    "DISPATCH_TEMPLATE",
     "NONE",
+    "OBSERVED_TEMPLATE",
     "ROOT",
     "SUBJECT_BYTES_MAX",
     "NameTooLongError",
@@ -33,6 +37,12 @@ __all__ = [
 ROOT: Final = "sluice"
 NONE: Final = "_"
 """Stands for "no namespace" or "no name"."""
+
+OBSERVED_TEMPLATE: Final = f"{ROOT}.observed.{{cluster}}.{{namespace}}.{{name}}.{{resource}}"
+ADMISSION_TEMPLATE: Final = f"{ROOT}.admission.{{cluster}}.{{namespace}}.{{name}}"
+CHECK_TEMPLATE: Final = f"{ROOT}.check.{{cluster}}.{{namespace}}.{{name}}.{{check}}"
+DISPATCH_TEMPLATE: Final = f"{ROOT}.dispatch.{{spoke}}.{{namespace}}.{{name}}"
+"""Attribute `messaging.destination.template` of spans about messages with such a subject."""
 
 NAME_BYTES_MAX: Final = 253
 """The longest name that Kubernetes accepts."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.tracer.lives import Life, Lives
+from services.tracer.open_traces import OpenTraces, WorkloadTrace
 from services.tracer.timeline import batch_of, spans_of
 from shared.bus.port import Entry
 from shared.contracts.messages.admissions import Admission
@@ -35,9 +35,9 @@ class Logs:
     """Puts messages on the logs, and reads them as the tracer does."""
 
     def __init__(self, *, ended: int = 0) -> None:
-        self.lives = Lives(ended=ended)
+        self.traces = OpenTraces(delivered=ended)
         self._last: dict[str, int] = {}
-        self.ended: list[Life] = []
+        self.ended: list[WorkloadTrace] = []
 
     def put(self, message: Message, at: float, *, trace: str | None = TRACE) -> None:
         sequence = self._last[message.stream] = self._last.get(message.stream, 0) + 1
@@ -48,7 +48,7 @@ class Logs:
             sequence=sequence,
             time=second(at) + HOP,
         )
-        self.ended += self.lives.take(message.stream, entry)
+        self.ended += self.traces.observe(message.stream, entry)[1]
 
     def state(self, at: float, phase: str = "waiting", **more: Any) -> None:
         fields: dict[str, Any] = {"phase": phase, "created_at": BEGAN, "queue": "main"}
@@ -76,8 +76,8 @@ class Logs:
         self.state(at, "finished", finish=end, **more)
 
     def trace(self) -> list[Span]:
-        (life,) = self.ended
-        return spans_of(life)
+        (trace,) = self.ended
+        return spans_of(trace)
 
 
 def named(spans: list[Span]) -> list[tuple[str, float, float]]:
@@ -149,8 +149,8 @@ def test_a_message_is_created_published_in_a_batch_and_processed_each_linked_wit
     assert created.attributes["messaging.message.id"] == "admission:1:3"
     destination = "sluice.admission.hub.team-a.pipelinerun-build-1"
     assert created.attributes["messaging.destination.name"] == destination
-    decision = next(f for f in logs.ended[0].facts if getattr(f, "number", 0) == 3)
-    trace = logs.ended[0].trace
+    decision = next(f for f in logs.ended[0].events if getattr(f, "number", 0) == 3)
+    trace = logs.ended[0].context
     assert trace is not None
     batch = batch_of([(trace, decision)], count=4, end=second(30.02))  # type: ignore[list-item]
     assert batch is not None
@@ -324,7 +324,7 @@ def test_a_copys_order_is_its_own_also_when_it_is_read_after_the_copy_is_gone() 
         ("create sluice.dispatch.{spoke}.{namespace}.{name}", -3, -2.99),
         ("process sluice.dispatch.{spoke}.{namespace}.{name}", -2.99, 0),
     ]
-    assert sum(fact.log == "DISPATCHES" for fact in logs.ended[0].facts) == 1
+    assert sum(event.log == "DISPATCHES" for event in logs.ended[0].events) == 1
 
 
 def test_a_trace_that_nobody_wants_is_not_kept() -> None:
@@ -335,7 +335,7 @@ def test_a_trace_that_nobody_wants_is_not_kept() -> None:
         logs.finish(3, trace=trace)
         logs.decide(4, "released", 2)
         assert logs.ended == []
-        assert logs.lives.open == 0
+        assert logs.traces.open == 0
 
 
 def test_after_a_restart_only_what_was_not_taken_is_traced() -> None:
@@ -343,7 +343,7 @@ def test_after_a_restart_only_what_was_not_taken_is_traced() -> None:
     logs.state(1)
     logs.finish(3)
     assert logs.ended == []
-    needed = logs.lives.since()
+    needed = logs.traces.since()
     assert needed["WORKLOADS"] == 3, "nothing of it is needed any more"
 
 
@@ -351,17 +351,17 @@ def test_what_is_needed_again_begins_with_the_oldest_that_is_open() -> None:
     logs = Logs()
     logs.state(1)
     logs.decide(2, "waiting", 1, reason="Pending")
-    assert logs.lives.since() == {
+    assert logs.traces.since() == {
         "WORKLOADS": 1, "ADMISSIONS": 1, "CHECKS": 1, "DISPATCHES": 1, "OUTCOMES": 1
     }  # fmt: skip
     logs.finish(3)
     logs.decide(4, "released", 2)
-    assert logs.lives.since()["ADMISSIONS"] == 1, "its trace was not taken yet"
-    assert logs.lives.ended() == 1
-    logs.lives.let_go(logs.ended[0])
-    needed = logs.lives.since()
+    assert logs.traces.since()["ADMISSIONS"] == 1, "its trace was not taken yet"
+    assert logs.traces.delivered() == 1
+    logs.traces.mark_delivered(logs.ended[0])
+    needed = logs.traces.since()
     assert (needed["WORKLOADS"], needed["ADMISSIONS"]) == (3, 3)
-    assert logs.lives.ended() == 2
+    assert logs.traces.delivered() == 2
 
 
 def test_a_workload_that_tells_the_same_for_ever_costs_nothing() -> None:
@@ -370,7 +370,7 @@ def test_a_workload_that_tells_the_same_for_ever_costs_nothing() -> None:
     for number in range(5_000):
         logs.decide(2 + number, "waiting", number + 1, reason="InsufficientQuota")
     logs.finish(9_000)
-    assert len(logs.ended[0].facts) == 3
+    assert len(logs.ended[0].events) == 3
 
 
 def test_another_life_of_the_same_name_ends_the_one_before() -> None:

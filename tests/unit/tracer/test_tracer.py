@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from services.tracer import handlers
-from services.tracer.handlers import Tracer
+from services.tracer import app, delivery, term
+from services.tracer.app import Tracer
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.traces import Traced
@@ -106,10 +106,11 @@ class Logs:
 
 @pytest.fixture
 async def logs(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Logs]:
-    monkeypatch.setattr(handlers, "TICK_SECONDS", 0.01)
-    monkeypatch.setattr(handlers, "RECORD_SECONDS", 0.02)
-    monkeypatch.setattr(handlers, "RETRY_SECONDS", 0.02)
-    monkeypatch.setattr(handlers, "BATCH_IDLE", timedelta(seconds=0.02))
+    monkeypatch.setattr(term, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(term, "RECORD_SECONDS", 0.02)
+    monkeypatch.setattr(term, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(app, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(term, "BATCH_IDLE", timedelta(seconds=0.02))
     logs = Logs()
     await logs.bus.start()
     yield logs
@@ -214,7 +215,7 @@ async def test_a_trace_that_the_collector_refuses_holds_up_no_other(logs: Logs) 
 async def test_while_the_collector_is_away_no_more_is_read_than_fits(
     logs: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handlers, "PENDING_MAX", 10)
+    monkeypatch.setattr(delivery, "PENDING_MAX", 10)
     logs.shelf.away = True
     async with logs.tracing():
         for number in range(60):
