@@ -38,6 +38,7 @@ from shared.contracts.messages.effects import CheckState, Outcome
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.reasons import RELEASE_REFUSED
 from shared.settings.configuration import Configuration
 
 __all__ = ["Decider"]
@@ -55,9 +56,6 @@ _WATCHED: Final = (
     kinds.COHORT,
     kinds.ADMISSION_CHECK,
 )
-
-REFUSED: Final = "ReleaseRefused"
-"""Reason of a workload that the cluster would not let run: it keeps waiting until it changes."""
 
 
 class Decider:
@@ -365,10 +363,10 @@ class Decider:
 
     def _on_release_refused(self, state: WorkloadState, outcome: Outcome) -> None:
         """It never started, so its quota is free at once; it waits until it asks for something else."""
-        text = f"{REFUSED}: {outcome.message}"
+        text = f"{RELEASE_REFUSED}: {outcome.message}"
         self._refused_releases[_id(state)] = (state.uid, state.generation, text)
         self._apply_workload_changed(state)
-        self._evict(state, REFUSED, outcome.message, at=outcome.at)
+        self._evict(state, RELEASE_REFUSED, outcome.message, at=outcome.at)
         self._drained(state)
 
     def _evict(self, state: WorkloadState, reason: str, message: str, *, at: datetime) -> None:

@@ -16,12 +16,17 @@ from shared.contracts.kube.kinds import Object
 __all__ = [
     "AFFINITY_ANNOTATION",
     "ASSISTANT_COMPONENT",
+    "AUTO_CLEANUP_ANNOTATION",
     "COMPONENT_LABEL",
+    "COSCHEDULED_ANNOTATION",
     "COSCHEDULED_RUN_LABEL",
+    "FEATURE_FLAGS",
     "INSTANCE_LABEL",
+    "KEEP_ANNOTATION",
     "MODES",
     "NODE_SLOTS",
     "NODE_SLOTS_ANNOTATION",
+    "PENDING",
     "PER_RUN",
     "PLACEHOLDERS_ANNOTATION",
     "PLACEHOLDER_PER_CLAIM",
@@ -73,6 +78,22 @@ RUN_UID_LABEL: Final = "tekton.dev/pipelineRunUID"
 WORKSPACE_LABEL: Final = "tekton.dev/workspace"
 COSCHEDULED_RUN_LABEL: Final = "sluicegate.dev/coscheduled-run"
 """On placeholders, and on claims that were made for one: the uid of their run."""
+
+COSCHEDULED_ANNOTATION: Final = "sluicegate.dev/coscheduled"
+"""Annotation of a Workload, with the mode, while placeholders may exist for it. It is written before
+the first placeholder is created and removed after the last is gone, so that none is left behind."""
+
+KEEP_ANNOTATION: Final = "sluicegate.dev/keep"
+"""Annotation of a claim that outlives its run, as claims do in Tekton's mode `workspaces`."""
+
+AUTO_CLEANUP_ANNOTATION: Final = "tekton.dev/auto-cleanup-pvc"
+"""Tekton's annotation of a run whose claims are deleted also in mode `workspaces`."""
+
+PENDING: Final = "PipelineRunPending"
+"""`spec.status` of a run that does not start yet."""
+
+FEATURE_FLAGS: Final = "feature-flags"
+"""Tekton's ConfigMap with its settings for the whole cluster."""
 
 SEVERAL_CLAIMS: Final = "more than one PersistentVolumeClaim is bound"
 """Tekton's sentence for a task of two claims, where claims choose the node."""

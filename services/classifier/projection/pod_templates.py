@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import REQUIRED_WHILE_SCHEDULING
 
 __all__ = [
     "ANY_NODE",
@@ -22,7 +23,6 @@ __all__ = [
 ]
 
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
-_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class FieldError(ValueError):
@@ -69,7 +69,7 @@ def placement(spec: Object, path: str) -> Placement:
 
 
 def _required_affinity(spec: Object, path: str) -> Object | None:
-    for step in ("affinity", "nodeAffinity", _REQUIRED):
+    for step in ("affinity", "nodeAffinity", REQUIRED_WHILE_SCHEDULING):
         path = f"{path}.{step}"
         spec = mapping(spec.get(step), path)
     for term_path, term in mappings(spec.get("nodeSelectorTerms"), f"{path}.nodeSelectorTerms"):

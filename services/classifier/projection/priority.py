@@ -14,16 +14,19 @@ from services.classifier.projection.pod_templates import pod_spec_of
 from services.classifier.projection.workload_status import has_quota
 from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
 from shared.contracts.kube.kinds import Object
-from shared.contracts.kube.names import DEFAULT_PRIORITY, PRIORITY_CLASS_LABEL
+from shared.contracts.kube.names import (
+    DEFAULT_PRIORITY,
+    POD_PRIORITY_SOURCE,
+    PRIORITY_CLASS_LABEL,
+    WORKLOAD_PRIORITY_SOURCE,
+)
 
 __all__ = ["Priority", "external_priority", "job_priority"]
 
-WORKLOAD_PRIORITY_CLASS: Final = "kueue.x-k8s.io/workloadpriorityclass"
-POD_PRIORITY_CLASS: Final = "scheduling.k8s.io/priorityclass"
 
 _SOURCES: Final = {
-    ("kueue.x-k8s.io", "WorkloadPriorityClass"): WORKLOAD_PRIORITY_CLASS,
-    ("scheduling.k8s.io", "PriorityClass"): POD_PRIORITY_CLASS,
+    ("kueue.x-k8s.io", "WorkloadPriorityClass"): WORKLOAD_PRIORITY_SOURCE,
+    ("scheduling.k8s.io", "PriorityClass"): POD_PRIORITY_SOURCE,
 }
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _INT32: Final = 2**31
@@ -60,13 +63,13 @@ def job_priority(
     recorded = _recorded(workload)
     label = labels_of(job).get(PRIORITY_CLASS_LABEL, "")
     if recorded is not None and has_quota(workload):
-        may_change = recorded.source == WORKLOAD_PRIORITY_CLASS and label
+        may_change = recorded.source == WORKLOAD_PRIORITY_SOURCE and label
         if not may_change:
             return recorded
     if label:
         found = cluster_objects.workload_priority_class(label)
         if found is not None:
-            return _of_class(found, WORKLOAD_PRIORITY_CLASS)
+            return _of_class(found, WORKLOAD_PRIORITY_SOURCE)
         if recorded is not None and (recorded.name == label or has_quota(workload)):
             return recorded
         return Priority(name=label, missing=f'WorkloadPriorityClass "{label}" not found')
@@ -76,7 +79,7 @@ def job_priority(
         found = cluster_objects.priority_class(pod_class)
         if found is None:
             return Priority(name=pod_class, missing=f'PriorityClass "{pod_class}" not found')
-        return _of_class(found, POD_PRIORITY_CLASS)
+        return _of_class(found, POD_PRIORITY_SOURCE)
     return _of_queue(metadata["namespace"], queue, cluster_objects) or _of_cluster(cluster_objects)
 
 
@@ -110,7 +113,7 @@ def _of_queue(namespace: str, queue: str, cluster_objects: ClusterObjects) -> Pr
 
 def _of_cluster(cluster_objects: ClusterObjects) -> Priority:
     default = cluster_objects.global_default_priority_class()
-    return Priority() if default is None else _of_class(default, POD_PRIORITY_CLASS)
+    return Priority() if default is None else _of_class(default, POD_PRIORITY_SOURCE)
 
 
 def _of_class(found: Body, source: str) -> Priority:

@@ -1,12 +1,13 @@
 """ResourceFlavor, Topology, AdmissionCheck and the clusters. Rules: `research/kueue.md` 1.11."""
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from services.classifier.validation.names import labels, taints, tolerations
 from services.classifier.validation.problems import IMMUTABLE, Problem, duplicate, invalid
 from services.classifier.validation.reading import at, indexed, listed, mapping
 from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import HOSTNAME
 
 __all__ = [
     "admission_check_update",
@@ -17,8 +18,6 @@ __all__ = [
     "topology",
     "topology_update",
 ]
-
-HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 def resource_flavor(obj: Object) -> Iterator[Problem]:

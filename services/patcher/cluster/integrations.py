@@ -12,12 +12,12 @@ from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.patches import JsonPatch
 from shared.contracts.kube.bodies import status_of
 from shared.contracts.kube.conditions import ACTIVE, Conditions
-from shared.contracts.kube.kinds import INTEGRATION, Kind
+from shared.contracts.kube.kinds import INTEGRATION, MUTATING_WEBHOOK, Kind
+from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
 from shared.integrations import Integrations, Standing
 from shared.kube.port import Kube, KubeError, NotFoundError
 
 __all__ = [
-    "MUTATING_WEBHOOK",
     "WEBHOOK",
     "IntegrationReconciler",
     "integration_status",
@@ -26,14 +26,6 @@ __all__ = [
 
 log = structlog.get_logger(__name__)
 
-MUTATING_WEBHOOK: Final = Kind(
-    group="admissionregistration.k8s.io",
-    version="v1",
-    plural="mutatingwebhookconfigurations",
-    kind="MutatingWebhookConfiguration",
-    namespaced=False,
-)
-CONFIGURATION: Final = "sluicegate-classifier"
 WEBHOOK: Final = "classifier.sluicegate.dev"
 """The webhook of that configuration whose rules name the kinds that can wait."""
 
@@ -89,10 +81,10 @@ class IntegrationReconciler:
     async def _add_rules(self, integrations: Integrations) -> None:
         """Add the missing kinds to the rules of the webhook. Rules are never removed."""
         try:
-            configuration = await self.kube.get(MUTATING_WEBHOOK, None, CONFIGURATION)
+            configuration = await self.kube.get(MUTATING_WEBHOOK, None, CLASSIFIER_WEBHOOK)
             patch = missing_rules(configuration, integrations.brought())
             if patch:
-                await self.kube.patch(MUTATING_WEBHOOK, None, CONFIGURATION, patch)
+                await self.kube.patch(MUTATING_WEBHOOK, None, CLASSIFIER_WEBHOOK, patch)
         except NotFoundError:
             return  # Without a webhook, jobs are suspended once they are observed.
         except KubeError as error:

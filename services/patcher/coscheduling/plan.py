@@ -14,9 +14,12 @@ from typing import Any, Final
 from shared.contracts import coscheduling
 from shared.contracts.coscheduling import (
     ASSISTANT_COMPONENT,
+    AUTO_CLEANUP_ANNOTATION,
     COMPONENT_LABEL,
+    COSCHEDULED_ANNOTATION,
     COSCHEDULED_RUN_LABEL,
     INSTANCE_LABEL,
+    KEEP_ANNOTATION,
     PER_RUN,
     RUN_LABEL,
     RUN_UID_LABEL,
@@ -28,11 +31,13 @@ from shared.contracts.coscheduling import (
 from shared.contracts.kube.bodies import Body, OwnerReference, annotations_of, spec_of
 from shared.contracts.kube.conditions import find_condition, has_status, message_of
 from shared.contracts.kube.kinds import PERSISTENT_VOLUME_CLAIM, STATEFUL_SET
+from shared.contracts.kube.names import (
+    HOSTNAME,
+    PREFERRED_WHILE_SCHEDULING,
+    REQUIRED_WHILE_SCHEDULING,
+)
 
 __all__ = [
-    "COSCHEDULED_ANNOTATION",
-    "KEEP_ANNOTATION",
-    "PENDING",
     "AnnotateRun",
     "AnnotateWorkload",
     "CreateClaim",
@@ -48,20 +53,6 @@ __all__ = [
     "placeholder_stateful_set",
 ]
 
-COSCHEDULED_ANNOTATION: Final = "sluicegate.dev/coscheduled"
-"""Annotation of a Workload, with the mode, while placeholders may exist for it. It is written before
-the first placeholder is created and removed after the last is gone, so that none is left behind."""
-
-KEEP_ANNOTATION: Final = "sluicegate.dev/keep"
-"""Annotation of a claim that outlives its run, as claims do in Tekton's mode `workspaces`."""
-
-AUTO_CLEANUP: Final = "tekton.dev/auto-cleanup-pvc"
-"""Tekton's annotation of a run whose claims are deleted also in mode `workspaces`."""
-
-PENDING: Final = "PipelineRunPending"
-HOSTNAME: Final = "kubernetes.io/hostname"
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 RESOURCES: Final = {"cpu": "50m", "memory": "100Mi"}
 """The requests and limits of Tekton's affinity assistant."""
 
@@ -232,7 +223,7 @@ def claim_object(run: Body, mode: Mode, claim: Claim) -> Body:
     placeholders = coscheduling.placeholders_of(run, mode)
     placeholder = next(one for one in placeholders if claim.name in one.claims)
     annotations = annotations_of(run)
-    keeps = mode not in PER_RUN and annotations.get(AUTO_CLEANUP) != "true"
+    keeps = mode not in PER_RUN and annotations.get(AUTO_CLEANUP_ANNOTATION) != "true"
     return {
         "apiVersion": PERSISTENT_VOLUME_CLAIM.api_version,
         "kind": PERSISTENT_VOLUME_CLAIM.kind,
@@ -350,11 +341,12 @@ def _affinity(run: Body, mode: Mode, given: Mapping[str, Any]) -> dict[str, Any]
             "namespaceSelector": {},
             "topologyKey": HOSTNAME,
         }
-        present = anti_affinity.get(REQUIRED) or ()
-        anti_affinity[REQUIRED] = [*present, other_placeholders, other_tasks]
+        present = anti_affinity.get(REQUIRED_WHILE_SCHEDULING) or ()
+        anti_affinity[REQUIRED_WHILE_SCHEDULING] = [*present, other_placeholders, other_tasks]
     else:
         preferred = {"weight": 100, "podAffinityTerm": other_placeholders}
-        anti_affinity[PREFERRED] = [*(anti_affinity.get(PREFERRED) or ()), preferred]
+        present = anti_affinity.get(PREFERRED_WHILE_SCHEDULING) or ()
+        anti_affinity[PREFERRED_WHILE_SCHEDULING] = [*present, preferred]
     return affinity
 
 

@@ -18,9 +18,6 @@ from services.patcher.cluster.events import EventRecorder
 from services.patcher.cluster.patches import JsonPatch, remove_finalizer
 from services.patcher.cluster.writer import Writer, create_or_get, get_or_none
 from services.patcher.coscheduling.plan import (
-    COSCHEDULED_ANNOTATION,
-    KEEP_ANNOTATION,
-    PENDING,
     AnnotateRun,
     AnnotateWorkload,
     CreateClaim,
@@ -37,8 +34,12 @@ from services.patcher.coscheduling.plan import (
 from shared.bus.port import LaterError
 from shared.contracts import coscheduling
 from shared.contracts.coscheduling import (
+    COSCHEDULED_ANNOTATION,
     COSCHEDULED_RUN_LABEL,
+    FEATURE_FLAGS,
+    KEEP_ANNOTATION,
     NODE_SLOTS,
+    PENDING,
     RUN_LABEL,
     CoscheduleError,
     Mode,
@@ -54,7 +55,7 @@ from shared.contracts.kube.kinds import (
     WORKLOAD,
     Kind,
 )
-from shared.contracts.kube.names import COSCHEDULE
+from shared.contracts.kube.names import COSCHEDULE, PVC_PROTECTION
 from shared.contracts.messages.admissions import Admission
 from shared.kube.port import Kube, KubeError, NotFoundError, RefusedError
 
@@ -62,10 +63,6 @@ __all__ = ["CoschedulingReconciler"]
 
 log = structlog.get_logger(__name__)
 
-FEATURE_FLAGS: Final = "feature-flags"
-"""Tekton's ConfigMap."""
-
-PVC_PROTECTION: Final = "kubernetes.io/pvc-protection"
 WAIT_SECONDS_MIN: Final = 0.5
 WAIT_SECONDS_MAX: Final = 15.0
 WAIT_SHARE: Final = 0.25

@@ -22,6 +22,7 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.effects import Outcome
 from shared.contracts.messages.spokes import is_managed_elsewhere
 from shared.contracts.messages.workloads import OwnerReference, WorkloadState
+from shared.contracts.reasons import DEACTIVATED, RELEASE_REFUSED
 from shared.integrations import Integration, ObjectError, PodSetInfo
 from shared.integrations.pointers import found
 from shared.kube.port import NotFoundError, Patch, RefusedError
@@ -31,13 +32,9 @@ __all__ = ["JobController"]
 
 log = structlog.get_logger(__name__)
 
-RELEASE_REFUSED: Final = "ReleaseRefused"
 STOP_REFUSED: Final = "StopRefused"
 UNKNOWN_KIND_SECONDS: Final = 5.0
 """Delay before a job of a kind without an Integration is tried again."""
-
-DEACTIVATED: Final = "Deactivated"
-"""Prefix of eviction reasons that forbid a restart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +59,10 @@ class JobController:
         Raises `LaterError` while the Integration is unknown.
         """
         assert state.owner is not None
-        group = state.owner.api_version.rpartition("/")[0]
-        integration = self.cache.integrations.find(group=group, plural=state.owner.plural)
+        group, plural = state.owner.group, state.owner.plural
+        integration = self.cache.integrations.find(group=group, plural=plural)
         if integration is None:
-            text = f"no Integration for {state.owner.plural}.{group} was observed yet"
+            text = f"no Integration for {plural}.{group} was observed yet"
             raise LaterError(text, delay_seconds=UNKNOWN_KIND_SECONDS)
         job = self.cache.object(integration.kind, state.namespace, state.owner.name)
         if job is None or job["metadata"]["uid"] != state.owner.uid:

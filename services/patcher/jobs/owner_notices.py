@@ -90,9 +90,7 @@ class OwnerNotices:
         """The controller of the job; None if it has none, or the job is not cached."""
         if state.owner is None:
             return None
-        group, _, version = state.owner.api_version.rpartition("/")
-        kind = Kind(group=group, version=version, plural=state.owner.plural, kind=state.owner.kind)
-        job = self._cache.object(kind, state.namespace, state.owner.name)
+        job = self._cache.object(state.owner.as_kind(), state.namespace, state.owner.name)
         if job is None or job["metadata"]["uid"] != state.owner.uid:
             return None
         references = job["metadata"].get("ownerReferences") or []

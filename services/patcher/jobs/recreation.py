@@ -32,7 +32,6 @@ _OUR_PREFIX: Final = "sluicegate.dev/"
 _COPIED: Final = (names.COSCHEDULE, names.REQUESTS_APPLIED)
 """Our annotations that say what the user wants. The others describe the ended job."""
 
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _RECREATED_AS_PATH: Final = pointer(("metadata", "annotations", names.RECREATED_AS))
 
 
@@ -42,7 +41,7 @@ def copy_of(job: Body, integration: Integration) -> Body:
     annotations = metadata.get("annotations") or {}
     first = annotations.get(names.RECREATED_FIRST) or metadata["name"]
     number = _recreations(annotations) + 1
-    not_copied = (_OUR_PREFIX, _LAST_APPLIED, *integration.forget)
+    not_copied = (_OUR_PREFIX, names.LAST_APPLIED, *integration.forget)
     copy: Body = {
         "apiVersion": job["apiVersion"],
         "kind": job["kind"],

@@ -16,6 +16,7 @@ from services.patcher.cluster.events import EventRecorder, EventType
 from services.patcher.machines.seal_key import SealKeyStore
 from shared.contracts.kube.bodies import Body, status_of
 from shared.contracts.kube.kinds import POD, SECRET, TASK_RUN
+from shared.contracts.kube.names import MACHINE_READY
 from shared.contracts.messages.effects import HostState
 from shared.contracts.multi_platform import FINALIZER, secret_name
 from shared.contracts.seal import SealError, host_context
@@ -26,8 +27,6 @@ __all__ = ["MachineSecrets", "secret_for", "task_run_patch"]
 log = structlog.get_logger(__name__)
 
 PREFIX: Final = "build.appstudio.redhat.com/"
-MACHINE_READY_ANNOTATION: Final = "sluicegate.dev/machine-ready"
-"""Annotation of the build pod. A change makes the kubelet mount the secret at once."""
 
 NOT_OPENED: Final = "the key of the machine was sealed to a patcher that is no more; start again"
 
@@ -192,7 +191,7 @@ class MachineSecrets:
         pod = status_of(task_run).get("podName")
         if not pod:
             return
-        patch = {"metadata": {"annotations": {MACHINE_READY_ANNOTATION: "true"}}}
+        patch = {"metadata": {"annotations": {MACHINE_READY: "true"}}}
         try:
             await self.kube.patch(POD, task_run["metadata"]["namespace"], pod, patch)
         except KubeError as error:

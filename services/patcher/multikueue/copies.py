@@ -21,7 +21,7 @@ from shared.bus.port import Bus, BusError, LaterError
 from shared.contracts import subjects
 from shared.contracts.kube.bodies import Body, Metadata, spec_of
 from shared.contracts.kube.kinds import WORKLOAD, Kind
-from shared.contracts.kube.names import RESOURCE_IN_USE
+from shared.contracts.kube.names import FOREGROUND_DELETION, RESOURCE_IN_USE
 from shared.contracts.messages.effects import Dispatch
 from shared.contracts.messages.spokes import (
     COPY_FINALIZER,
@@ -37,9 +37,6 @@ from shared.kube.port import AlreadyExistsError, Kube, NotFoundError, RefusedErr
 __all__ = ["CopyReconciler"]
 
 log = structlog.get_logger(__name__)
-
-FOREGROUND: Final = "foregroundDeletion"
-"""Kubernetes' finalizer of an object that waits for the deletion of what it owns."""
 
 ATTEMPTS_MAX: Final = 3
 """Reads of a copy that is removed before the message is delivered again later: often it goes at once."""
@@ -300,8 +297,7 @@ class CopyReconciler:
         target = dispatch.target
         if target is None:
             return
-        group = target.api_version.rpartition("/")[0]
-        integration = self._integrations.find(group=group, plural=target.plural)
+        integration = self._integrations.find(group=target.group, plural=target.plural)
         if integration is None:
             return
         try:
@@ -369,7 +365,7 @@ def _is_copy_of_hub(metadata: Metadata, wanted: Metadata) -> bool:
 def _only_our_finalizer_left(metadata: Metadata) -> bool:
     """True if what the copy owns is gone, so that our finalizer may be removed."""
     finalizers = metadata.get("finalizers") or []
-    return COPY_FINALIZER in finalizers and FOREGROUND not in finalizers
+    return COPY_FINALIZER in finalizers and FOREGROUND_DELETION not in finalizers
 
 
 def _workload_name(metadata: Metadata) -> str | None:

@@ -80,8 +80,7 @@ class HubStatusWriter:
 
     async def _write_job_status(self, update: Homecoming, status: dict[str, Any]) -> None:
         target = update.target
-        group = target.api_version.rpartition("/")[0]
-        integration = self.cache.integrations.find(group=group, plural=target.plural)
+        integration = self.cache.integrations.find(group=target.group, plural=target.plural)
         if integration is None:
             return
         job = self.cache.object(integration.kind, update.namespace, target.name)

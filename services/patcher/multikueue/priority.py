@@ -53,8 +53,7 @@ class PriorityUpdater:
         target = dispatch.target
         if target is None:
             return
-        group = target.api_version.rpartition("/")[0]
-        integration = self.integrations.find(group=group, plural=target.plural)
+        integration = self.integrations.find(group=target.group, plural=target.plural)
         if integration is None:
             return
         found = await self._read_copy(dispatch, integration.kind, target.name)

@@ -13,10 +13,9 @@ from shared.integrations import Integration
 
 __all__ = ["inactive_patch", "priority_patch", "spec_patch", "workload_object"]
 
-_WORKLOAD_PRIORITY: Final = "kueue.x-k8s.io/workloadpriorityclass"
 _PRIORITY_KINDS: Final = {
-    _WORKLOAD_PRIORITY: WORKLOAD_PRIORITY_CLASS,
-    "scheduling.k8s.io/priorityclass": PRIORITY_CLASS,
+    names.WORKLOAD_PRIORITY_SOURCE: WORKLOAD_PRIORITY_CLASS,
+    names.POD_PRIORITY_SOURCE: PRIORITY_CLASS,
 }
 """`WorkloadState.priority_class_source` to the kind that `spec.priorityClassRef` names."""
 
@@ -37,7 +36,7 @@ def workload_object(state: WorkloadState, job: Body, integration: Integration) -
         "metadata": {
             "name": state.name,
             "namespace": state.namespace,
-            "labels": {"kueue.x-k8s.io/job-uid": metadata["uid"]},
+            "labels": {names.JOB_UID_LABEL: metadata["uid"]},
             "annotations": annotations,
             "finalizers": [names.RESOURCE_IN_USE],
             "ownerReferences": [
@@ -72,7 +71,7 @@ def priority_patch(workload: Body, state: WorkloadState) -> dict[str, Any] | Non
     """
     reference = spec_of(workload).get("priorityClassRef") or {}
     if (
-        state.priority_class_source != _WORKLOAD_PRIORITY
+        state.priority_class_source != names.WORKLOAD_PRIORITY_SOURCE
         or reference.get("kind") != WORKLOAD_PRIORITY_CLASS.kind
     ):
         return None

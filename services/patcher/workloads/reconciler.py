@@ -392,6 +392,5 @@ def _belongs_to(obj: Body, state: WorkloadState) -> bool:
 
 
 def _job_reference(state: WorkloadState, owner: OwnerReference) -> tuple[Kind, Any]:
-    group, _, version = owner.api_version.rpartition("/")
-    kind = Kind(group=group, version=version, plural=owner.plural, kind=owner.kind)
-    return kind, {"metadata": {"namespace": state.namespace, "name": owner.name, "uid": owner.uid}}
+    metadata = {"namespace": state.namespace, "name": owner.name, "uid": owner.uid}
+    return owner.as_kind(), {"metadata": metadata}

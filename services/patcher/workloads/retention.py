@@ -16,7 +16,7 @@ import structlog
 from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.events import EventRecorder
 from services.patcher.cluster.patches import remove_finalizer
-from services.patcher.workloads.status import DEACTIVATED, holds_quota
+from services.patcher.workloads.status import holds_quota
 from shared.bus.follow import follow
 from shared.bus.port import Bus, Entry
 from shared.contracts.kube.bodies import Body, spec_of
@@ -32,6 +32,7 @@ from shared.contracts.kube.conditions import (
 from shared.contracts.kube.kinds import WORKLOAD, Kind
 from shared.contracts.kube.names import RESOURCE_IN_USE
 from shared.contracts.messages.observed import Observed
+from shared.contracts.reasons import DEACTIVATED
 from shared.contracts.subjects import observed_filter
 from shared.kube.port import ConflictError, Kube, KubeError, NotFoundError, RefusedError
 from shared.settings.configuration import WorkloadRetention

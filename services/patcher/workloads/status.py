@@ -28,17 +28,14 @@ from shared.contracts.kube.conditions import (
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.effects import CheckState
 from shared.contracts.messages.workloads import Finish, WorkloadState
+from shared.contracts.reasons import DEACTIVATED
 
 __all__ = [
-    "DEACTIVATED",
     "finished_status",
     "holds_quota",
     "is_being_deactivated",
     "status_for",
 ]
-
-DEACTIVATED: Final = "Deactivated"
-"""Prefix of eviction reasons that forbid a restart."""
 
 _PREEMPTION_TEXTS: Final = {
     "InClusterQueue": "prioritization in the ClusterQueue",

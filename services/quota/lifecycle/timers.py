@@ -22,7 +22,6 @@ from services.quota.engine.facts import (
 )
 from services.quota.lifecycle.table import Event, State
 from services.quota.lifecycle.workload import (
-    DEACTIVATED,
     LifecycleRules,
     WorkloadLifecycle,
     backoff_seconds,
@@ -31,6 +30,7 @@ from services.quota.wire.inbound import nanoseconds
 from services.quota.wire.outbound import to_datetime
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.reasons import DEACTIVATED
 
 __all__ = ["LifecycleTimers"]
 

@@ -12,12 +12,11 @@ from typing import Any, Final
 from services.quota.lifecycle.table import Effect, Event, State, transition_for
 from shared.contracts.messages.admissions import Admission, Readiness
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.reasons import DEACTIVATED
 from shared.settings.configuration import RequeuingStrategy, WaitForPodsReady
 
-__all__ = ["DEACTIVATED", "LifecycleRules", "WorkloadLifecycle", "backoff_seconds"]
+__all__ = ["LifecycleRules", "WorkloadLifecycle", "backoff_seconds"]
 
-DEACTIVATED: Final = "Deactivated"
-"""Reason of a workload with `spec.active: false`."""
 
 JITTER: Final = 0.0001
 """The reference's: a delay is longer by up to this share of it, so that equals do not come at once."""

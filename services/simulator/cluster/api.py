@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from services.simulator.cluster import patches, strategies
 from services.simulator.cluster.admission import AdmissionChain, AdmissionRequest
-from services.simulator.cluster.collector import FOREGROUND, ORPHAN, Collector
+from services.simulator.cluster.collector import ORPHAN, Collector
 from services.simulator.cluster.conversion import convert
 from services.simulator.cluster.errors import (
     ApiError,
@@ -31,6 +31,7 @@ from services.simulator.cluster.kinds.registry import Kind, KindRegistry, Obj
 from services.simulator.cluster.rules import Rules
 from services.simulator.cluster.storage.store import HISTORY_MAX, Store
 from services.simulator.cluster.storage.stored import Stored
+from shared.contracts.kube.names import FOREGROUND_DELETION
 
 __all__ = ["Api", "DeleteOptions", "PatchType"]
 
@@ -342,7 +343,7 @@ class Api:
         options = options or DeleteOptions()
         kind, metadata = stored.kind, dict(stored.obj["metadata"])
         finalizers = list(metadata.get("finalizers") or ())
-        extra = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(options.propagation)
+        extra = {"Foreground": FOREGROUND_DELETION, "Orphan": ORPHAN}.get(options.propagation)
         if extra and extra not in finalizers and self.collector.dependents(stored.uid):
             finalizers.append(extra)
         if finalizers:

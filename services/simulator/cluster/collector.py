@@ -6,10 +6,10 @@ from typing import Final
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.store import Store
 from services.simulator.cluster.storage.stored import Event, Stored
+from shared.contracts.kube.names import FOREGROUND_DELETION
 
-__all__ = ["FOREGROUND", "ORPHAN", "Collector"]
+__all__ = ["FOREGROUND_DELETION", "ORPHAN", "Collector"]
 
-FOREGROUND: Final = "foregroundDeletion"
 ORPHAN: Final = "orphan"
 """The finalizers that the API server sets for these two ways of deleting."""
 
@@ -84,7 +84,7 @@ class Collector:
                 kept = [entry for entry in _owners(child.obj) if entry["uid"] != owner.uid]
                 self._set_owners(child, kept)
             self._drop_finalizer(owner.uid, ORPHAN)
-        elif FOREGROUND in finalizers:
+        elif FOREGROUND_DELETION in finalizers:
             for child in self.dependents(owner.uid):
                 if "deletionTimestamp" not in child.obj["metadata"]:
                     # Foreground deletion is recursive: pods go first, then their tasks, then the run.
@@ -98,7 +98,7 @@ class Collector:
             return
         if any(self._blocks(child, uid) for child in self.dependents(uid)):
             return
-        self._drop_finalizer(uid, FOREGROUND)
+        self._drop_finalizer(uid, FOREGROUND_DELETION)
 
     @staticmethod
     def _blocks(child: Stored, uid: str) -> bool:

@@ -10,8 +10,12 @@ __all__ = [
     "DEFAULT_PRIORITY",
     "DEFAULT_PRIORITY_CLASS",
     "DEFAULT_QUEUE",
+    "FOREGROUND_DELETION",
+    "HOSTNAME",
+    "JOB_UID_LABEL",
     "LAST_APPLIED",
     "LOST",
+    "MACHINE_READY",
     "MANAGED_BY_MULTIKUEUE",
     "MANAGED_BY_TEKTON",
     "MAX_EXECUTION",
@@ -21,7 +25,10 @@ __all__ = [
     "OPERATOR_NAMESPACE",
     "PAC_EVENT",
     "PAC_TEST_EVENT",
+    "POD_PRIORITY_SOURCE",
+    "PREFERRED_WHILE_SCHEDULING",
     "PRIORITY_CLASS_LABEL",
+    "PVC_PROTECTION",
     "QUEUE",
     "QUEUED",
     "RECREATED_AS",
@@ -30,6 +37,7 @@ __all__ = [
     "RECREATIONS",
     "REQUESTS_APPLIED",
     "REQUESTS_PREFIX",
+    "REQUIRED_WHILE_SCHEDULING",
     "RESOURCE_IN_USE",
     "SIMULATED_DURATION",
     "SPOKE_LABEL",
@@ -38,6 +46,7 @@ __all__ = [
     "TRUNCATED",
     "USER_PENDING",
     "WORKLOAD_NAME_MAX",
+    "WORKLOAD_PRIORITY_SOURCE",
     "may_be_of",
     "slot_resource",
     "workload_name",
@@ -99,6 +108,29 @@ has it, not the object in the cluster."""
 SPOKE_LABEL: Final = "sluicegate.dev/spoke"
 """Label of a job, of a ResourceFlavor, or of a flavor's nodes: the workload must run on this spoke."""
 
+JOB_UID_LABEL: Final = "kueue.x-k8s.io/job-uid"
+"""Label of a Workload: the uid of its job."""
+
+WORKLOAD_PRIORITY_SOURCE: Final = "kueue.x-k8s.io/workloadpriorityclass"
+POD_PRIORITY_SOURCE: Final = "scheduling.k8s.io/priorityclass"
+"""Values of `WorkloadState.priority_class_source`: which kind of class sets the priority."""
+
+MACHINE_READY: Final = "sluicegate.dev/machine-ready"
+"""Annotation of a build pod. A change makes the kubelet mount the secret at once."""
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+"""Label of a node, and the smallest topology domain of affinity."""
+
+REQUIRED_WHILE_SCHEDULING: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED_WHILE_SCHEDULING: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+"""Fields of node affinity, pod affinity and pod anti-affinity."""
+
+FOREGROUND_DELETION: Final = "foregroundDeletion"
+"""Kubernetes' finalizer of an object that waits for the deletion of what it owns."""
+
+PVC_PROTECTION: Final = "kubernetes.io/pvc-protection"
+"""Kubernetes' finalizer of a claim that pods name."""
+
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 """Annotation in which `kubectl apply` keeps the whole manifest."""
 
@@ -149,7 +181,7 @@ def may_be_of(workload: Mapping[str, Any], uid: str) -> bool:
 
 
 def workload_name(*, kind: str, group: str, name: str, uid: str) -> str:
-    """Name the Workload of a job as Kueue does (`research/kueue.md` 3.4): ``job-sample-3f2a1``."""
+    """Name the Workload of a job as Kueue does: ``job-sample-3f2a1``."""
     digest = hashlib.sha1(f"{kind}\n{group}\n{name}\n{uid}".encode(), usedforsecurity=False)
     prefix = f"{kind.lower()}-{name}"[: WORKLOAD_NAME_MAX - 1 - _HASH_LENGTH]
     return f"{prefix}-{digest.hexdigest()[:_HASH_LENGTH]}"

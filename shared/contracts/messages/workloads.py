@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from shared.contracts import subjects
+from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.base import Message, Part
 from shared.contracts.refs import WorkloadRef
 
@@ -22,6 +23,16 @@ class OwnerReference(Part):
     plural: str
     name: str
     uid: str
+
+    @property
+    def group(self) -> str:
+        """API group of the job; empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    def as_kind(self) -> Kind:
+        """Return the kind of the job."""
+        group, _, version = self.api_version.rpartition("/")
+        return Kind(group=group, version=version, plural=self.plural, kind=self.kind)
 
 
 class PodSet(Part):

@@ -4,8 +4,12 @@ from typing import Any
 
 import pytest
 
-from services.patcher.coscheduling.plan import COSCHEDULED_ANNOTATION
-from shared.contracts.coscheduling import AFFINITY_ANNOTATION, MODES, placeholder_name
+from shared.contracts.coscheduling import (
+    AFFINITY_ANNOTATION,
+    COSCHEDULED_ANNOTATION,
+    MODES,
+    placeholder_name,
+)
 from shared.contracts.kube import names
 from tests.unit.patcher.coscheduling_stage import CoschedulingStage, on_stage, tasks
 

@@ -7,12 +7,12 @@ import jsonpatch
 
 from services.ctl.setup.webhook import webhook_manifest
 from services.patcher.cluster.integrations import (
-    CONFIGURATION,
     WEBHOOK,
     integration_status,
     missing_rules,
 )
 from shared.contracts.kube.kinds import JOB, Kind, Object
+from shared.contracts.kube.names import CLASSIFIER_WEBHOOK
 from shared.integrations import JOB as IN_FORCE
 from shared.integrations import Standing
 
@@ -49,7 +49,7 @@ def test_a_bad_one_says_why_and_leaves_the_last_good_one() -> None:
 
 def test_the_webhook_is_asked_about_a_kind_from_then_on() -> None:
     configuration = webhook_manifest(url="https://x", authority=b"ca").object
-    assert configuration["metadata"]["name"] == CONFIGURATION
+    assert configuration["metadata"]["name"] == CLASSIFIER_WEBHOOK
     patch = missing_rules(configuration, (JOB, GADGET))
     extended = jsonpatch.apply_patch(configuration, patch)
     [webhook] = [one for one in extended["webhooks"] if one["name"] == WEBHOOK]

@@ -9,6 +9,11 @@ from typing import Any, Final
 
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.selectors import label_object_selector
+from shared.contracts.kube.names import (
+    HOSTNAME,
+    PREFERRED_WHILE_SCHEDULING,
+    REQUIRED_WHILE_SCHEDULING,
+)
 
 __all__ = [
     "ENDED",
@@ -20,9 +25,6 @@ __all__ = [
     "unschedulable_message",
 ]
 
-HOSTNAME: Final = "kubernetes.io/hostname"
-REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 ENDED: Final = ("Succeeded", "Failed")
 
 NodeOfClaim = Callable[[str, str], str | None]
@@ -63,7 +65,7 @@ def feasible(
 def preferred(pod: Obj, nodes: Sequence[Obj], placed: Sequence[Obj]) -> list[Obj]:
     """Return the nodes that match the pod's preferences best, in the same order."""
     affinity = pod["spec"].get("affinity") or {}
-    wishes = (affinity.get("podAntiAffinity") or {}).get(PREFERRED) or ()
+    wishes = (affinity.get("podAntiAffinity") or {}).get(PREFERRED_WHILE_SCHEDULING) or ()
     if not wishes:
         return list(nodes)
     by_name = {node["metadata"]["name"]: node for node in nodes}
@@ -110,7 +112,7 @@ def _admits(node: Obj, pod_spec: Obj) -> bool:
 
 def _node_affinity(node: Obj, pod_spec: Obj) -> bool:
     affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
-    terms = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms")
+    terms = (affinity.get(REQUIRED_WHILE_SCHEDULING) or {}).get("nodeSelectorTerms")
     if not terms:
         return True
     return any(
@@ -141,7 +143,7 @@ _Placed = Sequence[tuple[Obj, Obj]]
 
 def _terms(pod: Obj, which: str) -> list[Any]:
     affinity = (pod["spec"].get("affinity") or {}).get(which) or {}
-    return list(affinity.get(REQUIRED) or ())
+    return list(affinity.get(REQUIRED_WHILE_SCHEDULING) or ())
 
 
 def _satisfies_affinity(pod: Obj, node: Obj, around: _Placed) -> bool:

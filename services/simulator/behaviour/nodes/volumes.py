@@ -17,14 +17,18 @@ from services.simulator.cluster.api import Api
 from services.simulator.cluster.kinds.catalogue import CLAIMS, NODES, PODS
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Event, Stored
+from shared.contracts.kube.names import PVC_PROTECTION
 
-__all__ = ["LOCAL", "LOCAL_IMMEDIATE", "PROTECTION", "SELECTED_NODE", "ClaimController", "Volumes"]
+__all__ = [
+    "LOCAL",
+    "LOCAL_IMMEDIATE",
+    "SELECTED_NODE",
+    "ClaimController",
+    "Volumes",
+]
 
 LOCAL: Final = "local"
 LOCAL_IMMEDIATE: Final = "local-immediate"
-PROTECTION: Final = "kubernetes.io/pvc-protection"
-"""Finalizer that keeps a claim as long as a pod names it, even a pod that has ended."""
-
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 ONE_NODE_AT_A_TIME: Final = "ReadWriteOnce"
 
@@ -128,8 +132,8 @@ class ClaimController(Controller):
         metadata = stored.obj["metadata"]
         if "deletionTimestamp" in metadata:
             self._release(stored)
-        elif PROTECTION not in (metadata.get("finalizers") or ()):
-            held = {**metadata, "finalizers": [*(metadata.get("finalizers") or ()), PROTECTION]}
+        elif PVC_PROTECTION not in (metadata.get("finalizers") or ()):
+            held = {**metadata, "finalizers": [*(metadata.get("finalizers") or ()), PVC_PROTECTION]}
             self.api.store.put(CLAIMS, {**stored.obj, "metadata": held})
         elif not stored.obj.get("status"):
             self.api.store.put(CLAIMS, {**stored.obj, "status": {"phase": "Pending"}})
@@ -143,7 +147,7 @@ class ClaimController(Controller):
         metadata = stored.obj["metadata"]
         finalizers = list(metadata.get("finalizers") or ())
         key = (stored.namespace, stored.name)
-        if PROTECTION not in finalizers:
+        if PVC_PROTECTION not in finalizers:
             self._terminating.pop(key, None)
             return
         used = any(
@@ -154,7 +158,7 @@ class ClaimController(Controller):
             self._terminating[key] = None
             return
         self._terminating.pop(key, None)
-        finalizers.remove(PROTECTION)
+        finalizers.remove(PVC_PROTECTION)
         obj = {**stored.obj, "metadata": {**metadata, "finalizers": finalizers}}
         if finalizers:
             self.api.store.put(CLAIMS, obj)

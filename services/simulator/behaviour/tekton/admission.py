@@ -13,10 +13,10 @@ from services.simulator.cluster.admission import AdmissionRequest
 from services.simulator.cluster.errors import ApiError, bad_request
 from services.simulator.cluster.kinds.catalogue import PIPELINERUNS, TASKRUNS
 from services.simulator.cluster.kinds.registry import Obj
+from shared.contracts.coscheduling import PENDING
 
 __all__ = ["PENDING", "SPEC_STATUSES", "TektonAdmission", "is_done", "pipeline_seconds"]
 
-PENDING: Final = "PipelineRunPending"
 SPEC_STATUSES: Final = ("Cancelled", "CancelledRunFinally", "StoppedRunFinally", PENDING)
 PIPELINE_SECONDS_DEFAULT: Final = 3600.0
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"

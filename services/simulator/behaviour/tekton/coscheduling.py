@@ -19,6 +19,7 @@ from services.simulator.cluster.kinds.catalogue import (
 )
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Stored
+from shared.contracts.coscheduling import FEATURE_FLAGS
 
 __all__ = ["ANNOTATION", "COMPONENT", "INSTANCE", "Coscheduling", "claim_name", "flag"]
 
@@ -30,13 +31,12 @@ INSTANCE: Final = "app.kubernetes.io/instance"
 ASSISTANT: Final = "affinity-assistant"
 DEFAULT: Final = "workspaces"
 NAMESPACE: Final = "tekton-pipelines"
-CONFIG_MAP: Final = "feature-flags"
 PER_RUN: Final = ("pipelineruns", "isolate-pipelinerun")
 
 
 def flag(api: Api) -> str:
     """Return a feature flag of Tekton, from its ConfigMap as it is now."""
-    found = api.store.get(CONFIG_MAPS, NAMESPACE, CONFIG_MAP)
+    found = api.store.get(CONFIG_MAPS, NAMESPACE, FEATURE_FLAGS)
     return DEFAULT if found is None else (found.obj.get("data") or {}).get("coschedule", DEFAULT)
 
 

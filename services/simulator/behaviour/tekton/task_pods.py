@@ -10,11 +10,11 @@ from services.simulator.behaviour.simulated_behaviour import (
 from services.simulator.behaviour.tekton.coscheduling import ANNOTATION, COMPONENT, INSTANCE
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Stored
+from shared.contracts.kube.names import HOSTNAME
 
 __all__ = ["claims", "pod_name", "pod_of", "wants_pod"]
 
 LABEL_TASK_RUN: Final = "tekton.dev/taskRun"
-HOSTNAME: Final = "kubernetes.io/hostname"
 
 
 def pod_name(taskrun: str) -> str:
