@@ -12,7 +12,7 @@ from shared.contracts.messages.base import Message
 from shared.contracts.messages.effects import HostSlot, HostState, PlatformState
 from shared.contracts.messages.observed import Observed
 from shared.testing.nats_server import nats_server
-from tests.unit.provisioner.stage import HOST_CONFIG, NAMESPACE
+from tests.unit.provisioner.harness import HOST_CONFIG, NAMESPACE
 
 PLATFORM = "linux/ppc64le"
 

@@ -37,8 +37,8 @@ from shared.runtime.certificates import CertificateFolder, ReloadingContext
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import eventually
 from tests.unit.provisioner.ssh_host import SshHost, ssh_host
-from tests.unit.provisioner.stage import NAMESPACE as OPERATOR
-from tests.unit.provisioner.stage import done, task_run
+from tests.unit.provisioner.harness import NAMESPACE as OPERATOR
+from tests.unit.provisioner.harness import done, task_run
 
 CURL = shutil.which("curl")
 PREFIX = "build.appstudio.redhat.com/"
@@ -198,7 +198,7 @@ async def _cancel(tasks: list["asyncio.Task[None]"]) -> None:
 
 
 @pytest.mark.skipif(CURL is None, reason="there is no curl")
-async def test_a_build_gets_onto_its_host_by_the_usual_script_and_no_key_is_left_anywhere(
+async def test_build_logs_in_with_upstream_script_and_no_key_leaks(
     tmp_path: Path,
 ) -> None:
     heard = io.StringIO()
@@ -280,6 +280,6 @@ async def fresh(setup: Setup, secret: dict[str, str]) -> bytes:
     return await setup.fetch(secret)
 
 
-def test_the_script_is_there() -> None:
+def test_host_script_has_valid_syntax() -> None:
     result = subprocess.run(["sh", "-n", "services/provisioner/hosts/host.sh"], check=False)
     assert result.returncode == 0

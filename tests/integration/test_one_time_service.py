@@ -81,7 +81,7 @@ async def fetch(folder: Path, secret: dict[str, str], url: str) -> tuple[int, by
     return process.returncode or 0, out
 
 
-async def test_a_key_outlives_its_replica_and_the_server_and_is_given_out_once_by_another(
+async def test_key_survives_replica_and_server_and_is_delivered_once(
     tmp_path: Path,
 ) -> None:
     tls = tmp_path / "tls"
@@ -95,7 +95,7 @@ async def test_a_key_outlives_its_replica_and_the_server_and_is_given_out_once_b
             assert await fetch(tmp_path / "ssh", secret, three.url) == (0, REFUSED)
 
 
-async def test_of_many_who_ask_several_replicas_at_once_one_gets_it(tmp_path: Path) -> None:
+async def test_of_concurrent_requests_to_replicas_one_gets_key(tmp_path: Path) -> None:
     async with nats_server() as server, AsyncExitStack() as stack:
         replicas = [
             await stack.enter_async_context(replica(server, f"otp-{n}", tmp_path / "tls"))
@@ -108,7 +108,7 @@ async def test_of_many_who_ask_several_replicas_at_once_one_gets_it(tmp_path: Pa
         assert sorted(out for _, out in results) == [KEY, *[REFUSED] * 5]
 
 
-async def test_while_the_server_is_away_the_script_waits_and_loses_nothing(tmp_path: Path) -> None:
+async def test_request_waits_while_bus_server_is_away(tmp_path: Path) -> None:
     async with nats_server() as server, replica(server, "one", tmp_path / "tls") as one:
         secret = dict(await one.keys.deliver(KEY))
         await server.kill()
@@ -119,7 +119,7 @@ async def test_while_the_server_is_away_the_script_waits_and_loses_nothing(tmp_p
         assert await fetching == (0, KEY)
 
 
-def test_no_server_keeps_a_key_for_longer_than_it_is_good_for() -> None:
+def test_stream_age_limit_fits_key_lifetime() -> None:
     days = load().logs["KEYS"].max_age_days
     assert days is not None
     assert days * 24 <= 6

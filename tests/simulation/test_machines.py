@@ -13,11 +13,11 @@ SEEDS = (2, 124, 160, 398)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_is_left_behind_and_no_limit_is_exceeded(seed: int) -> None:
+def test_scenario_leaves_nothing_behind_and_exceeds_no_limit(seed: int) -> None:
     assert play(seed).problems == []
 
 
-def test_a_user_that_stays_on_a_host_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judge_finds_user_left_on_host(monkeypatch: pytest.MonkeyPatch) -> None:
     async def forget(self: FakeHosts, target: HostTarget) -> None:
         del self, target
 
@@ -25,7 +25,7 @@ def test_a_user_that_stays_on_a_host_is_found(monkeypatch: pytest.MonkeyPatch) -
     assert any("users on hosts" in problem for problem in play(2).problems)
 
 
-def test_a_key_that_is_not_sealed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judge_finds_unsealed_key(monkeypatch: pytest.MonkeyPatch) -> None:
     def plain(content: bytes, **_: object) -> str:
         return content.decode()
 
@@ -33,7 +33,7 @@ def test_a_key_that_is_not_sealed_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     assert any("a private key can be read in HOSTS" in problem for problem in play(160).problems)
 
 
-def test_a_place_that_stays_kept_for_a_run_that_is_over_is_found(
+def test_judge_finds_slot_reserved_for_finished_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     apply_admission = Reservations.apply_admission

@@ -16,7 +16,7 @@ from services.provisioner.providers.port import (
     Vm,
     VmState,
 )
-from tests.contract.providers.stage import aws_stage, power_stage, vpc_stage
+from tests.contract.providers.harness import aws_harness, power_harness, vpc_harness
 
 ERRORS = {
     "InsufficientInstanceCapacity": (500, ProviderBusyError),
@@ -30,7 +30,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("code", ERRORS)
-def test_each_error_of_ec2_says_what_can_be_done(code: str) -> None:
+def test_ec2_error_code_maps_to_error_class(code: str) -> None:
     status, kind = ERRORS[code]
     response: Any = {
         "Error": {"Code": code, "Message": "because"},
@@ -41,23 +41,23 @@ def test_each_error_of_ec2_says_what_can_be_done(code: str) -> None:
     assert error.reason == f"{code}: because"
 
 
-async def test_ec2_is_given_the_name_as_a_token_since_its_lists_are_behind_its_orders(
+async def test_ec2_client_token_is_derived_from_name(
     tmp_path: Path,
 ) -> None:
-    async with aws_stage(tmp_path) as stage:
-        provider: AwsProvider = stage.details["provider"]
+    async with aws_harness(tmp_path) as harness:
+        provider: AwsProvider = harness.details["provider"]
         tokens = [
-            provider._request(stage.order(uid))["ClientToken"] for uid in ("t-1", "t-1", "t-2")
+            provider._request(harness.order(uid))["ClientToken"] for uid in ("t-1", "t-1", "t-2")
         ]
         assert tokens[0] == tokens[1] != tokens[2]
         assert len(tokens[0]) <= 64, "longer ones are refused"
 
 
-async def test_ec2_machines_carry_the_tags_and_the_disk_and_may_be_spot(tmp_path: Path) -> None:
-    async with aws_stage(tmp_path) as stage:
-        order = stage.order(**{"spot-price": "0.1", "user-data": "#cloud-config"})
-        await stage.provider.launch(order)
-        [instance] = await stage.details["provider"]._instances(
+async def test_ec2_instance_has_tags_and_may_be_spot(tmp_path: Path) -> None:
+    async with aws_harness(tmp_path) as harness:
+        order = harness.order(**{"spot-price": "0.1", "user-data": "#cloud-config"})
+        await harness.provider.launch(order)
+        [instance] = await harness.details["provider"]._instances(
             [{"Name": "tag:Name", "Values": [order.name]}]
         )
         tags = {tag["Key"]: tag["Value"] for tag in instance["Tags"]}
@@ -66,35 +66,35 @@ async def test_ec2_machines_carry_the_tags_and_the_disk_and_may_be_spot(tmp_path
         assert instance["InstanceType"] == "m6g.large"
 
 
-async def test_ec2_says_so_where_there_is_no_such_network_or_credential(tmp_path: Path) -> None:
-    async with aws_stage(tmp_path) as stage:
+async def test_ec2_order_with_missing_subnet_or_credentials_is_refused(tmp_path: Path) -> None:
+    async with aws_harness(tmp_path) as harness:
         with pytest.raises(ProviderRefusedError, match="InvalidSubnetID"):
-            await stage.provider.launch(stage.order(**{"subnet-id": "subnet-0"}))
+            await harness.provider.launch(harness.order(**{"subnet-id": "subnet-0"}))
         nobody = aws.AwsProvider({"region": "us-east-1", "aws-secret": "none"}, Secrets(tmp_path))
         with pytest.raises(ProviderRefusedError, match="may not be configured correctly"):
             await nobody.find("m")
 
 
-async def test_a_stopped_ec2_machine_has_failed_and_one_that_aws_took_back_is_gone(
+async def test_stopped_ec2_instance_has_failed_and_terminated_one_is_gone(
     tmp_path: Path,
 ) -> None:
-    async with aws_stage(tmp_path) as stage:
-        order = stage.order()
-        await stage.provider.launch(order)
-        provider = stage.details["provider"]
+    async with aws_harness(tmp_path) as harness:
+        order = harness.order()
+        await harness.provider.launch(order)
+        provider = harness.details["provider"]
         [instance] = await provider._instances([{"Name": "tag:Name", "Values": [order.name]}])
         ec2 = await provider._connected()
         await ec2.stop_instances(InstanceIds=[instance["InstanceId"]])
-        await stage.until(order.name, VmState.FAILED)
+        await harness.wait_for(order.name, VmState.FAILED)
         await ec2.terminate_instances(InstanceIds=[instance["InstanceId"]])
-        await stage.until(order.name, VmState.GONE)
-        await stage.provider.launch(order)
-        vm = await stage.provider.find(order.name)
+        await harness.wait_for(order.name, VmState.GONE)
+        await harness.provider.launch(order)
+        vm = await harness.provider.find(order.name)
         assert vm is not None
         assert vm.state is VmState.GONE, "the name was used; a new machine has a new one"
 
 
-def test_a_strict_public_address_is_waited_for() -> None:
+def test_strict_public_address_hides_private_address() -> None:
     tags = [{"Key": "Name", "Value": "m"}]
     instance = {"Tags": tags, "State": {"Name": "running"}, "PrivateIpAddress": "10.0.0.9"}
     assert aws._vm(instance).address == "10.0.0.9"
@@ -102,20 +102,20 @@ def test_a_strict_public_address_is_waited_for() -> None:
     assert aws._vm(strict) == Vm(name="m", state=VmState.RUNNING, address="")
 
 
-async def test_vpc_machines_have_a_public_address_unless_asked_otherwise(tmp_path: Path) -> None:
-    async with vpc_stage(tmp_path) as stage:
-        public, private = stage.order("t-1"), stage.order("t-2", **{"private-ip": "true"})
+async def test_vpc_instance_has_public_address_unless_private_ip_is_set(tmp_path: Path) -> None:
+    async with vpc_harness(tmp_path) as harness:
+        public, private = harness.order("t-1"), harness.order("t-2", **{"private-ip": "true"})
         for order in (public, private):
-            await stage.provider.launch(order)
-        vm = await stage.until(public.name, VmState.RUNNING, address=True)
+            await harness.provider.launch(order)
+        vm = await harness.wait_for(public.name, VmState.RUNNING, address=True)
         assert vm is not None
         assert vm.address.startswith("150.")
-        vm = await stage.until(private.name, VmState.RUNNING, address=True)
+        vm = await harness.wait_for(private.name, VmState.RUNNING, address=True)
         assert vm is not None
         assert vm.address.startswith("10.1.")
 
-        await stage.provider.terminate(public.name)
-        assert stage.details["double"].floating == {}
+        await harness.provider.terminate(public.name)
+        assert harness.details["double"].floating == {}
 
 
 STATES = {
@@ -128,7 +128,7 @@ STATES = {
 
 
 @pytest.mark.parametrize(("status", "state"), STATES.items())
-def test_each_state_of_ibm_says_what_can_be_done_and_one_that_is_new_may_pass(
+def test_ibm_state_maps_to_vm_state_and_unknown_one_is_starting(
     status: str, state: VmState
 ) -> None:
     if status.isupper():
@@ -141,51 +141,53 @@ def test_each_state_of_ibm_says_what_can_be_done_and_one_that_is_new_may_pass(
         assert (vm.state, bool(vm.address)) == (state, state is VmState.RUNNING)
 
 
-async def test_vpc_lists_page_by_page(tmp_path: Path) -> None:
-    async with vpc_stage(tmp_path) as stage:
+async def test_vpc_list_reads_all_pages(tmp_path: Path) -> None:
+    async with vpc_harness(tmp_path) as harness:
         for number in range(103):
-            stage.details["double"].instances[str(number)] = {
-                "id": str(number), "name": stage.order(f"t-{number}").name, "status": "running",
+            harness.details["double"].instances[str(number)] = {
+                "id": str(number), "name": harness.order(f"t-{number}").name, "status": "running",
                 "asked": 0, "primary_network_interface": {"id": "n", "name": "public"},
             }  # fmt: skip
-        assert len(await stage.provider.list_owned("hub")) == 103
+        assert len(await harness.provider.list_owned("hub")) == 103
 
 
 @pytest.mark.parametrize(("key", "value"), [("disk", "50"), ("cores", "many"), ("crn", "crn:v1")])
-async def test_power_refuses_what_cannot_be(tmp_path: Path, key: str, value: str) -> None:
-    async with power_stage(tmp_path) as stage:
+async def test_power_order_with_invalid_parameter_is_refused(
+    tmp_path: Path, key: str, value: str
+) -> None:
+    async with power_harness(tmp_path) as harness:
         with pytest.raises(ProviderRefusedError, match=key):
-            await stage.provider.launch(stage.order(**{key: value}))
+            await harness.provider.launch(harness.order(**{key: value}))
 
 
-async def test_a_wrong_api_key_is_refused_and_not_quoted(tmp_path: Path) -> None:
-    async with power_stage(tmp_path) as stage:
+async def test_wrong_api_key_is_refused_and_not_quoted(tmp_path: Path) -> None:
+    async with power_harness(tmp_path) as harness:
         (tmp_path / "ibm" / "api-key").write_text("canary-wrong")
         with pytest.raises(ProviderRefusedError) as caught:
-            await stage.provider.find("m")
+            await harness.provider.find("m")
         assert "canary" not in str(caught.value)
 
 
-async def test_a_full_cloud_is_busy(tmp_path: Path) -> None:
-    async with power_stage(tmp_path) as stage:
-        stage.details["double"].refuse = (400, "insufficient resources: over_quota")
+async def test_cloud_over_quota_is_busy(tmp_path: Path) -> None:
+    async with power_harness(tmp_path) as harness:
+        harness.details["double"].refuse = (400, "insufficient resources: over_quota")
         with pytest.raises(ProviderBusyError):
-            await stage.provider.launch(stage.order())
+            await harness.provider.launch(harness.order())
 
 
-async def test_power_makes_a_disk_larger_once_and_orders_one_machine(tmp_path: Path) -> None:
-    async with power_stage(tmp_path) as stage:
-        order, tries = stage.order(disk="120"), 0
+async def test_power_enlarges_disk_once_and_orders_one_machine(tmp_path: Path) -> None:
+    async with power_harness(tmp_path) as harness:
+        order, tries = harness.order(disk="120"), 0
         while True:
             tries += 1
             try:
-                await stage.provider.launch(order)
+                await harness.provider.launch(order)
             except ProviderBusyError:
                 assert tries < 20
             else:
                 break
         assert tries > 1, "the disk was not there at first, then locked"
-        [server] = stage.details["double"].servers.values()
+        [server] = harness.details["double"].servers.values()
         assert server["disk"] == 120
-        await stage.again().launch(order)
-        assert len(stage.details["double"].servers) == 1
+        await harness.again().launch(order)
+        assert len(harness.details["double"].servers) == 1

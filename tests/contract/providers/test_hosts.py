@@ -24,7 +24,7 @@ LATER = datetime.now(UTC) + timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class HostHarness:
     hosts: Hosts
     target: HostTarget
     users: Callable[[], dict[str, str]]
@@ -38,7 +38,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def fake(folder: Path) -> AsyncIterator[Stage]:
+async def fake(folder: Path) -> AsyncIterator[HostHarness]:
     del folder
     fleet = FakeFleet(call_seconds=0)
     access = HostAccess(user="root", secret="keys")
@@ -52,7 +52,7 @@ async def fake(folder: Path) -> AsyncIterator[Stage]:
         fleet.silent.add(target.host)
         return target
 
-    yield Stage(
+    yield HostHarness(
         hosts=FakeHosts(fleet),
         target=target,
         users=lambda: dict(fleet.on("power-1")),
@@ -62,7 +62,7 @@ async def fake(folder: Path) -> AsyncIterator[Stage]:
 
 
 @asynccontextmanager
-async def static(folder: Path) -> AsyncIterator[Stage]:
+async def static(folder: Path) -> AsyncIterator[HostHarness]:
     async with ssh_host(folder) as host:
         target = host.target()
 
@@ -71,7 +71,7 @@ async def static(folder: Path) -> AsyncIterator[Stage]:
             return {name: host.authorized(name).partition(" ")[2].strip() for name in names}
 
         other = public_key()
-        yield Stage(
+        yield HostHarness(
             hosts=SshHosts(host.secrets),
             target=target,
             users=users,
@@ -81,9 +81,9 @@ async def static(folder: Path) -> AsyncIterator[Stage]:
 
 
 @pytest.fixture(params=[fake, static])
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
-    async with request.param(tmp_path) as stage:
-        yield stage
+async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[HostHarness]:
+    async with request.param(tmp_path) as harness:
+        yield harness
 
 
 def public_key() -> str:
@@ -91,27 +91,27 @@ def public_key() -> str:
     return str(key.decode().strip())
 
 
-async def test_preparing_twice_leaves_one_user_with_the_last_key(stage: Stage) -> None:
+async def test_preparing_twice_leaves_one_user_with_last_key(harness: HostHarness) -> None:
     first, last = public_key(), public_key()
     for key in (first, last):
-        await stage.hosts.prepare(stage.target, public_key=key, expires_at=LATER)
-    assert stage.users() == {USER: last}
+        await harness.hosts.prepare(harness.target, public_key=key, expires_at=LATER)
+    assert harness.users() == {USER: last}
 
 
-async def test_cleaning_removes_the_user_and_may_be_repeated(stage: Stage) -> None:
-    await stage.hosts.clean(stage.target)
-    await stage.hosts.prepare(stage.target, public_key=public_key(), expires_at=LATER)
-    await stage.hosts.clean(stage.target)
-    await stage.hosts.clean(stage.target)
-    assert stage.users() == {}
+async def test_cleaning_removes_user_and_can_be_repeated(harness: HostHarness) -> None:
+    await harness.hosts.clean(harness.target)
+    await harness.hosts.prepare(harness.target, public_key=public_key(), expires_at=LATER)
+    await harness.hosts.clean(harness.target)
+    await harness.hosts.clean(harness.target)
+    assert harness.users() == {}
 
 
-async def test_a_host_that_is_not_the_one_is_refused_for_good(stage: Stage) -> None:
+async def test_host_with_wrong_key_is_refused(harness: HostHarness) -> None:
     with pytest.raises(HostRefusedError):
-        await stage.hosts.prepare(stage.stranger(), public_key=public_key(), expires_at=LATER)
-    assert stage.users() == {}
+        await harness.hosts.prepare(harness.stranger(), public_key=public_key(), expires_at=LATER)
+    assert harness.users() == {}
 
 
-async def test_a_host_that_is_away_may_be_tried_again(stage: Stage) -> None:
+async def test_silent_host_is_unreachable(harness: HostHarness) -> None:
     with pytest.raises(HostUnreachableError):
-        await stage.hosts.prepare(stage.away(), public_key=public_key(), expires_at=LATER)
+        await harness.hosts.prepare(harness.away(), public_key=public_key(), expires_at=LATER)

@@ -13,7 +13,7 @@ from services.ctl.inspect.hosts import platform_lines, platforms_of, quota_of
 from services.ctl.main import app
 from services.provisioner.providers.registry import GROUP
 from shared.contracts.messages.effects import HostSlot, HostState, Machine, PlatformState
-from tests.unit.provisioner.stage import HOST_CONFIG
+from tests.unit.provisioner.harness import HOST_CONFIG
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

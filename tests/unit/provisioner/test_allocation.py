@@ -327,7 +327,7 @@ CASES = {**LOCAL, **STATIC, **DYNAMIC, **POOL}
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_a_round(case: Case) -> None:
+def test_round_gives_expected_results_and_ledger(case: Case) -> None:
     outcome = round_(
         config=case.config,
         asking=case.asking,
@@ -343,7 +343,7 @@ def test_a_round(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_a_round_that_is_repeated_changes_nothing(case: Case) -> None:
+def test_repeated_round_changes_nothing(case: Case) -> None:
     first = round_(
         config=case.config,
         asking=case.asking,
@@ -365,20 +365,20 @@ def test_a_round_that_is_repeated_changes_nothing(case: Case) -> None:
     assert again.events == ()
 
 
-def test_the_record_forgets_a_task_run_that_ended() -> None:
+def test_ledger_forgets_attempts_and_refusals_of_ended_task_run() -> None:
     before = ledger(attempts={"uid-a": 2, "uid-b": 1}, refusals={"uid-a": "no"})
     outcome = round_(config=dynamic(), before=before, asking=[request("b")], settled=["uid-b"])
     assert outcome.ledger.attempts == {"uid-b": 1}
     assert outcome.ledger.refusals == {}
 
 
-def test_the_deadline_counts_from_the_order() -> None:
+def test_deadline_counts_from_order() -> None:
     outcome = round_(config=dynamic(timeout=90), asking=requests("a"))
     (ordered_machine,) = outcome.ledger.machines.values()
     assert ordered_machine.deadline == NOON + timedelta(seconds=90)
 
 
-def test_a_machine_s_name_differs_by_cluster_task_run_and_attempt_only() -> None:
+def test_machine_name_is_unique_to_cluster_task_run_and_attempt() -> None:
     names = {
         machine_name(cluster=cluster, uid=uid, attempt=attempt, tag="prod-arm64")
         for cluster in ("hub", "spoke")

@@ -157,7 +157,7 @@ OBSERVATIONS: Mapping[str, MachineObservation] = {
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(CONFIGS), histories)
-def test_limits_and_turns_hold_in_every_history(
+def test_limits_and_order_hold_in_every_history(
     config: PlatformConfig, history: list[Action]
 ) -> None:
     model = Model(config)
@@ -167,7 +167,7 @@ def test_limits_and_turns_hold_in_every_history(
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(CONFIGS), histories)
-def test_every_task_run_ends_with_a_secret_or_an_error_and_no_machine_stays(
+def test_every_history_ends_with_a_result_for_each_task_run_and_no_machine(
     config: PlatformConfig, history: list[Action]
 ) -> None:
     model = Model(config)

@@ -10,7 +10,7 @@ from services.provisioner.providers.port import ProviderBusyError, ProviderError
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.effects import HostState, PlatformState
 from shared.testing.world.world import Faults
-from tests.unit.provisioner.stage import Stage, task_run
+from tests.unit.provisioner.harness import ProvisionerHarness, task_run
 
 FAULTS = Faults(
     until_seconds=240,
@@ -33,8 +33,8 @@ SEEDS = 6
 class Life:
     """One TaskRun: it comes, waits for its secret, builds, and ends; some are taken away early."""
 
-    def __init__(self, stage: Stage, dice: Random, number: int) -> None:
-        self._stage = stage
+    def __init__(self, harness: ProvisionerHarness, dice: Random, number: int) -> None:
+        self._harness = harness
         self.name = f"b{number:02}"
         platform = dice.choice(PLATFORMS)
         self._obj: Object = task_run(self.name, platform, created=number)
@@ -45,50 +45,51 @@ class Life:
 
     async def run(self) -> None:
         await asyncio.sleep(self._begins)
-        await self._stage.run_task(self._obj)
+        await self._harness.observe_task_run(self._obj)
         if self._impatient:
             await asyncio.sleep(self._builds)
         else:
-            self.told = await self._stage.until(
+            self.told = await self._harness.wait_for(
                 self.name, "ready", "failed", seconds=3000, look_seconds=1
             )
             await asyncio.sleep(self._builds)
-        await self._stage.finish(self._obj)
+        await self._harness.finish_task_run(self._obj)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_in_every_seed_everybody_is_told_no_limit_breaks_and_nothing_is_left(seed: int) -> None:
-    with Stage(seed=seed, faults=FAULTS) as stage:
-        stage.cloud.broken_rate = 0.1
+def test_faults_break_no_limit_lose_no_result_and_leave_no_machine(seed: int) -> None:
+    with ProvisionerHarness(seed=seed, faults=FAULTS) as harness:
+        harness.cloud.broken_rate = 0.1
         dice = Random(f"provisioner/{seed}")
 
         async def trouble() -> None:
             for action in ("launch", "find", "terminate", "list") * 4:
                 await asyncio.sleep(dice.uniform(0, 30))
                 kind = dice.choice([ProviderError, ProviderBusyError])
-                stage.cloud.fail_next(
+                harness.cloud.fail_next(
                     action, kind("fake", action, "m", "x"), after=dice.random() < 0.5
                 )
-                if dice.random() < 0.3 and stage.alive():
-                    stage.cloud.lose(dice.choice(stage.alive()))
+                if dice.random() < 0.3 and harness.living_machines():
+                    harness.cloud.lose(dice.choice(harness.living_machines()))
 
         async def judge() -> None:
             while True:
                 by_platform = Counter(
-                    stage.cloud.machines[name].order.platform for name in stage.alive()
+                    harness.cloud.machines[name].order.platform
+                    for name in harness.living_machines()
                 )
                 assert all(count <= MAXIMUM for count in by_platform.values()), by_platform
                 for platform in ("linux/s390x", "linux/ppc64le"):
-                    record = stage.server.latest("HOSTS", stage.record_subject(platform))
+                    record = harness.server.latest("HOSTS", harness.record_subject(platform))
                     if record is not None:
                         seats = PlatformState.decode(record.data).seats
                         taken = Counter(seat.host for seat in seats)
                         assert all(count <= PLACES for count in taken.values()), taken
                 await asyncio.sleep(0.5)
 
-        async def drive() -> None:
-            stage.world.start_faults(bus_restart=stage.server.restart)
-            lives = [Life(stage, dice, number) for number in range(TASK_RUNS)]
+        async def scenario() -> None:
+            harness.world.start_faults(bus_restart=harness.server.restart)
+            lives = [Life(harness, dice, number) for number in range(TASK_RUNS)]
             judging = asyncio.create_task(judge())
             async with asyncio.TaskGroup() as group:
                 group.create_task(trouble())
@@ -98,15 +99,15 @@ def test_in_every_seed_everybody_is_told_no_limit_breaks_and_nothing_is_left(see
             await asyncio.sleep(15 * 60)
             assert not judging.done(), judging.result()
             judging.cancel()
-            assert stage.alive() == []
+            assert harness.living_machines() == []
             for life in lives:
                 if life.told is not None:
                     assert life.told.secret, "a secret or an error"
-                last = await stage.host(life.name)
+                last = await harness.published_state(life.name)
                 assert last is None or last.state == "released", last
             for platform in ("linux/arm64", "linux/s390x", "linux/ppc64le"):
-                record = await stage.record(platform)
+                record = await harness.platform_record(platform)
                 if record is not None:
                     assert (record.seats, record.machines) == ([], [])
 
-        stage.play(drive)
+        harness.run(scenario)

@@ -16,7 +16,7 @@ from services.provisioner.providers.registry import (
     UnknownProviderError,
     installed_kinds,
 )
-from tests.unit.provisioner.stage import HOST_CONFIG
+from tests.unit.provisioner.harness import HOST_CONFIG
 
 opened: list[Mapping[str, str]] = []
 
@@ -35,7 +35,7 @@ def entry(name: str, attribute: str) -> EntryPoint:
     return EntryPoint(name=name, value=f"{__name__}:{attribute}", group=GROUP)
 
 
-def test_a_package_adds_a_type_and_one_that_is_broken_harms_only_itself() -> None:
+def test_entry_point_adds_type_and_broken_one_is_skipped() -> None:
     kinds = installed_kinds(
         (entry("mine", "MINE"), entry("wrong", "NOT_MINE"), entry("gone", "NOWHERE"))
     )
@@ -49,7 +49,7 @@ def test_a_package_adds_a_type_and_one_that_is_broken_harms_only_itself() -> Non
     assert registry.ssh_user("mine") == "me"
 
 
-def test_an_account_is_opened_once_and_found_again_by_what_its_machines_record() -> None:
+def test_account_is_opened_once_and_found_by_recorded_name() -> None:
     opened.clear()
     registry = Registry({}, kinds={"mine": MINE})
     data = {
@@ -68,6 +68,6 @@ def test_an_account_is_opened_once_and_found_again_by_what_its_machines_record()
     assert [name for name, _ in registry.all()] == [account]
 
 
-def test_a_record_of_a_type_that_is_no_more_says_so() -> None:
+def test_recorded_type_that_is_not_installed_is_reported() -> None:
     with pytest.raises(UnknownProviderError, match="no provider 'mine' here; there are: other"):
         Registry({}, kinds={"other": MINE}).get("mine?region=a")

@@ -12,7 +12,8 @@ from shared.contracts.kube.kinds import ADMISSION_CHECK, Object
 from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
 from shared.contracts.messages.effects import CheckState, PlatformOffer
-from tests.unit.provisioner.stage import HOST_CONFIG, Stage, task_run
+from shared.testing.waiting import first_value
+from tests.unit.provisioner.harness import HOST_CONFIG, ProvisionerHarness, task_run
 
 RUN: Final = workload_name(kind="PipelineRun", group="tekton.dev", name="release", uid="run-1")
 ONE: Final = {
@@ -22,16 +23,16 @@ ONE: Final = {
 }
 
 
-class Checked(Stage):
-    """A stage on which a hand plays quota."""
+class QuotaHarness(ProvisionerHarness):
+    """A harness that publishes an AdmissionCheck and the decisions of quota."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._number = 0
 
-    def act(
+    def run_with_check(
         self,
-        drive: Callable[[], Coroutine[Any, Any, None]],
+        scenario: Callable[[], Coroutine[Any, Any, None]],
         *,
         config: dict[str, str] = HOST_CONFIG,
         controller: str = "sluicegate.dev/machines",
@@ -39,12 +40,12 @@ class Checked(Stage):
         async def checked() -> None:
             spec = {"controllerName": controller}
             metadata = {"name": "machines", "uid": "check"}
-            await self.see(ADMISSION_CHECK, {"metadata": metadata, "spec": spec})
-            await drive()
+            await self.observe(ADMISSION_CHECK, {"metadata": metadata, "spec": spec})
+            await scenario()
 
-        self.play(checked, config=config)
+        self.run(checked, config=config)
 
-    async def decide(
+    async def publish_admission(
         self,
         state: AdmissionState,
         usage: Mapping[str, str] | None = None,
@@ -52,7 +53,7 @@ class Checked(Stage):
         name: str = RUN,
         uid: str = "run-1",
     ) -> Admission:
-        """Quota says something about a run."""
+        """Publish a decision about a run."""
         self._number += 1
         admission = Admission(
             cluster="hub", namespace="team-a", name=name, uid=uid, state=state, term=1,
@@ -62,24 +63,27 @@ class Checked(Stage):
         await self.bus.publish(admission)
         return admission
 
-    async def answer(self, name: str = RUN) -> CheckState | None:
+    async def check_state(self, name: str = RUN) -> CheckState | None:
         entry = self.server.latest("CHECKS", f"sluice.check.hub.team-a.{name}.machines")
         return CheckState.decode(entry.data) if entry else None
 
-    async def answered(self, state: str, *, name: str = RUN, seconds: float = 120) -> CheckState:
-        async with asyncio.timeout(seconds):
-            while True:
-                published = await self.answer(name)
-                if published is not None and published.state == state:
-                    return published
-                await asyncio.sleep(0.1)
+    async def wait_for_check(
+        self, state: str, *, name: str = RUN, seconds: float = 120
+    ) -> CheckState:
+        async def answered() -> CheckState | None:
+            published = await self.check_state(name)
+            return published if published is not None and published.state == state else None
 
-    async def seats(self, platform: str = "linux/arm64") -> list[tuple[str, str]]:
-        record = await self.record(platform)
+        return await first_value(
+            answered, f"{name} is not {state}", seconds=seconds, look_seconds=0.1
+        )
+
+    async def recorded_slots(self, platform: str = "linux/arm64") -> list[tuple[str, str]]:
+        record = await self.platform_record(platform)
         return [(seat.name, seat.state) for seat in record.seats] if record else []
 
 
-def of_run(name: str, platform: str = "linux/arm64", *, created: int = 0) -> Object:
+def task_run_of_run(name: str, platform: str = "linux/arm64", *, created: int = 0) -> Object:
     """A TaskRun of the run."""
     owner = {
         "apiVersion": "tekton.dev/v1",
@@ -90,160 +94,164 @@ def of_run(name: str, platform: str = "linux/arm64", *, created: int = 0) -> Obj
     return task_run(name, platform, created=created, ownerReferences=[owner])
 
 
-def test_a_run_is_let_start_when_its_machines_are_up_and_its_task_runs_get_them() -> None:
-    with Checked() as stage:
+def test_check_is_ready_when_machines_run_and_task_runs_get_them() -> None:
+    with QuotaHarness() as harness:
 
-        async def drive() -> None:
-            await stage.decide("reserved", {"linux-arm64": "1", "linux-ppc64le": "1", "cpu": "3"})
-            pending = await stage.answered("Pending")
+        async def scenario() -> None:
+            await harness.publish_admission(
+                "reserved", {"linux-arm64": "1", "linux-ppc64le": "1", "cpu": "3"}
+            )
+            pending = await harness.wait_for_check("Pending")
             assert "linux/arm64: machine prod-" in pending.message
-            ready = await stage.answered("Ready")
-            (machine,) = stage.alive()
+            ready = await harness.wait_for_check("Ready")
+            (machine,) = harness.living_machines()
             assert ready.message == (
                 f"machines are ready: linux/arm64 on {machine}, linux/ppc64le on power-1"
             )
-            assert await stage.seats() == [(RUN, "held")]
-            await stage.decide("admitted", {"linux-arm64": "1", "linux-ppc64le": "1", "cpu": "3"})
-            build = of_run("build")
+            assert await harness.recorded_slots() == [(RUN, "held")]
+            await harness.publish_admission(
+                "admitted", {"linux-arm64": "1", "linux-ppc64le": "1", "cpu": "3"}
+            )
+            build = task_run_of_run("build")
             began = asyncio.get_running_loop().time()
-            await stage.run_task(build)
-            host = await stage.until("build", "ready")
+            await harness.observe_task_run(build)
+            host = await harness.wait_for("build", "ready")
             assert host.host == machine
             assert asyncio.get_running_loop().time() - began < 1, "it did not wait for a machine"
-            assert await stage.seats() == [("build", "ready")]
+            assert await harness.recorded_slots() == [("build", "ready")]
             assert (host.workload, host.slots) == (RUN, {"linux-arm64": "1"})
-            await stage.finish(build)
-            await stage.until("build", "released")
-            assert stage.alive() == []
-            assert await stage.seats("linux/ppc64le") == [(RUN, "held")]
-            await stage.decide("released")
+            await harness.finish_task_run(build)
+            await harness.wait_for("build", "released")
+            assert harness.living_machines() == []
+            assert await harness.recorded_slots("linux/ppc64le") == [(RUN, "held")]
+            await harness.publish_admission("released")
             await asyncio.sleep(1)
-            assert await stage.seats("linux/ppc64le") == []
+            assert await harness.recorded_slots("linux/ppc64le") == []
 
-        stage.act(drive)
+        harness.run_with_check(scenario)
 
 
-def test_a_kept_place_is_given_to_nobody_else_though_he_came_first() -> None:
-    with Checked() as stage:
+def test_reserved_slot_is_not_given_to_older_task_run() -> None:
+    with QuotaHarness() as harness:
 
-        async def drive() -> None:
-            await stage.decide("reserved", {"linux-ppc64le": "1"})
-            await stage.answered("Ready")
-            await stage.decide("admitted", {"linux-ppc64le": "1"})
-            await stage.run_task(task_run("older", "linux/ppc64le", created=0))
-            waiting = await stage.until("older", "waiting")
+        async def scenario() -> None:
+            await harness.publish_admission("reserved", {"linux-ppc64le": "1"})
+            await harness.wait_for_check("Ready")
+            await harness.publish_admission("admitted", {"linux-ppc64le": "1"})
+            await harness.observe_task_run(task_run("older", "linux/ppc64le", created=0))
+            waiting = await harness.wait_for("older", "waiting")
             assert waiting.message == "all hosts of linux/ppc64le are busy"
-            build = of_run("build", "linux/ppc64le", created=60)
-            await stage.run_task(build)
-            await stage.until("build", "ready")
-            await stage.finish(build)
-            await stage.until("older", "ready")
+            build = task_run_of_run("build", "linux/ppc64le", created=60)
+            await harness.observe_task_run(build)
+            await harness.wait_for("build", "ready")
+            await harness.finish_task_run(build)
+            await harness.wait_for("older", "ready")
 
-        stage.act(drive, config=ONE)
+        harness.run_with_check(scenario, config=ONE)
 
 
-def test_a_run_that_waits_for_a_machine_stands_in_the_same_line_as_task_runs() -> None:
-    with Checked() as stage:
+def test_reservation_and_task_runs_share_one_queue() -> None:
+    with QuotaHarness() as harness:
 
-        async def drive() -> None:
+        async def scenario() -> None:
             first = task_run("first")
-            await stage.run_task(first)
-            await stage.until("first", "ready")
-            await stage.decide("reserved", {"linux-arm64": "1"})
-            pending = await stage.answered("Pending")
+            await harness.observe_task_run(first)
+            await harness.wait_for("first", "ready")
+            await harness.publish_admission("reserved", {"linux-arm64": "1"})
+            pending = await harness.wait_for_check("Pending")
             assert pending.message == (
                 "linux/arm64: 1 of 1 maxInstances running for prod, waiting for existing tasks to finish"
             )
             late = task_run("late", created=59 * 60)
-            await stage.run_task(late)
-            await stage.finish(first)
-            await stage.answered("Ready")
-            await stage.until("late", "waiting")
+            await harness.observe_task_run(late)
+            await harness.finish_task_run(first)
+            await harness.wait_for_check("Ready")
+            await harness.wait_for("late", "waiting")
 
-        stage.act(drive, config=ONE)
+        harness.run_with_check(scenario, config=ONE)
 
 
-def test_a_run_that_starts_before_its_machine_is_up_gets_that_machine() -> None:
-    with Checked() as stage:
+def test_run_admitted_before_machine_is_up_gets_that_machine() -> None:
+    with QuotaHarness() as harness:
 
-        async def drive() -> None:
-            stage.cloud.boot_seconds = 30
-            await stage.decide("reserved", {"linux-arm64": "1"})
-            await stage.answered("Pending")
+        async def scenario() -> None:
+            harness.cloud.boot_seconds = 30
+            await harness.publish_admission("reserved", {"linux-arm64": "1"})
+            await harness.wait_for_check("Pending")
             # Somebody took the check out of the queue.
-            await stage.decide("admitted", {"linux-arm64": "1"})
-            await stage.run_task(of_run("build"))
-            host = await stage.until("build", "ready")
-            assert list(stage.cloud.machines) == [host.host]
+            await harness.publish_admission("admitted", {"linux-arm64": "1"})
+            await harness.observe_task_run(task_run_of_run("build"))
+            host = await harness.wait_for("build", "ready")
+            assert list(harness.cloud.machines) == [host.host]
 
-        stage.act(drive)
+        harness.run_with_check(scenario)
 
 
 @pytest.mark.parametrize("state", ["evicted", "waiting", "released"])
-def test_what_was_kept_for_a_run_goes_with_its_quota(state: AdmissionState) -> None:
-    with Checked() as stage:
+def test_reserved_slots_end_with_quota(state: AdmissionState) -> None:
+    with QuotaHarness() as harness:
 
-        async def drive() -> None:
-            await stage.decide("reserved", {"linux-arm64": "2"})
-            await stage.answered("Ready")
-            assert len(stage.alive()) == 2
-            await stage.decide(state)
+        async def scenario() -> None:
+            await harness.publish_admission("reserved", {"linux-arm64": "2"})
+            await harness.wait_for_check("Ready")
+            assert len(harness.living_machines()) == 2
+            await harness.publish_admission(state)
             await asyncio.sleep(30)
-            assert stage.alive() == []
-            record = await stage.record("linux/arm64")
+            assert harness.living_machines() == []
+            record = await harness.platform_record("linux/arm64")
             assert record is not None
             assert (record.seats, record.machines, record.attempts) == ([], [], {})
 
-        stage.act(drive)
+        harness.run_with_check(scenario)
 
 
-def test_a_machine_that_is_refused_gives_the_quota_back_and_is_tried_again_with_another() -> None:
-    with Checked() as stage:
+def test_refused_machine_answers_retry_and_next_reservation_orders_another() -> None:
+    with QuotaHarness() as harness:
 
-        async def drive() -> None:
-            stage.cloud.fail_next(
+        async def scenario() -> None:
+            harness.cloud.fail_next(
                 "launch", ProviderRefusedError("fake", "launch", "it", "no such image")
             )
-            first = await stage.decide("reserved", {"linux-arm64": "1"})
-            retry = await stage.answered("Retry")
+            first = await harness.publish_admission("reserved", {"linux-arm64": "1"})
+            retry = await harness.wait_for_check("Retry")
             assert retry.message == "linux/arm64: Error allocating host: no such image"
             assert (retry.requeue_after_seconds, retry.attempt) == (60, first.number)
-            await stage.decide("evicted")
-            await stage.decide("waiting")
+            await harness.publish_admission("evicted")
+            await harness.publish_admission("waiting")
             await asyncio.sleep(60)
-            second = await stage.decide("reserved", {"linux-arm64": "1"})
-            ready = await stage.answered("Ready")
+            second = await harness.publish_admission("reserved", {"linux-arm64": "1"})
+            ready = await harness.wait_for_check("Ready")
             assert ready.attempt == second.number
 
-        stage.act(drive)
+        harness.run_with_check(scenario)
 
 
-def test_a_run_that_asks_for_more_than_there_will_ever_be_is_rejected() -> None:
-    with Checked() as stage:
+def test_reservation_beyond_capacity_is_rejected() -> None:
+    with QuotaHarness() as harness:
 
-        async def drive() -> None:
-            await stage.decide("reserved", {"linux-arm64": "3"})
-            published = await stage.answered("Rejected")
+        async def scenario() -> None:
+            await harness.publish_admission("reserved", {"linux-arm64": "3"})
+            published = await harness.wait_for_check("Rejected")
             assert published.message == "linux/arm64: 3 places are asked for, and there are 2"
 
-        stage.act(drive)
+        harness.run_with_check(scenario)
 
 
-def test_a_platform_that_leaves_the_configuration_does_not_let_its_runs_start() -> None:
-    with Checked() as stage:
-        stage.cloud.boot_seconds = 40
+def test_reservation_of_removed_platform_answers_retry() -> None:
+    with QuotaHarness() as harness:
+        harness.cloud.boot_seconds = 40
 
-        async def drive() -> None:
-            await stage.decide("reserved", {"linux-arm64": "1"})
-            await stage.answered("Pending")
-            await stage.configure({**HOST_CONFIG, "dynamic-platforms": ""})
-            published = await stage.answered("Retry")
+        async def scenario() -> None:
+            await harness.publish_admission("reserved", {"linux-arm64": "1"})
+            await harness.wait_for_check("Pending")
+            await harness.configure({**HOST_CONFIG, "dynamic-platforms": ""})
+            published = await harness.wait_for_check("Retry")
             assert "no hosts configured for platform linux/arm64" in published.message
-            await stage.decide("evicted")
+            await harness.publish_admission("evicted")
             await asyncio.sleep(60)
-            assert stage.alive() == []
+            assert harness.living_machines() == []
 
-        stage.act(drive)
+        harness.run_with_check(scenario)
 
 
 @pytest.mark.parametrize(
@@ -251,70 +259,70 @@ def test_a_platform_that_leaves_the_configuration_does_not_let_its_runs_start() 
     [{}, {"cpu": "4", "tekton.dev/pipelineruns": "1"}, {"linux-x86-64": "1"}],
     ids=["nothing", "what is no machine", "builds in the pod itself"],
 )
-def test_a_run_that_needs_no_machine_is_let_start_at_once(usage: dict[str, str]) -> None:
-    with Checked() as stage:
+def test_reservation_without_machines_is_ready_at_once(usage: dict[str, str]) -> None:
+    with QuotaHarness() as harness:
 
-        async def drive() -> None:
-            await stage.decide("reserved", usage)
-            assert (await stage.answered("Ready")).message == "no machine is asked for"
+        async def scenario() -> None:
+            await harness.publish_admission("reserved", usage)
+            assert (await harness.wait_for_check("Ready")).message == "no machine is asked for"
 
-        stage.act(drive)
+        harness.run_with_check(scenario)
 
 
-def test_somebody_elses_check_is_left_alone() -> None:
-    with Checked() as stage:
+def test_check_of_another_controller_is_not_answered() -> None:
+    with QuotaHarness() as harness:
 
-        async def drive() -> None:
-            await stage.decide("reserved", {"linux-arm64": "1"})
+        async def scenario() -> None:
+            await harness.publish_admission("reserved", {"linux-arm64": "1"})
             await asyncio.sleep(60)
-            assert await stage.answer() is None
-            assert stage.alive() == []
+            assert await harness.check_state() is None
+            assert harness.living_machines() == []
 
-        stage.act(drive, controller="kueue.x-k8s.io/provisioning-request")
+        harness.run_with_check(scenario, controller="kueue.x-k8s.io/provisioning-request")
 
 
 @pytest.mark.parametrize("after", [0.05, 0.5, 1, 2, 3, 5])
-def test_a_crash_at_any_time_leads_to_one_machine_and_one_answer(after: float) -> None:
-    with Checked() as stage:
+def test_crash_at_any_time_gives_one_machine_and_one_answer(after: float) -> None:
+    with QuotaHarness() as harness:
 
-        async def drive() -> None:
-            await stage.decide("reserved", {"linux-arm64": "1"})
+        async def scenario() -> None:
+            await harness.publish_admission("reserved", {"linux-arm64": "1"})
             await asyncio.sleep(after)
-            stage.world.crash("provisioner", down_seconds=5)
-            await stage.answered("Ready")
-            assert len(stage.cloud.machines) == 1
-            await stage.decide("admitted", {"linux-arm64": "1"})
-            stage.world.crash("provisioner", down_seconds=5)
-            await stage.run_task(of_run("build"))
-            await stage.until("build", "ready")
-            assert len(stage.cloud.machines) == 1
+            harness.world.crash("provisioner", down_seconds=5)
+            await harness.wait_for_check("Ready")
+            assert len(harness.cloud.machines) == 1
+            await harness.publish_admission("admitted", {"linux-arm64": "1"})
+            harness.world.crash("provisioner", down_seconds=5)
+            await harness.observe_task_run(task_run_of_run("build"))
+            await harness.wait_for("build", "ready")
+            assert len(harness.cloud.machines) == 1
 
-        stage.act(drive)
+        harness.run_with_check(scenario)
 
 
-def test_what_a_check_said_is_forgotten_when_its_run_is_over() -> None:
-    with Checked() as stage:
+def test_check_state_of_released_run_is_purged_from_view() -> None:
+    with QuotaHarness() as harness:
 
-        async def drive() -> None:
-            await stage.decide("reserved", {})
-            await stage.answered("Ready")
-            await stage.decide("released")
+        async def scenario() -> None:
+            await harness.publish_admission("reserved", {})
+            await harness.wait_for_check("Ready")
+            await harness.publish_admission("released")
             await asyncio.sleep(800)
-            async for entry in stage.bus.watch("CHECKS"):
+            async for entry in harness.bus.watch("CHECKS"):
                 assert isinstance(entry, CaughtUp), "the view is empty"
                 break
 
-        stage.act(drive)
+        harness.run_with_check(scenario)
 
 
-def test_everybody_is_told_which_platforms_there_are_and_what_is_wrong() -> None:
-    with Checked() as stage:
+def test_offer_lists_platforms_and_configuration_errors() -> None:
+    with QuotaHarness() as harness:
 
         async def offer() -> PlatformOffer | None:
-            entry = stage.server.latest("HOSTS", "sluice.offer.hub._._")
+            entry = harness.server.latest("HOSTS", "sluice.offer.hub._._")
             return PlatformOffer.decode(entry.data) if entry else None
 
-        async def drive() -> None:
+        async def scenario() -> None:
             await asyncio.sleep(1)
             first = await offer()
             assert first is not None
@@ -323,11 +331,13 @@ def test_everybody_is_told_which_platforms_there_are_and_what_is_wrong() -> None
                 "linux/s390x": "linux-s390x", "linux/x86_64": "linux-x86-64",
                 "local": "local", "localhost": "localhost",
             }  # fmt: skip
-            await stage.configure({**HOST_CONFIG, "dynamic-platforms": "linux/arm64,linux/riscv64"})
+            await harness.configure(
+                {**HOST_CONFIG, "dynamic-platforms": "linux/arm64,linux/riscv64"}
+            )
             await asyncio.sleep(1)
             second = await offer()
             assert second is not None
             assert list(second.problems) == ["linux/riscv64"]
             assert "linux/riscv64" not in second.platforms
 
-        stage.act(drive)
+        harness.run_with_check(scenario)

@@ -30,7 +30,7 @@ def key_pair() -> tuple[bytes, str]:
     return key.export_private_key(), key.export_public_key().decode().strip()
 
 
-async def test_a_prepared_host_lets_the_key_in_and_a_cleaned_one_does_not(host: SshHost) -> None:
+async def test_prepared_host_accepts_key_and_cleaned_host_does_not(host: SshHost) -> None:
     private, public = key_pair()
     hosts = SshHosts(host.secrets)
 
@@ -53,7 +53,7 @@ async def test_a_prepared_host_lets_the_key_in_and_a_cleaned_one_does_not(host: 
     assert f"userdel --force --remove {USER}" in calls, "its home alone is not the user"
 
 
-async def test_both_may_be_repeated_and_the_last_key_is_the_only_one(host: SshHost) -> None:
+async def test_repeated_preparation_leaves_only_last_key(host: SshHost) -> None:
     hosts = SshHosts(host.secrets)
     (old, old_public), (new, new_public) = key_pair(), key_pair()
 
@@ -67,7 +67,7 @@ async def test_both_may_be_repeated_and_the_last_key_is_the_only_one(host: SshHo
     await hosts.clean(host.target())
 
 
-async def test_sudo_commands_are_granted_and_taken_back(host: SshHost) -> None:
+async def test_sudo_commands_are_granted_and_revoked(host: SshHost) -> None:
     hosts = SshHosts(host.secrets)
     target = host.target(sudo="/usr/bin/podman, /usr/bin/rm -rf /x")
 
@@ -84,7 +84,7 @@ async def test_sudo_commands_are_granted_and_taken_back(host: SshHost) -> None:
     assert not sudoers.exists()
 
 
-async def test_a_host_with_another_key_is_not_entered(host: SshHost) -> None:
+async def test_host_with_wrong_key_is_not_entered(host: SshHost) -> None:
     target = host.target()
     other = key_pair()[1]
     target = replace(target, access=replace(target.access, host_keys=(other,)))
@@ -94,15 +94,13 @@ async def test_a_host_with_another_key_is_not_entered(host: SshHost) -> None:
     assert host.commands == []
 
 
-async def test_a_host_of_which_no_key_is_known_is_not_entered(host: SshHost) -> None:
+async def test_host_without_known_key_is_not_entered(host: SshHost) -> None:
     with pytest.raises(HostRefusedError, match=r"pin one with host\.power-1\.host-key"):
         await SshHosts(host.secrets).clean(host.target(pinned=False))
     assert host.commands == []
 
 
-async def test_known_hosts_of_the_secret_may_name_it_by_a_pattern(
-    host: SshHost, tmp_path: Path
-) -> None:
+async def test_known_hosts_pattern_of_secret_is_accepted(host: SshHost, tmp_path: Path) -> None:
     (tmp_path / "secrets/power-ssh/known_hosts").write_text(f"[127.0.0.*]:* {host.host_key}\n")
 
     await SshHosts(host.secrets).clean(host.target(pinned=False))
@@ -110,14 +108,14 @@ async def test_known_hosts_of_the_secret_may_name_it_by_a_pattern(
     assert len(host.commands) == 1
 
 
-async def test_without_our_key_it_is_refused_in_the_words_that_people_search_for(
+async def test_missing_ssh_secret_is_refused_with_upstream_message(
     host: SshHost,
 ) -> None:
     with pytest.raises(HostRefusedError, match="failed to get SSH secret, system may not be"):
         await SshHosts(host.secrets).clean(host.target(secret="missing"))
 
 
-async def test_a_host_that_hangs_or_is_not_there_may_be_tried_again(host: SshHost) -> None:
+async def test_hanging_or_missing_host_is_unreachable(host: SshHost) -> None:
     host.hangs = True
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
@@ -129,16 +127,14 @@ async def test_a_host_that_hangs_or_is_not_there_may_be_tried_again(host: SshHos
         await SshHosts(host.secrets).clean(gone)
 
 
-async def test_a_script_that_fails_is_quoted(host: SshHost) -> None:
+async def test_output_of_failed_script_is_quoted(host: SshHost) -> None:
     target = replace(host.target(), user="root")
     with pytest.raises(HostUnreachableError, match="ended with 64: not a user of ours: root"):
         await SshHosts(host.secrets).clean(target)
 
 
 @pytest.mark.parametrize("system", [System.MACOS, System.WINDOWS])
-async def test_a_machine_with_one_user_gives_the_key_that_its_image_left(
-    host: SshHost, system: System
-) -> None:
+async def test_key_of_image_user_is_read_once_complete(host: SshHost, system: System) -> None:
     private, _ = key_pair()
     target = replace(host.target(), user="konflux-builder", system=system)
     with pytest.raises(HostUnreachableError):
@@ -157,7 +153,7 @@ async def test_a_machine_with_one_user_gives_the_key_that_its_image_left(
         assert r"Get-Content -Raw C:\Users\admin\konflux-builder" in calls
 
 
-async def test_a_visit_removes_idle_users_of_ours_and_updates(host: SshHost) -> None:
+async def test_maintenance_removes_idle_build_users_and_updates_packages(host: SshHost) -> None:
     day, hours = 86_400, 12 * 3_600
     idle, busy, fresh = ("u-" + digit * 28 for digit in "abc")
     for name, age in (
@@ -181,13 +177,13 @@ async def test_a_visit_removes_idle_users_of_ours_and_updates(host: SshHost) -> 
     assert "dnf -q -y update" in (host.etc / "calls").read_text()
 
 
-async def test_a_visit_may_leave_the_packages_alone(host: SshHost) -> None:
+async def test_maintenance_without_update_leaves_packages_alone(host: SshHost) -> None:
     target = replace(host.target(), user="")
     said = await SshHosts(host.secrets).maintain(target, keep=[], idle_seconds=60, update=False)
     assert said == "users removed: 0, updated: no"
 
 
-async def test_an_update_that_fails_is_told(host: SshHost) -> None:
+async def test_failed_package_update_is_reported(host: SshHost) -> None:
     (host.etc.parent / "bin" / "dnf").write_text("#!/bin/sh\necho 'no mirrors left' >&2\nexit 1\n")
     target = replace(host.target(), user="")
     with pytest.raises(HostUnreachableError, match="ended with 1: no mirrors left"):

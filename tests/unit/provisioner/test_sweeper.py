@@ -43,7 +43,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_a_sweep(case: Case) -> None:
+def test_sweep_finds_orphans_and_vanished_machines(case: Case) -> None:
     found = sweep(
         listed=case.listed,
         running_before=frozenset(case.running_before),

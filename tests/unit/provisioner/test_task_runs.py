@@ -17,7 +17,7 @@ from services.provisioner.task_runs.ssh_secret import error_secret, local_secret
 from services.provisioner.wire import to_host_state
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import workload_name
-from tests.unit.provisioner.stage import done, task_run
+from tests.unit.provisioner.harness import done, task_run
 
 
 def with_(path: str, value: Any) -> Object:
@@ -67,25 +67,25 @@ DO_NOT_ASK = {
 
 
 @pytest.mark.parametrize(("obj", "platform"), ASK.values(), ids=ASK.keys())
-def test_it_asks(obj: Object, platform: str) -> None:
+def test_task_run_with_volume_and_parameter_requests_host(obj: Object, platform: str) -> None:
     request = to_host_request(obj)
     assert request is not None
     assert (request.platform, request.uid, request.name) == (platform, "uid-build", "build")
 
 
 @pytest.mark.parametrize("obj", DO_NOT_ASK.values(), ids=DO_NOT_ASK.keys())
-def test_it_does_not_ask(obj: Object) -> None:
+def test_other_task_run_requests_no_host(obj: Object) -> None:
     assert to_host_request(obj) is None
 
 
-def test_it_names_the_hosts_that_failed_for_it() -> None:
+def test_request_lists_failed_hosts_of_annotation() -> None:
     annotations = {"build.appstudio.redhat.com/failed-hosts": "b, a,,b"}
     request = to_host_request(task_run("build", annotations=annotations))
     assert request is not None
     assert request.failed_hosts == ("a", "b")
 
 
-def test_it_carries_the_trace_of_its_workload() -> None:
+def test_request_carries_traceparent_annotation() -> None:
     request = to_host_request(
         task_run("build", annotations={"sluicegate.dev/traceparent": "00-1-2-01"})
     )
@@ -106,7 +106,7 @@ ENDED = {
 
 
 @pytest.mark.parametrize(("obj", "ended"), ENDED.values(), ids=ENDED.keys())
-def test_when_it_has_ended(obj: Object, ended: bool) -> None:
+def test_task_run_has_ended(obj: Object, ended: bool) -> None:
     assert has_ended(obj) is ended
 
 
@@ -122,7 +122,7 @@ def test_when_it_has_ended(obj: Object, ended: bool) -> None:
         f"{'a' * 63}/b",
     ],
 )
-def test_these_are_platforms(platform: str) -> None:
+def test_valid_platform_is_accepted(platform: str) -> None:
     assert check_platform(platform) == platform
 
 
@@ -131,17 +131,17 @@ def test_these_are_platforms(platform: str) -> None:
     ["", "/", "linux", "linux/", "/arm64", "linux/arm64/v8", "Linux/arm64", "linux/arm_64", "linux/1arm",
      "linux/arm64-", " linux/arm64", "linux/arm64\n", f"{'a' * 64}/b", "linux/x86_64x"],
 )  # fmt: skip
-def test_these_are_none(platform: str) -> None:
+def test_invalid_platform_is_refused(platform: str) -> None:
     assert not is_platform(platform)
     with pytest.raises(PlatformFormatError, match="must be in format 'label/label'"):
         check_platform(platform)
 
 
-def test_a_platform_inside_of_a_key_has_dashes() -> None:
+def test_platform_in_configuration_key_has_dashes() -> None:
     assert key_of("linux/arm64") == "linux-arm64"
 
 
-def test_the_secret_of_a_remote_host_names_user_and_home() -> None:
+def test_remote_secret_names_user_and_home() -> None:
     # md5 of "build", "team-a" and a line feed, 28 digits: as the provisioning script computes it.
     user = "u-b4de4c6dcae1e1499596fd77b398"
     found = remote_secret("linux/arm64", namespace="team-a", name="build", address="10.0.0.7")
@@ -155,16 +155,16 @@ def test_the_secret_of_a_remote_host_names_user_and_home() -> None:
         ("macos-mac2metal/arm64", "/Users/konflux-builder"),
     ],
 )
-def test_windows_and_macos_have_one_user_each(platform: str, home: str) -> None:
+def test_windows_and_macos_use_user_of_image(platform: str, home: str) -> None:
     found = remote_secret(platform, namespace="team-a", name="build", address="10.0.0.7")
     assert found == {"host": "konflux-builder@10.0.0.7", "user-dir": home}
 
 
-def test_the_secret_of_a_local_build_names_localhost_only() -> None:
+def test_local_secret_names_localhost_only() -> None:
     assert local_secret() == {"host": "localhost"}
 
 
-def test_the_secret_of_a_failure_has_the_error_only() -> None:
+def test_error_secret_contains_error_only() -> None:
     assert error_secret(message="no hosts configured", platform="") == {
         "error": "no hosts configured\n\nContext info:\nPlatform: [UNKNOWN]\n"
     }
@@ -174,9 +174,7 @@ def test_the_secret_of_a_failure_has_the_error_only() -> None:
     ("provider", "slots"),
     [("fake", {"linux-arm64": "1"}), ("aws", {"linux-arm64": "1", "aws-ip": "1"})],
 )
-def test_what_a_task_run_is_told_names_its_run_and_the_slots_that_come_back_with_its_machine(
-    provider: str, slots: dict[str, str]
-) -> None:
+def test_host_state_names_workload_and_slots_of_run(provider: str, slots: dict[str, str]) -> None:
     owner = {
         "apiVersion": "tekton.dev/v1",
         "kind": "PipelineRun",

@@ -1,4 +1,4 @@
-"""One provider with its cloud, and what the suite must know of it: how to order, and how to make it fail."""
+"""Harnesses of the contract suite: one provider with its cloud, and how to make that cloud fail."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -33,22 +33,22 @@ Refuse = Callable[[type[ProviderError]], None]
 
 
 @dataclass(slots=True, kw_only=True)
-class Stage:
-    """What a test gets."""
+class ProviderHarness:
+    """A provider and its cloud."""
 
     provider: Provider
     parameters: Mapping[str, str]
     again: Callable[[], Provider]
-    """Another client of the same account: the provisioner after a crash."""
+    """Makes another client of the same account, as a provisioner does after a crash."""
 
     refuse: Refuse | None = None
-    """Let the next order end so; None: this cloud cannot be told to."""
+    """Lets the next order fail with that error. None if the cloud cannot."""
 
     lose_answer: Callable[[], None] | None = None
-    """Let the next order be carried out, and fail."""
+    """Lets the next order take effect and fail. None if the cloud cannot."""
 
     missing: str = ""
-    """A parameter without which nothing can be ordered; empty: there is none."""
+    """A required parameter; empty if there is none."""
 
     details: dict[str, Any] = field(default_factory=dict)
 
@@ -69,7 +69,7 @@ class Stage:
             parameters={**self.parameters, **parameters},
         )
 
-    async def until(self, name: str, state: VmState, *, address: bool = False) -> Vm | None:
+    async def wait_for(self, name: str, state: VmState, *, address: bool = False) -> Vm | None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 vm = await self.provider.find(name)
@@ -80,7 +80,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def fake_stage(folder: Path) -> AsyncIterator[Stage]:
+async def fake_harness(folder: Path) -> AsyncIterator[ProviderHarness]:
     del folder
     cloud = FakeCloud(
         now=lambda: datetime.now(UTC), call_seconds=0, boot_seconds=0.05, terminate_seconds=0.05
@@ -92,7 +92,7 @@ async def fake_stage(folder: Path) -> AsyncIterator[Stage]:
     def lose_answer() -> None:
         cloud.fail_next("launch", ProviderError("fake", "launch", "m", "lost"), after=True)
 
-    yield Stage(
+    yield ProviderHarness(
         provider=FakeProvider(cloud),
         parameters={},
         again=lambda: FakeProvider(cloud),
@@ -102,7 +102,7 @@ async def fake_stage(folder: Path) -> AsyncIterator[Stage]:
 
 
 @asynccontextmanager
-async def aws_stage(folder: Path) -> AsyncIterator[Stage]:
+async def aws_harness(folder: Path) -> AsyncIterator[ProviderHarness]:
     secret = folder / "aws-account"
     secret.mkdir()
     (secret / "access-key-id").write_text("AKIACANARY")
@@ -127,7 +127,7 @@ async def aws_stage(folder: Path) -> AsyncIterator[Stage]:
     }
     try:
         provider = client()
-        yield Stage(
+        yield ProviderHarness(
             provider=provider, parameters=parameters, again=client, missing="ami",
             details={"url": url, "provider": provider},
         )  # fmt: skip
@@ -166,7 +166,7 @@ def _key(folder: Path) -> Secrets:
 
 
 @asynccontextmanager
-async def vpc_stage(folder: Path) -> AsyncIterator[Stage]:
+async def vpc_harness(folder: Path) -> AsyncIterator[ProviderHarness]:
     async with ibm_double() as double:
         secrets, account = _key(folder), {"url": f"{double.url}/v1", "secret": "ibm"}
         made: list[VpcProvider] = []
@@ -179,7 +179,7 @@ async def vpc_stage(folder: Path) -> AsyncIterator[Stage]:
             "vpc": "v", "key": "k", "subnet": "s", "image-id": "i", "region": "us-east",
             "profile": "bz2-2x8", "url": account["url"], "secret": "ibm",
         }  # fmt: skip
-        yield Stage(
+        yield ProviderHarness(
             provider=client(), parameters=parameters, again=client, refuse=_refusing(double),
             lose_answer=_losing(double), missing="vpc", details={"double": double},
         )  # fmt: skip
@@ -188,7 +188,7 @@ async def vpc_stage(folder: Path) -> AsyncIterator[Stage]:
 
 
 @asynccontextmanager
-async def power_stage(folder: Path) -> AsyncIterator[Stage]:
+async def power_harness(folder: Path) -> AsyncIterator[ProviderHarness]:
     async with ibm_double() as double:
         secrets = _key(folder)
         account = {"url": double.url, "crn": CRN, "secret": "ibm"}
@@ -202,7 +202,7 @@ async def power_stage(folder: Path) -> AsyncIterator[Stage]:
             "crn": CRN, "network": "n", "system": "e980", "image": "i", "key": "k",
             "url": double.url, "secret": "ibm", "cores": "0.5",
         }  # fmt: skip
-        yield Stage(
+        yield ProviderHarness(
             provider=client(), parameters=parameters, again=client, refuse=_refusing(double),
             lose_answer=_losing(double), missing="image", details={"double": double},
         )  # fmt: skip
@@ -210,4 +210,4 @@ async def power_stage(folder: Path) -> AsyncIterator[Stage]:
             await one.close()
 
 
-STAGES = {"fake": fake_stage, "aws": aws_stage, "ibmz": vpc_stage, "ibmp": power_stage}
+HARNESSES = {"fake": fake_harness, "aws": aws_harness, "ibmz": vpc_harness, "ibmp": power_harness}
