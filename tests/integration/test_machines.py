@@ -36,9 +36,9 @@ from shared.kube.port import NotFoundError
 from shared.runtime.certificates import CertificateFolder, ReloadingContext
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import eventually
-from tests.unit.provisioner.ssh_host import SshHost, ssh_host
 from tests.unit.provisioner.harness import NAMESPACE as OPERATOR
 from tests.unit.provisioner.harness import done, task_run
+from tests.unit.provisioner.ssh_host import SshHost, ssh_host
 
 CURL = shutil.which("curl")
 PREFIX = "build.appstudio.redhat.com/"
