@@ -223,7 +223,7 @@ class Store:
 
     def _observe_remote_workload(self, spoke: str, observed: Observed, namespace: str) -> None:
         remote = WorkloadRef(spoke, namespace, observed.name)
-        obj = None if observed.deleted else observed.object
+        obj = None if observed.deleted else observed.body
         self.capacity.observe_workload(remote, obj)
         before = self.remote_workloads.get(remote)
         after = None if obj is None else read_remote_workload(obj)
@@ -239,9 +239,9 @@ class Store:
         name = _CopyName(spoke, resource, namespace, observed.name)
         known = self.integrations(spoke)
         integration = known.find(group=observed.group, plural=observed.plural)
-        copy = None
-        if integration is not None and not observed.deleted and observed.object is not None:
-            copy = read_copy(observed.object, integration, hub=self._cluster, origin=self._origin)
+        copy, body = None, observed.body
+        if integration is not None and not observed.deleted and body is not None:
+            copy = read_copy(body, integration, hub=self._cluster, origin=self._origin)
         before = self._copied.get(name)
         workload = None if copy is None else WorkloadRef(self._cluster, namespace, copy.workload)
         if before is not None and before != workload:

@@ -16,6 +16,7 @@ from services.dispatcher.outbound.check_states import publish_check_state
 from shared.bus.follow import follow
 from shared.bus.port import Bus, Entry
 from shared.contracts import subjects
+from shared.contracts.controllers import WINDOW
 from shared.contracts.kube.bodies import annotations_of, spec_of
 from shared.contracts.kube.kinds import ADMISSION_CHECK
 from shared.contracts.messages.admissions import Admission
@@ -23,7 +24,7 @@ from shared.contracts.messages.effects import CheckState
 from shared.contracts.messages.observed import Observed
 from shared.contracts.refs import WorkloadRef
 from shared.contracts.subjects import observed_filter
-from shared.contracts.windows import CONTROLLER, Windows, WindowsError, read_windows
+from shared.contracts.windows import Windows, WindowsError, read_windows
 
 __all__ = ["WindowAnswer", "WindowChecks", "window_answer"]
 
@@ -118,7 +119,7 @@ class WindowChecks:
         self._wake.set()
 
     def _on_check_object(self, observed: Observed, _entry: Entry) -> None:
-        ours = spec_of(observed.object).get("controllerName") == CONTROLLER
+        ours = spec_of(observed.object).get("controllerName") == WINDOW
         if observed.deleted or not ours:
             self._windows.pop(observed.name, None)
             return

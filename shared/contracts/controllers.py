@@ -2,13 +2,16 @@
 
 from typing import Final
 
-__all__ = ["MACHINES", "MULTIKUEUE", "OWN_CONTROLLERS", "WINDOW"]
+__all__ = ["MACHINES", "MULTIKUEUE", "MULTIKUEUE_DISPATCHER_PREFIX", "OWN_CONTROLLERS", "WINDOW"]
 
 MACHINES: Final = "sluicegate.dev/machines"
 """Answered by the provisioner: a run starts when its machines are ready."""
 
 MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
 """Answered by the dispatcher: a job runs on another cluster. The name is Kueue's."""
+
+MULTIKUEUE_DISPATCHER_PREFIX: Final = "kueue.x-k8s.io/multikueue-dispatcher-"
+"""Before `all-at-once` and `incremental` in `multiKueue.dispatcherName` of Kueue's Configuration."""
 
 WINDOW: Final = "sluicegate.dev/window"
 """Answered by the dispatcher: a job starts only in certain hours."""

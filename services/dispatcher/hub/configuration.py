@@ -7,21 +7,19 @@ WorkloadPriorityClasses.
 from dataclasses import dataclass
 from typing import Final
 
+from shared.contracts.controllers import MULTIKUEUE
+from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_of
 from shared.contracts.kube.kinds import (
     ADMISSION_CHECK,
     MULTIKUEUE_CLUSTER,
     MULTIKUEUE_CONFIG,
     RESOURCE_FLAVOR,
     WORKLOAD_PRIORITY_CLASS,
-    Object,
 )
 from shared.contracts.kube.names import LOST, SPOKE_LABEL
 from shared.contracts.messages.observed import Observed
 
-__all__ = ["CONTROLLER", "CheckSpokes", "MultiKueueConfiguration"]
-
-CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
-"""`spec.controllerName` of the AdmissionChecks that the dispatcher answers."""
+__all__ = ["CheckSpokes", "MultiKueueConfiguration"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +41,7 @@ class MultiKueueConfiguration:
 
     def __init__(self, *, cluster: str) -> None:
         self._cluster = cluster
-        self._objects: dict[tuple[str, str], Object] = {}
+        self._objects: dict[tuple[str, str], Body] = {}
         """By plural and name."""
 
         self._listed: dict[str, None] = {}
@@ -52,10 +50,10 @@ class MultiKueueConfiguration:
         """Record an object of the hub; return whether it is of one of these kinds."""
         if observed.plural not in _PLURALS:
             return False
-        if observed.deleted or observed.object is None:
+        if observed.deleted or observed.body is None:
             self._objects.pop((observed.plural, observed.name), None)
         else:
-            self._objects[observed.plural, observed.name] = observed.object
+            self._objects[observed.plural, observed.name] = observed.body
         return True
 
     def mark_listed(self, cluster: str) -> None:
@@ -74,7 +72,7 @@ class MultiKueueConfiguration:
     def is_multikueue_check(self, check: str) -> bool:
         """Whether the dispatcher answers the AdmissionCheck `check`."""
         found = self._objects.get((ADMISSION_CHECK.plural, check))
-        return found is not None and (found.get("spec") or {}).get("controllerName") == CONTROLLER
+        return spec_of(found).get("controllerName") == MULTIKUEUE
 
     def multikueue_checks(self) -> list[str]:
         """The AdmissionChecks that the dispatcher answers, by name."""
@@ -96,7 +94,7 @@ class MultiKueueConfiguration:
 
     def cluster_source(self, spoke: str) -> str | None:
         """`kubeConfig` or `clusterProfileRef` of a MultiKueueCluster; None if it has neither."""
-        spec = (self._objects.get((MULTIKUEUE_CLUSTER.plural, spoke)) or {}).get("spec") or {}
+        spec = spec_of(self._objects.get((MULTIKUEUE_CLUSTER.plural, spoke)))
         source = spec.get("clusterSource") or spec
         return next(
             (name for name in ("kubeConfig", "clusterProfileRef") if source.get(name)), None
@@ -104,16 +102,13 @@ class MultiKueueConfiguration:
 
     def declared_lost(self, spoke: str) -> str | None:
         """Why an operator declared the spoke lost (an annotation); None if nobody did."""
-        found = self._objects.get((MULTIKUEUE_CLUSTER.plural, spoke))
-        annotations = (found or {}).get("metadata", {}).get("annotations") or {}
-        return str(annotations[LOST]) if LOST in annotations else None
+        return annotations_of(self._objects.get((MULTIKUEUE_CLUSTER.plural, spoke))).get(LOST)
 
     def required_spoke(self, flavor: str) -> str | None:
         """The spoke that a ResourceFlavor requires by its label or its node label; None for any."""
-        found = self._objects.get((RESOURCE_FLAVOR.plural, flavor)) or {}
-        nodes = (found.get("spec") or {}).get("nodeLabels") or {}
-        labels = (found.get("metadata") or {}).get("labels") or {}
-        spoke = labels.get(SPOKE_LABEL) or nodes.get(SPOKE_LABEL)
+        found = self._objects.get((RESOURCE_FLAVOR.plural, flavor))
+        nodes = spec_of(found).get("nodeLabels") or {}
+        spoke = labels_of(found).get(SPOKE_LABEL) or nodes.get(SPOKE_LABEL)
         return str(spoke) if spoke else None
 
     def priority_value(self, priority_class: str) -> int | None:
@@ -124,7 +119,7 @@ class MultiKueueConfiguration:
     def spokes(self, check: str) -> CheckSpokes:
         """The spokes of the AdmissionCheck `check`, or why it has none."""
         found = self._objects[ADMISSION_CHECK.plural, check]
-        parameters = (found.get("spec") or {}).get("parameters") or {}
+        parameters = spec_of(found).get("parameters") or {}
         kind, name = parameters.get("kind"), str(parameters.get("name") or "")
         if kind != MULTIKUEUE_CONFIG.kind:
             return CheckSpokes(problem=f'AdmissionCheck "{check}" names no MultiKueueConfig')
@@ -133,7 +128,7 @@ class MultiKueueConfiguration:
             return CheckSpokes(
                 problem=f'MultiKueueConfig "{name}" of AdmissionCheck "{check}" not found'
             )
-        names = [str(spoke) for spoke in (config.get("spec") or {}).get("clusters") or []]
+        names = [str(spoke) for spoke in spec_of(config).get("clusters") or []]
         configured: list[str] = []
         missing: list[str] = []
         for spoke in dict.fromkeys(names):

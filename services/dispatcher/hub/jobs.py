@@ -1,8 +1,10 @@
 """Jobs of the hub, found by the name of their Workload, and the spokes that others nominated for them."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from shared.contracts.kube.kinds import WORKLOAD, Object
+from shared.contracts.kube.bodies import Body, labels_of, status_of
+from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import is_managed_elsewhere
@@ -18,7 +20,7 @@ class HubJob:
     """A job of the hub that waits for admission, or whose copy runs on a spoke."""
 
     integration: Integration
-    obj: Object
+    obj: Body
 
     @property
     def is_managed_elsewhere(self) -> bool:
@@ -69,7 +71,7 @@ class HubJobs:
             if observed.deleted:
                 return None  # The tombstone of an earlier job of that name.
             del self._jobs[before], self._workloads[job]
-        obj = observed.object
+        obj = observed.body
         finished = observed.deleted or obj is None or integration.finish(obj) is not None
         if finished or obj is None or not queue_of(obj) or self._integrations.is_nested(obj):
             workload_before = self._workloads.pop(job, None)
@@ -89,8 +91,8 @@ class HubJobs:
     def _observe_workload(self, workload: WorkloadRef, observed: Observed) -> WorkloadRef | None:
         if not self._nominations:
             return None
-        status = (observed.object or {}).get("status") or {}
-        names = tuple(str(spoke) for spoke in status.get("nominatedClusterNames") or ())
+        nominated = status_of(observed.body).get("nominatedClusterNames") or ()
+        names = tuple(str(spoke) for spoke in nominated)
         if observed.deleted or not names:
             return workload if self.nominated.pop(workload, None) is not None else None
         changed = self.nominated.get(workload) != names
@@ -105,12 +107,11 @@ class HubJobs:
     def label(self, workload: WorkloadRef, label: str) -> str | None:
         """The value of a label of the job; None if it has no such label."""
         found = self._jobs.get(workload)
-        labels = {} if found is None else found.obj["metadata"].get("labels") or {}
-        return labels.get(label) or None
+        return None if found is None else labels_of(found.obj).get(label) or None
 
     def requested_spec_change(
-        self, workload: WorkloadRef, copied_spec: Object | None
-    ) -> Object | None:
+        self, workload: WorkloadRef, copied_spec: dict[str, Any] | None
+    ) -> dict[str, Any] | None:
         """Fields of the spec that the user changed since the copy was made; None if there are none."""
         found = self._jobs.get(workload)
         if found is None or copied_spec is None:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 import structlog
 
@@ -25,7 +26,6 @@ from services.dispatcher.spokes.copies import (
 )
 from services.dispatcher.store import Store
 from shared.bus.port import Bus, FencedError
-from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.effects import Dispatch
 from shared.contracts.refs import WorkloadRef
 
@@ -148,7 +148,7 @@ class OrderPublisher:
         order = order_id(self._cluster, number.number)
         origin = self._settings.multikueue_origin
         beat = self._store.health.last_heartbeat(spoke)
-        remote: Object | None = None
+        remote: dict[str, Any] | None = None
         if beat is not None and beat.quota == "kueue":
             remote = make_workload(
                 job.obj,
@@ -229,7 +229,7 @@ class OrderPublisher:
             at=self._now(),
         )
 
-    def _copy_reference(self, order: Dispatch) -> Object | None:
+    def _copy_reference(self, order: Dispatch) -> dict[str, Any] | None:
         if order.target is None:
             return None
         return make_copy_reference(

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from shared.contracts.controllers import MULTIKUEUE_DISPATCHER_PREFIX
+
 __all__ = [
     "Candidate",
     "Nomination",
@@ -21,8 +23,6 @@ __all__ = [
 
 FULL_SPOKE_SECONDS: Final = 1.0
 """Best fit: how long an offer stays on a full spoke while another spoke has free quota."""
-
-KUEUE_PREFIX: Final = "kueue.x-k8s.io/multikueue-dispatcher-"
 
 
 class NominationStrategy(StrEnum):
@@ -36,7 +36,7 @@ class NominationStrategy(StrEnum):
     @classmethod
     def from_name(cls, name: str) -> "NominationStrategy":
         """The strategy of a name, with or without Kueue's prefix. Any other name is `EXTERNAL`."""
-        short = name.removeprefix(KUEUE_PREFIX)
+        short = name.removeprefix(MULTIKUEUE_DISPATCHER_PREFIX)
         return cls(short) if short in tuple(cls) else cls.EXTERNAL
 
 

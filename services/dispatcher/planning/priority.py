@@ -7,6 +7,7 @@ gives the value. A spoke with its own Kueue gets the hub's value, as MultiKueue 
 from dataclasses import dataclass
 
 from services.dispatcher.store import Store
+from shared.contracts.kube.bodies import labels_of
 from shared.contracts.kube.names import PRIORITY_CLASS_LABEL
 from shared.contracts.messages.effects import Dispatch
 from shared.contracts.refs import WorkloadRef
@@ -25,8 +26,7 @@ class Priority:
 def job_priority(store: Store, workload: WorkloadRef, uid: str) -> Priority | None:
     """The class that the job's label names; None without a label, or if the hub has no such class."""
     job = store.jobs.job(workload, uid)
-    labels = {} if job is None else job.obj["metadata"].get("labels") or {}
-    name = str(labels.get(PRIORITY_CLASS_LABEL) or "")
+    name = "" if job is None else labels_of(job.obj).get(PRIORITY_CLASS_LABEL) or ""
     value = store.configuration.priority_value(name)
     return None if value is None else Priority(class_name=name, value=value)
 

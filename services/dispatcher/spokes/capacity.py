@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shared.contracts.kube.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, Object
+from shared.contracts.kube.bodies import Body, spec_of, status_of
+from shared.contracts.kube.conditions import FINISHED, QUOTA_RESERVED, is_true
+from shared.contracts.kube.kinds import CLUSTER_QUEUE, LOCAL_QUEUE
 from shared.contracts.kube.quantities import QuantityError, amount
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
@@ -120,22 +122,22 @@ class Capacity:
         """Record a ClusterQueue or LocalQueue of a spoke; return whether it was one."""
         quota = self._quota(spoke)
         if observed.plural == CLUSTER_QUEUE.plural:
-            if observed.deleted or observed.object is None:
+            if observed.deleted or observed.body is None:
                 quota.queues.pop(observed.name, None)
             else:
-                quota.queues[observed.name] = _cluster_queue(observed.object)
+                quota.queues[observed.name] = _cluster_queue(observed.body)
             return True
         if observed.plural == LOCAL_QUEUE.plural:
             queue = LocalQueueName(observed.namespace or "", observed.name)
-            if observed.deleted or observed.object is None:
+            if observed.deleted:
                 quota.local_queues.pop(queue, None)
             else:
-                spec = observed.object.get("spec") or {}
-                quota.local_queues[queue] = str(spec.get("clusterQueue") or "")
+                name = spec_of(observed.body).get("clusterQueue")
+                quota.local_queues[queue] = str(name or "")
             return True
         return False
 
-    def observe_workload(self, workload: WorkloadRef, obj: Object | None) -> None:
+    def observe_workload(self, workload: WorkloadRef, obj: Body | None) -> None:
         """Record a Workload of a spoke (`workload.cluster`); None: it is deleted."""
         quota = self._quota(workload.cluster)
         reserved = None if obj is None else _reserved(obj)
@@ -227,8 +229,8 @@ def _add(total: Amounts, amounts: Amounts, factor: int) -> None:
         total[resource] = total.get(resource, 0) + factor * value
 
 
-def _cluster_queue(obj: Object) -> _ClusterQueue:
-    spec = obj.get("spec") or {}
+def _cluster_queue(obj: Body) -> _ClusterQueue:
+    spec = spec_of(obj)
     nominal: Amounts = {}
     limits: Amounts = {}
     unlimited: dict[str, None] = {}
@@ -251,13 +253,9 @@ def _cluster_queue(obj: Object) -> _ClusterQueue:
     )
 
 
-def _reserved(workload: Object) -> _Reserved | None:
-    status = workload.get("status") or {}
-    conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or []}
-    admission = status.get("admission")
-    if not admission or conditions.get("Finished") == "True":
-        return None
-    if conditions.get("QuotaReserved") != "True":
+def _reserved(workload: Body) -> _Reserved | None:
+    admission = status_of(workload).get("admission")
+    if not admission or is_true(workload, FINISHED) or not is_true(workload, QUOTA_RESERVED):
         return None
     usages = (p.get("resourceUsage") or {} for p in admission.get("podSetAssignments") or [])
     return _Reserved(

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from shared.contracts.kube.kinds import WORKLOAD, Object
+from shared.contracts.kube.bodies import Body, annotations_of, labels_of, status_of
+from shared.contracts.kube.conditions import EVICTED, QUOTA_RESERVED, find_condition, is_true
+from shared.contracts.kube.kinds import WORKLOAD
 from shared.contracts.kube.names import LAST_APPLIED
 from shared.contracts.messages.spokes import COPY_FINALIZER, LEASE, ORDER, ORIGIN, PREBUILT_WORKLOAD
 from shared.integrations import Integration
@@ -82,18 +84,18 @@ def order_id(hub: str, number: int) -> str:
 
 
 def make_copy(
-    job: Object,
+    job: Body,
     *,
     integration: Integration,
     workload: str,
     origin: str,
     order: str,
     lease_seconds: float | None = None,
-) -> Object:
+) -> dict[str, Any]:
     """The object that a spoke creates for the hub's `job`: what the user wrote, and the hub's labels."""
     metadata = job["metadata"]
-    labels = {**(metadata.get("labels") or {}), PREBUILT_WORKLOAD: workload, ORIGIN: origin}
-    annotations = {**(metadata.get("annotations") or {}), ORDER: order}
+    labels = {**labels_of(job), PREBUILT_WORKLOAD: workload, ORIGIN: origin}
+    annotations = {**annotations_of(job), ORDER: order}
     annotations.pop(LAST_APPLIED, None)
     if lease_seconds is not None:
         annotations[LEASE] = f"{lease_seconds:g}"
@@ -112,7 +114,7 @@ def make_copy(
 
 
 def make_workload(
-    job: Object,
+    job: Body,
     *,
     integration: Integration,
     workload: str,
@@ -120,7 +122,7 @@ def make_workload(
     order: str,
     queue: str,
     priority: int,
-) -> Object:
+) -> dict[str, Any]:
     """The Workload that waits for quota on a spoke with its own Kueue, before the job is created."""
     return {
         "apiVersion": WORKLOAD.api_version,
@@ -149,7 +151,7 @@ def make_copy_reference(
     workload: str,
     origin: str,
     order: str,
-) -> Object:
+) -> dict[str, Any]:
     """The part of a copy that identifies it: enough to find and delete it."""
     return {
         "apiVersion": api_version,
@@ -163,25 +165,24 @@ def make_copy_reference(
     }
 
 
-def read_copy(obj: Object, integration: Integration, *, hub: str, origin: str) -> Copy | None:
+def read_copy(obj: Body, integration: Integration, *, hub: str, origin: str) -> Copy | None:
     """Read an object of a spoke as a copy; None if this hub did not order it."""
-    metadata = obj["metadata"]
-    labels = metadata.get("labels") or {}
+    labels = labels_of(obj)
     if labels.get(ORIGIN) != origin or not labels.get(PREBUILT_WORKLOAD):
         return None
-    of_hub, slash, number = str((metadata.get("annotations") or {}).get(ORDER, "")).rpartition("/")
+    of_hub, slash, number = annotations_of(obj).get(ORDER, "").rpartition("/")
     if (slash and of_hub != hub) or not (number.isascii() and number.isdigit()):
         return None  # Of another hub, or made by another program.
     return Copy(
-        workload=str(labels[PREBUILT_WORKLOAD]),
+        workload=labels[PREBUILT_WORKLOAD],
         number=int(number),
         phase=phase_of(obj, integration),
-        job=(integration.kind.api_version, integration.kind.kind, metadata["name"]),
-        status=dict(obj.get("status") or {}),
+        job=(integration.kind.api_version, integration.kind.kind, obj["metadata"]["name"]),
+        status=dict(status_of(obj)),
     )
 
 
-def phase_of(copy: Object, integration: Integration) -> CopyPhase:
+def phase_of(copy: Body, integration: Integration) -> CopyPhase:
     """The phase of a copy without its Workload."""
     if integration.finish(copy) is not None:
         return CopyPhase.FINISHED
@@ -190,13 +191,11 @@ def phase_of(copy: Object, integration: Integration) -> CopyPhase:
     return CopyPhase.RESERVED if integration.active(copy) else CopyPhase.WAITING
 
 
-def read_remote_workload(workload: Object) -> RemoteWorkload:
+def read_remote_workload(workload: Body) -> RemoteWorkload:
     """What a Workload of a spoke shows about its quota."""
-    conditions = (workload.get("status") or {}).get("conditions") or []
-    true = {c.get("type"): c for c in conditions if c.get("status") == "True"}
-    evicted = true.get("Evicted")
+    evicted = find_condition(workload, EVICTED) if is_true(workload, EVICTED) else None
     return RemoteWorkload(
-        reserved="QuotaReserved" in true,
-        evicted=None if evicted is None else str(evicted.get("message") or evicted.get("reason")),
-        order=str((workload.get("metadata", {}).get("annotations") or {}).get(ORDER, "")),
+        reserved=is_true(workload, QUOTA_RESERVED),
+        evicted=None if evicted is None else evicted.get("message") or evicted.get("reason") or "",
+        order=annotations_of(workload).get(ORDER, ""),
     )

@@ -14,6 +14,7 @@ from services.dispatcher.spokes.copies import (
     read_remote_workload,
 )
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.observed import Observed
 from shared.integrations import JOB, PIPELINE_RUN
@@ -66,7 +67,9 @@ def test_a_copy_of_a_pipeline_run_is_the_spoke_s_own_business() -> None:
         "spec": {"status": "PipelineRunPending", "managedBy": "kueue.x-k8s.io/multikueue"},
         "status": {"conditions": []},
     }
-    copy = make_copy(run, integration=PIPELINE_RUN, workload="w", origin="o", order="hub/7")
+    copy = make_copy(
+        as_body(run), integration=PIPELINE_RUN, workload="w", origin="o", order="hub/7"
+    )
     assert copy["spec"] == {"status": "PipelineRunPending"}
     assert "status" not in copy
 
@@ -76,7 +79,9 @@ def test_the_copy_of_a_run_that_its_user_cancelled_waits_like_any_other() -> Non
         "metadata": {"name": "build", "namespace": "team-a", "uid": "u"},
         "spec": {"status": "CancelledRunFinally", "managedBy": "kueue.x-k8s.io/multikueue"},
     }
-    copy = make_copy(run, integration=PIPELINE_RUN, workload="w", origin="o", order="hub/7")
+    copy = make_copy(
+        as_body(run), integration=PIPELINE_RUN, workload="w", origin="o", order="hub/7"
+    )
     assert copy["spec"] == {"status": "PipelineRunPending"}
     assert PIPELINE_RUN.carry(run) == {"status": "CancelledRunFinally"}, "is told once it is chosen"
 
@@ -150,12 +155,12 @@ PHASES: dict[str, tuple[dict[str, Any], CopyPhase]] = {
 
 @pytest.mark.parametrize(("more", "phase"), PHASES.values(), ids=PHASES.keys())
 def test_what_a_copy_shows(more: dict[str, Any], phase: CopyPhase) -> None:
-    assert phase_of({**job(), **more}, JOB) is phase
+    assert phase_of(as_body({**job(), **more}), JOB) is phase
 
 
 def test_what_its_workload_shows() -> None:
     def shows(*conditions: Object) -> tuple[bool, str | None]:
-        remote = read_remote_workload({"status": {"conditions": list(conditions)}})
+        remote = read_remote_workload(as_body({"status": {"conditions": list(conditions)}}))
         return remote.reserved, remote.evicted
 
     assert shows({"type": "QuotaReserved", "status": "True"}) == (True, None)
