@@ -18,7 +18,7 @@ from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.observed import Observed
 from shared.integrations import JOB, PIPELINE_RUN
-from tests.unit.dispatcher.stage import job
+from tests.unit.dispatcher.harness import job
 
 LABELS = {
     "kueue.x-k8s.io/prebuilt-workload-name": "job-train-1",
@@ -26,7 +26,7 @@ LABELS = {
 }
 
 
-def test_a_copy_has_what_its_user_wrote_and_whose_it_is() -> None:
+def test_copy_has_spec_of_job_and_labels_of_hub() -> None:
     original = job(
         managedBy="kueue.x-k8s.io/multikueue",
         selector={"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}},
@@ -61,7 +61,7 @@ def test_a_copy_has_what_its_user_wrote_and_whose_it_is() -> None:
     assert original["spec"]["managedBy"], "the original is not touched"
 
 
-def test_a_copy_of_a_pipeline_run_is_the_spoke_s_own_business() -> None:
+def test_copy_of_pipeline_run_is_pending_and_not_managed_elsewhere() -> None:
     run = {
         "metadata": {"name": "build", "namespace": "team-a", "uid": "u"},
         "spec": {"status": "PipelineRunPending", "managedBy": "kueue.x-k8s.io/multikueue"},
@@ -74,7 +74,7 @@ def test_a_copy_of_a_pipeline_run_is_the_spoke_s_own_business() -> None:
     assert "status" not in copy
 
 
-def test_the_copy_of_a_run_that_its_user_cancelled_waits_like_any_other() -> None:
+def test_copy_of_cancelled_run_is_created_pending() -> None:
     run = {
         "metadata": {"name": "build", "namespace": "team-a", "uid": "u"},
         "spec": {"status": "CancelledRunFinally", "managedBy": "kueue.x-k8s.io/multikueue"},
@@ -86,7 +86,7 @@ def test_the_copy_of_a_run_that_its_user_cancelled_waits_like_any_other() -> Non
     assert PIPELINE_RUN.carry(run) == {"status": "CancelledRunFinally"}, "is told once it is chosen"
 
 
-def test_a_job_with_its_own_selector_keeps_it() -> None:
+def test_copy_keeps_manual_selector() -> None:
     original = job(manualSelector=True, selector={"matchLabels": {"a": "b"}})
     copy = make_copy(original, integration=JOB, workload="w", origin="o", order="hub/7")
     assert copy["spec"]["selector"] == {"matchLabels": {"a": "b"}}
@@ -109,24 +109,24 @@ OTHERS: dict[str, Object] = {
 
 
 @pytest.mark.parametrize("obj", OTHERS.values(), ids=OTHERS.keys())
-def test_what_is_not_ours_is_left_alone(obj: Object) -> None:
+def test_object_not_ordered_by_this_hub_is_no_copy(obj: Object) -> None:
     assert read_copy(obj, JOB, hub="hub", origin="hub-a") is None
 
 
-def test_a_copy_says_which_order_it_was_made_for() -> None:
+def test_copy_names_workload_and_order_number() -> None:
     copy = read_copy(labelled(LABELS, "hub/7"), JOB, hub="hub", origin="hub-a")
     assert copy is not None
     assert (copy.workload, copy.number) == ("job-train-1", 7)
 
 
-def test_a_copy_that_has_a_lease_says_so() -> None:
+def test_copy_has_lease_annotation() -> None:
     copy = make_copy(
         job(), integration=JOB, workload="w", origin="o", order="hub/7", lease_seconds=600.0
     )
     assert copy["metadata"]["annotations"]["sluicegate.dev/lease-seconds"] == "600"
 
 
-def test_a_kueue_of_its_own_is_given_the_workload_first() -> None:
+def test_workload_for_spoke_with_own_kueue_has_queue_and_pod_sets() -> None:
     workload = make_workload(
         job(template={"spec": {"containers": []}}), integration=JOB, workload="w", origin="o",
         order="hub/7", queue="main", priority=100,
@@ -154,11 +154,11 @@ PHASES: dict[str, tuple[dict[str, Any], CopyPhase]] = {
 
 
 @pytest.mark.parametrize(("more", "phase"), PHASES.values(), ids=PHASES.keys())
-def test_what_a_copy_shows(more: dict[str, Any], phase: CopyPhase) -> None:
+def test_phase_of_copy(more: dict[str, Any], phase: CopyPhase) -> None:
     assert phase_of(as_body({**job(), **more}), JOB) is phase
 
 
-def test_what_its_workload_shows() -> None:
+def test_conditions_of_remote_workload() -> None:
     def shows(*conditions: Object) -> tuple[bool, str | None]:
         remote = read_remote_workload(as_body({"status": {"conditions": list(conditions)}}))
         return remote.reserved, remote.evicted
@@ -189,18 +189,16 @@ def configured(*clusters: str, known: tuple[str, ...]) -> MultiKueueConfiguratio
     return configuration
 
 
-def test_the_spokes_of_a_check_in_the_order_of_its_configuration_and_what_it_names_in_vain() -> (
-    None
-):
+def test_spokes_of_check_keep_configured_order_and_list_missing_ones() -> None:
     spokes = configured("b", "a", "d", "b", known=("a", "b", "c")).spokes("mk")
     assert spokes == CheckSpokes(configured=("b", "a"), missing=("d",))
 
 
-def test_the_hub_is_no_spoke_of_its_own() -> None:
+def test_hub_is_not_a_spoke_of_itself() -> None:
     assert configured("hub", known=("hub",)).spokes("mk") == CheckSpokes(missing=("hub",))
 
 
-def test_two_configurations_may_name_the_same_cluster() -> None:
+def test_two_configurations_share_a_cluster() -> None:
     configuration = configured("a", known=("a",))
     other = {**OURS, "parameters": {**PARAMETERS, "name": "other"}}
     configuration.observe(seen(kinds.ADMISSION_CHECK, "mk-2", other))
@@ -210,7 +208,7 @@ def test_two_configurations_may_name_the_same_cluster() -> None:
     )
 
 
-def test_a_flavor_may_demand_a_spoke() -> None:
+def test_flavor_requires_spoke_by_node_label() -> None:
     configuration = configured("a", known=("a",))
     nodes = {"nodeLabels": {"sluicegate.dev/spoke": "a"}}
     configuration.observe(seen(kinds.RESOURCE_FLAVOR, "gpus", nodes))
@@ -220,7 +218,7 @@ def test_a_flavor_may_demand_a_spoke() -> None:
     assert configuration.required_spoke("nobody") is None
 
 
-def test_a_missing_configuration_is_named() -> None:
+def test_check_without_configuration_has_a_problem() -> None:
     configuration = configured("a", known=("a",))
     configuration.observe(seen(kinds.MULTIKUEUE_CONFIG, "all", None, deleted=True))
     assert configuration.spokes("mk") == CheckSpokes(
@@ -228,7 +226,7 @@ def test_a_missing_configuration_is_named() -> None:
     )
 
 
-def test_other_controllers_checks_are_theirs() -> None:
+def test_check_of_other_controller_is_not_multikueue() -> None:
     configuration = configured(known=())
     other = {"controllerName": "kueue.x-k8s.io/provisioning-request"}
     configuration.observe(seen(kinds.ADMISSION_CHECK, "machines", other))

@@ -196,13 +196,13 @@ CASES: dict[str, tuple[Situation, str | None, dict[str, Event]]] = {
 
 
 @pytest.mark.parametrize(("now", "answer", "events"), CASES.values(), ids=CASES.keys())
-def test_the_next_step(now: Situation, answer: str | None, events: dict[str, Event]) -> None:
+def test_plan_of_situation(now: Situation, answer: str | None, events: dict[str, Event]) -> None:
     todo = plan(now)
     assert (todo.answer.state if todo.answer else None) == answer
     assert dict(todo.events) == events
 
 
-def test_what_the_check_says() -> None:
+def test_message_of_answer() -> None:
     def said(**more: Any) -> str:
         answer = plan(situation(**more)).answer
         assert answer is not None
@@ -259,7 +259,7 @@ def after(now: Situation, todo: Plan) -> dict[str, OrderState]:
 
 
 @given(situations)
-def test_a_plan_asks_for_nothing_impossible_and_never_has_two_spokes_run_it(now: Situation) -> None:
+def test_plan_has_only_possible_events_and_one_running_spoke(now: Situation) -> None:
     now_chosen = {spoke for spoke, order in now.orders.items() if order.state is CHOSEN}
     orphans = {s: w for s, w in now.orphans.items() if s not in now.orders}
     # The store reports a success only while no spoke is chosen.
@@ -273,7 +273,7 @@ def test_a_plan_asks_for_nothing_impossible_and_never_has_two_spokes_run_it(now:
 
 
 @given(situations)
-def test_while_a_copy_may_run_nobody_is_offered_it(now: Situation) -> None:
+def test_plan_offers_nothing_while_a_copy_may_still_run(now: Situation) -> None:
     events = plan(now).events
     if may_still_run(now):
         assert NOMINATED not in events.values()

@@ -16,7 +16,7 @@ def said(**section: object) -> MultiKueue:
     return Configuration.model_validate({"multiKueue": section}).multi_kueue
 
 
-def test_the_document_in_the_how_to_is_followed(tmp_path: Path) -> None:
+def test_configuration_document_of_how_to_is_applied(tmp_path: Path) -> None:
     (block,) = [b for b in PAGE.read_text().split("```") if "kind: Configuration" in b]
     path = tmp_path / "configuration.yaml"
     path.write_text(block.removeprefix("yaml"))
@@ -30,14 +30,14 @@ def test_the_document_in_the_how_to_is_followed(tmp_path: Path) -> None:
     assert settings.collect_orphans
 
 
-def test_without_a_section_all_is_as_the_variables_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_section_changes_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_MULTIKUEUE_ORIGIN", "here")
     settings = DispatcherSettings()
 
     assert settings.with_configuration(Configuration().multi_kueue) == settings
 
 
-def test_a_variable_is_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_overrides_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_DISPATCHER", "all-at-once")
     settings = DispatcherSettings().with_configuration(
         said(dispatcherName="example.com/mine", origin="me")
@@ -46,17 +46,17 @@ def test_a_variable_is_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (settings.dispatcher, settings.multikueue_origin) == ("all-at-once", "me")
 
 
-def test_a_missed_beat_is_no_loss_however_short_the_time_out() -> None:
+def test_lost_timeout_is_at_least_silent_seconds() -> None:
     settings = DispatcherSettings().with_configuration(said(workerLostTimeout="0s"))
 
     assert settings.worker_lost_timeout_seconds == settings.silent_seconds
 
 
-def test_no_interval_means_that_orphans_are_left_alone() -> None:
+def test_gc_interval_zero_disables_orphan_collection() -> None:
     assert not DispatcherSettings().with_configuration(said(gcInterval="0s")).collect_orphans
 
 
-def test_leases_that_would_run_out_between_two_beats_are_refused() -> None:
+def test_lease_shorter_than_silent_seconds_is_refused() -> None:
     settings = DispatcherSettings(redispatch="afterLease")
 
     with pytest.raises(ValidationError, match="leaves leases of -240 s"):

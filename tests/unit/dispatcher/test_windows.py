@@ -21,7 +21,7 @@ NIGHTS = read_windows({WINDOWS: "0 22 * * * for 8h"})
         ),
     ],
 )
-def test_it_lets_in_while_a_window_is_open_and_says_when_to_come_again(
+def test_answer_inside_and_before_a_window(
     now: str, state: str, message: str, wait: float | None
 ) -> None:
     at = datetime.fromisoformat(f"2026-01-01T{now}").replace(tzinfo=UTC)
@@ -29,13 +29,13 @@ def test_it_lets_in_while_a_window_is_open_and_says_when_to_come_again(
     assert window_answer(NIGHTS, at) == (state, message, wait)
 
 
-def test_where_no_window_ever_opens_nobody_waits_for_it() -> None:
+def test_window_that_never_opens_rejects() -> None:
     never = read_windows({WINDOWS: "0 0 30 feb * for 1h"})
 
     assert window_answer(never, datetime(2026, 1, 1, tzinfo=UTC))[0] == "Rejected"
 
 
-def test_where_its_windows_cannot_be_read_it_says_why_and_asks_again() -> None:
+def test_unreadable_windows_retry_with_reason() -> None:
     said = window_answer(
         "annotation sluicegate.dev/windows: no window", datetime(2026, 1, 1, tzinfo=UTC)
     )

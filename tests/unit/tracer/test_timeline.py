@@ -106,7 +106,7 @@ def simple(logs: Logs) -> None:
     logs.finish(60)
 
 
-def test_what_waits_is_split_by_the_reason_that_was_told() -> None:
+def test_waiting_is_split_by_reason() -> None:
     logs = Logs()
     simple(logs)
     assert named(logs.trace()) == [
@@ -121,7 +121,7 @@ def test_what_waits_is_split_by_the_reason_that_was_told() -> None:
     assert covered(logs.trace()) == pytest.approx(1.0)
 
 
-def test_the_workloads_own_span_is_the_one_that_its_annotation_names() -> None:
+def test_root_span_has_ids_of_annotation() -> None:
     logs = Logs()
     logs.state(1, run_of="build-container", trace_parent="00f067aa0ba902b7")
     logs.finish(2, success=False, run_of="build-container")
@@ -136,9 +136,7 @@ def test_the_workloads_own_span_is_the_one_that_its_annotation_names() -> None:
     assert root.error == "done"
 
 
-def test_a_message_is_created_published_in_a_batch_and_processed_each_linked_with_the_one_before() -> (
-    None
-):
+def test_create_publish_and_process_spans_of_a_decision_are_linked() -> None:
     logs = Logs()
     simple(logs)
     spans = {span.name: span for span in logs.trace()}
@@ -160,14 +158,14 @@ def test_a_message_is_created_published_in_a_batch_and_processed_each_linked_wit
     assert batch.context.trace_id != created.context.trace_id
 
 
-def test_made_again_from_the_same_logs_they_are_the_same_spans() -> None:
+def test_same_logs_give_same_spans() -> None:
     once, twice = Logs(), Logs()
     simple(once)
     simple(twice)
     assert once.trace() == twice.trace()
 
 
-def test_checks_are_waited_for_beside_one_another() -> None:
+def test_admission_checks_have_parallel_spans() -> None:
     logs = Logs()
     logs.state(1)
     logs.decide(5, "reserved", 1, checks=["machines", "spokes"])
@@ -186,7 +184,7 @@ def test_checks_are_waited_for_beside_one_another() -> None:
     assert covered(spans) == pytest.approx(1.0)
 
 
-def test_an_eviction_is_a_stop_and_then_a_wait_again() -> None:
+def test_eviction_gives_stop_span_and_new_waiting() -> None:
     logs = Logs()
     logs.state(1)
     logs.decide(2, "admitted", 1)
@@ -207,7 +205,7 @@ def test_an_eviction_is_a_stop_and_then_a_wait_again() -> None:
     assert covered(logs.trace()) == pytest.approx(1.0)
 
 
-def test_a_kind_that_tells_when_its_pods_are_ready_waits_for_them() -> None:
+def test_wait_for_pods_ready_comes_before_run() -> None:
     logs = Logs()
     logs.state(1, pods_ready=False)
     logs.decide(2, "admitted", 1)
@@ -218,7 +216,7 @@ def test_a_kind_that_tells_when_its_pods_are_ready_waits_for_them() -> None:
     assert named(logs.trace())[-2:] == [("wait PodsReady", 3, 9.01), ("run", 9.01, 30)]
 
 
-def test_a_decision_that_tells_something_anew_ends_nothing() -> None:
+def test_repeated_admission_does_not_end_run_span() -> None:
     logs = Logs()
     logs.state(1)
     logs.decide(2, "admitted", 1)
@@ -228,7 +226,7 @@ def test_a_decision_that_tells_something_anew_ends_nothing() -> None:
     assert named(logs.trace())[-1] == ("run", 3, 30)
 
 
-def test_what_goes_away_before_it_ran_was_cancelled() -> None:
+def test_workload_deleted_before_run_is_cancellation() -> None:
     logs = Logs()
     logs.state(1)
     logs.decide(2, "waiting", 1, reason="InsufficientQuota")
@@ -238,7 +236,7 @@ def test_what_goes_away_before_it_ran_was_cancelled() -> None:
     assert named(spans)[-1] == ("wait InsufficientQuota", 2, 9.01)
 
 
-def test_a_copy_is_a_part_of_its_originals_trace_from_the_order_on() -> None:
+def test_copy_is_part_of_hub_trace_from_its_order_on() -> None:
     logs = Logs()
     order = {"spoke": "hub", "uid": "at-home", "state": "offered", "number": 1, "at": second(-3)}
     logs.put(Dispatch.model_validate(WORKLOAD | {"cluster": "home"} | order), -3)
@@ -259,7 +257,7 @@ def test_a_copy_is_a_part_of_its_originals_trace_from_the_order_on() -> None:
     assert covered(spans) == pytest.approx(1.0)
 
 
-def test_a_copy_that_is_told_to_be_older_than_its_order_was_made_after_it_all_the_same() -> None:
+def test_copy_with_creation_time_before_order_starts_after_order() -> None:
     """A cluster tells when it made something in whole seconds."""
     logs = Logs()
     order = {"spoke": "hub", "uid": "at-home", "state": "offered", "number": 1, "at": second(0.3)}
@@ -273,7 +271,7 @@ def test_a_copy_that_is_told_to_be_older_than_its_order_was_made_after_it_all_th
     ]
 
 
-def test_at_home_a_workload_runs_elsewhere_without_being_released() -> None:
+def test_hub_workload_on_spoke_runs_without_release() -> None:
     logs = Logs()
     logs.state(1)
     logs.decide(2, "reserved", 1, checks=["spokes"])
@@ -284,7 +282,7 @@ def test_at_home_a_workload_runs_elsewhere_without_being_released() -> None:
     assert named(logs.trace())[-1] == ("run", 9.01, 30)
 
 
-def test_the_logs_may_be_read_one_after_another() -> None:
+def test_decisions_read_before_workload_are_kept() -> None:
     """A decision that is read before its workload waits for it."""
     logs, shuffled = Logs(), Logs()
     simple(logs)
@@ -297,7 +295,7 @@ def test_the_logs_may_be_read_one_after_another() -> None:
     assert shuffled.trace() == logs.trace()
 
 
-def test_also_when_the_workloads_end_is_read_before_its_decisions() -> None:
+def test_decisions_read_after_end_are_kept() -> None:
     logs, shuffled = Logs(), Logs()
     simple(logs)
     shuffled.state(1)
@@ -309,7 +307,7 @@ def test_also_when_the_workloads_end_is_read_before_its_decisions() -> None:
     assert shuffled.trace() == logs.trace()
 
 
-def test_a_copys_order_is_its_own_also_when_it_is_read_after_the_copy_is_gone() -> None:
+def test_order_read_after_copy_is_gone_belongs_to_that_copy() -> None:
     """An order names no copy, for it was there before; what comes after its end is the next one's."""
     logs = Logs()
     logs.state(1, labels={ORIGIN: "multikueue"})
@@ -327,7 +325,7 @@ def test_a_copys_order_is_its_own_also_when_it_is_read_after_the_copy_is_gone() 
     assert sum(event.log == "DISPATCHES" for event in logs.ended[0].events) == 1
 
 
-def test_a_trace_that_nobody_wants_is_not_kept() -> None:
+def test_unsampled_workload_is_not_traced() -> None:
     for trace in (None, "nonsense", f"00-{TRACE_ID}-b7ad6b7169203331-00"):
         logs = Logs()
         logs.state(1, trace=trace)
@@ -338,7 +336,7 @@ def test_a_trace_that_nobody_wants_is_not_kept() -> None:
         assert logs.traces.open == 0
 
 
-def test_after_a_restart_only_what_was_not_taken_is_traced() -> None:
+def test_restart_traces_only_undelivered_workloads() -> None:
     logs = Logs(ended=2)
     logs.state(1)
     logs.finish(3)
@@ -347,7 +345,7 @@ def test_after_a_restart_only_what_was_not_taken_is_traced() -> None:
     assert needed["WORKLOADS"] == 3, "nothing of it is needed any more"
 
 
-def test_what_is_needed_again_begins_with_the_oldest_that_is_open() -> None:
+def test_since_starts_at_oldest_undelivered_workload() -> None:
     logs = Logs()
     logs.state(1)
     logs.decide(2, "waiting", 1, reason="Pending")
@@ -364,7 +362,7 @@ def test_what_is_needed_again_begins_with_the_oldest_that_is_open() -> None:
     assert logs.traces.delivered() == 2
 
 
-def test_a_workload_that_tells_the_same_for_ever_costs_nothing() -> None:
+def test_repeated_waiting_reason_adds_no_events() -> None:
     logs = Logs()
     logs.state(1)
     for number in range(5_000):
@@ -373,7 +371,7 @@ def test_a_workload_that_tells_the_same_for_ever_costs_nothing() -> None:
     assert len(logs.ended[0].events) == 3
 
 
-def test_another_life_of_the_same_name_ends_the_one_before() -> None:
+def test_new_uid_of_same_name_ends_previous_trace() -> None:
     logs = Logs()
     logs.state(1)
     other = TRACE.replace("b7ad", "c7ad")

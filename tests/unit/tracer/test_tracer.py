@@ -131,7 +131,7 @@ async def recorded(logs: Logs, sequence: int) -> None:
     await eventually(lambda: ended(logs, sequence))
 
 
-async def test_what_ended_before_anybody_traced_is_left_alone_and_what_waits_is_not(
+async def test_first_term_traces_waiting_but_not_ended_workloads(
     logs: Logs,
 ) -> None:
     await logs.workload("old", done=True)
@@ -142,7 +142,7 @@ async def test_what_ended_before_anybody_traced_is_left_alone_and_what_waits_is_
     assert logs.shelf.workloads() == ["new"]
 
 
-async def test_after_a_restart_it_goes_on_where_the_collector_was(logs: Logs) -> None:
+async def test_restart_continues_after_last_delivered_trace(logs: Logs) -> None:
     async with logs.tracing():
         await logs.workload("first", done=True)
         await recorded(logs, 2)
@@ -157,7 +157,7 @@ async def test_after_a_restart_it_goes_on_where_the_collector_was(logs: Logs) ->
     assert logs.shelf.workloads() == ["first", "second", "third"]
 
 
-async def test_decisions_of_one_moment_are_one_batch_told_once(logs: Logs) -> None:
+async def test_decisions_of_one_moment_are_one_batch_delivered_once(logs: Logs) -> None:
     async with logs.tracing():
         for name in ("a", "b", "c"):
             await logs.workload(name, done=False)
@@ -171,7 +171,7 @@ async def test_decisions_of_one_moment_are_one_batch_told_once(logs: Logs) -> No
     assert len(logs.shelf.kept[0].links) == 3
 
 
-async def test_one_that_was_open_at_a_restart_has_its_whole_trace(logs: Logs) -> None:
+async def test_workload_open_at_restart_has_whole_trace(logs: Logs) -> None:
     async with logs.tracing():
         await logs.workload("long", done=False)
         await logs.workload("short", done=True)
@@ -188,7 +188,7 @@ async def test_one_that_was_open_at_a_restart_has_its_whole_trace(logs: Logs) ->
     assert any(name.startswith("create sluice.admission") for name in names), names
 
 
-async def test_a_collector_that_was_away_gets_everything_when_it_is_back(logs: Logs) -> None:
+async def test_collector_gets_everything_after_outage(logs: Logs) -> None:
     logs.shelf.away = True
     async with logs.tracing():
         for name in ("a", "b", "c"):
@@ -200,7 +200,7 @@ async def test_a_collector_that_was_away_gets_everything_when_it_is_back(logs: L
     assert sorted(logs.shelf.workloads()) == ["a", "b", "c"]
 
 
-async def test_a_trace_that_the_collector_refuses_holds_up_no_other(logs: Logs) -> None:
+async def test_refused_trace_does_not_delay_others(logs: Logs) -> None:
     logs.shelf.dislikes = "bad"
     async with logs.tracing():
         await logs.workload("bad", done=True)
@@ -212,7 +212,7 @@ async def test_a_trace_that_the_collector_refuses_holds_up_no_other(logs: Logs) 
     assert "bad" not in logs.shelf.workloads()
 
 
-async def test_while_the_collector_is_away_no_more_is_read_than_fits(
+async def test_reading_stops_while_delivery_queue_is_full(
     logs: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "PENDING_MAX", 10)
@@ -226,7 +226,7 @@ async def test_while_the_collector_is_away_no_more_is_read_than_fits(
     assert len(set(logs.shelf.workloads())) == 60
 
 
-async def test_two_tracers_are_not_both_at_it(logs: Logs) -> None:
+async def test_second_tracer_stands_by(logs: Logs) -> None:
     async with logs.tracing("one"), logs.tracing("two"):
         await logs.workload("a", done=True)
         await eventually(logs.shelf.workloads)

@@ -35,7 +35,7 @@ TRIMMED = {
 
 
 @pytest.mark.parametrize(("obj", "kept"), TRIMMED.values(), ids=TRIMMED.keys())
-def test_it_travels_without(obj: Object, kept: Object) -> None:
+def test_message_leaves_out_noise_and_keeps_the_rest(obj: Object, kept: Object) -> None:
     before = repr(obj)
     message = observed("hub", JOB, obj)
     assert message.object is not None
@@ -46,7 +46,7 @@ def test_it_travels_without(obj: Object, kept: Object) -> None:
 
 
 @pytest.mark.parametrize("say", [observed, tombstone])
-def test_a_secrets_data_never_travels(say: type) -> None:
+def test_data_of_secret_is_never_in_message(say: type) -> None:
     obj = an_object(data={"k": "aGlkZGVu"}, stringData={"k": "hidden"}, type="Opaque")
     message = say("hub", SECRET, obj)
     assert b"aGlkZGVu" not in message.encode()
@@ -54,7 +54,7 @@ def test_a_secrets_data_never_travels(say: type) -> None:
     assert message.object["type"] == "Opaque"
 
 
-def test_it_says_whose_state_it_is() -> None:
+def test_message_has_identity_of_object() -> None:
     message = observed("hub", JOB, an_object())
     assert (message.namespace, message.name, message.uid, message.resource_version) == (
         "n",
@@ -66,25 +66,25 @@ def test_it_says_whose_state_it_is() -> None:
     assert not message.deleted
 
 
-def test_a_cluster_scoped_object_has_no_namespace() -> None:
+def test_subject_of_cluster_scoped_object_has_no_namespace() -> None:
     obj = {"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}}
     assert observed("hub", NODE, obj).subject == "sluice.observed.hub._.a.nodes_"
 
 
-def test_a_tombstone_has_the_last_state_and_an_id_of_its_own() -> None:
+def test_tombstone_has_last_state_and_its_own_message_id() -> None:
     alive, dead = observed("hub", JOB, an_object()), tombstone("hub", JOB, an_object())
     assert dead.deleted
     assert dead.object == alive.object
     assert dead.message_id != alive.message_id
 
 
-def test_the_trace_of_the_workload_goes_along() -> None:
+def test_message_carries_trace_context_of_object() -> None:
     trace = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
     obj = with_metadata(annotations={"sluicegate.dev/traceparent": trace})
     assert observed("hub", JOB, obj).traceparent == trace
 
 
-def test_of_a_too_large_object_its_identity_and_standing_are_said() -> None:
+def test_truncated_object_keeps_metadata_scalars_and_conditions() -> None:
     obj = with_metadata(annotations={"big": "x" * 5000, "small": "y"}, labels={"q": "r"})
     obj["spec"] = {"suspend": False, "template": {"x": "y" * 5000}, "text": "z" * 5000}
     obj["status"] = {

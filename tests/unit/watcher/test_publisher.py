@@ -51,7 +51,7 @@ COALESCED = {
 
 
 @pytest.mark.parametrize(("put", "left"), COALESCED.values(), ids=COALESCED.keys())
-def test_what_waits_while_the_bus_is_slow(put: list[str], left: list[str]) -> None:
+def test_coalesced_messages(put: list[str], left: list[str]) -> None:
     waiting: list[Observed] = []
     for text in put:
         waiting = coalesced(waiting, state(text))
@@ -98,7 +98,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("first", "then", "said"), REFUSED.values(), ids=REFUSED.keys())
-def test_when_the_bus_refuses(first: str, then: list[str], said: list[str]) -> None:
+def test_messages_on_log_after_bus_refused_the_first(
+    first: str, then: list[str], said: list[str]
+) -> None:
     loop = VirtualLoop()
     server = MemoryServer()
 

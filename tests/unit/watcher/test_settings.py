@@ -15,7 +15,7 @@ from shared.contracts.kube.kinds import (
 )
 
 
-def test_by_default_everything_but_nodes_is_watched_everywhere() -> None:
+def test_default_watches_all_kinds_but_nodes_in_all_namespaces() -> None:
     settings = WatcherSettings()
     first, second, rest = stages(settings.kinds, settings.namespaces)
     assert tuple(scope.kind for scope in first) == (INTEGRATION, *CONFIGURATION_KINDS)
@@ -25,7 +25,7 @@ def test_by_default_everything_but_nodes_is_watched_everywhere() -> None:
     assert {scope.namespace for scope in (*first, *second, *rest)} == {None}
 
 
-def test_names_in_the_environment_are_separated_by_commas(
+def test_names_in_environment_are_separated_by_commas(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SLUICE_KINDS", "jobs.batch, nodes")
@@ -39,11 +39,11 @@ def test_names_in_the_environment_are_separated_by_commas(
     ]
 
 
-def test_a_kind_that_nobody_watches_is_refused_with_those_that_are() -> None:
+def test_unknown_kind_is_refused_with_list_of_known_ones() -> None:
     with pytest.raises(ValidationError, match=r"'pods' is not watched; there are .*jobs\.batch"):
         WatcherSettings(kinds=("pods",))
 
 
-def test_only_secrets_of_machines_are_asked_for() -> None:
+def test_secrets_are_watched_by_label_of_machines() -> None:
     (scopes,) = stages(("secrets", "jobs.batch"), ())
     assert {scope.kind: scope.labels for scope in scopes} == {SECRET: MACHINE_SECRETS, JOB: None}

@@ -72,7 +72,7 @@ CASES: dict[
 @pytest.mark.parametrize(
     ("rules", "candidates", "offers", "nominated", "again"), CASES.values(), ids=CASES.keys()
 )
-def test_who_is_nominated(
+def test_nominated_spokes(
     rules: NominationRules,
     candidates: tuple[Candidate, ...],
     offers: dict[str, float],
@@ -84,12 +84,12 @@ def test_who_is_nominated(
     assert nominate(rules, candidates, standing) == expected
 
 
-def test_best_fit_leaves_a_copy_alone_that_has_quota() -> None:
+def test_best_fit_keeps_offer_whose_copy_has_quota() -> None:
     offers = {"full": Offer(age_seconds=1000, reserved=True)}
     assert nominate(FIT, (FULL, FREE), offers) == Nomination(spokes=("full",))
 
 
-def test_others_nominations_are_respected_as_far_as_the_spokes_may_be_used() -> None:
+def test_external_nomination_is_limited_to_usable_spokes() -> None:
     rules = NominationRules(strategy=EXTERNAL)
     assert nominate(rules, spokes("a", "b"), {}, ("b", "z")) == Nomination(spokes=("b",))
     assert nominate(rules, spokes("a", "b"), {}) == Nomination(spokes=())
@@ -105,5 +105,5 @@ def test_others_nominations_are_respected_as_far_as_the_spokes_may_be_used() -> 
         "acme.com/cheapest": EXTERNAL,
     }.items(),
 )
-def test_kueues_names_are_understood(name: str, strategy: NominationStrategy) -> None:
+def test_strategy_from_own_or_kueue_name(name: str, strategy: NominationStrategy) -> None:
     assert NominationStrategy.from_name(name) is strategy

@@ -1,4 +1,4 @@
-"""A world with one dispatcher, and hands that play the hub's services and the spokes."""
+"""One dispatcher in virtual time; methods publish what the hub's services and the spokes would publish."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 from services.dispatcher.app import assemble
 from services.dispatcher.settings import DispatcherSettings
 from shared.bus.port import CaughtUp
+from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.names import workload_name
@@ -17,6 +18,7 @@ from shared.contracts.messages.effects import CheckState, Dispatch
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.spokes import SCHEMA, Beat, CopyState, Homecoming, SpokeState
 from shared.contracts.messages.workloads import OwnerReference, WorkloadState
+from shared.testing.waiting import first_value
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 from shared.testing.world.world import CALM, EPOCH, Faults, ProcessContext, World
 
@@ -24,12 +26,18 @@ T = TypeVar("T")
 
 CHECK = "multikueue"
 NAMESPACE = "team-a"
-MANAGED = "kueue.x-k8s.io/multikueue"
 BEAT_SECONDS = 5.0
+
+LOST: dict[str, Any] = {
+    "worker_lost_timeout_seconds": 60.0,
+    "silent_seconds": 15.0,
+    "spokes_seconds": 1.0,
+}
+"""Settings with which a silent spoke is lost after a minute."""
 
 
 def job(name: str = "train", *, uid: str | None = None, **spec: Any) -> Object:
-    """A job of the hub, waiting."""
+    """A suspended job of the hub."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -41,18 +49,18 @@ def job(name: str = "train", *, uid: str | None = None, **spec: Any) -> Object:
             "labels": {"kueue.x-k8s.io/queue-name": "main"},
             "annotations": {"sluicegate.dev/traceparent": "00-1-2-01"},
         },
-        "spec": {"suspend": True, "parallelism": 2, "managedBy": MANAGED, **spec},
+        "spec": {"suspend": True, "parallelism": 2, "managedBy": MULTIKUEUE, **spec},
         "status": {},
     }
 
 
-def named(name: str = "train", *, uid: str | None = None) -> str:
-    """The Workload of a job."""
+def workload_of(name: str = "train", *, uid: str | None = None) -> str:
+    """The name of a job's Workload."""
     return workload_name(kind="Job", group="batch", name=name, uid=uid or f"uid-{name}")
 
 
-class Stage:
-    """Use it as a context manager."""
+class Harness:
+    """The world of one test: use it as a context manager."""
 
     def __init__(
         self,
@@ -64,22 +72,22 @@ class Stage:
     ) -> None:
         self.settings = {"dispatcher": "all-at-once", **settings}
         self.silent: set[str] = set()
-        """Spokes that say nothing for a while."""
+        """Spokes that send no heartbeats at the moment."""
 
         self.forms: dict[str, int] = {}
-        """What spokes understand that are not up to date."""
+        """Spoke to the version of its messages, if that is not the current one."""
 
         self.cut_off: set[str] = set()
         """Spokes whose patchers do not reach their API server."""
 
         self.identities: dict[str, str] = {}
-        """Which cluster each of these really is."""
+        """Spoke to the uid of its cluster."""
 
         self.kueues: set[str] = set()
-        """Spokes with a Kueue of their own."""
+        """Spokes with their own Kueue."""
 
         self.skew_seconds = 0
-        """What the spokes' clocks are ahead of ours."""
+        """How far the spokes' clocks are ahead of the hub's."""
 
         self._beats = 0
         self.world = World(seed, faults=faults)
@@ -106,10 +114,10 @@ class Stage:
         await bus.start()
         await dispatcher.run()
 
-    def play(self, drive: Callable[[], Coroutine[Any, Any, T]], *, configured: bool = True) -> T:
+    def run(self, drive: Callable[[], Coroutine[Any, Any, T]], *, configured: bool = True) -> T:
         """Run `drive` beside a dispatcher whose hub has been listed."""
 
-        async def play() -> T:
+        async def prepare_and_drive() -> T:
             self.bus = MemoryBus(self.server, instance="others")
             await self.bus.start()
             if configured:
@@ -117,16 +125,16 @@ class Stage:
             for cluster in ("hub", *self.spokes):
                 await self.sync(cluster)
             for spoke in self.spokes:
-                self.world.outside(self.live(spoke))
+                self.world.outside(self.send_heartbeats(spoke))
             self.world.process("dispatcher", self._serve)
             return await drive()
 
-        result = self.world.run(play)
+        result = self.world.run(prepare_and_drive)
         assert not self.world.failures, self.world.failures
         return result
 
-    async def live(self, spoke: str) -> None:
-        """Let a spoke be heard, for ever."""
+    async def send_heartbeats(self, spoke: str) -> None:
+        """Send heartbeats of a spoke until the world ends."""
         while True:
             if spoke not in self.silent:
                 self._beats += 1
@@ -140,14 +148,14 @@ class Stage:
                 await self.bus.publish(beat)
             await asyncio.sleep(BEAT_SECONDS)
 
-    async def say_gone(self, spoke: str, dispatch: Dispatch) -> None:
-        """The spoke's patcher confirms that nothing of an order is left."""
+    async def report_gone(self, spoke: str, dispatch: Dispatch) -> None:
+        """Report that nothing of an order's copy is left."""
         await self.report(spoke, dispatch, "gone")
 
     async def report(
         self, spoke: str, dispatch: Dispatch, state: Any, message: str = "", **more: Any
     ) -> None:
-        """The spoke's patcher says what became of an order."""
+        """Report about an order, as the spoke's patcher does."""
         said = CopyState(
             spoke=spoke, cluster="hub", namespace=dispatch.namespace, name=dispatch.name,
             uid=dispatch.uid, number=dispatch.number, state=state, message=message, at=self.world.now(),
@@ -156,15 +164,15 @@ class Stage:
         await self.bus.publish(said)
 
     def forge(self, said: Message, *, under: Message) -> None:
-        """Somebody says this where it may only say `under`."""
+        """Publish a message under the subject of another one."""
         assert self.server.publish(under.subject, said.encode(), {"ce-type": said.type})
 
     async def sync(self, cluster: str) -> None:
-        """A watcher has listed `cluster`."""
+        """Publish that a watcher has listed `cluster`."""
         await self.bus.publish(Synced(cluster=cluster, epoch="1", kinds=[], at=self.world.now()))
 
     async def configure(self, spokes: Sequence[str]) -> None:
-        """The hub's MultiKueue objects."""
+        """Publish the hub's MultiKueue objects."""
         parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"}
         check = {"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters}
         for kind, name, spec in (
@@ -172,12 +180,14 @@ class Stage:
             (kinds.MULTIKUEUE_CONFIG, "all", {"clusters": list(spokes)}),
             *((kinds.MULTIKUEUE_CLUSTER, spoke, {}) for spoke in spokes),
         ):
-            await self.see(kind, {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": spec})
+            await self.observe(
+                kind, {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": spec}
+            )
 
-    async def see(
+    async def observe(
         self, kind: Kind, obj: Object, *, cluster: str = "hub", deleted: bool = False
     ) -> None:
-        """Let the watcher of `cluster` observe `obj`."""
+        """Publish an object, as the watcher of `cluster` does."""
         self._version += 1
         metadata = obj["metadata"]
         await self.bus.publish(
@@ -189,13 +199,13 @@ class Stage:
         )  # fmt: skip
 
     async def submit(self, obj: Object) -> None:
-        """A job is seen at the hub, and projected to a workload."""
+        """Publish a job of the hub and its workload state."""
         metadata = obj["metadata"]
-        await self.see(kinds.JOB, obj)
+        await self.observe(kinds.JOB, obj)
         await self.bus.publish(
             WorkloadState(
                 cluster="hub", namespace=NAMESPACE, uid=metadata["uid"],
-                name=named(metadata["name"], uid=metadata["uid"]),
+                name=workload_of(metadata["name"], uid=metadata["uid"]),
                 phase="waiting", created_at=EPOCH,
                 owner=OwnerReference(api_version="batch/v1", kind="Job", plural="jobs",
                                      name=metadata["name"], uid=metadata["uid"]),
@@ -205,32 +215,32 @@ class Stage:
     async def decide(
         self, obj: Object, state: AdmissionState, *checks: str, ahead_seconds: float = 0
     ) -> None:
-        """Quota decides about the job's workload."""
+        """Publish a decision of quota about the job's workload."""
         self._number += 1
         metadata = obj["metadata"]
         await self.bus.publish(
             Admission(
                 cluster="hub", namespace=NAMESPACE, uid=metadata["uid"],
-                name=named(metadata["name"], uid=metadata["uid"]),
+                name=workload_of(metadata["name"], uid=metadata["uid"]),
                 state=state, term=1, number=self._number,
                 decided_at=self.world.now() + timedelta(seconds=ahead_seconds), queue="main",
                 checks=list(checks or (CHECK,)),
             )
         )  # fmt: skip
 
-    async def show_copy(
+    async def observe_copy(
         self, spoke: str, dispatch: Dispatch, *, deleted: bool = False, **status: Any
     ) -> None:
-        """The spoke's patcher made the copy, and its watcher sees it."""
+        """Publish the copy of an order, as the spoke's watcher does."""
         assert dispatch.job is not None
         metadata = {**dispatch.job["metadata"], "uid": f"{spoke}-{dispatch.name}"}
         obj = {**dispatch.job, "metadata": metadata, "status": status}
-        await self.see(kinds.JOB, obj, cluster=spoke, deleted=deleted)
+        await self.observe(kinds.JOB, obj, cluster=spoke, deleted=deleted)
 
-    async def show_quota(
+    async def observe_remote_workload(
         self, spoke: str, dispatch: Dispatch, *, reserved: bool = True, evicted: str | None = None
     ) -> None:
-        """The copy's Workload on the spoke gets quota."""
+        """Publish the Workload of a copy, with its conditions."""
         metadata = {
             "name": dispatch.name,
             "namespace": NAMESPACE,
@@ -240,86 +250,114 @@ class Stage:
         if evicted is not None:
             conditions.append({"type": "Evicted", "status": "True", "message": evicted})
         workload = {"metadata": metadata, "status": {"conditions": conditions}}
-        await self.see(kinds.WORKLOAD, workload, cluster=spoke)
+        await self.observe(kinds.WORKLOAD, workload, cluster=spoke)
 
-    async def dispatch(
+    async def last_order(
         self, spoke: str, name: str = "train", *, uid: str | None = None
     ) -> Dispatch | None:
-        """What a spoke was last told."""
+        """The last order to a spoke; None if there is none."""
         entry = self.server.latest(
-            "DISPATCHES", f"sluice.dispatch.{spoke}.{NAMESPACE}.{named(name, uid=uid)}"
+            "DISPATCHES", f"sluice.dispatch.{spoke}.{NAMESPACE}.{workload_of(name, uid=uid)}"
         )
         return Dispatch.decode(entry.data) if entry else None
 
-    async def check(self, name: str = "train", *, uid: str | None = None) -> CheckState | None:
-        """What the check says."""
+    async def last_check(self, name: str = "train", *, uid: str | None = None) -> CheckState | None:
+        """The last state of the MultiKueue check; None if there is none."""
         entry = self.server.latest(
-            "CHECKS", f"sluice.check.hub.{NAMESPACE}.{named(name, uid=uid)}.{CHECK}"
+            "CHECKS", f"sluice.check.hub.{NAMESPACE}.{workload_of(name, uid=uid)}.{CHECK}"
         )
         return CheckState.decode(entry.data) if entry else None
 
-    async def until_dispatch(
+    async def until_order(
         self, spoke: str, state: str, name: str = "train", *, uid: str | None = None
     ) -> Dispatch:
-        """Wait until a spoke was told `state`."""
-        async with asyncio.timeout(120):
-            while True:
-                found = await self.dispatch(spoke, name, uid=uid)
-                if found is not None and found.state == state:
-                    return found
-                await asyncio.sleep(0.05)
+        """Wait for an order of that state."""
+
+        async def fetch() -> Dispatch | None:
+            found = await self.last_order(spoke, name, uid=uid)
+            return found if found is not None and found.state == state else None
+
+        return await first_value(fetch, f"{state} to {spoke}", seconds=120, look_seconds=0.05)
 
     async def until_check(self, state: str, name: str = "train", *, after: int = 0) -> CheckState:
-        """Wait until the check says `state` about a reservation younger than `after`."""
-        async with asyncio.timeout(120):
-            while True:
-                found = await self.check(name)
-                if found is not None and found.state == state and found.attempt > after:
-                    return found
-                await asyncio.sleep(0.05)
+        """Wait for a check state about a reservation with a number greater than `after`."""
+
+        async def fetch() -> CheckState | None:
+            found = await self.last_check(name)
+            matches = found is not None and found.state == state and found.attempt > after
+            return found if matches else None
+
+        return await first_value(fetch, f"check {state}", seconds=120, look_seconds=0.05)
 
     async def until_spoke(self, spoke: str, *, active: bool) -> SpokeState:
-        """Wait until it is said how a spoke stands."""
-        async with asyncio.timeout(120):
-            while True:
-                entry = self.server.latest("SPOKES", f"sluice.spoke.hub._.{spoke}")
-                state = None if entry is None else SpokeState.decode(entry.data)
-                if state is not None and state.active is active:
-                    return state
-                await asyncio.sleep(0.1)
+        """Wait until the condition `Active` of a spoke is as expected."""
 
-    async def until_home(self, name: str = "train", *, status: Object | None = None) -> Homecoming:
-        """Wait until the hub is told of a copy's status: of this one, or of any that is not empty."""
-        async with asyncio.timeout(120):
-            while True:
-                entry = self.server.latest(
-                    "DISPATCHES", f"sluice.home.hub.{NAMESPACE}.{named(name)}"
-                )
-                home = None if entry is None else Homecoming.decode(entry.data)
-                told = None if home is None else home.status
-                if home is not None and (told if status is None else told == status):
-                    return home
-                await asyncio.sleep(0.1)
+        async def fetch() -> SpokeState | None:
+            entry = self.server.latest("SPOKES", f"sluice.spoke.hub._.{spoke}")
+            state = None if entry is None else SpokeState.decode(entry.data)
+            return state if state is not None and state.active is active else None
 
-    async def show_queues(self, *, cpu: str = "10") -> None:
-        """Every spoke has the LocalQueue and quota."""
+        return await first_value(fetch, f"{spoke}: {active}", seconds=120, look_seconds=0.1)
+
+    async def until_hub_status(
+        self, name: str = "train", *, status: Object | None = None
+    ) -> Homecoming:
+        """Wait for a status for the hub: for this one, or for any that is not empty (None)."""
+        subject = f"sluice.home.hub.{NAMESPACE}.{workload_of(name)}"
+
+        async def fetch() -> Homecoming | None:
+            entry = self.server.latest("DISPATCHES", subject)
+            home = None if entry is None else Homecoming.decode(entry.data)
+            published = None if home is None else home.status
+            matches = bool(published) if status is None else published == status
+            return home if matches else None
+
+        return await first_value(fetch, f"status {status}", seconds=120, look_seconds=0.1)
+
+    async def observe_queues(self, *, cpu: str = "10") -> None:
+        """Publish a ClusterQueue with `cpu` and its LocalQueue on every spoke."""
         for spoke in self.spokes:
             resources = [{"name": "cpu", "nominalQuota": cpu}]
             flavors = [{"name": "any", "resources": resources}]
             spec = {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}]}
             queue = {"metadata": {"name": "main", "uid": "q"}, "spec": spec}
-            await self.see(kinds.CLUSTER_QUEUE, queue, cluster=spoke)
+            await self.observe(kinds.CLUSTER_QUEUE, queue, cluster=spoke)
             local = {
                 "metadata": {"name": "main", "namespace": NAMESPACE, "uid": "l"},
                 "spec": {"clusterQueue": "main"},
             }
-            await self.see(kinds.LOCAL_QUEUE, local, cluster=spoke)
+            await self.observe(kinds.LOCAL_QUEUE, local, cluster=spoke)
 
     async def view(self, stream: str) -> list[str]:
-        """The third token of each subject in the view: spokes, clusters."""
+        """The third token of each subject in a view: spokes or clusters."""
         tokens = []
         async for entry in self.bus.watch(stream):
             if isinstance(entry, CaughtUp):
                 break
             tokens.append(entry.subject.split(".")[2])
         return tokens
+
+
+async def offer(harness: Harness, obj: Object) -> tuple[Dispatch, Dispatch]:
+    """Submit and reserve a job, and let both spokes make their copies; return both orders."""
+    name = obj["metadata"]["name"]
+    await harness.submit(obj)
+    await harness.decide(obj, "reserved")
+    east = await harness.until_order("east", "offered", name)
+    west = await harness.until_order("west", "offered", name)
+    await harness.observe_copy("east", east)
+    await harness.observe_copy("west", west)
+    return east, west
+
+
+async def start_on_west(harness: Harness, obj: kinds.Object) -> Dispatch:
+    """Submit a job and run it on west; return west's first order."""
+    await harness.submit(obj)
+    await harness.decide(obj, "reserved")
+    west = await harness.until_order("west", "offered")
+    await harness.observe_copy("west", west)
+    await harness.observe_remote_workload("west", west)
+    await harness.until_order("west", "chosen")
+    await harness.decide(obj, "admitted")
+    await harness.observe_copy("west", west, active=1)
+    return west

@@ -20,7 +20,7 @@ from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Site:
+class Harness:
     """What a test needs. Make it inside the loop."""
 
     def __init__(self, *, max_payload: int = 4 << 20, seed: int = 1) -> None:
@@ -78,7 +78,7 @@ class Site:
             )
         return entries
 
-    def said(self, kind: Kind | None = None) -> list[Observed]:
+    def published(self, kind: Kind | None = None) -> list[Observed]:
         """Every observation on the log, oldest first."""
         entries = [entry for entry in self.log() if not entry.subject.endswith(".synced")]
         said = [Observed.decode(entry.data, entry.headers) for entry in entries]
@@ -90,7 +90,7 @@ class Site:
     def view(self) -> dict[str, tuple[str, str]]:
         """Subject to uid and version of what exists, as any reader of the log would have it."""
         view: dict[str, tuple[str, str]] = {}
-        for one in self.said():
+        for one in self.published():
             if one.deleted:
                 view.pop(one.subject, None)
             else:
@@ -144,14 +144,14 @@ def job(name: str, **annotations: str) -> Object:
     }
 
 
-def play(scene: Callable[[Site], Awaitable[None]], **site: int) -> None:
-    """Run `scene` in virtual time; nothing of it is left behind."""
+def run_harness(drive: Callable[[Harness], Awaitable[None]], **harness: int) -> None:
+    """Run `drive` in virtual time; nothing of it is left behind."""
     loop = VirtualLoop()
 
     async def run() -> None:
-        here = Site(**site)
+        here = Harness(**harness)
         try:
-            await scene(here)
+            await drive(here)
         finally:
             await here.kill()
 

@@ -14,17 +14,17 @@ from services.dispatcher.planning.order_lifecycle import (
 )
 
 
-def test_every_pair_of_state_and_event_is_in_one_of_the_tables() -> None:
+def test_every_pair_of_state_and_event_is_in_exactly_one_table() -> None:
     assert TRANSITIONS.keys() | IMPOSSIBLE == set(product(OrderState, Event))
     assert not TRANSITIONS.keys() & IMPOSSIBLE
 
 
 @pytest.mark.parametrize(("state", "event"), sorted(IMPOSSIBLE))
-def test_the_impossible_is_refused(state: OrderState, event: Event) -> None:
+def test_impossible_event_raises(state: OrderState, event: Event) -> None:
     with pytest.raises(ImpossibleError, match=f"an order that is {state} cannot be {event}"):
         next_state(state, event)
 
 
-def test_every_state_can_be_left_and_reached() -> None:
+def test_every_state_has_a_way_in_and_out() -> None:
     assert {state for state, _ in TRANSITIONS} == set(OrderState)
     assert set(TRANSITIONS.values()) | {OrderState.UNSENT} == set(OrderState)
