@@ -14,6 +14,7 @@ from services.classifier.projection.policy import DEFAULT_POLICY, Policy
 from services.console.access.authorizer import Authorizer, NamespaceFilter, Visibility
 from services.console.access.reviews import Reviewer, User
 from services.console.documents import (
+    CourseFigures,
     Explained,
     ItemMeta,
     Owner,
@@ -37,10 +38,10 @@ from shared.contracts.messages.explain import (
     Position,
     PositionsRequest,
 )
+from shared.contracts.messages.workloads import WorkloadState
 
 __all__ = ["QueryService"]
 
-POSITIONS_MAX: Final = 1 << 62
 ROWS_MAX: Final = 2000
 SIMULATIONS_MAX: Final = 8
 """How many simulations may wait for their turn. More are refused with status 429."""
@@ -116,8 +117,7 @@ class QueryService:
 
     def _positions(self, request: PositionsRequest, is_visible: NamespaceFilter) -> list[Position]:
         """All positions, in order: the limit of a NATS message does not hold here."""
-        everybody = request.model_copy(update={"limit": POSITIONS_MAX})
-        items = self.view.replica.positions(everybody).items
+        items = self.view.replica.positions(request.unlimited()).items
         return [each for each in items if is_visible(each.namespace)]
 
     def _summary(self, positions: Iterable[Position]) -> PendingWorkloadsSummary:
@@ -218,10 +218,10 @@ class QueryService:
             return item
         snapshot, history = self.view.snapshot(), self.view.history
         recent = self.view.recent_submissions(RECENT)
-        changes = await self._simulate(
-            lambda: _expected_start_fields(snapshot, history, recent, item)
+        forecast: Explanation = await self._simulate(
+            lambda: _with_forecast(item, snapshot, history, recent)
         )
-        return item.model_copy(update=changes)
+        return forecast
 
     async def simulate(self, user: User, request: SimulateRequest) -> SimulateAnswer:
         """What a change would do, reduced to what the user may see."""
@@ -250,43 +250,41 @@ class QueryService:
             self._queued -= 1
 
 
-def _ident(state: Any) -> Ident:
+def _ident(state: WorkloadState) -> Ident:
     return state.cluster, state.namespace, state.name
 
 
-def _expected_start_fields(
-    snapshot: Snapshot, history: History, recent: list[Any], item: Explanation
-) -> dict[str, Any]:
+def _with_forecast(
+    item: Explanation, snapshot: Snapshot, history: History, recent: list[WorkloadState]
+) -> Explanation:
     ident = (item.cluster, f"{item.namespace}/{item.name}")
     state = snapshot.workloads.get(ident)
     if state is None:
-        return {}
+        return item
     if history.count_of(state) == 0:
-        return {"expected_start_unknown_because": "no workload has ended that is still known"}
+        return item.without_expected_start("no workload has ended that is still known")
     # Seeded by the uid: the same question at the same moment has the same answer.
-    expected = expected_start(
-        snapshot, ident, past=history, recent=recent, random=Random(state.uid)
-    )
+    random = Random(state.uid)
+    expected = expected_start(snapshot, ident, past=history, recent=recent, random=random)
     if expected is None:
-        because = "in most of the possible futures it does not start"
-        return {"expected_start_unknown_because": because}
-    return {
-        "expected_start": expected.at,
-        "expected_earliest": expected.earliest,
-        "expected_latest": expected.latest,
-        "expected_from_runs": expected.known_runs,
-        "expected_start_unknown_because": "",
-    }
+        return item.without_expected_start("in most of the possible futures it does not start")
+    return item.with_expected_start(
+        expected.at, earliest=expected.earliest, latest=expected.latest, runs=expected.known_runs
+    )
 
 
 def _visible_part(answer: SimulateAnswer, is_visible: NamespaceFilter) -> SimulateAnswer:
     """The figures of visible queues, without sums over queues that the user may not see."""
-    courses = {}
-    for name, course in (("before", answer.before), ("after", answer.after)):
-        queues = {
-            key: figures for key, figures in course.queues.items() if is_visible(key.split("/")[1])
-        }
-        courses[name] = course.model_copy(
-            update={"queues": queues, "makespan_seconds": None, "preemptions": None}
+
+    def visible(figures: CourseFigures) -> CourseFigures:
+        queues = figures.queues.items()
+        return CourseFigures(
+            queues={name: each for name, each in queues if is_visible(name.split("/")[1])}
         )
-    return answer.model_copy(update=courses)
+
+    return SimulateAnswer(
+        changes=answer.changes,
+        before=visible(answer.before),
+        after=visible(answer.after),
+        submitted=answer.submitted,
+    )

@@ -8,12 +8,12 @@ from pydantic import Field, field_validator, model_validator
 
 from shared.settings.kube import KubeSettings
 
-__all__ = ["ConsoleSettings", "is_loopback"]
+__all__ = ["ConsoleSettings"]
 
 IDLE_SECONDS_MIN: Final = 60.0
 
 
-def is_loopback(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     """Whether only this machine can reach `host`."""
     if host == "localhost":
         return True
@@ -64,7 +64,7 @@ class ConsoleSettings(KubeSettings):
 
     @model_validator(mode="after")
     def _nobody_from_outside_unasked(self) -> "ConsoleSettings":
-        if self.console_authorization == "none" and not is_loopback(self.console_host):
+        if self.console_authorization == "none" and not _is_loopback(self.console_host):
             raise ValueError(
                 f"console_authorization none is for loopback only, not for {self.console_host}"
             )

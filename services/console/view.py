@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, Literal
 
 import structlog
@@ -20,10 +21,10 @@ from services.console.metrics import REBUILDS
 from services.quota.forecast import FinishedRun, History, Snapshot
 from services.quota.queries.replica import INPUTS, Ident, ReadReplica
 from services.whatif.reading import OBSERVED_KINDS
+from shared.bus.follow import skip_undecodable
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
-from shared.contracts.messages.base import UndecodableError
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import WorkloadState
@@ -197,26 +198,23 @@ class View:
         self._notify()
 
     def _ingest(self, reading: _Reading, stream: str, item: Entry | CaughtUp) -> None:
-        if isinstance(item, CaughtUp):
+        if not isinstance(item, CaughtUp):
+            skip_undecodable(partial(self._ingest_entry, reading), stream, item)
+
+    def _ingest_entry(self, reading: _Reading, stream: str, item: Entry) -> None:
+        if stream == QUEUES:
+            status = item.read(QueueStatus)
+            ident = (status.cluster, status.namespace or "", status.name)
+            reading.queues[ident] = status
+            self._record_change(reading, "queue", ident)
             return
-        try:
-            if stream == QUEUES:
-                status = item.read(QueueStatus)
-                ident = (status.cluster, status.namespace or "", status.name)
-                reading.queues[ident] = status
-                self._record_change(reading, "queue", ident)
-                return
-            if stream == "OBSERVED" and not item.subject.endswith(".synced"):
-                self._ingest_observed(reading, item.read(Observed))
-            about = reading.replica.apply(stream, item)
-            if about is not None:
-                if stream == "WORKLOADS":
-                    self._ingest_workload(reading, about, item.read(WorkloadState))
-                self._record_change(reading, "workload", about)
-        except UndecodableError as error:
-            log.warning(
-                "message skipped: it cannot be decoded", subject=item.subject, error=str(error)
-            )
+        if stream == "OBSERVED" and not item.subject.endswith(".synced"):
+            self._ingest_observed(reading, item.read(Observed))
+        about = reading.replica.apply(stream, item)
+        if about is not None:
+            if stream == "WORKLOADS":
+                self._ingest_workload(reading, about, item.read(WorkloadState))
+            self._record_change(reading, "workload", about)
 
     def _ingest_observed(self, reading: _Reading, observed: Observed) -> None:
         if observed.deleted:

@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,13 +20,12 @@ from pydantic import Field
 from services.ctl.dev.supervisor import ChildSpec, Supervisor
 from services.ctl.run import Program
 from services.ctl.setup.permissions import key_file
-from shared.bus.port import Bus, BusError, CaughtUp, Entry
-from shared.contracts import subjects
+from shared.bus.follow import follow, recall
+from shared.bus.port import Bus, BusError, Entry
 from shared.contracts.kube.kinds import MULTIKUEUE_CLUSTER, Object
-from shared.contracts.messages.base import UndecodableError
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import PairState
-from shared.contracts.subjects import observed_filter
+from shared.contracts.subjects import observed_filter, subject_filter
 from shared.kube.config import from_kubeconfig
 from shared.kube.port import RefusedError
 from shared.runtime.host import Parts, run_service
@@ -104,7 +102,9 @@ class Pairs:
 
     async def run(self) -> None:
         """Keep the pairs running until cancelled."""
-        await self._read_published()
+        # An earlier process may have published problems that are solved by now.
+        published = subject_filter("pair", self._settings.cluster)
+        await recall(self._bus, {PairState: self._observe_published}, filters=[published])
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._follow())
@@ -112,41 +112,28 @@ class Pairs:
         finally:
             await self._supervisor.stop()
 
-    async def _read_published(self) -> None:
-        """What a predecessor said: it may be true no more."""
-        filter_ = f"{subjects.ROOT}.pair.{subjects.encode(self._settings.cluster)}.>"
-        async with aclosing(self._bus.watch(PairState.stream, filter_)) as entries:
-            async for entry in entries:
-                if isinstance(entry, CaughtUp):
-                    return
-                try:
-                    state = entry.read(PairState)
-                except UndecodableError as error:
-                    log.warning("state skipped", subject=entry.subject, error=str(error))
-                    continue
-                self._published[state.spoke] = state.problem
+    def _observe_published(self, state: PairState, _entry: Entry) -> None:
+        self._published[state.spoke] = state.problem
 
     async def _follow(self) -> None:
-        filter_ = observed_filter(MULTIKUEUE_CLUSTER, self._settings.cluster)
-        async with aclosing(self._bus.watch("OBSERVED", filter_)) as entries:
-            async for entry in entries:
-                if isinstance(entry, CaughtUp):
-                    self._synced = True
-                else:
-                    self._observe(entry)
-                self._updated.set()
+        await follow(
+            self._bus,
+            {Observed: self._observe_cluster},
+            filters=[observed_filter(MULTIKUEUE_CLUSTER, self._settings.cluster)],
+            on_caught_up=self._on_caught_up,
+        )
 
-    def _observe(self, entry: Entry) -> None:
-        try:
-            observed = entry.read(Observed)
-        except UndecodableError as error:
-            log.warning("observation skipped", subject=entry.subject, error=str(error))
-            return
+    def _on_caught_up(self) -> None:
+        self._synced = True
+        self._updated.set()
+
+    def _observe_cluster(self, observed: Observed, _entry: Entry) -> None:
         source = None if observed.deleted else _source(observed.object or {})
         if source is None or observed.name == self._settings.cluster:
             self._sources.pop(observed.name, None)
         else:
             self._sources[observed.name] = source
+        self._updated.set()
 
     async def _reconcile_forever(self) -> None:
         while True:

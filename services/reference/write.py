@@ -233,7 +233,7 @@ def _patcher_works() -> tuple[Registration, ...]:
     return tuple(recorder.registrations)
 
 
-def settings_page() -> str:
+def _settings_page() -> str:
     """Every setting of every service: variable, default, meaning."""
     lines = ["# Settings", "", GENERATED, ""]
     lines += ["Each service reads its settings once, at start, from the environment.", ""]
@@ -284,7 +284,7 @@ def main() -> int:
     """Write all pages; say which."""
     REFERENCE.mkdir(parents=True, exist_ok=True)
     written = {
-        "settings.md": settings_page(),
+        "settings.md": _settings_page(),
         "cli.md": cli_page(GENERATED),
         "reasons.md": reasons_page(GENERATED),
         "lifecycle.md": lifecycle_page(GENERATED),

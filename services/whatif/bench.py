@@ -70,8 +70,13 @@ def day(count: int, cpus: int, random: Random) -> Iterator[tuple[str, Message]]:
         began = state.created_at + timedelta(seconds=random.uniform(0, 60))
         runs = timedelta(seconds=MEDIAN_SECONDS * random.lognormvariate(0, 0.6))
         yield LOG_PREFIX, _admission(state, began)
-        finish = Finish(success=True, at=began + runs)
-        yield LOG_PREFIX, state.model_copy(update={"phase": "finished", "finish": finish})
+        yield LOG_PREFIX, _finished(state, began + runs)
+
+
+def _finished(state: WorkloadState, at: datetime) -> WorkloadState:
+    finish = Finish(success=True, at=at)
+    fields = state.model_dump() | {"phase": "finished", "finish": finish}
+    return WorkloadState.model_validate(fields)
 
 
 def _observed(kind: Kind, name: str, obj: dict[str, Any], namespace: str | None = None) -> Observed:

@@ -60,8 +60,7 @@ def _requeue(snapshot: Snapshot, hub: str, spoke: str) -> int:
     for ident in lost:
         del snapshot.admissions[ident]
         if (state := snapshot.workloads.get(ident)) is not None:
-            fresh = {"admission": None, "phase": "waiting", "pods_active": False}
-            snapshot.workloads[ident] = state.model_copy(update=fresh)
+            snapshot.workloads[ident] = state.requeued()
     return len(lost)
 
 
@@ -160,7 +159,7 @@ def _reduce_quota(
     excess = {name: much for name, much in excess.items() if much > 0}
     if not excess:
         return []
-    less = queue.model_copy(update={"object": deepcopy(queue.object)})
+    less = queue.with_object(deepcopy(queue.object or {}))
     flavors = [*reversed([*_flavors(less)])]
     flavors.sort(key=lambda flavor: flavor.get("name") not in gone_first)
     left = dict(excess)

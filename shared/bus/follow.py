@@ -17,7 +17,7 @@ from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.messages.base import Message, UndecodableError
 from shared.telemetry.metrics import UNREADABLE
 
-__all__ = ["Handlers", "dispatch", "follow", "read", "recall"]
+__all__ = ["Handlers", "dispatch", "follow", "read", "recall", "skip_undecodable"]
 
 log = structlog.get_logger(__name__)
 
@@ -37,6 +37,15 @@ def read(entry: Entry | None, kind: type[M]) -> M | None:
         UNREADABLE.labels(stream=kind.stream).inc()
         log.warning("skipping what cannot be read", subject=entry.subject, error=str(error))
         return None
+
+
+def skip_undecodable(handle: Callable[[str, Entry], None], stream: str, entry: Entry) -> None:
+    """Call `handle`, which decodes the entry itself; log, count and skip an entry that it cannot read."""
+    try:
+        handle(stream, entry)
+    except UndecodableError as error:
+        UNREADABLE.labels(stream=stream).inc()
+        log.warning("skipping what cannot be read", subject=entry.subject, error=str(error))
 
 
 def dispatch(entry: Entry, handlers: Handlers) -> None:

@@ -1,7 +1,7 @@
 """The demo's load: PipelineRuns of all eight tiers and Jobs, the same for the same seed.
 
-None carries Pending, `suspend`, a queue or a class: the webhook turns labels into all that. Jobs name
-their queue and class, because for them nobody else does (`research/kueue.md` 3.1).
+No PipelineRun carries Pending, `suspend`, a queue or a priority class: the webhook adds them by its rules,
+from labels. Jobs name their queue and class themselves, because the rules are for PipelineRuns.
 """
 
 from collections.abc import Callable, Iterator

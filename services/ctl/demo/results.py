@@ -11,7 +11,7 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.effects import HostState, PlatformState
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["JobResult", "LoadResult", "read_results", "records", "records_in"]
+__all__ = ["JobResult", "LoadResult", "read_results", "records"]
 
 ADMITTED: Final = "admitted"
 
@@ -104,17 +104,17 @@ async def read_results(
         ),
         refused=refused,
         hosts=tuple(hosts),
-        platforms=tuple(records_in(said)),
+        platforms=tuple(_records_in(said)),
         names={uid: each.name for uid, each in submitted.items()},
     )
 
 
 async def records(bus: Bus) -> list[PlatformState]:
     """The last record of each platform."""
-    return records_in(await _read(bus, "HOSTS"))
+    return _records_in(await _read(bus, "HOSTS"))
 
 
-def records_in(entries: Iterable[Entry]) -> list[PlatformState]:
+def _records_in(entries: Iterable[Entry]) -> list[PlatformState]:
     """The last record of each platform among `entries`."""
     found = {
         entry.subject: PlatformState.decode(entry.data)

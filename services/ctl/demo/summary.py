@@ -24,7 +24,6 @@ __all__ = [
     "TierRow",
     "left_behind",
     "machines",
-    "peaks",
     "print_summary",
     "tier_rows",
 ]
@@ -115,7 +114,7 @@ def _row(kind: str, tier: str, cases: Sequence[JobResult]) -> TierRow:
     )
 
 
-def peaks(result: LoadResult) -> list[Peak]:
+def _peaks(result: LoadResult) -> list[Peak]:
     """The peak of every resource with a quota, recomputed from the decisions alone."""
     most = _most(result)
     found: list[Peak] = []
@@ -250,7 +249,7 @@ def print_summary(result: LoadResult, console: Console) -> None:
         table.add_row(row.kind, row.tier, *map(str, numbers), *waits)
     console.print(table)
     table = _table("Peak use", "queue", "resource", "peak", "quota", "share")
-    for peak in peaks(result):
+    for peak in _peaks(result):
         if peak.share:
             share = f"{peak.share:.0%}"
             table.add_row(peak.queue, peak.resource, peak.used, peak.quota, share)

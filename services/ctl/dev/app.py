@@ -43,7 +43,6 @@ __all__ = [
     "DevOptions",
     "Running",
     "addresses",
-    "apply_streams",
     "running",
     "serve",
     "until_signalled",
@@ -221,7 +220,7 @@ class _Starter:
                 )
             )
             await self.supervisor.wait_ready([BROKER], timeout_seconds=START_SECONDS)
-        await apply_streams(url, self.secured.access(DECLARER) if self.secured else OPEN)
+        await _apply_streams(url, self.secured.access(DECLARER) if self.secured else OPEN)
         return url
 
     def _credentials(self, user: str) -> dict[str, str]:
@@ -326,7 +325,7 @@ class _Starter:
 _PROGRAM: Final = (sys.executable, "-m", "services.ctl.main", "run")
 
 
-async def apply_streams(url: str, access: Access = OPEN) -> None:
+async def _apply_streams(url: str, access: Access = OPEN) -> None:
     """Make the streams what they should be. Raises `CommandError`."""
     try:
         report = await apply_at(url, access=access)

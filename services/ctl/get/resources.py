@@ -1,7 +1,7 @@
 """What `sluice get` knows of: names, what is read, and what stands in which column.
 
-The columns are those of kueuectl's `list` commands and of Kueue's CRDs (`research/ecosystem.md` 2.1
-and 2.2), under kubectl's short names.
+The columns are those of kueuectl's `list` commands (kubernetes-sigs/kueue `cmd/kueuectl/app/list`) and
+the printer columns of Kueue's CRDs, under kubectl's short names.
 """
 
 from collections.abc import Callable

@@ -4,6 +4,7 @@ They are asked and forgotten: no stream keeps them. Names of workloads are told 
 about the same namespace; of others an answer tells how many there are.
 """
 
+import sys
 from datetime import datetime
 from typing import ClassVar
 
@@ -130,6 +131,24 @@ class Explanation(Part):
 
     expected_start_unknown_because: str = ""
 
+    def with_expected_start(
+        self, at: datetime, *, earliest: datetime, latest: datetime | None, runs: int
+    ) -> "Explanation":
+        """The same with a forecast: a point, the 80 % interval, and from how many runs it comes."""
+        return self.model_copy(
+            update={
+                "expected_start": at,
+                "expected_earliest": earliest,
+                "expected_latest": latest,
+                "expected_from_runs": runs,
+                "expected_start_unknown_because": "",
+            }
+        )
+
+    def without_expected_start(self, because: str) -> "Explanation":
+        """The same, with the reason why there is no forecast."""
+        return self.model_copy(update={"expected_start_unknown_because": because})
+
 
 class ExplainRequest(Part):
     """Asks why something waits."""
@@ -180,6 +199,10 @@ class PositionsRequest(Part):
 
     offset: int = Field(default=0, ge=0)
     limit: int = Field(default=1000, ge=1, le=rpc.POSITIONS_MAX)
+
+    def unlimited(self) -> "PositionsRequest":
+        """The same for a caller in this process, for which the size of a message is no limit."""
+        return self.model_copy(update={"limit": sys.maxsize})
 
 
 class PositionsAnswer(Part):

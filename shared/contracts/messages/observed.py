@@ -60,6 +60,10 @@ class Observed(ObservedHeader):
         """`object` with its type."""
         return None if self.object is None else as_body(self.object)
 
+    def with_object(self, obj: dict[str, Any]) -> "Observed":
+        """The same observation of another content of the object."""
+        return self.model_copy(update={"object": obj})
+
     def truncated_to(self, obj: dict[str, Any], ref: str | None) -> "Observed":
         """The same state with a part of the object; `ref`: where the whole message is."""
         return self.model_copy(update={"object": obj, "object_ref": ref})

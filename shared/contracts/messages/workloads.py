@@ -206,6 +206,11 @@ class WorkloadState(Message):
         changes = {"phase": "gone", "pods_active": False, "held": True, "admission": None}
         return self.model_copy(update=changes)
 
+    def requeued(self) -> "WorkloadState":
+        """The same workload, waiting without an admission and without pods."""
+        changes = {"admission": None, "phase": "waiting", "pods_active": False}
+        return self.model_copy(update=changes)
+
     def with_generation(self, generation: int) -> "WorkloadState":
         """Return the same state with another generation."""
         return self.model_copy(update={"generation": generation})
