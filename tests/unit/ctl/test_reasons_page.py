@@ -9,12 +9,20 @@ from pathlib import Path
 from services.quota.engine.scheduling import messages
 from services.quota.lifecycle.timers import _CAUSES
 from services.reference.reasons import REASONS
+from shared.contracts import reasons
 
 QUOTA = Path(__file__).parents[3] / "services" / "quota"
 CARRIERS = {"Verdict", "_Judgement", "evict", "_evict", "_stop_holders"}
 """What is called with a reason among its arguments."""
 
 CAPITALS = re.compile(r"[A-Z][A-Za-z]+")
+SHARED = {
+    name: value
+    for name, value in vars(reasons).items()
+    if isinstance(value, str) and name.isupper()
+}
+"""Reasons that several services know, by the name of their constant."""
+
 FIELDS = {"reason", "evict_reason"}
 """What a reason is assigned to."""
 
@@ -60,6 +68,8 @@ def strings(nodes: list[ast.expr]) -> Iterator[str]:
             match one:
                 case ast.Constant(value=str(text)) if one not in parts and CAPITALS.fullmatch(text):
                     yield text
+                case ast.Name(id=name) | ast.Attribute(attr=name) if name in SHARED:
+                    yield SHARED[name]
                 case _:
                     pass
 
@@ -76,6 +86,6 @@ def test_every_reason_of_quota_is_explained() -> None:
 
 
 def test_no_reason_is_explained_that_is_not_given() -> None:
-    source = "\n".join(path.read_text() for path in QUOTA.rglob("*.py"))
+    source = "\n".join([*SHARED.values(), *(path.read_text() for path in QUOTA.rglob("*.py"))])
     named = chain.from_iterable(REASONS.values())
     assert [name for name in named if name.removeprefix("DeactivatedDueTo") not in source] == []
