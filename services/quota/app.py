@@ -7,7 +7,7 @@ from importlib.metadata import version
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from services.quota.decider import Decider
-from services.quota.leadership import HALTED, Quota
+from services.quota.leadership import HALTED, READING, Leadership
 from services.quota.metrics import DecisionMetrics, GaugeCollector
 from services.quota.settings import QuotaSettings
 from shared.bus.port import Bus
@@ -18,19 +18,19 @@ __all__ = ["QuotaService", "assemble", "main"]
 
 
 class QuotaService:
-    """Decides, or waits to."""
+    """Decides while it leads; stands by otherwise."""
 
-    def __init__(self, quota: Quota) -> None:
-        self._quota = quota
+    def __init__(self, leadership: Leadership) -> None:
+        self._leadership = leadership
 
     async def run(self) -> None:
         """Lead whenever the lease is ours, until cancelled."""
-        await self._quota.run()
+        await self._leadership.run()
 
     def ready(self) -> str | None:
-        """Ready also while another replica leads: standing by is its work."""
-        state = self._quota.state()
-        return state if state.startswith(("reading the streams", HALTED)) else None
+        """Why the service is not ready; None: it is, also while another replica leads."""
+        state = self._leadership.state()
+        return state if state.startswith((READING, HALTED)) else None
 
 
 def assemble(
@@ -41,17 +41,18 @@ def assemble(
     configuration: Configuration | None = None,
     registry: CollectorRegistry | None = None,
 ) -> QuotaService:
-    """Wire the parts. Opens nothing. `registry`: where metrics are told; None: nowhere."""
-    quota = Quota(
+    """Wire the parts; opens nothing. Without a `registry` there are no metrics."""
+    leadership = Leadership(
         bus=bus,
         new_decider=lambda: Decider(settings, configuration),
         now=now,
         audit_seconds=settings.audit_seconds,
-        meter=DecisionMetrics(registry),
+        metrics=DecisionMetrics(registry),
     )
     if registry is not None:
-        registry.register(GaugeCollector(lambda: quota.leading, version=version("sluicegate")))
-    return QuotaService(quota)
+        gauges = GaugeCollector(lambda: leadership.decider, version=version("sluicegate"))
+        registry.register(gauges)
+    return QuotaService(leadership)
 
 
 def main() -> int:
@@ -59,14 +60,11 @@ def main() -> int:
     settings = QuotaSettings()
     configuration = read_configuration(settings.configuration)
 
-    def now() -> datetime:
-        return datetime.now(UTC)
-
     def build(parts: Parts) -> QuotaService:
         return assemble(
             settings=settings,
             bus=parts.bus,
-            now=now,
+            now=lambda: datetime.now(UTC),
             configuration=configuration,
             registry=REGISTRY,
         )

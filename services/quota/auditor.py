@@ -1,4 +1,4 @@
-"""Recomputes, from the log alone, what the engine believes: one of them wrong must not admit more."""
+"""Compares what the engine believes with what the log says, so that a bug in one of them is seen."""
 
 from collections.abc import Iterable
 
@@ -8,39 +8,28 @@ from shared.contracts.messages.admissions import HOLDING, Admission
 
 __all__ = ["contradictions"]
 
-_Holding = tuple[str, str, str]
-"""Cluster, `<namespace>/<name>`, ClusterQueue."""
-
 
 def contradictions(engine: QuotaEngine, on_log: Iterable[Admission]) -> list[str]:
-    """Sentences that say where engine and log differ, or where the engine contradicts itself.
+    """Sentences about each difference between engine and log, or inside the engine.
 
-    `on_log` are the latest decisions of every workload, read when nothing was on its way. Who holds
-    quota by the log must hold it in the engine, and nobody else.
+    `on_log` holds the latest decision about every workload, read while nothing was in flight. The
+    same workloads must hold quota by both.
     """
     problems = []
     try:
         check(engine)
     except InvariantError as error:
         problems.append(str(error))
-    logged = {_holding(admission) for admission in on_log if admission.state in HOLDING}
-    known = set(_held(engine))
-    problems += [f"{_said(one)} by the log, not by the engine" for one in sorted(logged - known)]
-    problems += [f"{_said(one)} by the engine, not by the log" for one in sorted(known - logged)]
+    logged = {
+        f"{admission.cluster}: {admission.ref.path} holds quota of {admission.cluster_queue}"
+        for admission in on_log
+        if admission.state in HOLDING
+    }
+    known = {
+        f"{shard.name}: {workload.key} holds quota of {workload.holding_queue}"
+        for shard in engine.shards()
+        for workload in shard.holders()
+    }
+    problems += [f"{holding} by the log, not by the engine" for holding in sorted(logged - known)]
+    problems += [f"{holding} by the engine, not by the log" for holding in sorted(known - logged)]
     return problems
-
-
-def _holding(admission: Admission) -> _Holding:
-    key = f"{admission.namespace}/{admission.name}"
-    return (admission.cluster, key, admission.cluster_queue)
-
-
-def _held(engine: QuotaEngine) -> Iterable[_Holding]:
-    for shard in engine.shards():
-        for workload in shard.holders():
-            yield (shard.name, workload.key, workload.holding_queue)
-
-
-def _said(holding: _Holding) -> str:
-    cluster, key, queue = holding
-    return f"{cluster}: {key} holds quota of {queue}"

@@ -1,4 +1,4 @@
-"""What is configured for the whole engine, from the settings and from Kueue's document."""
+"""The engine's policy, from the service's settings and from Kueue's configuration document."""
 
 from dataclasses import replace
 
@@ -10,10 +10,10 @@ __all__ = ["policy_of"]
 
 
 def policy_of(configuration: Configuration, strategies: tuple[SharingStrategy, ...] = ()) -> Policy:
-    """The policy. `strategies`: of fair sharing, where the settings name some; they count first."""
+    """The policy. `strategies` of fair sharing come from the settings and override the document."""
     sharing, admission = configuration.sharing, configuration.admission_fair_sharing
-    found = strategies or (sharing.preemption_strategies if sharing is not None else ())
-    policy = Policy(fair_sharing=True, strategies=found) if found else Policy()
+    configured = strategies or (sharing.preemption_strategies if sharing is not None else ())
+    policy = Policy(fair_sharing=True, strategies=configured) if configured else Policy()
     if admission is None:
         return policy
     return replace(

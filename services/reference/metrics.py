@@ -25,7 +25,7 @@ ALL_SERVICES: Final = "every service"
 MODULES: Final[Mapping[str, tuple[ModuleType, ...]]] = {
     ALL_SERVICES: (shared.telemetry.metrics,),
     "classifier": (services.classifier.metrics,),
-    "quota": (services.quota.leadership,),
+    "quota": (services.quota.metrics.service,),
     "dispatcher": (services.dispatcher.metrics,),
     "provisioner": (),
     "patcher": (services.patcher.metrics,),

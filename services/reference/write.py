@@ -20,8 +20,8 @@ from services.dispatcher.settings import DispatcherSettings
 from services.patcher.handlers import Handlers as PatcherHandlers
 from services.patcher.settings import PatcherSettings
 from services.provisioner.settings import ProvisionerSettings
-from services.quota.decider import Decider
 from services.quota.settings import QuotaSettings
+from services.quota.wire.inbound import CONFIGURATION_KINDS
 from services.reference.cli import cli_page
 from services.reference.integrations import integration_page
 from services.reference.lifecycle import lifecycle_page
@@ -125,7 +125,7 @@ def pages() -> tuple[Page, ...]:
             about="Decides which workload may start.",
             settings=QuotaSettings,
             watches=(
-                ("OBSERVED", (*map(observed_filter, Decider.watched()), synced_filter())),
+                ("OBSERVED", (*map(observed_filter, CONFIGURATION_KINDS), synced_filter())),
                 ("ADMISSIONS", ()),
                 ("WORKLOADS", ()),
                 ("CHECKS", ()),

@@ -12,8 +12,8 @@ from services.classifier.projection.project import project_external, project_job
 from services.classifier.rules import Rules
 from services.classifier.webhook.mutation import RefusedError, mutate
 from services.quota.forecast import Snapshot
-from services.quota.forecast.snapshot import CONFIGURATION_KINDS, Id
-from services.quota.wire.inbound import TranslateError, observed_facts
+from services.quota.forecast.snapshot import Id
+from services.quota.wire.inbound import CONFIGURATION_KINDS, TranslateError, observed_facts
 from services.whatif.manifests import Manifest
 from services.whatif.spokes import remove_spoke
 from shared.contracts.kube import kinds

@@ -13,8 +13,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from services.quota.forecast import History, Snapshot
-from services.quota.forecast.snapshot import CONFIGURATION_KINDS, SnapshotReader, finished_runs
-from services.quota.wire.inbound import TranslateError, observed_facts
+from services.quota.forecast.snapshot import SnapshotReader, finished_runs
+from services.quota.wire.inbound import CONFIGURATION_KINDS, TranslateError, observed_facts
 from services.whatif.changes import Changes
 from services.whatif.manifests import load_manifests
 from shared.bus.nats.stream_reader import Look

@@ -11,28 +11,19 @@ from services.quota.engine.facts import Fact, Key, QuotaHeld
 from services.quota.forecast.history import FinishedRun, History
 from services.quota.forecast.simulation import Arrival, RunningWorkload, Simulation
 from services.quota.wire import inbound, outbound
+from services.quota.wire.inbound import CONFIGURATION_KINDS
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["CONFIGURATION_KINDS", "Id", "Snapshot", "SnapshotReader", "finished_runs"]
+__all__ = ["Id", "Snapshot", "SnapshotReader", "finished_runs"]
 
 Id = tuple[str, Key]
 """Cluster and ``<namespace>/<name>``."""
 
 SECOND: Final = 1_000_000_000
-
-CONFIGURATION_KINDS: Final = (
-    kinds.NAMESPACE,
-    kinds.RESOURCE_FLAVOR,
-    kinds.COHORT,
-    kinds.ADMISSION_CHECK,
-    kinds.CLUSTER_QUEUE,
-    kinds.LOCAL_QUEUE,
-)
-"""The kinds that decide about work, in the order in which they refer to each other."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -31,11 +31,9 @@ from services.quota.wire.outbound import to_datetime
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.reasons import DEACTIVATED
+from shared.contracts.refs import WorkloadRef
 
 __all__ = ["LifecycleTimers"]
-
-Ident = tuple[str, str]
-"""Cluster and ``<namespace>/<name>``."""
 
 PODS_READY_TIMEOUT: Final = "PodsReadyTimeout"
 
@@ -68,50 +66,50 @@ class LifecycleTimers:
 
     def __init__(self, rules: LifecycleRules) -> None:
         self._rules = rules
-        self._lifecycles: dict[Ident, WorkloadLifecycle] = {}
-        self._states: dict[Ident, WorkloadState] = {}
-        self._observed: dict[Ident, bool] = {}
+        self._lifecycles: dict[WorkloadRef, WorkloadLifecycle] = {}
+        self._states: dict[WorkloadRef, WorkloadState] = {}
+        self._observed: dict[WorkloadRef, bool] = {}
         """Of whom something was seen since the last look, and whether that changed the life already."""
 
-        self._heap: list[tuple[datetime, Ident]] = []
-        self._scheduled: dict[Ident, datetime] = {}
+        self._heap: list[tuple[datetime, WorkloadRef]] = []
+        self._scheduled: dict[WorkloadRef, datetime] = {}
         """For when each one's clock was set last: other entries of `_clocks` are void."""
 
     # --- in ----------------------------------------------------------------------------------------
 
-    def restore(self, ident: Ident, admission: Admission) -> None:
+    def restore(self, ref: WorkloadRef, admission: Admission) -> None:
         """Take over what the log says of a life."""
         if admission.state == "released":
-            self._lifecycles.pop(ident, None)
+            self._lifecycles.pop(ref, None)
         else:
-            self._lifecycles[ident] = WorkloadLifecycle.from_admission(admission)
+            self._lifecycles[ref] = WorkloadLifecycle.from_admission(admission)
 
-    def observe(self, ident: Ident, state: WorkloadState) -> None:
+    def observe(self, ref: WorkloadRef, state: WorkloadState) -> None:
         """Take in how a workload stands: a life that the log does not know is as the cluster has it."""
-        life = self._lifecycles.get(ident)
+        life = self._lifecycles.get(ref)
         if life is None or life.uid != state.uid:
             life = WorkloadLifecycle.from_workload_state(state)
-        self._states[ident] = state
+        self._states[ref] = state
         confirmed = life.confirm_deactivation(state)
-        self._lifecycles[ident] = confirmed
-        self._observed[ident] = confirmed is not life or self._observed.get(ident, False)
+        self._lifecycles[ref] = confirmed
+        self._observed[ref] = confirmed is not life or self._observed.get(ref, False)
 
-    def forget(self, ident: Ident) -> None:
+    def forget(self, ref: WorkloadRef) -> None:
         """It is gone."""
-        self._lifecycles.pop(ident, None)
-        self._states.pop(ident, None)
-        self._observed.pop(ident, None)
-        self._scheduled.pop(ident, None)
+        self._lifecycles.pop(ref, None)
+        self._states.pop(ref, None)
+        self._observed.pop(ref, None)
+        self._scheduled.pop(ref, None)
 
-    def mark_on_spoke(self, ident: Ident) -> None:
+    def mark_on_spoke(self, ref: WorkloadRef) -> None:
         """It was given to a spoke."""
-        if (life := self._lifecycles.get(ident)) is not None:
-            self._lifecycles[ident] = replace(life, on_spoke=True)
+        if (life := self._lifecycles.get(ref)) is not None:
+            self._lifecycles[ref] = replace(life, on_spoke=True)
 
-    def apply_decision(self, ident: Ident, decision: Decision, now: datetime) -> bool:
+    def apply_decision(self, ref: WorkloadRef, decision: Decision, now: datetime) -> bool:
         """Take in what the engine decided; whether nobody may wait to be told."""
         event = _event_of(decision)
-        state, life = self._states.get(ident), self._lifecycles.get(ident)
+        state, life = self._states.get(ref), self._lifecycles.get(ref)
         if event is None:
             return False
         if life is None or life.uid != decision.uid:
@@ -121,20 +119,20 @@ class LifecycleTimers:
         if event is Event.ADMITTED and after.on_spoke:
             after = replace(after, on_spoke=False)
         if after.state is State.FINISHED:
-            self.forget(ident)
+            self.forget(ref)
             return True
-        self._lifecycles[ident] = after
+        self._lifecycles[ref] = after
         if state is not None:
-            self._schedule(ident, after, state)
+            self._schedule(ref, after, state)
         return after != life
 
     # --- out ---------------------------------------------------------------------------------------
 
     def complete_fact(
-        self, ident: Ident, state: WorkloadState, fact: WorkloadChanged
+        self, ref: WorkloadRef, state: WorkloadState, fact: WorkloadChanged
     ) -> WorkloadChanged:
         """What the engine is to know of it beside what it asks."""
-        life = self._lifecycles.get(ident)
+        life = self._lifecycles.get(ref)
         if life is None:
             return fact
         known: dict[str, Any] = {
@@ -146,21 +144,21 @@ class LifecycleTimers:
         changes = {key: value for key, value in known.items() if getattr(fact, key) != value}
         return replace(fact, **changes) if changes else fact
 
-    def admission_fields(self, ident: Ident, admission: Admission) -> dict[str, Any]:
-        """The fields of the decision by which its life outlives this process."""
-        life = self._lifecycles.get(ident)
-        return {} if life is None or life.uid != admission.uid else life.admission_fields()
+    def admission_fields(self, ref: WorkloadRef, uid: str) -> dict[str, Any]:
+        """The fields of a decision that record the lifecycle, so that it survives a restart."""
+        life = self._lifecycles.get(ref)
+        return {} if life is None or life.uid != uid else life.admission_fields()
 
     def _blocks_admission(self, life: WorkloadLifecycle, state: WorkloadState) -> bool:
         """Whether nobody else is admitted while this one holds quota (`blockAdmission`)."""
         wait = self._rules.pods_ready
         return wait is not None and wait.block_admission and life.observed_readiness(state) is False
 
-    def apply_observations(self, now: datetime) -> Iterator[Ident]:
+    def apply_observations(self, now: datetime) -> Iterator[WorkloadRef]:
         """Follow what was seen: pods that became ready, users who activated. Yields whose life changed."""
         news, self._observed = self._observed, {}
-        for ident, changed in news.items():
-            life, state = self._lifecycles.get(ident), self._states.get(ident)
+        for ref, changed in news.items():
+            life, state = self._lifecycles.get(ref), self._states.get(ref)
             if life is None or state is None:
                 continue
             after = life
@@ -172,29 +170,29 @@ class LifecycleTimers:
             ):
                 event = Event.PODS_READY if ready else Event.POD_LOST
                 after = after.apply(event, self._rules, now)
-            self._lifecycles[ident] = after
-            self._schedule(ident, after, state)
+            self._lifecycles[ref] = after
+            self._schedule(ref, after, state)
             if changed or after is not life:
-                yield ident
+                yield ref
 
-    def due_timers(self, now: datetime) -> Iterator[tuple[Ident, EvictionRequested | None]]:
+    def due_timers(self, now: datetime) -> Iterator[tuple[WorkloadRef, EvictionRequested | None]]:
         """Whose clock has run down: what the engine is to be asked, or only that a back-off ended."""
         while self._heap and self._heap[0][0] <= now:
-            at, ident = heappop(self._heap)
-            life, state = self._lifecycles.get(ident), self._states.get(ident)
-            if self._scheduled.get(ident) != at or life is None or state is None:
+            at, ref = heappop(self._heap)
+            life, state = self._lifecycles.get(ref), self._states.get(ref)
+            if self._scheduled.get(ref) != at or life is None or state is None:
                 continue
-            del self._scheduled[ident]
+            del self._scheduled[ref]
             clock = life.next_timer(self._rules, state)
             if clock is None or clock[0] > now:
-                self._schedule(ident, life, state)
+                self._schedule(ref, life, state)
                 continue
             _, event = clock
             if event is Event.BACKOFF_FINISHED:
-                self._lifecycles[ident] = life.apply(event, self._rules, now)
-                yield ident, None
+                self._lifecycles[ref] = life.apply(event, self._rules, now)
+                yield ref, None
             else:
-                yield ident, self._eviction(life, state, event, now)
+                yield ref, self._eviction(life, state, event, now)
 
     def next_at(self) -> datetime | None:
         """When `due` has something to say, at the earliest."""
@@ -202,13 +200,13 @@ class LifecycleTimers:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def _schedule(self, ident: Ident, life: WorkloadLifecycle, state: WorkloadState) -> None:
+    def _schedule(self, ref: WorkloadRef, life: WorkloadLifecycle, state: WorkloadState) -> None:
         clock = life.next_timer(self._rules, state)
         if clock is None:
-            self._scheduled.pop(ident, None)
-        elif self._scheduled.get(ident) != clock[0]:
-            self._scheduled[ident] = clock[0]
-            heappush(self._heap, (clock[0], ident))
+            self._scheduled.pop(ref, None)
+        elif self._scheduled.get(ref) != clock[0]:
+            self._scheduled[ref] = clock[0]
+            heappush(self._heap, (clock[0], ref))
 
     def _eviction(
         self, life: WorkloadLifecycle, state: WorkloadState, event: Event, now: datetime

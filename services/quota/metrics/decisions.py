@@ -10,9 +10,9 @@ from services.quota.metrics.catalogue import LEADER, OURS
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
 
-__all__ = ["LABELS", "DecisionMetrics", "cause_of"]
+__all__ = ["NAME_LABELS", "DecisionMetrics", "cause_of"]
 
-LABELS: Final = {
+NAME_LABELS: Final = {
     "localqueues": ("name",),
     "clusterqueues": ("cluster_queue", "preempting_cluster_queue"),
     "cohorts": ("cohort",),
@@ -123,8 +123,10 @@ class DecisionMetrics:
             self._records.pop((admission.cluster, told.key), None)
 
     def remove_series(self, plural: str, namespace: str | None, name: str) -> None:
-        """That queue or cohort is no more: there are as many series as there are queues now."""
-        for label in LABELS[plural]:
+        """Drop the series of a deleted queue or cohort; other kinds have none."""
+        if plural not in NAME_LABELS:
+            return
+        for label in NAME_LABELS[plural]:
             found = {label: name} if namespace is None else {label: name, "namespace": namespace}
             for metric, series in (*self._counters.items(), *self._histograms.items()):
                 if found.keys() <= {*OURS[metric].labels}:

@@ -7,7 +7,8 @@ from typing import Final
 
 from services.quota.engine import QuotaEngine
 from services.quota.engine.facts import Wait
-from services.quota.lifecycle.timers import Ident
+from services.quota.wire.outbound import ref_of
+from shared.contracts.refs import WorkloadRef
 
 __all__ = ["ReasonSchedule"]
 
@@ -32,8 +33,8 @@ class ReasonSchedule:
     def __init__(self, delay_seconds: float) -> None:
         """Who is let in sooner than after `delay_seconds` is told nothing; 0: everybody, at once."""
         self._delay = timedelta(seconds=delay_seconds)
-        self._urgent: dict[Ident, Wait] = {}
-        self._delayed: OrderedDict[Ident, tuple[datetime, Wait]] = OrderedDict()
+        self._urgent: dict[WorkloadRef, Wait] = {}
+        self._delayed: OrderedDict[WorkloadRef, tuple[datetime, Wait]] = OrderedDict()
         """With the time from which on each is to be told. In order of that time."""
 
         self._refill_at: datetime | None = None
@@ -45,25 +46,25 @@ class ReasonSchedule:
         self._budget = TOLD_MAX
         """How many more are told until the next look."""
 
-    def enqueue(self, ident: Ident, wait: Wait, now: datetime, *, at_once: bool) -> None:
+    def enqueue(self, ref: WorkloadRef, wait: Wait, now: datetime, *, at_once: bool) -> None:
         """It waits for that reason; one that was put before is not true any more."""
-        if at_once or not self._delay or ident in self._urgent:
-            self._delayed.pop(ident, None)
-            self._urgent[ident] = wait
+        if at_once or not self._delay or ref in self._urgent:
+            self._delayed.pop(ref, None)
+            self._urgent[ref] = wait
         else:
-            due, _ = self._delayed.get(ident, (now + self._delay, wait))
-            self._delayed[ident] = (due, wait)
+            due, _ = self._delayed.get(ref, (now + self._delay, wait))
+            self._delayed[ref] = (due, wait)
 
-    def expedite(self, ident: Ident) -> bool:
+    def expedite(self, ref: WorkloadRef) -> bool:
         """Tell it at once, if there is something to be told; whether there is."""
-        if ident in self._delayed:
-            self._urgent[ident] = self._delayed.pop(ident)[1]
-        return ident in self._urgent
+        if ref in self._delayed:
+            self._urgent[ref] = self._delayed.pop(ref)[1]
+        return ref in self._urgent
 
-    def forget(self, ident: Ident) -> None:
+    def forget(self, ref: WorkloadRef) -> None:
         """It does not wait any more, or not for that."""
-        self._urgent.pop(ident, None)
-        self._delayed.pop(ident, None)
+        self._urgent.pop(ref, None)
+        self._delayed.pop(ref, None)
 
     def count_admission(self) -> None:
         """One more was given quota."""
@@ -78,24 +79,24 @@ class ReasonSchedule:
             busy = self._admissions > BUSY
             self._budget = WHILE_BUSY if busy else TOLD_MAX
             for wait in engine.unpublished_reasons(WHILE_BUSY if busy else LATE_MAX):
-                self.enqueue((wait.cluster, wait.key), wait, now, at_once=True)
+                self.enqueue(ref_of(wait), wait, now, at_once=True)
         if self._refill_at is None and (self._delayed or engine.has_unpublished_reasons):
             self._refill_at = now + _LOOK
             self._admissions = 0
 
     def due_reasons(
-        self, now: datetime, only: Callable[[Ident], bool] | None = None
-    ) -> Iterator[tuple[Ident, Wait]]:
+        self, now: datetime, only: Callable[[WorkloadRef], bool] | None = None
+    ) -> Iterator[tuple[WorkloadRef, Wait]]:
         """Take out who is to be told now: of those that are told at once `only` some, and no others."""
-        for ident in [ident for ident in self._urgent if only is None or only(ident)]:
-            yield ident, self._urgent.pop(ident)
+        for ref in [ref for ref in self._urgent if only is None or only(ref)]:
+            yield ref, self._urgent.pop(ref)
         while only is None and self._budget and self._delayed:
-            ident, (due, wait) = next(iter(self._delayed.items()))
+            ref, (due, wait) = next(iter(self._delayed.items()))
             if now < due <= now + self._delay:
                 return
-            del self._delayed[ident]
+            del self._delayed[ref]
             self._budget -= 1
-            yield ident, wait
+            yield ref, wait
 
     def next_at(self, now: datetime) -> datetime | None:
         """When somebody is to be told whom `due` has not told now; None: never, without news."""

@@ -6,16 +6,16 @@ taken in by the same engine. Only rounds are left out. What they change comes ba
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from services.quota.decider import Decider
 from services.quota.engine import Policy
 from services.quota.engine.facts import EvictionRequested, WorkloadDrained
 from services.quota.queries.explainer import Explainer
 from services.quota.settings import QuotaSettings
-from services.quota.wire.inbound import nanoseconds
+from services.quota.wire.inbound import message_type, nanoseconds
 from shared.bus.port import Entry
-from shared.contracts.messages.admissions import HOLDING, Admission
+from shared.contracts.messages.admissions import HOLDING, Admission, Term
 from shared.contracts.messages.explain import (
     ExplainAnswer,
     ExplainRequest,
@@ -23,9 +23,9 @@ from shared.contracts.messages.explain import (
     PositionsAnswer,
     PositionsRequest,
 )
-from shared.contracts.messages.observed import Synced
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.refs import WorkloadRef
 from shared.settings.configuration import Configuration
 
 __all__ = ["INPUTS", "ReadReplica"]
@@ -37,8 +37,9 @@ CLAIMS: Final = "WaitingForPreemptedWorkloads"
 _BY_ROUNDS: Final = frozenset({CLAIMS, "WaitingForQuota"})
 """Reasons that only a round finds where the engine alone would say that it may go."""
 
-Ident = tuple[str, str, str]
-"""Cluster, namespace, name."""
+
+Ident: TypeAlias = tuple[str, str, str]
+"""(cluster, namespace, name) of a workload or of a LocalQueue."""
 
 
 class ReadReplica:
@@ -52,47 +53,36 @@ class ReadReplica:
         self.admissions: dict[Ident, Admission] = {}
         """The last decision about each workload."""
 
-        self._last_states: dict[Ident, Entry] = {}
-        """The last state of each workload, as it was read."""
-
     # --- in ----------------------------------------------------------------------------------------
 
-    def apply(self, stream: str, entry: Entry) -> Ident | None:
-        """Take in one message of an input; return the workload that it is about, if it is.
+    def apply(self, stream: str, entry: Entry) -> WorkloadRef | None:
+        """Apply one message of an input; return the workload that it is about, if any.
 
         Raises `UndecodableError`.
         """
-        if stream == "ADMISSIONS":
-            return self._apply_admission(entry)
-        if entry.subject.endswith(".synced"):
-            self._decider.apply_synced(entry.read(Synced))
+        message = entry.read(message_type(stream, entry.subject))
+        if isinstance(message, Term):
             return None
-        self._decider.apply(stream, entry)
-        if stream != "WORKLOADS":
+        if isinstance(message, Admission):
+            self._apply_admission(message)
+            return message.ref
+        self._decider.apply(message)
+        if not isinstance(message, WorkloadState):
             return None
-        state = entry.read(WorkloadState)
-        ident = (state.cluster, state.namespace, state.name)
-        if state.phase == "gone":
-            self._last_states.pop(ident, None)
-            self.admissions.pop(ident, None)
-        else:
-            self._last_states[ident] = entry
-        return ident
+        if message.phase == "gone":
+            self.admissions.pop(message.ref, None)
+        return message.ref
 
-    def _apply_admission(self, entry: Entry) -> Ident | None:
-        if entry.subject.startswith("sluice.term."):
-            return None
-        admission = entry.read(Admission)
-        ident = (admission.cluster, admission.namespace, admission.name)
-        before = self.admissions.get(ident)
-        self.admissions[ident] = admission
+    def _apply_admission(self, admission: Admission) -> None:
+        before = self.admissions.get(admission.ref)
+        self.admissions[admission.ref] = admission
         if before is not None and before.uid == admission.uid and before.state in HOLDING:
             self._release(before, admission)
         self._decider.restore(admission)
-        if admission.state == "waiting" and (last := self._last_states.get(ident)) is not None:
-            # Its place in the queue may be another one now: the log knows, and the state is weighed by it.
-            self._decider.apply("WORKLOADS", last)
-        return ident
+        state = self._decider.state_of(admission)
+        if admission.state == "waiting" and state is not None:
+            # The decision may have moved it in its queue, which the state alone does not tell.
+            self._decider.apply(state)
 
     def _release(self, before: Admission, now: Admission) -> None:
         """Who held quota holds it no more, or otherwise than before: what a round had done by itself."""
@@ -147,7 +137,7 @@ class ReadReplica:
 
     def _with_published_reason(self, item: Explanation) -> Explanation:
         """With what only whoever decides has found out, as the log has it."""
-        admission = self.admissions.get((item.cluster, item.namespace, item.name))
+        admission = self.admissions.get(WorkloadRef(item.cluster, item.namespace, item.name))
         if (
             admission is None
             or admission.state != "waiting"

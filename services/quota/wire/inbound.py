@@ -12,20 +12,25 @@ import structlog
 
 from services.quota.engine import facts
 from services.quota.engine.facts import Fact
+from shared.contracts.controllers import OWN_CONTROLLERS
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.quantities import QuantityError, amount, parse_quantity
-from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.admissions import Admission, Term
+from shared.contracts.messages.base import Message
+from shared.contracts.messages.effects import CheckState, Outcome
+from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 
 __all__ = [
-    "OUR_CONTROLLERS",
+    "CONFIGURATION_KINDS",
     "TranslateError",
     "admission_check",
     "cluster_queue",
     "cohort",
     "flavor",
     "local_queue",
+    "message_type",
     "namespace",
     "nanoseconds",
     "observed_facts",
@@ -38,10 +43,15 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _MILLION: Final = 1_000_000
 
-OUR_CONTROLLERS: Final = frozenset(
-    {"kueue.x-k8s.io/multikueue", "sluicegate.dev/machines", "sluicegate.dev/window"}
+CONFIGURATION_KINDS: Final = (
+    kinds.NAMESPACE,
+    kinds.RESOURCE_FLAVOR,
+    kinds.COHORT,
+    kinds.ADMISSION_CHECK,
+    kinds.CLUSTER_QUEUE,
+    kinds.LOCAL_QUEUE,
 )
-"""Admission checks that a service of ours answers; others say themselves that they are active."""
+"""The kinds that decide about workloads. Each kind refers only to kinds before it."""
 
 _SEARCH: Final = {
     "Borrow": "MayStopSearch",
@@ -69,6 +79,23 @@ def nanoseconds(at: datetime) -> int:
     """Since the epoch, exactly."""
     delta = at - _EPOCH
     return ((delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds) * 1_000
+
+
+def message_type(stream: str, subject: str) -> type[Message]:
+    """The type of the messages that `stream` carries on `subject`."""
+    match stream:
+        case "OBSERVED":
+            return Synced if subject.endswith(".synced") else Observed
+        case "ADMISSIONS":
+            return Term if subject.startswith("sluice.term.") else Admission
+        case "WORKLOADS":
+            return WorkloadState
+        case "CHECKS":
+            return CheckState
+        case "OUTCOMES":
+            return Outcome
+        case _:
+            raise AssertionError(f"{stream} is no input")
 
 
 # Objects that decide about work ----------------------------------------------------------------
@@ -189,7 +216,7 @@ def namespace(cluster: str, obj: Object) -> facts.NamespaceChanged:
 def admission_check(cluster: str, obj: Object) -> facts.AdmissionCheckChanged:
     """An AdmissionCheck: active as its controller says; one of ours also until it says anything."""
     controller = str((obj.get("spec") or {}).get("controllerName") or "")
-    ours = controller in OUR_CONTROLLERS
+    ours = controller in OWN_CONTROLLERS
     conditions = (obj.get("status") or {}).get("conditions") or []
     said = [c for c in conditions if c.get("type") == "Active"]
     active = said[0].get("status") == "True" if said else ours

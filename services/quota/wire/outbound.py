@@ -1,8 +1,12 @@
-"""Between decisions and messages. Knows both vocabularies and does nothing else."""
+"""Decisions of the engine become messages, and admissions on record become facts of the engine.
+
+This module is the only one that converts "who got which flavor" between the engine's
+`AssignedPodSet` and the wire's `PodSetAssignment`.
+"""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from services.quota.engine import facts
 from services.quota.engine.facts import (
@@ -18,115 +22,142 @@ from services.quota.engine.facts import (
 )
 from services.quota.wire.inbound import nanoseconds
 from shared.contracts.kube.quantities import amount, format_amount
-from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
+from shared.contracts.messages.admissions import Admission, PodSetAssignment
 from shared.contracts.messages.effects import CheckState
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.refs import WorkloadRef
 
 __all__ = [
-    "admission_of",
+    "Fields",
+    "admission_fields",
     "carried_over",
+    "decision_fields",
     "eviction_cause",
+    "held_fields",
     "is_at_least",
+    "is_repetition",
     "recorded_holding",
-    "says_the_same",
-    "to_admission",
+    "ref_of",
     "to_check_fact",
     "to_datetime",
     "to_quota_held",
 ]
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-ENDED = frozenset({"Finished", "Gone"})
-"""Reasons of a release after which nothing waits any more."""
+Fields = dict[str, Any]
+"""Fields of an `Admission` by name. The message is built once, when all of them are known."""
 
-STOPPED = {
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+ENDED: Final = frozenset({"Finished", "Gone"})
+"""Reasons of a release after which the workload does not queue again."""
+
+STOPPED: Final = {
     "ClusterQueueStopped": "The ClusterQueue is stopped",
     "LocalQueueStopped": "The LocalQueue is stopped",
 }
-"""Reasons of a release after which it waits for its queue."""
+"""Reasons of a release after which the workload waits for its queue, with their messages."""
+
+NOT_COMPARED: Final = frozenset(
+    {"term", "number", "decided_at", "inputs", "traceparent", "generation"}
+)
+"""Fields of a decision whose change alone is not worth a message."""
+
+COMPARED: Final = tuple(name for name in Admission.model_fields if name not in NOT_COMPARED)
 
 
-def to_admission(decision: Decision, now: datetime) -> Admission:
-    """The message of a decision, as far as the engine knows it."""
+# Decisions -------------------------------------------------------------------------------------
+
+
+def ref_of(decision: Decision) -> WorkloadRef:
+    """The workload of a decision."""
+    namespace, _, name = decision.key.partition("/")
+    return WorkloadRef(decision.cluster, namespace, name)
+
+
+def decision_fields(decision: Decision, now: datetime) -> Fields:
+    """The fields of a decision's message, as far as the engine knows them."""
+    cluster, namespace, name = ref_of(decision)
+    fields: Fields = {
+        "cluster": cluster,
+        "namespace": namespace,
+        "name": name,
+        "uid": decision.uid,
+        "decided_at": now,
+        "cluster_queue": decision.cluster_queue,
+    }
     match decision:
         case Reserve():
-            state: AdmissionState = "admitted" if decision.admitted else "reserved"
-            return _admission(
-                decision,
-                state,
-                now,
-                pod_sets=[_assignment(assigned) for assigned in decision.pod_sets],
-                checks=list(decision.checks),
-                unplanned=decision.unplanned,
-            )
+            return fields | {
+                "state": "admitted" if decision.admitted else "reserved",
+                "pod_sets": [_to_wire(assigned) for assigned in decision.pod_sets],
+                "checks": list(decision.checks),
+                "unplanned": decision.unplanned,
+            }
         case Admit():
-            return _admission(decision, "admitted", now)
+            return fields | {"state": "admitted"}
         case Preempt():
-            return _admission(
-                decision,
-                "evicted",
-                now,
-                reason=decision.reason,
-                message=decision.message,
-                preempted_by=decision.preemptor,
-            )
+            return fields | {
+                "state": "evicted",
+                "reason": decision.reason,
+                "message": decision.message,
+                "preempted_by": decision.preemptor,
+            }
         case Evict():
-            return _admission(
-                decision,
-                "evicted",
-                now,
-                reason=decision.reason,
-                message=decision.message,
-            )
+            return fields | {
+                "state": "evicted",
+                "reason": decision.reason,
+                "message": decision.message,
+            }
         case Release():
-            if decision.reason in ENDED:
-                return _admission(decision, "released", now, reason=decision.reason)
-            if decision.reason in STOPPED:
-                reason, message = "Suspended", STOPPED[decision.reason]
-            else:
-                reason = "PendingEvaluation"
-                message = f"Gave its quota back: {decision.reason}"
-            return _admission(decision, "waiting", now, reason=reason, message=message)
+            return fields | _release_fields(decision.reason)
         case Wait():
-            return _admission(
-                decision,
-                "waiting",
-                now,
-                reason=decision.reason,
-                message=decision.message,
-            )
+            return fields | {
+                "state": "waiting",
+                "reason": decision.reason,
+                "message": decision.message,
+            }
         case _:
             assert_never(decision)
 
 
-def carried_over(last: Admission, new: Admission) -> Admission:
-    """What a decision does not repeat stays as it was: an eviction still holds what was assigned."""
-    changes: dict[str, Any] = {}
-    if new.state in {"admitted", "evicted"} and not new.pod_sets:
-        changes["pod_sets"] = last.pod_sets
-        changes["unplanned"] = last.unplanned
-    if new.state == "evicted" or (new.state == "admitted" and last.state == "reserved"):
+def _release_fields(reason: str) -> Fields:
+    if reason in ENDED:
+        return {"state": "released", "reason": reason}
+    if reason in STOPPED:
+        return {"state": "waiting", "reason": "Suspended", "message": STOPPED[reason]}
+    message = f"Gave its quota back: {reason}"
+    return {"state": "waiting", "reason": "PendingEvaluation", "message": message}
+
+
+def admission_fields(admission: Admission) -> Fields:
+    """All fields of a message but its number, to build the next one from."""
+    names = Admission.model_fields.keys() - {"term", "number", "inputs"}
+    return {name: getattr(admission, name) for name in names}
+
+
+def carried_over(last: Admission, fields: Fields) -> Fields:
+    """What the next decision takes over from the last one: an eviction keeps the assignment."""
+    changes: Fields = {}
+    state = fields["state"]
+    if state in {"admitted", "evicted"} and not fields.get("pod_sets"):
+        changes |= {"pod_sets": last.pod_sets, "unplanned": last.unplanned}
+    if state == "evicted" or (state == "admitted" and last.state == "reserved"):
         changes["checks"] = last.checks
-    if not new.cluster_queue:
+    if not fields["cluster_queue"]:
         changes["cluster_queue"] = last.cluster_queue
-    return new.model_copy(update=changes) if changes else new
+    return changes
 
 
-def says_the_same(last: Admission, new: Admission) -> bool:
-    """Whether publishing `new` would tell nobody anything."""
-    ignored: dict[str, Any] = {
-        "term": 0,
-        "number": 0,
-        "decided_at": EPOCH,
-        "inputs": {},
-        "traceparent": None,
-        "generation": 0,
-    }
-    return last.model_copy(update=ignored) == new.model_copy(update=ignored)
+def is_repetition(last: Admission, new: Admission) -> bool:
+    """Whether `new` says nothing that `last` did not say."""
+    return all(getattr(last, name) == getattr(new, name) for name in COMPARED)
+
+
+# Admissions on record --------------------------------------------------------------------------
 
 
 def to_quota_held(admission: Admission) -> QuotaHeld:
-    """An admission on record, for a restart."""
+    """An admission on the log as a fact, for a restart."""
     assert admission.state in {"reserved", "admitted", "evicted"}
     return QuotaHeld(
         cluster=admission.cluster,
@@ -134,7 +165,7 @@ def to_quota_held(admission: Admission) -> QuotaHeld:
         name=admission.name,
         uid=admission.uid,
         cluster_queue=admission.cluster_queue,
-        pod_sets=tuple(_assigned(pod_set) for pod_set in admission.pod_sets),
+        pod_sets=tuple(_from_wire(pod_set) for pod_set in admission.pod_sets),
         state=admission.state,
         at=nanoseconds(admission.decided_at),
         priority=admission.priority,
@@ -145,27 +176,25 @@ def to_quota_held(admission: Admission) -> QuotaHeld:
     )
 
 
-def admission_of(held: QuotaHeld, now: datetime) -> Admission:
-    """The decision of an admission that only the cluster had on record."""
-    return Admission(
-        cluster=held.cluster,
-        namespace=held.namespace,
-        name=held.name,
-        uid=held.uid,
-        state=held.state,
-        term=0,
-        number=0,
-        decided_at=now,
-        queue=held.queue,
-        cluster_queue=held.cluster_queue,
-        priority=held.priority,
-        pod_sets=[_assignment(assigned) for assigned in held.pod_sets],
-        reason=held.reason,
-    )
+def held_fields(held: QuotaHeld, now: datetime) -> Fields:
+    """The fields of a decision about an admission that only the cluster has on record."""
+    return {
+        "cluster": held.cluster,
+        "namespace": held.namespace,
+        "name": held.name,
+        "uid": held.uid,
+        "state": held.state,
+        "decided_at": now,
+        "queue": held.queue,
+        "cluster_queue": held.cluster_queue,
+        "priority": held.priority,
+        "pod_sets": [_to_wire(assigned) for assigned in held.pod_sets],
+        "reason": held.reason,
+    }
 
 
 def recorded_holding(state: WorkloadState) -> QuotaHeld | None:
-    """The admission that the Workload object's status records; None if it records none that counts."""
+    """The admission that the status of the Workload object records; None: it records none."""
     status = state.admission
     if not status or not status.get("clusterQueue"):
         return None
@@ -196,7 +225,7 @@ def recorded_holding(state: WorkloadState) -> QuotaHeld | None:
 
 
 def to_check_fact(check: CheckState) -> facts.CheckStateChanged:
-    """What a check's owner says, for the engine."""
+    """The state of an admission check as a fact."""
     return facts.CheckStateChanged(
         cluster=check.cluster,
         namespace=check.namespace,
@@ -215,23 +244,7 @@ def to_datetime(at: int | None) -> datetime | None:
     return None if at is None else EPOCH + timedelta(microseconds=at // 1_000)
 
 
-def _admission(decision: Decision, state: AdmissionState, now: datetime, **more: Any) -> Admission:
-    namespace, _, name = decision.key.partition("/")
-    return Admission(
-        cluster=decision.cluster,
-        namespace=namespace,
-        name=name,
-        uid=decision.uid,
-        state=state,
-        term=0,
-        number=0,
-        decided_at=now,
-        cluster_queue=decision.cluster_queue,
-        **more,
-    )
-
-
-def _assignment(assigned: AssignedPodSet) -> PodSetAssignment:
+def _to_wire(assigned: AssignedPodSet) -> PodSetAssignment:
     return PodSetAssignment(
         name=assigned.name,
         count=assigned.count,
@@ -242,7 +255,7 @@ def _assignment(assigned: AssignedPodSet) -> PodSetAssignment:
     )
 
 
-def _assigned(pod_set: PodSetAssignment) -> AssignedPodSet:
+def _from_wire(pod_set: PodSetAssignment) -> AssignedPodSet:
     return AssignedPodSet(
         name=pod_set.name,
         count=pod_set.count,
@@ -251,35 +264,45 @@ def _assigned(pod_set: PodSetAssignment) -> AssignedPodSet:
     )
 
 
+# Changes behind quota's back -------------------------------------------------------------------
+
+
 def eviction_cause(state: WorkloadState, admission: Admission) -> tuple[str, str] | None:
-    """Reason and words where a job that has quota is to stop and wait anew by what somebody did to it."""
+    """(reason, message) if somebody changed the job so that it must stop and queue again.
+
+    Causes are a deleted Workload object of ours and a job that asks for more than it was granted.
+    """
     is_ours = state.owner is not None and state.on_eviction == "suspend"
     if state.deleting and is_ours and admission.state in {"reserved", "admitted"}:
         return "WorkloadDeleted", "The workload is deleted"
-    if admission.state != "admitted" or not (more := list(growth(state, admission))):
+    if admission.state != "admitted" or not (excess := list(_excess(state, admission))):
         return None
-    text = f"The job asks for {', '.join(more)}: it is stopped and waits for all of it"
+    text = f"The job asks for {', '.join(excess)}: it is stopped and waits for all of it"
     return "NoMatchingWorkload", text
 
 
-def growth(state: WorkloadState, admission: Admission) -> Iterator[str]:
+def _excess(state: WorkloadState, admission: Admission) -> Iterator[str]:
     """What a running job asks for beyond its admission, in words."""
     pods = state.outgrown or {}
     now = {pod_set.name: pod_set for pod_set in state.pod_sets} if state.enlarged else {}
-    for given in admission.pod_sets:
-        if pods.get(given.name, 0) > given.count:
-            yield f"{pods[given.name]} pods in {given.name}, admitted {given.count}"
-        if given.name not in now:
+    for granted in admission.pod_sets:
+        if pods.get(granted.name, 0) > granted.count:
+            yield f"{pods[granted.name]} pods in {granted.name}, admitted {granted.count}"
+        if granted.name not in now:
             continue
-        for resource, text in now[given.name].requests.items():
-            used = given.usage.get(resource)
-            if used is not None and amount(resource, text) * given.count > amount(resource, used):
-                each = f"{text} {resource} for each of {given.count} pods in {given.name}"
-                yield f"{each}, admitted {used} for all"
+        for resource, text in now[granted.name].requests.items():
+            used = granted.usage.get(resource)
+            if used is None or amount(resource, text) * granted.count <= amount(resource, used):
+                continue
+            each = f"{text} {resource} for each of {granted.count} pods in {granted.name}"
+            yield f"{each}, admitted {used} for all"
 
 
 def is_at_least(version: str, least: str) -> bool:
-    """Resource versions are numbers that grow (KEP-5504); others can only be compared for equality."""
+    """Whether resource version `version` is `least` or newer.
+
+    Numeric versions grow (KEP-5504); others can only be compared for equality.
+    """
     if version.isdecimal() and least.isdecimal():
         return int(version) >= int(least)
     return version == least

@@ -118,6 +118,10 @@ class Admission(Message):
         """``sluice.admission.<cluster>.<namespace>.<name>``."""
         return subjects.join("admission", self.cluster, self.namespace, self.name)
 
+    def numbered(self, *, term: int, number: int, inputs: dict[str, int]) -> "Admission":
+        """This decision as it goes on the log: `term` and `number` order it, `inputs` explain it."""
+        return self.model_copy(update={"term": term, "number": number, "inputs": inputs})
+
     @property
     def message_id(self) -> str | None:
         """A retry of the same decision is the same message."""

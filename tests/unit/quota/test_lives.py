@@ -9,11 +9,9 @@ import pytest
 from services.quota.decider import Decider
 from services.quota.publishing.reasons import LATE_MAX
 from services.quota.settings import QuotaSettings
-from shared.bus.port import Entry
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import HOLDING, Admission
-from shared.contracts.messages.base import Message
 from shared.contracts.messages.effects import CheckState, Outcome
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.workloads import PodSet, WorkloadState
@@ -37,7 +35,6 @@ class Desk:
         self.log: list[Admission] = []
         self.seen: dict[str, WorkloadState] = {}
         self._cluster = list(self._objects(cpus, checks))
-        self._sequence = 0
         self._number = 0
         self.decider = self._started()
 
@@ -70,16 +67,9 @@ class Desk:
                 kind=kind.kind, namespace=namespace or None, name=name, uid=name,
                 resource_version="1", object={"metadata": metadata, "spec": spec},
             )  # fmt: skip
-            decider.apply("OBSERVED", self._entry(observed))
-        decider.apply_synced(Synced(cluster="hub", epoch="1", kinds=[], at=NOON))
+            decider.apply(observed)
+        decider.apply(Synced(cluster="hub", epoch="1", kinds=[], at=NOON))
         return decider
-
-    def _entry(self, message: Message) -> Entry:
-        self._sequence += 1
-        return Entry(
-            subject=message.subject, data=message.encode(), headers={}, sequence=self._sequence,
-            time=self.now,
-        )  # fmt: skip
 
     def restart(self, *, lose_the_log: bool = False) -> None:
         """Another leader: all that it knows it reads."""
@@ -90,7 +80,7 @@ class Desk:
         for admission in latest.values():
             self.decider.restore(Admission.decode(admission.encode()))
         for state in self.seen.values():
-            self.decider.apply("WORKLOADS", self._entry(state))
+            self.decider.apply(state)
         self.decide()
 
     def decide(self) -> list[Admission]:
@@ -123,7 +113,7 @@ class Desk:
             **{"phase": "waiting", "version": "1", "pods_ready": False, "created_at": NOON, **more},
         )  # fmt: skip
         self.seen[name] = state
-        self.decider.apply("WORKLOADS", self._entry(state))
+        self.decider.apply(state)
         return self.decide()
 
     def check(self, name: str, state: Any, **more: Any) -> list[Admission]:
@@ -132,7 +122,7 @@ class Desk:
             cluster="hub", namespace="team", name=name, uid=f"u-{name}", check="machines",
             state=state, at=self.now, **more,
         )  # fmt: skip
-        self.decider.apply("CHECKS", self._entry(said))
+        self.decider.apply(said)
         return self.decide()
 
     def stopped(self, name: str, **more: Any) -> list[Admission]:
@@ -141,7 +131,7 @@ class Desk:
             cluster="hub", namespace="team", name=name, uid=f"u-{name}", action="suspend",
             result="applied", term=9, number=1, version="1", at=self.now,
         )  # fmt: skip
-        self.decider.apply("OUTCOMES", self._entry(outcome))
+        self.decider.apply(outcome)
         return self.see(name, **more)
 
     def last(self, name: str) -> Admission:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from services.quota.engine import QuotaEngine
 from services.quota.engine.facts import Wait
 from services.quota.publishing.reasons import BUSY, TOLD_MAX, WHILE_BUSY, ReasonSchedule
+from shared.contracts.refs import WorkloadRef
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -21,7 +22,7 @@ class Desk:
         for name in names:
             key = f"team/{name}"
             wait = Wait(cluster="hub", key=key, uid=name, reason="Pending", message=text)
-            self.reasons.enqueue(("hub", wait.key), wait, self.now, at_once=at_once)
+            self.reasons.enqueue(WorkloadRef("hub", "team", name), wait, self.now, at_once=at_once)
         self.reasons.refill(self._engine, self.now)
 
     def after(self, seconds: float, *, let_in: int = 0) -> list[str]:
@@ -38,7 +39,7 @@ class Desk:
 
     def told(self, *only: str) -> list[str]:
         self.reasons.refill(self._engine, self.now)
-        which = (lambda ident: ident[1].removeprefix("team/") in only) if only else None
+        which = (lambda ref: ref.name in only) if only else None
         due = self.reasons.due_reasons(self.now, which)
         return [f"{wait.uid}: {wait.message}" for _, wait in due]
 
@@ -56,7 +57,7 @@ def test_who_waits_longer_than_the_delay_is_told_why() -> None:
 def test_who_is_let_in_before_is_told_nothing() -> None:
     desk = Desk()
     desk.put("a")
-    desk.reasons.forget(("hub", "team/a"))
+    desk.reasons.forget(WorkloadRef("hub", "team", "a"))
     assert desk.after(5) == []
 
 
@@ -111,8 +112,8 @@ def test_what_cannot_wait_is_told_under_any_load() -> None:
 def test_whose_life_changes_is_told_with_its_reason_at_once() -> None:
     desk = Desk()
     desk.put("a")
-    assert not desk.reasons.expedite(("hub", "team/b"))
-    assert desk.reasons.expedite(("hub", "team/a"))
+    assert not desk.reasons.expedite(WorkloadRef("hub", "team", "b"))
+    assert desk.reasons.expedite(WorkloadRef("hub", "team", "a"))
     assert desk.told() == ["a: no room"]
 
 

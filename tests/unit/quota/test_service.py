@@ -376,7 +376,7 @@ async def test_a_job_whose_pods_grow_while_it_runs_is_stopped_and_waits_again(se
 async def test_a_log_that_is_nearly_full_takes_ends_but_no_beginnings(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.quota.leadership.ROOM_SECONDS", 0.02)
+    monkeypatch.setattr("services.quota.term.FULLNESS_INTERVAL_SECONDS", 0.02)
     await setup.cluster(cpus=30)
     await setup.start_quota()
     for number in range(29):

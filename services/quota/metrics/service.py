@@ -1,0 +1,25 @@
+"""Metrics of the service itself: audits, log fullness, workloads that ran without an admission."""
+
+from typing import Final
+
+from prometheus_client import Counter, Gauge
+
+__all__ = ["AUDITS", "HALTED", "LOG_FULLNESS", "UNPLANNED"]
+
+AUDITS: Final = Counter(
+    "sluicegate_quota_audits", "Audits of the engine against the log.", ["result"]
+)
+for _result in ("ok", "contradiction"):
+    AUDITS.labels(_result)  # Both series exist from the start, so that a rate sees the first event.
+
+UNPLANNED: Final = Counter(
+    "sluicegate_unplanned_workloads",
+    "Workloads that ran before anybody had admitted them: they hold quota, also above what there is.",
+    ["cluster_queue"],
+)
+LOG_FULLNESS: Final = Gauge(
+    "sluicegate_log_fullness",
+    "How much room is used of the logs that refuse more when they are full, from 0 to 1.",
+    ["stream"],
+)
+HALTED: Final = Gauge("sluicegate_quota_halted", "1 while an audit's result stops admission.")

@@ -1,0 +1,324 @@
+"""One term of leadership: reads five views, decides, and writes one fenced log.
+
+Nothing outlives a term: its state is rebuilt from the streams. A term begins in five steps.
+
+1. It reads the view of every input to the end.
+2. It publishes a `Term` message, fenced by the last sequence of `ADMISSIONS`.
+3. It waits until it has read that message back: now it has read all that earlier leaders wrote.
+4. It applies the inputs, in the order of `INPUTS`.
+5. It decides. From here on every message on `ADMISSIONS` that it did not write ends the term.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+import structlog
+
+from services.quota.decider import Decider
+from services.quota.metrics import DecisionMetrics
+from services.quota.metrics.gauges import cohorts_of, queue_of
+from services.quota.metrics.service import AUDITS, LOG_FULLNESS, UNPLANNED
+from services.quota.wire.inbound import CONFIGURATION_KINDS, message_type
+from shared.bus.follow import read
+from shared.bus.port import Bus, BusError, CaughtUp, Entry, FencedError
+from shared.contracts.messages.admissions import HOLDING, Admission
+from shared.contracts.messages.admissions import Term as TermBegan
+from shared.contracts.messages.base import Message, UndecodableError
+from shared.contracts.messages.observed import Observed
+from shared.contracts.messages.queues import QueueStatus
+from shared.contracts.subjects import observed_filter, subject_filter, synced_filter
+
+__all__ = ["ContradictionError", "Term"]
+
+log = structlog.get_logger(__name__)
+
+INPUTS: Final = ("OBSERVED", "ADMISSIONS", "WORKLOADS", "CHECKS", "OUTCOMES")
+"""Streams in the order in which a new leader applies them.
+
+Admissions come before workloads, so that a job that runs with an admission is not unplanned.
+"""
+
+BATCH_MAX: Final = 2_000
+"""Messages that are applied before the loop decides and lets other tasks run."""
+
+REST: Final = 3.0
+"""After a decision the loop rests for this multiple of its duration. Facts gather meanwhile, and
+one evaluation of a queue serves all of them; other tasks carry out what was decided."""
+
+REST_SECONDS_MAX: Final = 0.05
+
+FULLNESS_INTERVAL_SECONDS: Final = 5.0
+
+FULL: Final = 0.8
+"""Fullness of the log from which on nobody is admitted: the rest is for workloads that end."""
+
+PROBLEMS_MAX: Final = 20
+"""Contradictions that one audit logs."""
+
+
+class ContradictionError(Exception):
+    """The engine believes something else than the log says."""
+
+
+class Term:
+    """One term. Call `begin`, then `decide_until_cancelled`."""
+
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        decider: Decider,
+        now: Callable[[], datetime],
+        audit_seconds: float,
+        on_audit_passed: Callable[[], None],
+        metrics: DecisionMetrics,
+    ) -> None:
+        self._bus = bus
+        self._decider = decider
+        self._now = now
+        self._audit_seconds = audit_seconds
+        self._on_audit_passed = on_audit_passed
+        self._metrics = metrics
+        self._metrics.reset()
+        self._audit_at: datetime | None = None
+        self._term = 0
+        self._number = 0
+        self._last_sent = 0
+        """The sequence that `ADMISSIONS` will have when everything that was sent is stored."""
+
+        self._last_stored = 0
+        """Last sequence of `ADMISSIONS` that was read, or acknowledged for a message of ours."""
+
+        self._on_log: dict[str, Admission] = {}
+        """Subject to the decision by which the workload holds quota, as the log has it."""
+
+        self._inbox: deque[tuple[str, Entry]] = deque()
+        self._arrived = asyncio.Event()
+        self._unread = set(INPUTS)
+        self._all_read = asyncio.Event()
+        self._inputs: dict[str, int] = {}
+        """Stream to the last sequence of it that was applied."""
+
+        self._publish_error: BaseException | None = None
+        self._admit = True
+
+    async def begin(self, group: asyncio.TaskGroup) -> None:
+        """Read all inputs and write our term to the log: from there on only we can write."""
+        filters = {"OBSERVED": (synced_filter(), *map(observed_filter, CONFIGURATION_KINDS))}
+        readers = {
+            stream: group.create_task(self._read(stream, *filters.get(stream, ())))
+            for stream in INPUTS
+        }
+        await self._all_read.wait()
+        last = await self._bus.last_sequence("ADMISSIONS")
+        self._term = self._last_term() + 1
+        began = TermBegan(term=self._term, holder=self._bus.instance, began_at=self._now())
+        self._last_sent = await self._bus.publish(began, expect_last=last)
+        # The leader before us may have written until now. Everything that precedes our term on the
+        # log is read once the term itself is; everything that follows it is ours.
+        while self._last_stored < self._last_sent:
+            self._arrived.clear()
+            await self._arrived.wait()
+        # Acknowledgements tell us about our own decisions. The only news from others is their term.
+        readers["ADMISSIONS"].cancel()
+        group.create_task(self._read("ADMISSIONS", subject_filter("term")))
+        self._inbox = self._latest_in_order()
+        self._apply_inbox(len(self._inbox))
+        log.info("leading", term=self._term, sequence=self._last_sent)
+
+    def _last_term(self) -> int:
+        """The last term on the log. Without any `Term` message: the last one that decided something."""
+        began: list[int] = []
+        decided: list[int] = []
+        for stream, entry in self._inbox:
+            if stream == "ADMISSIONS":
+                with suppress(UndecodableError):
+                    message = entry.read(message_type(stream, entry.subject))
+                    if isinstance(message, TermBegan):
+                        began.append(message.term)
+                    elif isinstance(message, Admission):
+                        decided.append(message.term)
+        return max(began or decided, default=0)
+
+    def _latest_in_order(self) -> deque[tuple[str, Entry]]:
+        """The last entry of each subject, in the order of `INPUTS`.
+
+        Views go on while they are read, so that the inbox may hold two entries of a subject. An old
+        decision must not meet newer facts.
+        """
+        last: dict[str, tuple[str, Entry]] = {}
+        for stream, entry in self._inbox:
+            last.pop(entry.subject, None)
+            last[entry.subject] = (stream, entry)
+        return deque(sorted(last.values(), key=lambda item: INPUTS.index(item[0])))
+
+    async def decide_until_cancelled(self) -> None:
+        """Apply what arrived, decide, publish; sleep while there is nothing to do."""
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            self._apply_inbox()
+            if self._publish_error is not None:
+                # Every later publish fails as well: the next term reads from the log what is stored.
+                raise self._publish_error
+            now = self._now()
+            admitted = [self._publish(m) for m in self._decider.decide(now, admit=self._admit)]
+            if admitted:
+                self._metrics.record_attempt(seconds=loop.time() - began, admitted=any(admitted))
+            for status in self._decider.queue_statuses(now):
+                self._publish_status(status)
+            self._audit(now)
+            rest = min(REST_SECONDS_MAX, REST * (loop.time() - began))
+            if rest > 0 and len(self._inbox) < BATCH_MAX:
+                await asyncio.sleep(rest)
+            if self._inbox:
+                await asyncio.sleep(0)
+                continue
+            await self._wait(self._decider.seconds_to_next(now))
+
+    async def watch_log_fullness(self, on_change: Callable[[float | None], None]) -> None:
+        """Stop admitting while the log is nearly full: each admission needs room for its end as well.
+
+        `on_change` gets the fullness when admission stops, and None when it goes on. A full log would
+        refuse the release of quota, which holds up every workload.
+        """
+        while True:
+            try:
+                fullness = await self._bus.fullness("ADMISSIONS")
+                # The classifier writes WORKLOADS; quota only publishes the metric.
+                LOG_FULLNESS.labels(stream="WORKLOADS").set(await self._bus.fullness("WORKLOADS"))
+            except BusError as error:
+                log.debug("fullness of the log is unknown", error=str(error))
+            else:
+                LOG_FULLNESS.labels(stream="ADMISSIONS").set(fullness)
+                admit = fullness < FULL
+                if admit != self._admit:
+                    log.error(
+                        "fullness of the log of decisions", fullness=fullness, admitting=admit
+                    )
+                    self._admit = admit
+                    on_change(None if admit else fullness)
+                    self._arrived.set()
+            await asyncio.sleep(FULLNESS_INTERVAL_SECONDS)
+
+    def _audit(self, now: datetime) -> None:
+        """Every `audit_seconds`, while nothing is in flight, compare the engine with the log."""
+        if self._audit_at is None:
+            self._audit_at = now + timedelta(seconds=self._audit_seconds)
+        if now < self._audit_at or self._inbox or self._last_stored != self._last_sent:
+            return
+        self._audit_at = now + timedelta(seconds=self._audit_seconds)
+        problems = self._decider.contradictions(self._on_log.values())
+        AUDITS.labels(result="contradiction" if problems else "ok").inc()
+        if not problems:
+            self._on_audit_passed()
+            return
+        for problem in problems[:PROBLEMS_MAX]:
+            log.error("audit", problem=problem)
+        raise ContradictionError(problems[0])
+
+    async def _wait(self, seconds: float | None) -> None:
+        """Sleep until a message arrives, a publish fails, or `seconds` are over."""
+        self._arrived.clear()
+        if self._inbox or self._publish_error is not None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._arrived.wait()
+
+    # --- inputs ------------------------------------------------------------------------------------
+
+    async def _read(self, stream: str, *filters: str) -> None:
+        async with aclosing(self._bus.watch(stream, *filters)) as items:
+            async for item in items:
+                if isinstance(item, CaughtUp):
+                    self._inputs[stream] = max(self._inputs.get(stream, 0), item.sequence)
+                    self._unread.discard(stream)
+                    if not self._unread:
+                        self._all_read.set()
+                    continue
+                self._inbox.append((stream, item))
+                if stream == "ADMISSIONS":
+                    self._last_stored = max(self._last_stored, item.sequence)
+                self._arrived.set()
+
+    def _apply_inbox(self, limit: int = BATCH_MAX) -> None:
+        """Apply what arrived, in the order of arrival."""
+        for _ in range(min(len(self._inbox), limit)):
+            stream, entry = self._inbox.popleft()
+            self._inputs[stream] = max(self._inputs.get(stream, 0), entry.sequence)
+            if (message := read(entry, message_type(stream, entry.subject))) is not None:
+                self._apply(message, entry)
+
+    def _apply(self, message: Message, entry: Entry) -> None:
+        match message:
+            case TermBegan():
+                if entry.sequence > self._last_sent:
+                    raise FencedError(f"term {message.term} of {message.holder} began")
+            case Admission():
+                if entry.sequence > self._last_sent:
+                    raise FencedError(f"{entry.subject} was decided by somebody else")
+                self._remember(message)
+                self._decider.restore(message)
+                self._metrics.restore(message)
+            case _:
+                self._decider.apply(message)
+                if isinstance(message, Observed) and message.deleted:
+                    self._metrics.remove_series(message.plural, message.namespace, message.name)
+
+    def _remember(self, admission: Admission) -> None:
+        """Keep what the log says, for audits."""
+        if admission.state in HOLDING:
+            self._on_log[admission.subject] = admission
+        else:
+            self._on_log.pop(admission.subject, None)
+
+    # --- outputs -----------------------------------------------------------------------------------
+
+    def _publish(self, draft: Admission) -> bool:
+        """Publish a decision; return whether it admits."""
+        self._number += 1
+        admission = draft.numbered(term=self._term, number=self._number, inputs=dict(self._inputs))
+        future = self._bus.publish(admission, expect_last=self._last_sent)
+        self._last_sent += 1
+        asyncio.ensure_future(future).add_done_callback(partial(self._on_published, admission))
+        self._record(admission)
+        return admission.state == "admitted"
+
+    def _record(self, admission: Admission) -> None:
+        """Count a decision in the metrics."""
+        engine, cluster = self._decider.engine, admission.cluster
+        preemptor = admission.preempted_by
+        self._metrics.record_decision(
+            admission,
+            self._decider.state_of(admission),
+            cohorts=cohorts_of(engine, cluster, admission.cluster_queue),
+            preempting=queue_of(engine, cluster, preemptor) if preemptor is not None else "",
+        )
+        if admission.unplanned and admission.subject not in self._on_log:
+            UNPLANNED.labels(cluster_queue=admission.cluster_queue).inc()
+
+    def _on_published(self, admission: Admission, future: "asyncio.Future[int]") -> None:
+        if future.cancelled():
+            return
+        if (error := future.exception()) is not None:
+            self._publish_error = self._publish_error or error
+            self._arrived.set()
+            return
+        self._remember(admission)
+        self._last_stored = max(self._last_stored, future.result())
+        self._inputs["ADMISSIONS"] = self._last_stored
+
+    def _publish_status(self, status: QueueStatus) -> None:
+        """Publish a queue's status. A lost one does no harm: the next one replaces it."""
+        asyncio.ensure_future(self._bus.publish(status)).add_done_callback(_log_lost_status)
+
+
+def _log_lost_status(future: "asyncio.Future[int]") -> None:
+    if not future.cancelled() and (error := future.exception()) is not None:
+        log.warning("a queue's status was not published", error=str(error))
