@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 import structlog
 
-from services.dispatcher.outbound.check_states import publish_check_state
+from shared.bus.fencing import publish_fenced
 from shared.bus.follow import follow
 from shared.bus.port import Bus, Entry
 from shared.contracts import subjects
@@ -192,7 +192,7 @@ class WindowChecks:
             traceparent=admission.traceparent,
         )
         _, known = self._answers.get((state.ref, check), (None, 0))
-        sequence = await publish_check_state(self._bus, state, known=known)
+        sequence = await publish_fenced(self._bus, state, known=known)
         self._answers[state.ref, check] = (state, sequence)
         log.info(
             "check", workload=state.name, check=check, state=answer.state, message=answer.message

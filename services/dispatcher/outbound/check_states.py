@@ -12,25 +12,14 @@ import structlog
 
 from services.dispatcher.planning.plan import Answer
 from services.dispatcher.store import Store
-from shared.bus.port import Bus, FencedError
+from shared.bus.fencing import publish_fenced
+from shared.bus.port import Bus
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.effects import CheckState
 
-__all__ = ["CheckStatePublisher", "publish_check_state"]
+__all__ = ["CheckStatePublisher"]
 
 log = structlog.get_logger(__name__)
-
-
-async def publish_check_state(bus: Bus, check: CheckState, *, known: int) -> int:
-    """Publish a check state and return its sequence. Raises `FencedError` if someone else answered.
-
-    `known` is the last sequence of `CHECKS` that the caller has taken into account.
-    """
-    # The fence compares with the log, which may have dropped a message that the view still has.
-    latest = await bus.latest(check.stream, check.subject)
-    if latest is not None and latest.sequence > known:
-        raise FencedError(f"{check.subject}: somebody else has answered")
-    return await bus.publish(check, expect_subject=latest.sequence if latest is not None else 0)
 
 
 class CheckStatePublisher:
@@ -106,6 +95,6 @@ class CheckStatePublisher:
             traceparent=admission.traceparent,
         )
         read = max(self._read_up_to, 0 if known is None else known.sequence)
-        sequence = await publish_check_state(self._bus, check, known=read)
+        sequence = await publish_fenced(self._bus, check, known=read)
         self._store.record_answer(check, sequence)
         log.info("check", workload=workload.path, state=state, message=message)

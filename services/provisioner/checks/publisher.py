@@ -8,7 +8,8 @@ import structlog
 
 from services.provisioner.checks.reservations import CheckAnswer, Reservations
 from services.provisioner.config.host_config import HostConfig
-from shared.bus.port import Bus, FencedError
+from shared.bus.fencing import publish_fenced
+from shared.bus.port import Bus
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.effects import CheckState
 
@@ -52,12 +53,7 @@ class CheckPublisher:
             at=max(self.now(), admission.decided_at),
             traceparent=admission.traceparent,
         )
-        latest = await self.bus.latest("CHECKS", state.subject)
         known = self.reservations.sequence_of(admission, check)
-        if latest is not None and known < latest.sequence:
-            raise FencedError(f"{state.subject}: another replica has answered")
-        sequence = await self.bus.publish(
-            state, expect_subject=latest.sequence if latest is not None else 0
-        )
+        sequence = await publish_fenced(self.bus, state, known=known)
         self.reservations.apply_check_state(state, sequence)
         log.info("check", workload=state.name, state=state.state, message=state.message)

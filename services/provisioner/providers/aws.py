@@ -25,6 +25,7 @@ from services.provisioner.providers.port import (
     ProviderRefusedError,
     Vm,
     VmState,
+    check_parameters,
 )
 from services.provisioner.providers.registry import ProviderKind
 
@@ -186,11 +187,8 @@ class AwsProvider:
             return self._client
 
     def _request(self, order: Order) -> dict[str, Any]:
+        check_parameters("aws", order, AWS)
         given = order.parameters
-        missing = [key for key in ("region", "ami", "instance-type") if not given.get(key)]
-        if missing:
-            text = f"dynamic.….{missing[0]} is missing"
-            raise ProviderRefusedError("aws", "launch", order.name, text)
         named = dict(order.tags)
         if given.get("strict-public-address") == "true":
             named["strict-public-address"] = "true"
@@ -258,11 +256,7 @@ def _disk(order: Order) -> dict[str, Any]:
     for field, key, default in (
         ("VolumeSize", "disk", DISK_GIB), ("Iops", "iops", 0), ("Throughput", "throughput", 0)
     ):  # fmt: skip
-        value = order.parameters.get(key, "")
-        if value and not value.isdecimal():
-            text = f"dynamic.….{key}: '{value}' is no number"
-            raise ProviderRefusedError("aws", "launch", order.name, text)
-        number = int(value) if value else default
+        number = int(order.parameters.get(key) or default)
         if number:
             disk[field] = number
     return disk

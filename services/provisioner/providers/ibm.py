@@ -22,7 +22,7 @@ from services.provisioner.providers.port import (
     ProviderRefusedError,
 )
 
-__all__ = ["IbmClient", "is_owned_by", "number_parameter", "parse_time", "required_parameters"]
+__all__ = ["IbmClient", "is_owned_by", "number_parameter", "parse_time"]
 
 IAM_URL: Final = "https://iam.cloud.ibm.com/identity/token"
 GRANT: Final = "urn:ibm:params:oauth:grant-type:apikey"
@@ -140,29 +140,9 @@ def is_owned_by(name: str, owner: str) -> bool:
     return found is not None and found.group(1) == owner_mark(owner)
 
 
-def required_parameters(provider: str, order: Order, *keys: str) -> dict[str, str]:
-    """The values of `keys`. Raises `ProviderRefusedError` for the first missing one."""
-    for key in keys:
-        if not order.parameters.get(key):
-            text = f"dynamic.….{key} is missing"
-            raise ProviderRefusedError(provider, "launch", order.name, text)
-    return {key: order.parameters[key] for key in keys}
-
-
-def number_parameter(
-    provider: str, order: Order, key: str, default: float, *, least: float = 0
-) -> float:
-    """The number under `key`. Raises `ProviderRefusedError` if it is no number or below `least`."""
-    value = order.parameters.get(key, "")
-    found = default
-    if value:
-        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", value):
-            text = f"dynamic.….{key}: '{value}' is no number"
-            raise ProviderRefusedError(provider, "launch", order.name, text)
-        found = float(value)
-    if found < least:
-        text = f"dynamic.….{key}: '{value}' is less than {least:g}"
-        raise ProviderRefusedError(provider, "launch", order.name, text)
+def number_parameter(order: Order, key: str, default: float) -> float:
+    """The number under `key`, which `ParameterRules` has checked."""
+    found = float(order.parameters.get(key) or default)
     return int(found) if found == int(found) else found
 
 

@@ -12,7 +12,6 @@ from services.provisioner.providers.ibm import (
     is_owned_by,
     number_parameter,
     parse_time,
-    required_parameters,
 )
 from services.provisioner.providers.port import (
     Order,
@@ -20,6 +19,7 @@ from services.provisioner.providers.port import (
     ProviderRefusedError,
     Vm,
     VmState,
+    check_parameters,
 )
 from services.provisioner.providers.registry import ProviderKind
 
@@ -27,7 +27,6 @@ __all__ = ["KIND", "PowerProvider"]
 
 CORES: Final = 0.25
 MEMORY_GB: Final = 2
-DISK_GB_MIN: Final = 100
 _CRN_PARTS_MIN: Final = 8
 CONFLICT: Final = 409
 NOT_FOUND: Final = 404
@@ -60,7 +59,8 @@ class PowerProvider:
 
     async def launch(self, order: Order) -> None:
         """Order an instance, unless one of that name exists."""
-        given = required_parameters("ibmp", order, "crn", "network", "system", "image", "key")
+        check_parameters("ibmp", order, IBM_POWER)
+        given = order.parameters
         if len(given["crn"].split(":")) < _CRN_PARTS_MIN:
             text = f"dynamic.….crn: '{given['crn']}' names no workspace"
             raise ProviderRefusedError("ibmp", "launch", order.name, text)
@@ -70,20 +70,17 @@ class PowerProvider:
             "sysType": given["system"],
             "keyPairName": given["key"],
             "networks": [{"networkID": given["network"]}],
-            "processors": number_parameter("ibmp", order, "cores", CORES),
-            "memory": number_parameter("ibmp", order, "memory", MEMORY_GB),
+            "processors": number_parameter(order, "cores", CORES),
+            "memory": number_parameter(order, "memory", MEMORY_GB),
             "procType": "shared",
         }
-        disk = 0
-        if order.parameters.get("disk"):
-            disk = int(number_parameter("ibmp", order, "disk", DISK_GB_MIN, least=DISK_GB_MIN))
-        if order.parameters.get("user-data"):
-            body["userData"] = base64.b64encode(order.parameters["user-data"].encode()).decode()
+        if given.get("user-data"):
+            body["userData"] = base64.b64encode(given["user-data"].encode()).decode()
         if await self._get(order.name, "launch") is None:
             # 409: an earlier order of this name got through.
             await self._request("POST", "", "launch", order.name, body=body)
-        if disk:
-            await self._grow(order.name, disk)
+        if given.get("disk"):
+            await self._grow(order.name, int(given["disk"]))
 
     async def find(self, name: str) -> Vm | None:
         """Describe one instance."""

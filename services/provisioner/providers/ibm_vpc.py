@@ -11,9 +11,8 @@ from services.provisioner.providers.ibm import (
     is_owned_by,
     number_parameter,
     parse_time,
-    required_parameters,
 )
-from services.provisioner.providers.port import Order, Vm, VmState
+from services.provisioner.providers.port import Order, Vm, VmState, check_parameters
 from services.provisioner.providers.registry import ProviderKind
 
 __all__ = ["KIND", "VpcProvider"]
@@ -52,20 +51,19 @@ class VpcProvider:
 
     async def launch(self, order: Order) -> None:
         """Order an instance, unless one of that name exists. Names are unique in a region."""
-        given = required_parameters(
-            "ibmz", order, "vpc", "key", "subnet", "image-id", "region", "profile"
-        )
+        check_parameters("ibmz", order, IBM_VPC)
+        given = order.parameters
         instance = await self._get(order.name)
-        private = order.parameters.get("private-ip") == "true"
+        private = given.get("private-ip") == "true"
         volume = {
-            "capacity": int(number_parameter("ibmz", order, "disk", DISK_GB)),
+            "capacity": int(number_parameter(order, "disk", DISK_GB)),
             "profile": {"name": "general-purpose"},
         }
         body: dict[str, Any] = {
             "name": order.name,
             "profile": {"name": given["profile"]},
             "vpc": {"id": given["vpc"]},
-            "zone": {"name": order.parameters.get("zone") or f"{given['region']}-2"},
+            "zone": {"name": given.get("zone") or f"{given['region']}-2"},
             "keys": [{"id": given["key"]}],
             "image": {"id": given["image-id"]},
             "boot_volume_attachment": {"volume": volume, "delete_volume_on_instance_delete": True},
@@ -75,8 +73,8 @@ class VpcProvider:
                 "allow_ip_spoofing": False,
             },
         }
-        if order.parameters.get("user-data"):
-            body["user_data"] = order.parameters["user-data"]
+        if given.get("user-data"):
+            body["user_data"] = given["user-data"]
         if instance is None:
             status, made = await self._request(
                 "POST", "/instances", "launch", order.name, body=body

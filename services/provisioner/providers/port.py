@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from services.provisioner.config.parameter_rules import ParameterRules
+
 __all__ = [
     "Order",
     "Provider",
@@ -14,6 +16,7 @@ __all__ = [
     "ProviderRefusedError",
     "Vm",
     "VmState",
+    "check_parameters",
 ]
 
 
@@ -77,6 +80,13 @@ class ProviderBusyError(ProviderError):
 
 class ProviderRefusedError(ProviderError):
     """The provider refuses the call (no such image, no permission). A retry cannot succeed."""
+
+
+def check_parameters(provider: str, order: Order, rules: ParameterRules) -> None:
+    """Raises `ProviderRefusedError` if the parameters of `order` break a rule."""
+    error = rules.first_error(order.parameters)
+    if error is not None:
+        raise ProviderRefusedError(provider, "launch", order.name, f"dynamic.….{error}")
 
 
 class Provider(Protocol):
