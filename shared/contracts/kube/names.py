@@ -10,6 +10,8 @@ __all__ = [
     "DEFAULT_PRIORITY",
     "DEFAULT_PRIORITY_CLASS",
     "DEFAULT_QUEUE",
+    "ELASTIC_JOB",
+    "EQUAL_COMPLETIONS",
     "FOREGROUND_DELETION",
     "HOSTNAME",
     "JOB_UID_LABEL",
@@ -26,8 +28,13 @@ __all__ = [
     "PAC_EVENT",
     "PAC_TEST_EVENT",
     "POD_PRIORITY_SOURCE",
+    "POD_SET_SLICE_SIZE",
+    "POD_SET_SLICE_TOPOLOGY",
+    "POD_SET_TOPOLOGIES",
     "PREFERRED_WHILE_SCHEDULING",
+    "PRIORITY_BOOST",
     "PRIORITY_CLASS_LABEL",
+    "PRIORITY_CLASS_SOURCES",
     "PVC_PROTECTION",
     "QUEUE",
     "QUEUED",
@@ -47,6 +54,7 @@ __all__ = [
     "USER_PENDING",
     "WORKLOAD_NAME_MAX",
     "WORKLOAD_PRIORITY_SOURCE",
+    "kept_annotation",
     "may_be_of",
     "slot_resource",
     "workload_name",
@@ -68,6 +76,23 @@ LOST: Final = "sluicegate.dev/lost"
 
 MAX_EXECUTION: Final = "kueue.x-k8s.io/max-exec-time-seconds"
 MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
+ELASTIC_JOB: Final = "kueue.x-k8s.io/elastic-job"
+"""Label or annotation, `"true"`: the job may change its size while it runs."""
+
+EQUAL_COMPLETIONS: Final = "kueue.x-k8s.io/job-completions-equal-parallelism"
+"""Annotation of a Job: partial admission changes `completions` together with `parallelism`."""
+
+PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
+"""Annotation of a Workload: an integer that is added to its priority."""
+
+POD_SET_TOPOLOGIES: Final = tuple(
+    f"kueue.x-k8s.io/podset-{how}-topology" for how in ("preferred", "required", "unconstrained")
+)
+"""Annotations of a pod template: where its pods shall run together. At most one is allowed."""
+
+POD_SET_SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"
+POD_SET_SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
+
 RESOURCE_IN_USE: Final = "kueue.x-k8s.io/resource-in-use"
 """Finalizer of Workloads that hold quota."""
 
@@ -162,6 +187,12 @@ CLASSIFIER_WEBHOOK: Final = "sluicegate-classifier"
 WORKLOAD_NAME_MAX: Final = 253
 _HASH_LENGTH: Final = 5
 
+PRIORITY_CLASS_SOURCES: Final[Mapping[str, tuple[str, str]]] = {
+    WORKLOAD_PRIORITY_SOURCE: ("kueue.x-k8s.io", "WorkloadPriorityClass"),
+    POD_PRIORITY_SOURCE: ("scheduling.k8s.io", "PriorityClass"),
+}
+"""`priorityClassSource` of a `v1beta1` Workload to group and kind of the class."""
+
 
 def slot_resource(platform: str) -> str:
     """The resource that slots of a platform are counted as: ``linux/x86_64`` gives ``linux-x86-64``.
@@ -169,6 +200,11 @@ def slot_resource(platform: str) -> str:
     As the shipped rules ask for them, which replace what a resource's name must not contain.
     """
     return platform.replace("/", "-").replace("_", "-")
+
+
+def kept_annotation(version: str) -> str:
+    """The annotation that keeps what an object of `version` says and another version cannot say."""
+    return f"sluicegate.dev/kept-from-{version}"
 
 
 def may_be_of(workload: Mapping[str, Any], uid: str) -> bool:
