@@ -20,7 +20,8 @@ import orjson
 
 from services.classifier.cel import CelEngine
 from services.classifier.rules import RulesHolder
-from services.classifier.webhook.app import PIPELINE_RUN_PATH, webhook_app
+from services.classifier.webhook.app import webhook_app
+from shared.contracts.webhook import PIPELINE_RUN_PATH
 from shared.runtime.certificates import CertificateFolder
 from shared.runtime.loop import run
 from shared.runtime.web import WebServer

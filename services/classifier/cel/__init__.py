@@ -1,4 +1,8 @@
-"""Expressions of the Common Expression Language: compiled once, evaluated for every object."""
+"""Expressions of the Common Expression Language (CEL), compiled once and evaluated for every object.
+
+What enters: the texts of the configuration, then one object after the other.
+What leaves: mutations that set labels and annotations or add requests. Nothing is applied here.
+"""
 
 from services.classifier.cel.compile import EXPRESSION_CHARS_MAX, CelEngine
 from services.classifier.cel.errors import CompileError, EvaluationError

@@ -1,4 +1,4 @@
-"""From the text of the configuration to programs: syntax, types, and the result's static type."""
+"""Compiles expressions to programs: checks syntax, types, and the static type of the result."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -18,21 +18,21 @@ from shared.cel.syntax import children
 __all__ = ["EXPRESSION_CHARS_MAX", "CelEngine"]
 
 EXPRESSION_CHARS_MAX: Final = 100_000
-"""Code points in one expression, as the reference's parser has it."""
+"""Code points in one expression: the limit of cel-go's parser, which tekton-kueue uses."""
 
 _RESULT: Final = re.compile(r"(LIST<)?MAP<STRING, .*")
 _IDENTIFIER: Final = re.compile(r"[_a-zA-Z][_a-zA-Z0-9]*")
 
 
 class CelEngine:
-    """Compiles the expressions of a configuration. One engine serves every configuration."""
+    """Compiles the expressions of configurations."""
 
     def __init__(self) -> None:
         self._checking = checking_environment()
         self._evaluating = evaluating_environment()
 
     def compile(self, expressions: Sequence[str]) -> Programs:
-        """Compile all `expressions`, or raise `CompileError` for the first that is wrong."""
+        """Compile all expressions. Raises `CompileError` for the first invalid one."""
         return Programs(
             environment=self._evaluating,
             programs=tuple(
@@ -51,7 +51,7 @@ class CelEngine:
                 f"{len(expression)} characters, at most {EXPRESSION_CHARS_MAX} are allowed"
             )
         try:
-            expression.encode()  # half a character (YAML's "\ud800") cannot reach the library
+            expression.encode()  # the library cannot read a lone surrogate (YAML's "\ud800")
             original = self._checking.compile(expression)
         except (RuntimeError, UnicodeEncodeError) as error:
             raise refuse(in_words(str(error))) from error
@@ -76,7 +76,7 @@ class CelEngine:
 
 
 def _quoted_fields(expr: Any) -> Iterator[str]:
-    """Fields that the reference's parser would not read, because they are no identifiers."""
+    """Yield fields that are no identifiers, because cel-go's parser refuses them."""
     if expr.HasField("select_expr") and not _IDENTIFIER.fullmatch(expr.select_expr.field):
         yield expr.select_expr.field
     for child in children(expr):

@@ -1,29 +1,25 @@
-"""The two ways in which a configured expression can be wrong."""
+"""The two errors of a configured expression: at compilation and at evaluation."""
 
 __all__ = ["CompileError", "EvaluationError"]
 
 _QUOTED_CHARS_MAX = 200
 
 
-def _quoted(expression: str) -> str:
-    """One line of the expression, short enough for a log or an API server's message."""
-    line = " ".join(expression.split())
-    return repr(line if len(line) <= _QUOTED_CHARS_MAX else line[:_QUOTED_CHARS_MAX] + "…")
-
-
-class CompileError(ValueError):
-    """The configuration is at fault: an expression can never work. Keep the last good one."""
+class _ExpressionError(Exception):
+    """Names the expression by its index, and quotes the start of its text."""
 
     def __init__(self, *, index: int, expression: str, problem: str) -> None:
-        super().__init__(f"cel.expressions[{index}] ({_quoted(expression)}): {problem}")
+        line = " ".join(expression.split())
+        if len(line) > _QUOTED_CHARS_MAX:
+            line = line[:_QUOTED_CHARS_MAX] + "…"
+        super().__init__(f"cel.expressions[{index}] ({line!r}): {problem}")
         self.index = index
         self.problem = problem
 
 
-class EvaluationError(Exception):
-    """An expression failed on this object. The object's creation must be refused."""
+class CompileError(_ExpressionError, ValueError):
+    """The configuration is invalid: the expression can never work. The last good one stays in force."""
 
-    def __init__(self, *, index: int, expression: str, problem: str) -> None:
-        super().__init__(f"cel.expressions[{index}] ({_quoted(expression)}): {problem}")
-        self.index = index
-        self.problem = problem
+
+class EvaluationError(_ExpressionError):
+    """The expression failed on this object. The webhook must refuse to create the object."""

@@ -1,4 +1,4 @@
-"""Running compiled expressions on an object, and turning what they return into mutations."""
+"""Evaluates compiled expressions on an object, and reads their results as mutations."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ _ERROR: Final = cel.Type.ERROR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variables:
-    """What an expression sees."""
+    """The variables of an expression."""
 
     pipeline_run: Mapping[str, Any]
     """The defaulted object as JSON, every number a double."""
@@ -38,7 +38,7 @@ class Variables:
     pac_test_event_type: str
 
     def to_cel(self) -> dict[str, Any]:
-        """By the names that the configuration uses."""
+        """Return the variables by their names in expressions."""
         return {
             "pipelineRun": self.pipeline_run,
             "plrNamespace": self.namespace,
@@ -49,24 +49,24 @@ class Variables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One expression, ready to run."""
+    """A compiled expression."""
 
     index: int
-    """Its place in `cel.expressions`, from 0."""
+    """Its index in `cel.expressions`, from 0."""
 
     expression: str
     checked: Any
-    """The syntax tree before functions were inlined, to explain failures with."""
+    """The syntax tree before functions are inlined; it explains failures."""
 
     runnable: Any
 
-    def refuse(self, problem: str) -> EvaluationError:
-        """The error that names this expression."""
+    def error(self, problem: str) -> EvaluationError:
+        """Return the error for this expression."""
         return EvaluationError(index=self.index, expression=self.expression, problem=problem)
 
 
 class Programs:
-    """All expressions of one configuration."""
+    """All compiled expressions of one configuration."""
 
     def __init__(self, *, environment: Any, programs: tuple[Program, ...]) -> None:
         self._environment = environment
@@ -76,9 +76,9 @@ class Programs:
         return len(self._programs)
 
     def evaluate(self, variables: Variables) -> list[Mutation]:
-        """Run every expression against the same object; none sees what another one wants.
+        """Evaluate all expressions on the same object; none sees the mutations of another.
 
-        Raises `EvaluationError` for the first that fails. Nothing is applied here.
+        Raises `EvaluationError` for the first that fails.
         """
         activation = self._environment.Activation(variables.to_cel())
         return [
@@ -91,10 +91,10 @@ class Programs:
         try:
             result = program.runnable.eval(activation)
             failed = str(result.value()) if result.type() == _ERROR else None
-        except RuntimeError as error:  # the iteration budget is raised, all else is returned
-            raise program.refuse(explain_budget(str(error))) from error
+        except RuntimeError as error:  # the library raises for its iteration budget only
+            raise program.error(explain_budget(str(error))) from error
         if failed is not None:
-            raise program.refuse(
+            raise program.error(
                 explain(
                     failed,
                     program.checked,
@@ -107,33 +107,33 @@ class Programs:
         returned = plain(result)
         if isinstance(returned, list):
             return [
-                _mutation(item, program.refuse, f"list item {place}: ")
-                for place, item in enumerate(returned)
+                _mutation(item, program.error, f"list item {index}: ")
+                for index, item in enumerate(returned)
             ]
-        return [_mutation(returned, program.refuse, "")]
+        return [_mutation(returned, program.error, "")]
 
 
-def _mutation(returned: Any, refuse: Callable[[str], EvaluationError], where: str) -> Mutation:
-    """Check one returned map, in the order in which the reference complains."""
+def _mutation(returned: Any, error: Callable[[str], EvaluationError], where: str) -> Mutation:
+    """Check one returned map, in the order of tekton-kueue's checks."""
     if not isinstance(returned, dict) or MARK not in returned:
-        raise refuse(
+        raise error(
             f"{where}expected what label(), annotation(), priority() or resource() returns, "
             f"got {_described(returned)}"
         )
     kind, key, value = returned["type"], returned["key"], returned["value"]
     bare = key.removeprefix(REQUESTS_PREFIX) if kind == "resource" else key
     if not bare:
-        raise refuse(f"{where}{kind} key cannot be empty")
+        raise error(f"{where}{kind} key cannot be empty")
     if kind == "resource" and int(value) < 0:
-        raise refuse(f"{where}{kind} value must be positive (>= 0), got {value}")
+        raise error(f"{where}{kind} value must be positive (>= 0), got {value}")
     if problem := explain_qualified_name(bare):
-        raise refuse(f"{where}{kind} key {bare!r} is invalid: {problem}")
-    # What priority() was given is left to the API server, as the reference leaves it.
+        raise error(f"{where}{kind} key {bare!r} is invalid: {problem}")
+    # The API server checks the argument of priority(), as with tekton-kueue.
     checked = explain_label_value if returned[MARK] == "label" else explain_annotation_value
     if problem := checked(value):
-        raise refuse(f"{where}{kind} {key!r} value {value[:80]!r} is invalid: {problem}")
+        raise error(f"{where}{kind} {key!r} value {value[:80]!r} is invalid: {problem}")
     if not value:
-        raise refuse(f"{where}{kind} {key!r}: mutation value cannot be empty")
+        raise error(f"{where}{kind} {key!r}: mutation value cannot be empty")
     match kind:
         case "label":
             return SetLabel(key=key, value=value)

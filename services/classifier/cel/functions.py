@@ -1,11 +1,10 @@
-"""The functions that expressions may call, as they are declared and as they are evaluated.
+"""The functions of expressions: `annotation`, `label`, `priority`, `resource` and `replace`.
 
-An expression is checked against declared functions. What is then evaluated calls none of them:
-each call is replaced, in the syntax tree, by the plain CEL value that the function returns. The
-library (0.1.3) leaks memory on every call of a function written in Python, and calls back with
-the interpreter locked; a map literal does neither.
+An expression is type checked against declared functions. Before the evaluation, each call in its syntax
+tree is replaced by the plain CEL value that the function returns: the library (0.1.3) leaks memory on
+every call of a Python function, and holds the interpreter lock for it. A map literal does neither.
 
-The names, the signatures and the returned maps are those of tekton-kueue's configuration.
+Names, signatures and returned maps are those of tekton-kueue's configuration.
 """
 
 from typing import Any, Final
@@ -19,10 +18,7 @@ from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, REQUESTS_PREFIX
 __all__ = ["MARK", "checking_environment", "evaluating_environment", "inline_functions"]
 
 MARK: Final = "\x00sluicegate"
-"""A key that only our functions put into a map, so that a map literal is not taken for one.
-
-Its value is the function's name.
-"""
+"""A key of the maps that our functions return, with the function's name. It tells them from other maps."""
 
 _STRING, _INT = cel.Type.STRING, cel.Type.INT
 _OBJECT = cel.Type.Map(_STRING, cel.Type.DYN)
@@ -47,7 +43,7 @@ def _never_called(*_arguments: object) -> None:
 
 
 def checking_environment() -> Any:
-    """The environment that expressions are parsed and type checked in."""
+    """Return the environment that parses and type checks expressions."""
     functions = [
         cel.FunctionDecl(
             name,
@@ -59,21 +55,21 @@ def checking_environment() -> Any:
 
 
 def evaluating_environment() -> Any:
-    """The environment that rewritten expressions run in. It has no function of ours."""
+    """Return the environment that evaluates rewritten expressions. It declares none of our functions."""
     return cel.NewEnv(variables=VARIABLES, extensions=[ext_strings.ExtStrings()])
 
 
 def inline_functions(checked: Any) -> None:
-    """Replace every call of a function of ours by the value it returns, in place."""
+    """Replace each call of our functions by the value that it returns, in place."""
     _Inliner(checked).inline(checked.expr)
 
 
 class _Inliner:
-    """One rewriting: hands out fresh node ids and forgets references that no longer hold."""
+    """Rewrites one syntax tree: assigns new node ids and removes stale references."""
 
     def __init__(self, checked: Any) -> None:
         self._references = checked.reference_map
-        # Every node has a position, so the highest one is the highest id in use.
+        # Every node has a position, so this is the highest id in use.
         self._last_id = max((entry.key for entry in checked.source_info.positions), default=0)
 
     def inline(self, expr: Any) -> None:
@@ -81,7 +77,7 @@ class _Inliner:
             self.inline(child)
         if not expr.HasField("call_expr") or expr.call_expr.HasField("target"):
             return
-        # A leading dot (`.label(…)`) asks for the global name; ours are all global.
+        # A leading dot (`.label(…)`) means the global name; our functions are all global.
         name = expr.call_expr.function.removeprefix(".")
         if name not in SIGNATURES:
             return
@@ -98,7 +94,7 @@ class _Inliner:
             entry.value.CopyFrom(value)
 
     def _returned(self, name: str, arguments: list[Any]) -> dict[str, Any]:
-        """The map that function `name` returns. Adding "" or 0 refuses a value of another type."""
+        """Return the map that a function returns. Adding "" or 0 fails for a value of another type."""
         match name:
             case "priority":
                 kind, key, value = "label", self._text(PRIORITY_CLASS_LABEL), arguments[0]
@@ -117,7 +113,7 @@ class _Inliner:
         return self._last_id
 
     def _forget(self, node: int) -> None:
-        """Drop the checker's choice of overload: the node no longer calls that function."""
+        """Remove the checker's choice of overload, because the node does not call that function now."""
         for index, entry in enumerate(self._references):
             if entry.key == node:
                 del self._references[index]

@@ -1,4 +1,4 @@
-"""What an expression may ask for: the three mutations, and the names Kubernetes allows in them."""
+"""The three mutations that an expression may return, and Kubernetes' rules for their names."""
 
 import re
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _SUBDOMAIN_RULE: Final = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "
     f"'-' or '.', and {_ENDS} (e.g. 'example.com')"
 )
-"""The API server's own sentences, so that people find what they know."""
+"""The API server's own sentences."""
 
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -34,7 +34,7 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetLabel:
-    """Label `key` becomes `value`, whatever it was."""
+    """Set the label `key` to `value`."""
 
     key: str
     value: str
@@ -42,7 +42,7 @@ class SetLabel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetAnnotation:
-    """Annotation `key` becomes `value`, whatever it was."""
+    """Set the annotation `key` to `value`."""
 
     key: str
     value: str
@@ -50,10 +50,10 @@ class SetAnnotation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddRequest:
-    """`amount` more of a resource is asked for, on top of what the annotation already says."""
+    """Add `amount` to the requested quantity in an annotation."""
 
     key: str
-    """The whole annotation key, prefix included."""
+    """The annotation's key with its prefix."""
 
     amount: int
     """Zero or more, within int64."""
@@ -63,7 +63,7 @@ Mutation = SetLabel | SetAnnotation | AddRequest
 
 
 def explain_qualified_name(key: str) -> str | None:
-    """Say what is wrong with a label or annotation key, or None: Kubernetes' qualified name."""
+    """Return what is wrong with a label or annotation key (a qualified name), or None."""
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
         return (
@@ -88,7 +88,7 @@ def explain_qualified_name(key: str) -> str | None:
 
 
 def explain_label_value(value: str) -> str | None:
-    """Say what is wrong with a label value, or None. The empty value is allowed."""
+    """Return what is wrong with a label value, or None. It may be empty."""
     problems = []
     if len(value.encode()) > NAME_MAX:
         problems.append(f"must be no more than {NAME_MAX} bytes")
@@ -98,7 +98,7 @@ def explain_label_value(value: str) -> str | None:
 
 
 def explain_annotation_value(value: str) -> str | None:
-    """Say what is wrong with an annotation value, or None: only its size is limited."""
+    """Return what is wrong with an annotation value, or None. Only its size is limited."""
     size = len(value.encode())
     if size > ANNOTATION_VALUE_BYTES_MAX:
         return (

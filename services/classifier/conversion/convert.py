@@ -1,7 +1,8 @@
-"""One object in the other version of its kind, and back again, without loss.
+"""Converts one object to the other version of its kind, and back, without loss.
 
-What the other version cannot say is kept in an annotation, each field with what came of it there.
-On the way back the field returns if nobody has changed what came of it.
+An annotation keeps each field that the other version cannot say, together with the value that the field has
+after a conversion there and back. On the way back the kept value returns, unless somebody changed the
+converted one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,18 +11,24 @@ from typing import Any, Final
 import orjson
 from pydantic import ValidationError
 
-from services.classifier.conversion.version_mappings import ANY, NEWER, OLDER, UNSAID, domains
+from services.classifier.conversion.version_mappings import (
+    ANY,
+    INEXPRESSIBLE,
+    TO_V1BETA1,
+    TO_V1BETA2,
+    domains,
+)
 from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import kept_annotation
 from shared.contracts.kueue.definitions import DEFINITIONS, STORAGE, V1BETA1
 
 __all__ = ["KEPT", "ConversionError", "convert"]
 
 GROUP: Final = "kueue.x-k8s.io"
-KEPT: Final = {version: f"sluicegate.dev/kept-from-{version}" for version in (V1BETA1, STORAGE)}
-"""Annotation with what an object of this version said and the other version cannot say."""
+KEPT: Final = {version: kept_annotation(version) for version in (V1BETA1, STORAGE)}
 
 KEPT_BYTES_MAX: Final = 64 * 1024
-"""An object's annotations together may have 256 KiB, and others want some of it."""
+"""An object's annotations may have 256 KiB together, and other programs need some of it."""
 
 _DEFINITIONS: Final = {definition.kind.kind: definition for definition in DEFINITIONS}
 _OTHER: Final = {V1BETA1: STORAGE, STORAGE: V1BETA1}
@@ -31,62 +38,61 @@ _ABSENT: Final = object()
 
 
 class ConversionError(ValueError):
-    """No object of ours, or a version that we do not serve."""
+    """The kind is not ours, or the version is not served."""
 
 
 def convert(obj: Object, api_version: str) -> Object:
-    """Return `obj` as `api_version`; a list with all its items so. Raises `ConversionError`.
+    """Return `obj` in `api_version`; a list with all its items. Raises `ConversionError`.
 
-    The object that is given is not changed; it is returned itself if it is of that version.
+    `obj` does not change. It is returned itself if it has that version already.
     """
-    group, _, wanted = api_version.rpartition("/")
-    if group != GROUP or wanted not in _OTHER:
+    group, _, version = api_version.rpartition("/")
+    if group != GROUP or version not in _OTHER:
         raise ConversionError(f"apiVersion: {api_version} is not served")
     kind, given = str(obj.get("kind")), str(obj.get("apiVersion"))
     if given == api_version:
         return obj
-    if given != f"{GROUP}/{_OTHER[wanted]}":
+    if given != f"{GROUP}/{_OTHER[version]}":
         raise ConversionError(f"apiVersion: {given} cannot become {api_version}")
     if isinstance(obj.get("items"), list):
         items = [convert(item, api_version) for item in obj["items"]]
         return {**obj, "apiVersion": api_version, "items": items}
     if kind not in _DEFINITIONS:
         raise ConversionError(f"kind: {kind} is no kind of {GROUP}")
-    return _converted(obj, kind, wanted)
+    return _convert_object(obj, kind, version)
 
 
-def _converted(obj: Object, kind: str, wanted: str) -> Object:
-    from_ = _OTHER[wanted]
-    taken, kept = _without(obj, KEPT[wanted])
-    made = _rewritten(taken, kind, wanted)
-    restored = _restored(made, kind, wanted, kept)
-    back = _rewritten(restored, kind, from_)
-    lost = list(_losses(taken, back, kind, from_))
-    return _with(restored, KEPT[from_], lost)
+def _convert_object(obj: Object, kind: str, version: str) -> Object:
+    given_version = _OTHER[version]
+    stripped, kept = _pop_kept(obj, KEPT[version])
+    converted = _in_version(stripped, kind, version)
+    restored = _restore(converted, kind, version, kept)
+    back = _in_version(restored, kind, given_version)
+    lost = list(_lost_fields(stripped, back, kind, given_version))
+    return _with_kept(restored, KEPT[given_version], lost)
 
 
-def _rewritten(obj: Object, kind: str, wanted: str) -> Object:
-    rewrite = (NEWER if wanted == STORAGE else OLDER).get(kind)
-    made = {**(obj if rewrite is None else _copy(obj)), "apiVersion": f"{GROUP}/{wanted}"}
+def _in_version(obj: Object, kind: str, version: str) -> Object:
+    rewrite = (TO_V1BETA2 if version == STORAGE else TO_V1BETA1).get(kind)
+    converted = {**(obj if rewrite is None else _copy(obj)), "apiVersion": f"{GROUP}/{version}"}
     if rewrite is not None:
-        rewrite(made)
-    return made
+        rewrite(converted)
+    return converted
 
 
 def _copy(obj: Object) -> Object:
-    """All of it: what comes from JSON goes through JSON several times as fast as `deepcopy`."""
-    copied: Object = orjson.loads(orjson.dumps(obj))
-    return copied
+    """Return a deep copy. JSON is several times as fast as `deepcopy` for what came from JSON."""
+    return orjson.loads(orjson.dumps(obj))
 
 
-# What is kept --------------------------------------------------------------------------------------
+# Kept fields ---------------------------------------------------------------------------------------
 
 
-def _losses(was: Object, seen: Object, kind: str, version: str) -> Iterator[Object]:
-    """The fields that do not come back by themselves, each with what does come back."""
-    for together in UNSAID.get((kind, version), ()):
+def _lost_fields(was: Object, seen: Object, kind: str, version: str) -> Iterator[Object]:
+    """Yield an entry for each field that differs after a conversion there and back."""
+    for together in INEXPRESSIBLE.get((kind, version), ()):
         for pattern in together:
-            for path in _expanded(was, seen, pattern):
+            for path in _matching_paths(was, seen, pattern):
                 before, after = _get(was, path), _get(seen, path)
                 if before is _ABSENT and after is _ABSENT:
                     continue
@@ -103,8 +109,8 @@ def _entry(path: Path, was: Any, seen: Any) -> Object:
     return entry
 
 
-def _expanded(left: Object, right: Object, pattern: Path) -> Iterator[Path]:
-    """The paths that a pattern stands for: one for each item that has a name of its own."""
+def _matching_paths(left: Object, right: Object, pattern: Path) -> Iterator[Path]:
+    """Yield the paths that match a pattern: one for each item with a unique name."""
     if ANY not in pattern:
         yield pattern
         return
@@ -121,7 +127,7 @@ def _names(items: Any) -> list[str]:
 
 
 def _name(item: Any) -> str:
-    """An item without a name is `main`, as the API server would have it."""
+    """Return an item's name; without one it is `main`, the API server's default for pod sets."""
     return str(item.get("name", "main")) if isinstance(item, dict) else ""
 
 
@@ -139,32 +145,32 @@ def _child(node: Any, step: str) -> Any:
     return _ABSENT
 
 
-# What comes back -----------------------------------------------------------------------------------
+# Restored fields ----------------------------------------------------------------------------------
 
 
-def _restored(made: Object, kind: str, version: str, kept: list[Object]) -> Object:
-    """`made` with the fields of `version` that were kept and still mean what they meant."""
+def _restore(converted: Object, kind: str, version: str, kept: list[Object]) -> Object:
+    """Return `converted` with the kept fields of `version` whose converted values did not change."""
     if not kept:
-        return made
-    result = _copy(made)
+        return converted
+    result = _copy(converted)
     groups: dict[tuple[int, Path], list[Object]] = {}
-    for number, together in enumerate(UNSAID.get((kind, version), ())):
+    for number, together in enumerate(INEXPRESSIBLE.get((kind, version), ())):
         for entry in kept:
             for pattern in together:
                 items = _items_of(pattern, entry["path"])
                 if items is not None:
                     groups.setdefault((number, items), []).append(entry)
     for entries in groups.values():
-        if all(_untouched(result, entry) for entry in entries):
+        if all(_is_unchanged(result, entry) for entry in entries):
             for entry in entries:
-                _put(result, entry)
-    # Anybody may write an annotation: nothing comes in this way that would not come in otherwise.
-    faults = _faults(result, kind, version)
-    return made if faults and faults - _faults(made, kind, version) else result
+                _put_back(result, entry)
+    # Anybody can write the annotation: it must not bring in what the API server would refuse.
+    faults = _invalid_fields(result, kind, version)
+    return converted if faults and faults - _invalid_fields(converted, kind, version) else result
 
 
 def _items_of(pattern: Path, path: list[str]) -> Path | None:
-    """The items of lists that `path` is about, if it is one of those that `pattern` stands for."""
+    """Return the item names in `path` if it matches `pattern`, else None."""
     if len(pattern) != len(path):
         return None
     pairs = list(zip(pattern, path, strict=True))
@@ -173,13 +179,13 @@ def _items_of(pattern: Path, path: list[str]) -> Path | None:
     return tuple(given for step, given in pairs if step == ANY)
 
 
-def _untouched(obj: Object, entry: Object) -> bool:
+def _is_unchanged(obj: Object, entry: Object) -> bool:
     path = tuple(entry["path"])
     if not isinstance(_get(obj, path[:-1]), dict):
         return False
     now, seen = _get(obj, path), entry.get("seen", _ABSENT)
     if path[-1] == "slices" and domains(_list(entry.get("was"))) != domains(_list(seen)):
-        return False  # Only another way to write the same places comes back.
+        return False  # Restore slices only if they mean the same domains.
     return bool(now == seen)
 
 
@@ -187,7 +193,7 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _put(obj: Object, entry: Object) -> None:
+def _put_back(obj: Object, entry: Object) -> None:
     path = tuple(entry["path"])
     parent = _get(obj, path[:-1])
     if "was" in entry:
@@ -196,8 +202,8 @@ def _put(obj: Object, entry: Object) -> None:
         parent.pop(path[-1], None)
 
 
-def _faults(obj: Object, kind: str, version: str) -> set[tuple[Any, ...]]:
-    """What the API server would not take of it."""
+def _invalid_fields(obj: Object, kind: str, version: str) -> set[tuple[Any, ...]]:
+    """Return the paths of fields that the API server would refuse."""
     try:
         _DEFINITIONS[kind].model_of(version).model_validate(obj)
     except ValidationError as error:
@@ -208,8 +214,8 @@ def _faults(obj: Object, kind: str, version: str) -> set[tuple[Any, ...]]:
 # The annotation ------------------------------------------------------------------------------------
 
 
-def _without(obj: Object, annotation: str) -> tuple[Object, list[Object]]:
-    """The object without the annotation, and what stood in it; nothing, if it is not ours."""
+def _pop_kept(obj: Object, annotation: str) -> tuple[Object, list[Object]]:
+    """Return the object without the annotation, and its entries; none if it has another form."""
     metadata = obj.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     if not isinstance(annotations, dict) or annotation not in annotations:
@@ -218,10 +224,10 @@ def _without(obj: Object, annotation: str) -> tuple[Object, list[Object]]:
     trimmed = {**obj["metadata"], "annotations": rest}
     if not rest:
         del trimmed["annotations"]
-    return {**obj, "metadata": trimmed}, _read(annotations[annotation])
+    return {**obj, "metadata": trimmed}, _read_entries(annotations[annotation])
 
 
-def _read(text: Any) -> list[Object]:
+def _read_entries(text: Any) -> list[Object]:
     try:
         entries = orjson.loads(text)
     except (orjson.JSONDecodeError, TypeError):
@@ -238,16 +244,16 @@ def _is_entry(entry: Any) -> bool:
     return isinstance(path, list) and bool(path) and all(isinstance(step, str) for step in path)
 
 
-def _with(obj: Object, annotation: str, lost: list[Object]) -> Object:
-    """The object with the annotation as it must be now."""
-    obj, _ = _without(obj, annotation)
+def _with_kept(obj: Object, annotation: str, lost: list[Object]) -> Object:
+    """Return the object with exactly these entries in the annotation."""
+    obj, _ = _pop_kept(obj, annotation)
     if not lost:
         return obj
     text = orjson.dumps(lost, option=orjson.OPT_SORT_KEYS).decode()
     written_by_people = [entry for entry in lost if entry["path"][0] != "status"]
     if len(text) > KEPT_BYTES_MAX and len(written_by_people) < len(lost):
-        # What programs wrote they write again; what people wrote is small.
-        return _with(obj, annotation, written_by_people)
+        # Programs write a status again. What people wrote is small, so it is kept.
+        return _with_kept(obj, annotation, written_by_people)
     metadata = obj.get("metadata") or {}
     annotations = {**(metadata.get("annotations") or {}), annotation: text}
     return {**obj, "metadata": {**metadata, "annotations": annotations}}

@@ -1,7 +1,7 @@
-"""What `v1beta1` and `v1beta2` say in different words, kind by kind.
+"""The fields that `v1beta1` and `v1beta2` spell differently, kind by kind.
 
-Each function changes an object in place. What the other version has no words for is dropped here;
-`conversion` keeps it. A malformed part is passed on as it is: whoever reads it next refuses it.
+Each function changes an object in place. It drops a field that the other version does not have; `convert`
+keeps its value. A malformed part stays as it is, and validation refuses it later.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -9,38 +9,35 @@ from itertools import takewhile
 from typing import Any, Final
 
 from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import PRIORITY_CLASS_SOURCES
 
-__all__ = ["NEWER", "OLDER", "UNSAID", "domains", "slices"]
+__all__ = ["ANY", "INEXPRESSIBLE", "TO_V1BETA1", "TO_V1BETA2", "domains"]
 
-_CLASSES: Final = {
-    "kueue.x-k8s.io/workloadpriorityclass": ("kueue.x-k8s.io", "WorkloadPriorityClass"),
-    "scheduling.k8s.io/priorityclass": ("scheduling.k8s.io", "PriorityClass"),
-}
-_SOURCES: Final = {reference: source for source, reference in _CLASSES.items()}
+_SOURCES: Final = {class_: source for source, class_ in PRIORITY_CLASS_SOURCES.items()}
 _DOMAINS_MAX: Final = 100_000
 _LEVEL_MAX: Final = 63
 
 ANY: Final = "*"
-"""In a path of `UNSAID`: any item of a list."""
+"""In a path of `INEXPRESSIBLE`: any item of a list."""
 
 
 def _part(obj: Object, *path: str) -> Object:
-    """The mapping at `path`; a detached empty one where there is none."""
+    """Return the mapping at `path`; a detached empty one if it is missing."""
     node: Any = obj
     for step in path:
         node = node.get(step)
         if not isinstance(node, dict):
             return {}
-    return dict_of(node)
+    return _dict_of(node)
 
 
-def dict_of(value: Any) -> Object:
-    """`value` if it is a mapping, else a detached empty one."""
+def _dict_of(value: Any) -> Object:
+    """Return `value` if it is a mapping, else a detached empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def _items(obj: Object, *path: str) -> Iterator[Object]:
-    """The mappings in the list at `path`."""
+    """Yield the mappings in the list at `path`."""
     found = _part(obj, *path[:-1]).get(path[-1])
     for item in found if isinstance(found, list) else ():
         if isinstance(item, dict):
@@ -55,7 +52,7 @@ def _rename(part: Object, old: str, new: str) -> None:
 # ClusterQueue, Cohort, LocalQueue ----------------------------------------------------------------
 
 
-def _newer_cluster_queue(obj: Object) -> None:
+def _cluster_queue_to_v1beta2(obj: Object) -> None:
     spec = _part(obj, "spec")
     _rename(spec, "cohort", "cohortName")
     checks = spec.get("admissionChecks")
@@ -64,47 +61,47 @@ def _newer_cluster_queue(obj: Object) -> None:
         if checks:
             rules = [{"name": name} for name in checks]
             spec["admissionChecksStrategy"] = {"admissionChecks": rules}
-    words = _part(spec, "flavorFungibility")
+    fungibility = _part(spec, "flavorFungibility")
     for field, older in (("whenCanBorrow", "Borrow"), ("whenCanPreempt", "Preempt")):
-        if words.get(field) == older:
-            words[field] = "MayStopSearch"
+        if fungibility.get(field) == older:
+            fungibility[field] = "MayStopSearch"
     _part(obj, "status").pop("pendingWorkloadsStatus", None)
     _part(obj, "status", "fairSharing").pop("admissionFairSharingStatus", None)
 
 
-def _older_cluster_queue(obj: Object) -> None:
+def _cluster_queue_to_v1beta1(obj: Object) -> None:
     spec = _part(obj, "spec")
     _rename(spec, "cohortName", "cohort")
     spec.pop("concurrentAdmissionPolicy", None)
 
 
-def _newer_cohort(obj: Object) -> None:
-    _rename(_part(obj, "spec"), "parent", "parentName")  # manifests older than v1beta1 say so
+def _cohort_to_v1beta2(obj: Object) -> None:
+    _rename(_part(obj, "spec"), "parent", "parentName")  # spelling of manifests older than v1beta1
     _part(obj, "status", "fairSharing").pop("admissionFairSharingStatus", None)
 
 
-def _newer_local_queue(obj: Object) -> None:
+def _local_queue_to_v1beta2(obj: Object) -> None:
     status = _part(obj, "status")
     _rename(status, "flavorUsage", "flavorsUsage")
     status.pop("flavors", None)
 
 
-def _older_local_queue(obj: Object) -> None:
+def _local_queue_to_v1beta1(obj: Object) -> None:
     _rename(_part(obj, "status"), "flavorsUsage", "flavorUsage")
 
 
 # Checks and clusters -----------------------------------------------------------------------------
 
 
-def _newer_admission_check(obj: Object) -> None:
+def _admission_check_to_v1beta2(obj: Object) -> None:
     _part(obj, "spec").pop("retryDelayMinutes", None)
 
 
-def _older_config(obj: Object) -> None:
+def _config_to_v1beta1(obj: Object) -> None:
     _part(obj, "spec").pop("quotaManagement", None)
 
 
-def _newer_cluster(obj: Object) -> None:
+def _cluster_to_v1beta2(obj: Object) -> None:
     spec = _part(obj, "spec")
     source = {
         field: spec.pop(field) for field in ("kubeConfig", "clusterProfileRef") if field in spec
@@ -113,7 +110,7 @@ def _newer_cluster(obj: Object) -> None:
         spec["clusterSource"] = source
 
 
-def _older_cluster(obj: Object) -> None:
+def _cluster_to_v1beta1(obj: Object) -> None:
     spec = _part(obj, "spec")
     source = spec.get("clusterSource")
     if isinstance(source, dict):
@@ -123,11 +120,11 @@ def _older_cluster(obj: Object) -> None:
 # Workload ----------------------------------------------------------------------------------------
 
 
-def _newer_workload(obj: Object) -> None:
+def _workload_to_v1beta2(obj: Object) -> None:
     spec = _part(obj, "spec")
     name, source = spec.pop("priorityClassName", None), spec.pop("priorityClassSource", None)
-    if name and source in _CLASSES:
-        group, kind = _CLASSES[source]
+    if name and source in PRIORITY_CLASS_SOURCES:
+        group, kind = PRIORITY_CLASS_SOURCES[source]
         spec["priorityClassRef"] = {"group": group, "kind": kind, "name": name}
     _rename(
         _part(obj, "status"),
@@ -137,10 +134,10 @@ def _newer_workload(obj: Object) -> None:
     for assignment in _items(obj, "status", "admission", "podSetAssignments"):
         placed = _part(assignment, "topologyAssignment")
         if isinstance(placed.get("domains"), list):
-            placed["slices"] = slices(placed.get("levels"), placed.pop("domains"))
+            placed["slices"] = _slices(placed.get("levels"), placed.pop("domains"))
 
 
-def _older_workload(obj: Object) -> None:
+def _workload_to_v1beta1(obj: Object) -> None:
     spec, status = _part(obj, "spec"), _part(obj, "status")
     spec.pop("preemptionGates", None)
     status.pop("preemptionGates", None)
@@ -160,37 +157,37 @@ def _older_workload(obj: Object) -> None:
             placed["domains"] = domains(placed.pop("slices"))
 
 
-def slices(levels: Any, places: list[Any]) -> list[Object]:
-    """Places as `v1beta2` writes them: what they have in common once, level by level."""
+def _slices(levels: Any, domains_: list[Any]) -> list[Object]:
+    """Return topology domains as `v1beta2` has them: level by level, common parts once."""
     depth = len(levels) if isinstance(levels, list) else 0
-    made = []
-    for start in range(0, len(places), _DOMAINS_MAX):
-        some = [dict_of(place) for place in places[start : start + _DOMAINS_MAX]]
-        counts = [place.get("count") for place in some]
+    slices_ = []
+    for start in range(0, len(domains_), _DOMAINS_MAX):
+        chunk = [_dict_of(domain) for domain in domains_[start : start + _DOMAINS_MAX]]
+        counts = [domain.get("count") for domain in chunk]
         same = all(count == counts[0] for count in counts)
-        made.append(
+        slices_.append(
             {
-                "domainCount": len(some),
+                "domainCount": len(chunk),
                 "podCounts": {"universal": counts[0]} if same else {"individual": counts},
                 "valuesPerLevel": [
-                    _common([str(_at(place.get("values"), level)) for place in some])
+                    _compressed([str(_value_at(domain.get("values"), level)) for domain in chunk])
                     for level in range(depth)
                 ],
             }
         )
-    return made
+    return slices_
 
 
-def _at(values: Any, level: int) -> Any:
+def _value_at(values: Any, level: int) -> Any:
     return values[level] if isinstance(values, list) and level < len(values) else ""
 
 
-def _common(values: list[str]) -> Object:
+def _compressed(values: list[str]) -> Object:
     if all(value == values[0] for value in values):
         return {"universal": values[0]}
-    prefix = _shared_start(values)
+    prefix = _common_prefix(values)
     rest = [value[len(prefix) :] for value in values]
-    suffix = _shared_start([value[::-1] for value in rest])[::-1]
+    suffix = _common_prefix([value[::-1] for value in rest])[::-1]
     individual: Object = {"roots": [value[: len(value) - len(suffix)] for value in rest]}
     if prefix:
         individual["prefix"] = prefix
@@ -199,62 +196,62 @@ def _common(values: list[str]) -> Object:
     return {"individual": individual}
 
 
-def _shared_start(values: list[str]) -> str:
-    # What the first and the last in order share, all between them share too.
+def _common_prefix(values: list[str]) -> str:
+    # A common prefix of the smallest and the largest string is common to all.
     pairs = zip(min(values), max(values), strict=False)
     return "".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))[:_LEVEL_MAX]
 
 
 def domains(found: list[Any]) -> list[Object]:
-    """The places of all slices, each by itself, as `v1beta1` writes them."""
-    places = []
-    for one in map(dict_of, found):
-        levels = [dict_of(level) for level in one.get("valuesPerLevel") or ()]
-        counts = dict_of(one.get("podCounts"))
-        number = one.get("domainCount")
+    """Return the topology domains of all slices one by one, as `v1beta1` has them."""
+    domains_ = []
+    for slice_ in map(_dict_of, found):
+        levels = [_dict_of(level) for level in slice_.get("valuesPerLevel") or ()]
+        counts = _dict_of(slice_.get("podCounts"))
+        number = slice_.get("domainCount")
         for index in range(number if isinstance(number, int) else 0):
-            count = counts.get("universal", _at(counts.get("individual"), index))
-            values = [_value(level, index) for level in levels]
-            places.append({"values": values, "count": count})
-            if len(places) > _DOMAINS_MAX:
-                return places
-    return places
+            count = counts.get("universal", _value_at(counts.get("individual"), index))
+            values = [_level_value(level, index) for level in levels]
+            domains_.append({"values": values, "count": count})
+            if len(domains_) > _DOMAINS_MAX:
+                return domains_
+    return domains_
 
 
-def _value(level: Object, index: int) -> str:
+def _level_value(level: Object, index: int) -> str:
     if "universal" in level:
         return str(level["universal"])
-    names = dict_of(level.get("individual"))
-    root = _at(names.get("roots"), index)
+    names = _dict_of(level.get("individual"))
+    root = _value_at(names.get("roots"), index)
     return f"{names.get('prefix', '')}{root}{names.get('suffix', '')}"
 
 
 Rewrite = Callable[[Object], None]
 
-NEWER: Final[Mapping[str, Rewrite]] = {
-    "ClusterQueue": _newer_cluster_queue,
-    "Cohort": _newer_cohort,
-    "LocalQueue": _newer_local_queue,
-    "AdmissionCheck": _newer_admission_check,
-    "MultiKueueCluster": _newer_cluster,
-    "Workload": _newer_workload,
+TO_V1BETA2: Final[Mapping[str, Rewrite]] = {
+    "ClusterQueue": _cluster_queue_to_v1beta2,
+    "Cohort": _cohort_to_v1beta2,
+    "LocalQueue": _local_queue_to_v1beta2,
+    "AdmissionCheck": _admission_check_to_v1beta2,
+    "MultiKueueCluster": _cluster_to_v1beta2,
+    "Workload": _workload_to_v1beta2,
 }
 """From `v1beta1` to `v1beta2`, by kind."""
 
-OLDER: Final[Mapping[str, Rewrite]] = {
-    "ClusterQueue": _older_cluster_queue,
-    "LocalQueue": _older_local_queue,
-    "MultiKueueConfig": _older_config,
-    "MultiKueueCluster": _older_cluster,
-    "Workload": _older_workload,
+TO_V1BETA1: Final[Mapping[str, Rewrite]] = {
+    "ClusterQueue": _cluster_queue_to_v1beta1,
+    "LocalQueue": _local_queue_to_v1beta1,
+    "MultiKueueConfig": _config_to_v1beta1,
+    "MultiKueueCluster": _cluster_to_v1beta1,
+    "Workload": _workload_to_v1beta1,
 }
 """From `v1beta2` to `v1beta1`, by kind."""
 
 _ASSIGNMENTS: Final = ("status", "admission", "podSetAssignments", ANY, "topologyAssignment")
 
-UNSAID: Final[Mapping[tuple[str, str], tuple[tuple[tuple[str, ...], ...], ...]]] = {
+INEXPRESSIBLE: Final[Mapping[tuple[str, str], tuple[tuple[tuple[str, ...], ...], ...]]] = {
     ("ClusterQueue", "v1beta1"): (
-        # Together: a strategy that was edited is not overruled by the list that it came from.
+        # One group: the original list must not overrule a strategy that somebody edited since.
         (("spec", "admissionChecks"), ("spec", "admissionChecksStrategy")),
         (("spec", "flavorFungibility", "whenCanBorrow"),),
         (("spec", "flavorFungibility", "whenCanPreempt"),),
@@ -282,8 +279,8 @@ UNSAID: Final[Mapping[tuple[str, str], tuple[tuple[tuple[str, ...], ...], ...]]]
         ((*_ASSIGNMENTS, "slices"),),
     ),
 }
-"""Fields of a kind that the other version cannot say as they are, by kind and the version that can.
+"""Kind and version to the fields that only this version can express.
 
-Those of one inner tuple come back together or not at all. Nothing else ever comes back: a person
-who may annotate an object must not change its status so.
+The fields of one inner tuple are restored together or not at all. No other field is ever restored, so that a
+user who may annotate an object cannot change its status this way.
 """

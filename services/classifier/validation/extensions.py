@@ -1,4 +1,4 @@
-"""Annotations of Kueue's kinds that are ours: what they may say."""
+"""Rules for our own annotations on Kueue's kinds."""
 
 import re
 from collections.abc import Iterator
@@ -17,24 +17,24 @@ _INT32: Final = 2**31
 
 
 def local_queue(obj: Object) -> Iterator[Problem]:
-    """A priority for jobs that name none, and what becomes of running ones that are preempted."""
+    """Check the default priority of jobs, and the preemption policy."""
     value = at(obj, "metadata", "annotations", DEFAULT_PRIORITY)
     if value is not None:
         text = str(value)
         if not _INTEGER.fullmatch(text) or not -_INT32 <= int(text) < _INT32:
-            yield invalid(_of(DEFAULT_PRIORITY), value, "must be a 32-bit integer")
+            yield invalid(_field(DEFAULT_PRIORITY), value, "must be a 32-bit integer")
     yield from on_preemption(obj)
 
 
 def on_preemption(obj: Object) -> Iterator[Problem]:
-    """What becomes of running jobs of a kind that cannot be suspended."""
+    """Check the preemption policy for jobs that cannot be suspended."""
     value = at(obj, "metadata", "annotations", ON_PREEMPTION)
     if value is not None and value not in {NEVER, STOP_AND_RECREATE}:
-        yield unsupported(_of(ON_PREEMPTION), value, (NEVER, STOP_AND_RECREATE))
+        yield unsupported(_field(ON_PREEMPTION), value, (NEVER, STOP_AND_RECREATE))
 
 
 def admission_check(obj: Object) -> Iterator[Problem]:
-    """The windows of a check that is answered by the clock."""
+    """Check the time windows of an AdmissionCheck that our time controller answers."""
     if at(obj, "spec", "controllerName") != CONTROLLER:
         return
     annotations = {k: str(v) for k, v in mapping(obj, "metadata", "annotations").items()}
@@ -44,5 +44,5 @@ def admission_check(obj: Object) -> Iterator[Problem]:
         yield invalid("metadata.annotations", annotations.get(WINDOWS, ""), str(error))
 
 
-def _of(annotation: str) -> str:
+def _field(annotation: str) -> str:
     return f"metadata.annotations[{annotation}]"

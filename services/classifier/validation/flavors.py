@@ -1,4 +1,4 @@
-"""ResourceFlavor, Topology, AdmissionCheck and the clusters. Rules: `research/kueue.md` 1.11."""
+"""Kueue's rules for ResourceFlavor, Topology, AdmissionCheck and the MultiKueue kinds."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ __all__ = [
 
 
 def resource_flavor(obj: Object) -> Iterator[Problem]:
-    """What is wrong with a ResourceFlavor by itself."""
+    """Check a ResourceFlavor by itself."""
     spec = mapping(obj, "spec")
     node_labels = mapping(spec, "nodeLabels")
     yield from labels("spec.nodeLabels", node_labels)
@@ -36,7 +36,7 @@ def resource_flavor(obj: Object) -> Iterator[Problem]:
 
 
 def resource_flavor_update(obj: Object, old: Object) -> Iterator[Problem]:
-    """Where pods were placed by a topology, that topology stays."""
+    """A set topology is immutable, because pods were placed by it."""
     before, now = at(old, "spec", "topologyName"), at(obj, "spec", "topologyName")
     if before and before != now:
         yield invalid(
@@ -45,7 +45,7 @@ def resource_flavor_update(obj: Object, old: Object) -> Iterator[Problem]:
 
 
 def topology(obj: Object) -> Iterator[Problem]:
-    """What is wrong with a Topology by itself."""
+    """Check a Topology by itself."""
     found = _levels(obj)
     seen = set()
     for (path, _), label in zip(
@@ -63,7 +63,7 @@ def topology(obj: Object) -> Iterator[Problem]:
 
 
 def topology_update(obj: Object, old: Object) -> Iterator[Problem]:
-    """Levels may change as long as nodes are the lowest: assignments name nodes then."""
+    """Levels may change while the lowest one is the node: then assignments name nodes."""
     before, now = _levels(old), _levels(obj)
     if before != now and not (before[-1:] == now[-1:] == [HOSTNAME]):
         yield invalid(
@@ -79,14 +79,14 @@ def _levels(obj: Object) -> list[Any]:
 
 
 def admission_check_update(obj: Object, old: Object) -> Iterator[Problem]:
-    """Who answers a check may not change: states of workloads would be another's."""
+    """The controller is immutable, because it wrote the check states of workloads."""
     before, now = at(old, "spec", "controllerName"), at(obj, "spec", "controllerName")
     if before and before != now:
         yield invalid("spec.controllerName", now, IMMUTABLE)
 
 
 def multikueue_config(obj: Object) -> Iterator[Problem]:
-    """Each cluster is named once."""
+    """A cluster may be listed once."""
     seen = set()
     for index, name in enumerate(listed(obj, "spec", "clusters")):
         if name in seen:
@@ -95,12 +95,12 @@ def multikueue_config(obj: Object) -> Iterator[Problem]:
 
 
 def multikueue_cluster(obj: Object) -> Iterator[Problem]:
-    """A cluster is reached in one way."""
+    """A cluster has exactly one source."""
     source = mapping(obj, "spec", "clusterSource")
-    ways = [way for way in ("kubeConfig", "clusterProfileRef") if source.get(way) is not None]
-    if obj.get("spec") is not None and len(ways) != 1:
+    given = [key for key in ("kubeConfig", "clusterProfileRef") if source.get(key) is not None]
+    if obj.get("spec") is not None and len(given) != 1:
         yield invalid(
             "spec.clusterSource",
-            ways,
+            given,
             "exactly one of the fields in [kubeConfig clusterProfileRef] must be set",
         )

@@ -1,4 +1,4 @@
-"""Jobs of `batch/v1`: the labels and annotations by which they wait. `research/kueue.md` 1.11."""
+"""Kueue's rules for the labels and annotations of `batch/v1` Jobs."""
 
 import re
 from collections.abc import Iterator
@@ -13,20 +13,24 @@ from services.classifier.validation.problems import (
     missing,
 )
 from services.classifier.validation.reading import at, mapping, number
-from services.classifier.validation.workloads import ELASTIC, elastic
+from services.classifier.validation.workloads import is_elastic
 from shared.contracts.kube.kinds import Object
-from shared.contracts.kube.names import MAX_EXECUTION, MIN_PARALLELISM, PRIORITY_CLASS_LABEL, QUEUE
+from shared.contracts.kube.names import (
+    ELASTIC_JOB,
+    EQUAL_COMPLETIONS,
+    MAX_EXECUTION,
+    MIN_PARALLELISM,
+    POD_SET_SLICE_SIZE,
+    POD_SET_SLICE_TOPOLOGY,
+    POD_SET_TOPOLOGIES,
+    PRIORITY_CLASS_LABEL,
+    QUEUE,
+)
+from shared.contracts.messages.spokes import PREBUILT_WORKLOAD
 
 __all__ = ["job", "job_update"]
 
-PREBUILT: Final = "kueue.x-k8s.io/prebuilt-workload-name"
-EQUAL_COMPLETIONS: Final = "kueue.x-k8s.io/job-completions-equal-parallelism"
 _PODS: Final = "spec.template.metadata.annotations"
-_TOPOLOGY: Final = tuple(
-    f"kueue.x-k8s.io/podset-{how}-topology" for how in ("preferred", "required", "unconstrained")
-)
-_SLICE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-slice-required-topology"
-_SLICE_SIZE: Final = "kueue.x-k8s.io/podset-slice-size"
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _INT32_MAX: Final = 2**31 - 1
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
@@ -34,43 +38,47 @@ _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 def job(obj: Object) -> Iterator[Problem]:
-    """What is wrong with a Job by itself."""
-    for label in (QUEUE, PREBUILT):
+    """Check a Job by itself."""
+    for label in (QUEUE, PREBUILT_WORKLOAD):
         value = _label(obj, label)
         if value is not None:
-            yield from subdomain(_of_label(label), value)
+            yield from subdomain(_label_field(label), value)
     limit = _label(obj, MAX_EXECUTION)
     if limit is not None:
-        yield from _positive(_of_label(MAX_EXECUTION), limit)
-    yield from _partial(obj)
+        yield from _positive(_label_field(MAX_EXECUTION), limit)
+    yield from _partial_admission(obj)
     yield from _equal_completions(obj)
     yield from _topology(obj)
 
 
 def job_update(obj: Object, old: Object) -> Iterator[Problem]:
-    """What may not change, or not while the job runs: it runs on quota of the queue it named."""
-    runs, ran = not _suspended(obj), not _suspended(old)
-    for label, fixed in ((QUEUE, runs), (PREBUILT, runs), (MAX_EXECUTION, runs or ran)):
+    """Check a change: a running job holds quota of its queue, so most fields are immutable."""
+    runs, ran_before = not _suspended(obj), not _suspended(old)
+    for label, fixed in (
+        (QUEUE, runs),
+        (PREBUILT_WORKLOAD, runs),
+        (MAX_EXECUTION, runs or ran_before),
+    ):
         now = _label(obj, label)
         if fixed and (now or "") != (_label(old, label) or ""):
-            yield invalid(_of_label(label), now or "", IMMUTABLE)
+            yield invalid(_label_field(label), now or "", IMMUTABLE)
     yield from _priority_update(obj, old, runs=runs)
-    if elastic(obj) != elastic(old):
-        yield invalid(_of_annotation(ELASTIC), elastic(obj), IMMUTABLE)
-    if _annotation(old, MIN_PARALLELISM) is not None and ran and _pods(obj) != _pods(old):
+    if is_elastic(obj) != is_elastic(old):
+        yield invalid(_annotation_field(ELASTIC_JOB), is_elastic(obj), IMMUTABLE)
+    if _annotation(old, MIN_PARALLELISM) is not None and ran_before and _pods(obj) != _pods(old):
         yield forbidden(
             "spec.parallelism",
             "cannot change when partial admission is enabled and the job is not suspended",
         )
     before, now = _annotation(old, EQUAL_COMPLETIONS), _annotation(obj, EQUAL_COMPLETIONS)
-    if runs and ran and (before in _TRUE) != (now in _TRUE):
+    if runs and ran_before and (before in _TRUE) != (now in _TRUE):
         yield forbidden(
-            _of_annotation(EQUAL_COMPLETIONS), f"{IMMUTABLE} while the job is not suspended"
+            _annotation_field(EQUAL_COMPLETIONS), f"{IMMUTABLE} while the job is not suspended"
         )
 
 
 def _priority_update(obj: Object, old: Object, *, runs: bool) -> Iterator[Problem]:
-    field = _of_label(PRIORITY_CLASS_LABEL)
+    field = _label_field(PRIORITY_CLASS_LABEL)
     before, now = (_label(each, PRIORITY_CLASS_LABEL) or "" for each in (old, obj))
     if now and not before and runs:
         yield invalid(
@@ -80,24 +88,24 @@ def _priority_update(obj: Object, old: Object, *, runs: bool) -> Iterator[Proble
         yield invalid(field, now, "WorkloadPriorityClass cannot be removed from a workload")
 
 
-def _partial(obj: Object) -> Iterator[Problem]:
-    least = _annotation(obj, MIN_PARALLELISM)
-    if least is None:
+def _partial_admission(obj: Object) -> Iterator[Problem]:
+    minimum = _annotation(obj, MIN_PARALLELISM)
+    if minimum is None:
         return
-    field = _of_annotation(MIN_PARALLELISM)
-    if not _INTEGER.fullmatch(least):
-        yield invalid(field, least, "must be an integer")
-    elif not 0 < int(least) < _pods(obj):
-        yield invalid(field, int(least), f"should be between 0 and {_pods(obj) - 1}")
-    if elastic(obj):
-        yield invalid(field, least, "partial admission and elastic job cannot be used together")
+    field = _annotation_field(MIN_PARALLELISM)
+    if not _INTEGER.fullmatch(minimum):
+        yield invalid(field, minimum, "must be an integer")
+    elif not 0 < int(minimum) < _pods(obj):
+        yield invalid(field, int(minimum), f"should be between 0 and {_pods(obj) - 1}")
+    if is_elastic(obj):
+        yield invalid(field, minimum, "partial admission and elastic job cannot be used together")
 
 
 def _equal_completions(obj: Object) -> Iterator[Problem]:
     given = _annotation(obj, EQUAL_COMPLETIONS)
     if given is None:
         return
-    field = _of_annotation(EQUAL_COMPLETIONS)
+    field = _annotation_field(EQUAL_COMPLETIONS)
     if given not in _TRUE | _FALSE:
         yield invalid(field, given, "must be true or false")
     if given not in _TRUE:
@@ -115,7 +123,7 @@ def _equal_completions(obj: Object) -> Iterator[Problem]:
 
 def _topology(obj: Object) -> Iterator[Problem]:
     given = mapping(obj, "spec", "template", "metadata", "annotations")
-    wanted = [name for name in _TOPOLOGY if name in given]
+    wanted = [name for name in POD_SET_TOPOLOGIES if name in given]
     if len(wanted) > 1:
         yield invalid(
             _PODS, wanted, f"must not contain more than one topology annotation: {wanted}"
@@ -131,14 +139,14 @@ def _topology(obj: Object) -> Iterator[Problem]:
 
 
 def _topology_slices(obj: Object, given: Object) -> Iterator[Problem]:
-    size, topology = given.get(_SLICE_SIZE), given.get(_SLICE_TOPOLOGY)
-    field = f"{_PODS}[{_SLICE_SIZE}]"
+    size, topology = given.get(POD_SET_SLICE_SIZE), given.get(POD_SET_SLICE_TOPOLOGY)
+    field = f"{_PODS}[{POD_SET_SLICE_SIZE}]"
     if topology is not None:
-        yield from label_key(f"{_PODS}[{_SLICE_TOPOLOGY}]", str(topology))
+        yield from label_key(f"{_PODS}[{POD_SET_SLICE_TOPOLOGY}]", str(topology))
         if size is None:
-            yield missing(field, f"must be set when {_SLICE_TOPOLOGY} is specified")
+            yield missing(field, f"must be set when {POD_SET_SLICE_TOPOLOGY} is specified")
     elif size is not None:
-        yield forbidden(field, f"may not be set when {_SLICE_TOPOLOGY} is not specified")
+        yield forbidden(field, f"may not be set when {POD_SET_SLICE_TOPOLOGY} is not specified")
     if size is not None:
         yield from _positive(field, str(size))
         if _INTEGER.fullmatch(str(size)) and int(size) > _pods(obj):
@@ -163,7 +171,7 @@ def _number(obj: Object, field: str, otherwise: int) -> int:
 
 
 def _pods(obj: Object) -> int:
-    """Pods at a time: no more than there are completions left to do."""
+    """Return how many pods run at a time: at most the number of completions."""
     parallelism = _number(obj, "parallelism", 1)
     return min(parallelism, _number(obj, "completions", parallelism))
 
@@ -178,9 +186,9 @@ def _annotation(obj: Object, name: str) -> str | None:
     return None if value is None else str(value)
 
 
-def _of_label(name: str) -> str:
+def _label_field(name: str) -> str:
     return f"metadata.labels[{name}]"
 
 
-def _of_annotation(name: str) -> str:
+def _annotation_field(name: str) -> str:
     return f"metadata.annotations[{name}]"

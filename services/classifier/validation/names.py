@@ -1,4 +1,4 @@
-"""Rules for names, labels and annotations, as Kubernetes has them.
+"""Kubernetes' rules for names, labels, annotations, selectors, taints and tolerations.
 
 https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
 https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
@@ -15,7 +15,6 @@ from shared.contracts.kube.kinds import Object
 __all__ = [
     "annotations",
     "label_key",
-    "label_value",
     "labels",
     "selector",
     "subdomain",
@@ -37,7 +36,7 @@ _TAINT_EFFECTS: Final = (
 
 
 def subdomain(field: str, value: str) -> Iterator[Problem]:
-    """A name as most objects have it."""
+    """Check a DNS subdomain, the form of most objects' names."""
     if len(value) > SUBDOMAIN_MAX:
         yield invalid(field, value, f"must be no more than {SUBDOMAIN_MAX} characters")
     if not _SUBDOMAIN.fullmatch(value):
@@ -50,7 +49,7 @@ def subdomain(field: str, value: str) -> Iterator[Problem]:
 
 
 def label_key(field: str, value: str) -> Iterator[Problem]:
-    """A label's key; resources are named by the same rule."""
+    """Check a label's key. Names of resources follow the same rule."""
     prefix, slash, name = value.rpartition("/")
     if slash and (len(prefix) > SUBDOMAIN_MAX or not _SUBDOMAIN.fullmatch(prefix)):
         yield invalid(field, value, "the part before '/' must be a lowercase RFC 1123 subdomain")
@@ -65,8 +64,8 @@ def label_key(field: str, value: str) -> Iterator[Problem]:
         )
 
 
-def label_value(field: str, value: str) -> Iterator[Problem]:
-    """A label's value, which may be empty."""
+def _label_value(field: str, value: str) -> Iterator[Problem]:
+    """Check a label's value. It may be empty."""
     if len(value) > LABEL_MAX:
         yield invalid(field, value, f"must be no more than {LABEL_MAX} characters")
     if not _VALUE.fullmatch(value):
@@ -79,14 +78,14 @@ def label_value(field: str, value: str) -> Iterator[Problem]:
 
 
 def labels(field: str, values: Object) -> Iterator[Problem]:
-    """Keys and values."""
+    """Check labels: keys and values."""
     for key, value in values.items():
         yield from label_key(field, key)
-        yield from label_value(f"{field}[{key}]", str(value))
+        yield from _label_value(f"{field}[{key}]", str(value))
 
 
 def annotations(field: str, values: Object) -> Iterator[Problem]:
-    """Keys, and the size of all."""
+    """Check annotations: keys, and the size of all together."""
     for key in values:
         yield from label_key(field, key.lower())
     size = sum(len(key) + len(str(value).encode()) for key, value in values.items())
@@ -94,10 +93,10 @@ def annotations(field: str, values: Object) -> Iterator[Problem]:
         yield invalid(field, size, f"must be no more than {ANNOTATIONS_BYTES_MAX} bytes together")
 
 
-def selector(field: str, value: Any) -> Iterator[Problem]:
-    """A label selector."""
-    yield from labels(f"{field}.matchLabels", mapping(value, "matchLabels"))
-    for path, expression in indexed(f"{field}.matchExpressions", listed(value, "matchExpressions")):
+def selector(field: str, given: Any) -> Iterator[Problem]:
+    """Check a label selector."""
+    yield from labels(f"{field}.matchLabels", mapping(given, "matchLabels"))
+    for path, expression in indexed(f"{field}.matchExpressions", listed(given, "matchExpressions")):
         values = listed(expression, "values")
         operator = expression.get("operator")
         match operator:
@@ -115,17 +114,17 @@ def selector(field: str, value: Any) -> Iterator[Problem]:
             case _:
                 yield invalid(f"{path}.operator", operator, "not a valid selector operator")
         yield from label_key(f"{path}.key", str(expression.get("key", "")))
-        for index, one in enumerate(values):
-            yield from label_value(f"{path}.values[{index}]", str(one))
+        for index, value in enumerate(values):
+            yield from _label_value(f"{path}.values[{index}]", str(value))
 
 
 def taints(field: str, values: list[Any]) -> Iterator[Problem]:
-    """Taints of nodes; key and effect together are unique."""
+    """Check taints. The pair of key and effect is unique."""
     seen = set()
     for path, taint in indexed(field, values):
         key, effect = str(taint.get("key", "")), taint.get("effect")
         yield from label_key(f"{path}.key", key)
-        yield from label_value(f"{path}.value", str(taint.get("value") or ""))
+        yield from _label_value(f"{path}.value", str(taint.get("value") or ""))
         if effect not in _EFFECTS:
             yield invalid(f"{path}.effect", effect, _TAINT_EFFECTS)
         if (key, effect) in seen:
@@ -134,7 +133,7 @@ def taints(field: str, values: list[Any]) -> Iterator[Problem]:
 
 
 def tolerations(field: str, values: list[Any]) -> Iterator[Problem]:
-    """What pods tolerate."""
+    """Check tolerations."""
     for path, toleration in indexed(field, values):
         key, operator = toleration.get("key"), toleration.get("operator")
         effect = toleration.get("effect")

@@ -1,4 +1,4 @@
-"""What is wrong with an object, in the form in which Kubernetes says it: field, rule, value, detail."""
+"""Problems of an object in the form of Kubernetes' field errors: field, rule, value, detail."""
 
 import json
 from collections.abc import Iterable
@@ -21,12 +21,12 @@ __all__ = [
 
 IMMUTABLE: Final = "field is immutable"
 NEGATIVE: Final = "must be greater than or equal to 0"
-SHOWN_MAX: Final = 256
-"""Characters of a value that are shown: it may be a whole pod template."""
+VALUE_CHARS_MAX: Final = 256
+"""Limit for a value in a message: it may be a whole pod template."""
 
 
 class Rule(StrEnum):
-    """The kinds of problem that API servers tell apart."""
+    """The kinds of field error."""
 
     INVALID = "Invalid value"
     REQUIRED = "Required value"
@@ -49,10 +49,10 @@ _WITHOUT_VALUE: Final = frozenset({Rule.REQUIRED, Rule.FORBIDDEN})
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong."""
+    """One field error."""
 
     field: str
-    """Where, as a path: `spec.resourceGroups[0].flavors[1].name`."""
+    """Path of the field, for instance `spec.resourceGroups[0].flavors[1].name`."""
 
     rule: Rule
     shown: str
@@ -62,13 +62,13 @@ class Problem:
 
     @property
     def message(self) -> str:
-        """Without the field."""
+        """The message without the field."""
         value = "" if self.rule in _WITHOUT_VALUE else self.shown
         return ": ".join(part for part in (self.rule.value, value, self.detail) if part)
 
     @property
     def cause(self) -> dict[str, str]:
-        """As it stands in the `details.causes` of a Status."""
+        """The entry in `details.causes` of a Status."""
         return {"reason": _REASONS[self.rule], "field": self.field, "message": self.message}
 
     def __str__(self) -> str:
@@ -77,21 +77,21 @@ class Problem:
 
 def _shown(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
+    return text if len(text) <= VALUE_CHARS_MAX else f"{text[:VALUE_CHARS_MAX]}…"
 
 
 def invalid(field: str, value: Any, detail: str) -> Problem:
-    """The value breaks the rule that `detail` states."""
+    """The value violates the rule in `detail`."""
     return Problem(field, Rule.INVALID, _shown(value), detail)
 
 
 def missing(field: str, detail: str = "") -> Problem:
-    """There must be a value."""
+    """A required value is missing."""
     return Problem(field, Rule.REQUIRED, "", detail)
 
 
 def forbidden(field: str, detail: str) -> Problem:
-    """There must be no value, or no other than before."""
+    """No value is allowed, or no change of it."""
     return Problem(field, Rule.FORBIDDEN, "", detail)
 
 
@@ -101,11 +101,11 @@ def duplicate(field: str, value: Any, detail: str = "") -> Problem:
 
 
 def unsupported(field: str, value: Any, supported: Iterable[str]) -> Problem:
-    """The value is none of those that there are."""
+    """The value is not one of the supported values."""
     listed = ", ".join(f'"{name}"' for name in sorted(supported))
     return Problem(field, Rule.UNSUPPORTED, _shown(value), f"supported values: {listed}")
 
 
 def not_found(field: str, value: Any) -> Problem:
-    """The value names something that is not there."""
+    """The value names something that does not exist."""
     return Problem(field, Rule.NOT_FOUND, _shown(value), "")

@@ -1,4 +1,4 @@
-"""ClusterQueue, Cohort and LocalQueue. Rules: `research/kueue.md` 1.11."""
+"""Kueue's rules for ClusterQueue, Cohort and LocalQueue."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -25,18 +25,18 @@ __all__ = [
 
 _GROUPS: Final = "spec.resourceGroups"
 TOTAL_MAX: Final = 256
-"""Flavors, and resources, of all groups of a queue."""
+"""Limit for the flavors, and for the resources, of all groups of a queue."""
 
 COMBINATIONS_MAX: Final = 512
-"""Flavors times resources of one group."""
+"""Limit for flavors times resources of one group."""
 
 CONCURRENT_FLAVORS_MAX: Final = 16
-_TINY: Final = 1
-"""A weight of a billionth or less is no weight: shares are divided by it."""
+_WEIGHT_TOO_SMALL: Final = 1
+"""In billionths. Shares are divided by the weight, so it must not be this small, unless it is 0."""
 
 
 def cluster_queue(obj: Object) -> Iterator[Problem]:
-    """What is wrong with a ClusterQueue by itself."""
+    """Check a ClusterQueue by itself."""
     spec = mapping(obj, "spec")
     yield from _groups(spec, parent="cohort" if not spec.get("cohortName") else "", lending=True)
     if spec.get("namespaceSelector") is not None:
@@ -51,30 +51,31 @@ def cluster_queue(obj: Object) -> Iterator[Problem]:
 
 
 def cluster_queue_update(obj: Object, old: Object) -> Iterator[Problem]:
-    """What may not change."""
+    """Check a change of a ClusterQueue."""
     policy = at(obj, "spec", "concurrentAdmissionPolicy")
     if policy != at(old, "spec", "concurrentAdmissionPolicy"):
         yield invalid("spec.concurrentAdmissionPolicy", policy, IMMUTABLE)
 
 
 def cohort(obj: Object) -> Iterator[Problem]:
-    """What is wrong with a Cohort by itself. A circle of cohorts is not seen here: see its members."""
+    """Check a Cohort by itself. A cycle of cohorts is reported in the status of its members instead."""
     spec = mapping(obj, "spec")
     yield from _weight(spec)
     yield from _groups(spec, parent="parent" if not spec.get("parentName") else "", lending=False)
 
 
 def local_queue_update(obj: Object, old: Object) -> Iterator[Problem]:
-    """Which ClusterQueue it leads to may not change: its workloads are in that one's line."""
+    """The ClusterQueue is immutable, because the workloads wait in it."""
     before, now = at(old, "spec", "clusterQueue"), at(obj, "spec", "clusterQueue")
     if before and before != now:
         yield invalid("spec.clusterQueue", now, IMMUTABLE)
 
 
 def _groups(spec: Object, *, parent: str, lending: bool) -> Iterator[Problem]:
-    """`parent` names what is missing, so that there is nothing to borrow from; empty if it is not.
+    """Check resource groups. `parent` names the parent field that is not set; empty if it is set.
 
-    `lending`: nobody can lend more than the quota. A cohort can, since its members' quota is there.
+    Without a parent nothing can be borrowed or lent. `lending`: a queue cannot lend more than its quota; a
+    cohort can, because it also lends its members' quota.
     """
     resources: set[str] = set()
     flavors: set[str] = set()
@@ -137,10 +138,10 @@ def _preemption(preemption: Object) -> Iterator[Problem]:
         )
 
 
-def _fungibility(words: Object) -> Iterator[Problem]:
-    preference = words.get("preference")
-    both = (words.get("whenCanBorrow", "MayStopSearch"), words.get("whenCanPreempt"))
-    if preference and any(word not in {None, "TryNextFlavor"} for word in both):
+def _fungibility(fungibility: Object) -> Iterator[Problem]:
+    preference = fungibility.get("preference")
+    both = (fungibility.get("whenCanBorrow", "MayStopSearch"), fungibility.get("whenCanPreempt"))
+    if preference and any(each not in {None, "TryNextFlavor"} for each in both):
         yield invalid(
             "spec.flavorFungibility.preference",
             preference,
@@ -156,7 +157,7 @@ def _weight(spec: Object) -> Iterator[Problem]:
         return
     if weight < 0:
         yield invalid("spec.fairSharing.weight", str(given), NEGATIVE)
-    if 0 < weight <= _TINY:
+    if 0 < weight <= _WEIGHT_TOO_SMALL:
         yield invalid("spec.fairSharing.weight", str(given), "When not 0, weight must be > 10e-9")
 
 

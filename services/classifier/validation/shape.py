@@ -1,7 +1,7 @@
-"""Whether an object has the shape of its kind, by the same models that the schemas come from.
+"""Checks an object against the model of its kind, from which the CRD schemas are generated.
 
-On a cluster the API server has checked this before. It is asked again because a webhook may be
-registered where the definitions are somebody else's, or none.
+On a cluster the API server has checked the same before. The webhook repeats it, because it may be registered
+where other definitions are installed, or none.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from services.classifier.validation.problems import Problem, Rule, invalid, miss
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kueue.definitions import DEFINITIONS
 
-__all__ = ["shape"]
+__all__ = ["shape_problems"]
 
 _MODELS: Final = {definition.kind.kind: definition.model for definition in DEFINITIONS}
 
@@ -37,8 +37,8 @@ _DETAILS: Final[Mapping[str, str]] = {
 }
 
 
-def shape(obj: Object, kind: str) -> list[Problem]:
-    """What does not fit the model of the kind in `v1beta2`; nothing for kinds without one."""
+def shape_problems(obj: Object, kind: str) -> list[Problem]:
+    """Return where an object differs from the `v1beta2` model of its kind; none without a model."""
     model = _MODELS.get(kind)
     if model is None:
         return []

@@ -1,4 +1,4 @@
-"""Which rules a kind has, and how they are asked: what was wrong before may stay, nothing may come."""
+"""The rules of each kind, and `validate`: an update may keep old problems, but adds none."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from typing import Final
 from services.classifier.validation import extensions, flavors, jobs, queues, workloads
 from services.classifier.validation.problems import Problem
 from services.classifier.validation.reading import at
-from services.classifier.validation.shape import shape
+from services.classifier.validation.shape import shape_problems
 from shared.contracts.kube.kinds import Object
 
-__all__ = ["RULES", "Rules", "validate"]
+__all__ = ["RULES", "KindRules", "validate"]
 
 Alone = Callable[[Object], Iterable[Problem]]
 Changed = Callable[[Object, Object], Iterable[Problem]]
@@ -26,60 +26,62 @@ def _unchecked(_obj: Object, _old: Object) -> Iterable[Problem]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class KindRules:
     """The rules of one kind."""
 
     alone: Alone = _nothing
-    """Of an object by itself. It has the shape of its kind."""
+    """Rules for an object by itself. It fits the model of its kind."""
 
     changed: Changed = _unchecked
-    """Of an object and what it was; nothing is certain of either."""
+    """Rules for an update, given the new and the old object. Nothing is certain of either."""
 
 
-RULES: Final[Mapping[tuple[str, str], Rules]] = {
-    ("kueue.x-k8s.io", "ClusterQueue"): Rules(
+RULES: Final[Mapping[tuple[str, str], KindRules]] = {
+    ("kueue.x-k8s.io", "ClusterQueue"): KindRules(
         alone=lambda obj: chain(queues.cluster_queue(obj), extensions.on_preemption(obj)),
         changed=queues.cluster_queue_update,
     ),
-    ("kueue.x-k8s.io", "Cohort"): Rules(alone=queues.cohort),
-    ("kueue.x-k8s.io", "LocalQueue"): Rules(
+    ("kueue.x-k8s.io", "Cohort"): KindRules(alone=queues.cohort),
+    ("kueue.x-k8s.io", "LocalQueue"): KindRules(
         alone=extensions.local_queue, changed=queues.local_queue_update
     ),
-    ("kueue.x-k8s.io", "ResourceFlavor"): Rules(
+    ("kueue.x-k8s.io", "ResourceFlavor"): KindRules(
         alone=flavors.resource_flavor, changed=flavors.resource_flavor_update
     ),
-    ("kueue.x-k8s.io", "Topology"): Rules(alone=flavors.topology, changed=flavors.topology_update),
-    ("kueue.x-k8s.io", "AdmissionCheck"): Rules(
+    ("kueue.x-k8s.io", "Topology"): KindRules(
+        alone=flavors.topology, changed=flavors.topology_update
+    ),
+    ("kueue.x-k8s.io", "AdmissionCheck"): KindRules(
         alone=extensions.admission_check, changed=flavors.admission_check_update
     ),
-    ("kueue.x-k8s.io", "MultiKueueConfig"): Rules(alone=flavors.multikueue_config),
-    ("kueue.x-k8s.io", "MultiKueueCluster"): Rules(alone=flavors.multikueue_cluster),
-    ("kueue.x-k8s.io", "ProvisioningRequestConfig"): Rules(),
-    ("kueue.x-k8s.io", "WorkloadPriorityClass"): Rules(),
-    ("kueue.x-k8s.io", "Workload"): Rules(
+    ("kueue.x-k8s.io", "MultiKueueConfig"): KindRules(alone=flavors.multikueue_config),
+    ("kueue.x-k8s.io", "MultiKueueCluster"): KindRules(alone=flavors.multikueue_cluster),
+    ("kueue.x-k8s.io", "ProvisioningRequestConfig"): KindRules(),
+    ("kueue.x-k8s.io", "WorkloadPriorityClass"): KindRules(),
+    ("kueue.x-k8s.io", "Workload"): KindRules(
         alone=workloads.workload, changed=workloads.workload_update
     ),
-    ("batch", "Job"): Rules(alone=jobs.job, changed=jobs.job_update),
+    ("batch", "Job"): KindRules(alone=jobs.job, changed=jobs.job_update),
 }
-"""By group and kind. Our own kinds are in `v1beta2`."""
+"""Group and kind to rules. Kueue's kinds are in `v1beta2`."""
 
 
 def validate(obj: Object, old: Object | None) -> list[Problem]:
-    """What is wrong with `obj`; empty if it may be stored. `old` is what it was, None for a new one.
+    """Return the problems of `obj`; none if it may be stored. `old`: None for a new object.
 
-    Rules that came later than an object do not lock it: what was wrong with `old` already may stay.
-    An object that is being deleted may be anything, or nobody could take its finalizers away.
+    A problem that `old` has too is no reason to refuse: rules may be newer than the object. An object that is
+    being deleted is never refused, so that its finalizers can be removed.
     """
-    rules = RULES.get(_of(obj))
+    rules = RULES.get(_group_kind(obj))
     if rules is None or (old is not None and at(obj, "metadata", "deletionTimestamp")):
         return []
     kind = str(obj.get("kind"))
-    # Rules trust the shape: they are not asked about an object that has another.
-    problems = shape(obj, kind) or list(rules.alone(obj))
+    # Rules assume that the object fits its model, so they do not run if it does not.
+    problems = shape_problems(obj, kind) or list(rules.alone(obj))
     if old is None:
         return problems
     if problems:
-        problems = _new(problems, shape(old, kind) or rules.alone(old))
+        problems = _new(problems, shape_problems(old, kind) or rules.alone(old))
     return [*problems, *rules.changed(obj, old)]
 
 
@@ -88,5 +90,5 @@ def _new(problems: list[Problem], before: Iterable[Problem]) -> list[Problem]:
     return [problem for problem in problems if problem not in known]
 
 
-def _of(obj: Object) -> tuple[str, str]:
+def _group_kind(obj: Object) -> tuple[str, str]:
     return str(obj.get("apiVersion", "")).rpartition("/")[0], str(obj.get("kind"))

@@ -1,4 +1,4 @@
-"""Workload: by itself, and what may not change while it holds quota. `research/kueue.md` 1.11."""
+"""Kueue's rules for Workloads: by themselves, and for changes while quota is reserved."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,6 @@ from services.classifier.validation.problems import (
 )
 from services.classifier.validation.reading import (
     at,
-    holds,
     indexed,
     keyed,
     listed,
@@ -25,42 +24,41 @@ from services.classifier.validation.reading import (
     number,
     quantity,
 )
+from shared.contracts.kube.conditions import ADMITTED, QUOTA_RESERVED, is_true
 from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import ELASTIC_JOB, PRIORITY_BOOST
 from shared.contracts.kube.quantities import NANO
 
-__all__ = ["ELASTIC", "elastic", "workload", "workload_update"]
+__all__ = ["is_elastic", "workload", "workload_update"]
 
-ELASTIC: Final = "kueue.x-k8s.io/elastic-job"
-PRIORITY_BOOST: Final = "kueue.x-k8s.io/priority-boost"
-RESERVED: Final = "QuotaReserved"
 MAIN: Final = "main"
-"""What a pod set without a name is called."""
+"""The name of a pod set without one."""
 
 _SPEC: Final = "spec.podSets"
 _SIGNED: Final = re.compile(r"[+-]?[0-9]{1,10}")
 
 
-def elastic(obj: Object) -> bool:
-    """Whether the job may change its size while it runs."""
+def is_elastic(obj: Object) -> bool:
+    """Return whether the job may change its size while it runs."""
     metadata = mapping(obj, "metadata")
-    found = (at(metadata, part, ELASTIC) for part in ("annotations", "labels"))
+    found = (at(metadata, part, ELASTIC_JOB) for part in ("annotations", "labels"))
     return "true" in found
 
 
 def workload(obj: Object) -> Iterator[Problem]:
-    """What is wrong with a Workload by itself."""
+    """Check a Workload by itself."""
     pod_sets = listed(obj, "spec", "podSets")
     variable = [pods for pods in pod_sets if at(pods, "minCount") is not None]
     for field, pods in indexed(_SPEC, pod_sets):
         yield from _pod_set(field, pods)
     if len(variable) > 1:
         yield invalid(_SPEC, len(variable), "at most one podSet can use minCount")
-    if variable and elastic(obj):
+    if variable and is_elastic(obj):
         yield invalid(
             _SPEC, len(variable), "partial admission and elastic job cannot be used together"
         )
     yield from _priority(obj)
-    if holds(obj, RESERVED):
+    if is_true(obj, QUOTA_RESERVED):
         yield from _admission(obj)
     yield from _reclaimable(obj)
     yield from _check_states(obj)
@@ -131,7 +129,7 @@ def _topology_request(field: str, request: Object) -> Iterator[Problem]:
         )
 
 
-def _names(obj: Object) -> dict[str, Object]:
+def _pod_sets_by_name(obj: Object) -> dict[str, Object]:
     return keyed(listed(obj, "spec", "podSets"), default=MAIN)
 
 
@@ -141,7 +139,7 @@ def _admission(obj: Object) -> Iterator[Problem]:
     if admission is None:
         yield missing(field, "must be set while the QuotaReserved condition is true")
         return
-    known = _names(obj)
+    known = _pod_sets_by_name(obj)
     assignments = listed(admission, "podSetAssignments")
     if len(assignments) != len(known):
         yield invalid(
@@ -165,14 +163,14 @@ def _admission(obj: Object) -> Iterator[Problem]:
 
 
 def _counted(resource: str, value: Any) -> int | None:
-    """As quota counts it: thousandths of cpu, whole units of anything else, rounded up."""
+    """Return an amount as quota counts it: in thousandths of cpu, else in units, rounded up."""
     amount = quantity(value)
     unit = NANO // 1000 if resource == "cpu" else NANO
     return None if amount is None else -(-amount // unit)
 
 
 def _reclaimable(obj: Object) -> Iterator[Problem]:
-    known = _names(obj)
+    known = _pod_sets_by_name(obj)
     for name, pods in keyed(listed(obj, "status", "reclaimablePods")).items():
         field, count = f"status.reclaimablePods[{name}]", number(pods, "count", 0)
         if name not in known:
@@ -182,7 +180,7 @@ def _reclaimable(obj: Object) -> Iterator[Problem]:
 
 
 def _check_states(obj: Object) -> Iterator[Problem]:
-    known = _names(obj)
+    known = _pod_sets_by_name(obj)
     for field, state in indexed("status.admissionChecks", listed(obj, "status", "admissionChecks")):
         for path, update in indexed(f"{field}.podSetUpdates", listed(state, "podSetUpdates")):
             name = update.get("name", "")
@@ -208,22 +206,22 @@ def _clusters(obj: Object) -> Iterator[Problem]:
 
 
 def workload_update(obj: Object, old: Object) -> Iterator[Problem]:
-    """What may not change, or not while quota is reserved."""
-    held, still = holds(old, RESERVED), holds(obj, RESERVED)
+    """Check a change. Most fields are immutable while quota is reserved."""
+    held, still = is_true(old, QUOTA_RESERVED), is_true(obj, QUOTA_RESERVED)
     if held:
         yield from _pod_sets_update(obj, old)
         yield from _reference_update(mapping(obj, "spec"), mapping(old, "spec"))
     if held and still:
-        yield from _same(obj, old, "queueName")
+        yield from _unchanged(obj, old, "queueName")
         yield from _reclaimable_update(obj, old)
-    if holds(old, "Admitted") and holds(obj, "Admitted"):
-        yield from _same(obj, old, "maximumExecutionTimeSeconds")
+    if is_true(old, ADMITTED) and is_true(obj, ADMITTED):
+        yield from _unchanged(obj, old, "maximumExecutionTimeSeconds")
     yield from _admission_update(obj, old)
     yield from _check_states_update(obj, old)
     yield from _cluster_update(mapping(obj, "status"), mapping(old, "status"))
 
 
-def _same(obj: Object, old: Object, field: str) -> Iterator[Problem]:
+def _unchanged(obj: Object, old: Object, field: str) -> Iterator[Problem]:
     now = at(obj, "spec", field)
     if now != at(old, "spec", field):
         yield invalid(f"spec.{field}", now, f"{field} is immutable while workload quota reserved")
@@ -255,27 +253,27 @@ def _pod_sets_update(obj: Object, old: Object) -> Iterator[Problem]:
         yield invalid(_SPEC, len(now), IMMUTABLE)
         return
     for index, (was, is_) in enumerate(zip(before, now, strict=True)):
-        if elastic(obj) and _smaller(was, is_):
+        if is_elastic(obj) and _is_scaled_down(was, is_):
             continue
         if was != is_:
             yield invalid(f"{_SPEC}[{index}]", is_, IMMUTABLE)
 
 
-def _smaller(was: Any, is_: Any) -> bool:
+def _is_scaled_down(was: Any, is_: Any) -> bool:
     if number(is_, "count", 1) > number(was, "count", 1):
         return False
     return bool({**mapping(is_), "count": 0} == {**mapping(was), "count": 0})
 
 
 def _admission_update(obj: Object, old: Object) -> Iterator[Problem]:
-    """An admission is given and taken back as a whole; only where pods go may be filled in later."""
+    """An admission is set and removed as a whole. Only the topology may be added later."""
     before, now = at(old, "status", "admission"), at(obj, "status", "admission")
-    if before is None or now is None or _placeless(before) == _placeless(now):
+    if before is None or now is None or _without_topology(before) == _without_topology(now):
         return
     yield invalid("status.admission", now, IMMUTABLE)
 
 
-def _placeless(admission: Object) -> Object:
+def _without_topology(admission: Object) -> Object:
     later = ("topologyAssignment", "delayedTopologyRequest")
     assignments = [
         {key: value for key, value in assigned.items() if key not in later}
@@ -298,10 +296,10 @@ def _reclaimable_update(obj: Object, old: Object) -> Iterator[Problem]:
 
 
 def _shrunk(obj: Object) -> set[str]:
-    """Pod sets of an elastic job that are smaller now than when they were admitted."""
-    if not elastic(obj):
+    """Return the pod sets of an elastic job that are smaller now than at admission."""
+    if not is_elastic(obj):
         return set()
-    sizes = {name: number(pods, "count", 1) for name, pods in _names(obj).items()}
+    sizes = {name: number(pods, "count", 1) for name, pods in _pod_sets_by_name(obj).items()}
     assigned = keyed(listed(obj, "status", "admission", "podSetAssignments"), default=MAIN)
     return {
         name for name, given in assigned.items() if number(given, "count", 0) > sizes.get(name, 0)

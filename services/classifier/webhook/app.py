@@ -28,26 +28,17 @@ from services.classifier.webhook.review import (
 )
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
+from shared.contracts.webhook import (
+    CONVERT_PATH,
+    JOB_PATH,
+    MUTATE_PATH,
+    PIPELINE_RUN_PATH,
+    VALIDATE_PATH,
+)
 
-__all__ = [
-    "CONVERT_PATH",
-    "JOB_PATH",
-    "MUTATE_PATH",
-    "PIPELINE_RUN_PATH",
-    "VALIDATE_PATH",
-    "webhook_app",
-]
+__all__ = ["webhook_app"]
 
 log = structlog.get_logger(__name__)
-
-MUTATE_PATH: Final = "/mutate"
-PIPELINE_RUN_PATH: Final = "/mutate-tekton-dev-v1-pipelinerun"
-"""The path in tekton-kueue's webhook configuration."""
-
-JOB_PATH: Final = "/mutate-batch-v1-job"
-
-VALIDATE_PATH: Final = "/validate"
-CONVERT_PATH: Final = "/convert"
 
 _KINDS: Final[dict[str, Kind | None]] = {
     MUTATE_PATH: None,

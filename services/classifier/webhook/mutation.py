@@ -10,7 +10,8 @@ from collections.abc import Callable
 from services.classifier.cel import EvaluationError, Mutation, Variables
 from services.classifier.metrics import EVALUATIONS, MUTATIONS, counted
 from services.classifier.rules import Rules
-from services.classifier.tekton.defaulting import InvalidPipelineRunError, as_it_is, decode
+from services.classifier.tekton.defaulting import as_it_is, decode
+from services.classifier.tekton.reading import InvalidPipelineRunError
 from services.classifier.tekton.validation import validate
 from services.classifier.webhook.context import DEFAULT_CONTEXT, NamespaceContext
 from services.classifier.webhook.coscheduling import apply_coscheduling, task_run_affinity_patch

@@ -31,6 +31,7 @@ from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import SERVER_ENVIRONMENT, EmbeddedServerError, server_command
 from shared.bus.port import BusError
 from shared.bus.streams import DATA
+from shared.contracts.webhook import CONVERT_PATH, MUTATE_PATH, VALIDATE_PATH
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
 from shared.kube.port import KubeError

@@ -16,13 +16,14 @@ import yaml
 from services.classifier.cel import CelEngine
 from services.classifier.conversion.convert import KEPT, convert
 from services.classifier.rules import RulesHolder
-from services.classifier.webhook.app import CONVERT_PATH, VALIDATE_PATH, webhook_app
+from services.classifier.webhook.app import webhook_app
 from services.ctl.setup.apply import apply_manifest
 from services.ctl.setup.webhook import validating_manifest
 from services.whatif.manifests import load_manifests
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kueue.definitions import DEFINITIONS, STORAGE, V1BETA1, crd
+from shared.contracts.webhook import CONVERT_PATH, VALIDATE_PATH
 from shared.kube.client import HttpKube
 from shared.kube.port import RefusedError
 from shared.runtime.certificates import CertificateFolder

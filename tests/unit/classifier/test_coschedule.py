@@ -169,7 +169,7 @@ def task_run(*claims: str, placed: bool = True, owner: str = "PipelineRun") -> O
 LED = {
     "a task follows the placeholder of its claim": (task_run("c"), placeholder_name("u-1", "c")),
     "one claim bound twice is one claim": (task_run("c", "c"), placeholder_name("u-1", "c")),
-    "a task without a claim goes default_context": (task_run(), None),
+    "a task without a claim goes anywhere": (task_run(), None),
     "without placeholders there is nothing to follow": (task_run("c", placed=False), None),
     "a TaskRun that stands alone follows nobody": (task_run("c", owner="CustomRun"), None),
 }

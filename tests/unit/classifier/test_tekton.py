@@ -6,12 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.classifier.tekton.defaulting import (
-    InvalidPipelineRunError,
-    decode,
-    format_duration,
-    parse_duration,
-)
+from services.classifier.tekton.defaulting import decode
+from services.classifier.tekton.durations import format_duration, parse_duration
+from services.classifier.tekton.reading import InvalidPipelineRunError
 from services.classifier.tekton.validation import validate
 
 
