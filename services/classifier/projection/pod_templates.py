@@ -9,11 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shared.contracts.kube.kinds import Object
-<<<<<<< HEAD
 from shared.contracts.kube.names import REQUIRED_WHILE_SCHEDULING
-=======
-from shared.contracts.kube.names import REQUIRED_WHILE_SCHEDULING
->>>>>>> 6377010 (classifier: plain names and prose for rules, CEL, Tekton, conversion, validation)
 
 __all__ = [
     "ANY_NODE",
@@ -73,11 +69,7 @@ def placement(spec: Object, path: str) -> Placement:
 
 
 def _required_affinity(spec: Object, path: str) -> Object | None:
-<<<<<<< HEAD
     for step in ("affinity", "nodeAffinity", REQUIRED_WHILE_SCHEDULING):
-=======
-    for step in ("affinity", "nodeAffinity", REQUIRED_WHILE_SCHEDULING):
->>>>>>> 6377010 (classifier: plain names and prose for rules, CEL, Tekton, conversion, validation)
         path = f"{path}.{step}"
         spec = mapping(spec.get(step), path)
     for term_path, term in mappings(spec.get("nodeSelectorTerms"), f"{path}.nodeSelectorTerms"):

@@ -16,29 +16,15 @@ from shared.contracts.kube.bodies import Body, annotations_of, labels_of, spec_o
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import (
     DEFAULT_PRIORITY,
-<<<<<<< HEAD
-    POD_PRIORITY_SOURCE,
-    PRIORITY_CLASS_LABEL,
-    WORKLOAD_PRIORITY_SOURCE,
-=======
     POD_PRIORITY_SOURCE,
     PRIORITY_CLASS_LABEL,
     PRIORITY_CLASS_SOURCES,
     WORKLOAD_PRIORITY_SOURCE,
->>>>>>> 6377010 (classifier: plain names and prose for rules, CEL, Tekton, conversion, validation)
 )
 
 __all__ = ["Priority", "external_priority", "job_priority"]
 
-<<<<<<< HEAD
-
-_SOURCES: Final = {
-    ("kueue.x-k8s.io", "WorkloadPriorityClass"): WORKLOAD_PRIORITY_SOURCE,
-    ("scheduling.k8s.io", "PriorityClass"): POD_PRIORITY_SOURCE,
-}
-=======
 _SOURCES: Final = {class_: source for source, class_ in PRIORITY_CLASS_SOURCES.items()}
->>>>>>> 6377010 (classifier: plain names and prose for rules, CEL, Tekton, conversion, validation)
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _INT32: Final = 2**31
 
@@ -74,21 +60,13 @@ def job_priority(
     recorded = _recorded(workload)
     label = labels_of(job).get(PRIORITY_CLASS_LABEL, "")
     if recorded is not None and has_quota(workload):
-<<<<<<< HEAD
         may_change = recorded.source == WORKLOAD_PRIORITY_SOURCE and label
-=======
-        may_change = recorded.source == WORKLOAD_PRIORITY_SOURCE and label
->>>>>>> 6377010 (classifier: plain names and prose for rules, CEL, Tekton, conversion, validation)
         if not may_change:
             return recorded
     if label:
         found = cluster_objects.workload_priority_class(label)
         if found is not None:
-<<<<<<< HEAD
             return _of_class(found, WORKLOAD_PRIORITY_SOURCE)
-=======
-            return _of_class(found, WORKLOAD_PRIORITY_SOURCE)
->>>>>>> 6377010 (classifier: plain names and prose for rules, CEL, Tekton, conversion, validation)
         if recorded is not None and (recorded.name == label or has_quota(workload)):
             return recorded
         return Priority(name=label, missing=f'WorkloadPriorityClass "{label}" not found')
@@ -98,11 +76,7 @@ def job_priority(
         found = cluster_objects.priority_class(pod_class)
         if found is None:
             return Priority(name=pod_class, missing=f'PriorityClass "{pod_class}" not found')
-<<<<<<< HEAD
         return _of_class(found, POD_PRIORITY_SOURCE)
-=======
-        return _of_class(found, POD_PRIORITY_SOURCE)
->>>>>>> 6377010 (classifier: plain names and prose for rules, CEL, Tekton, conversion, validation)
     return _of_queue(metadata["namespace"], queue, cluster_objects) or _of_cluster(cluster_objects)
 
 
@@ -136,11 +110,7 @@ def _of_queue(namespace: str, queue: str, cluster_objects: ClusterObjects) -> Pr
 
 def _of_cluster(cluster_objects: ClusterObjects) -> Priority:
     default = cluster_objects.global_default_priority_class()
-<<<<<<< HEAD
     return Priority() if default is None else _of_class(default, POD_PRIORITY_SOURCE)
-=======
-    return Priority() if default is None else _of_class(default, POD_PRIORITY_SOURCE)
->>>>>>> 6377010 (classifier: plain names and prose for rules, CEL, Tekton, conversion, validation)
 
 
 def _of_class(found: Body, source: str) -> Priority:
