@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from services.classifier.webhook.app import CONVERT_PATH, MUTATE_PATH, VALIDATE_PATH
 from services.ctl.connect.reader import STATE_FILE, unreachable
 from services.ctl.dev.secure import Secured, secure
 from services.ctl.dev.spokes import Spoke, start_spokes
