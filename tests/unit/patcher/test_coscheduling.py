@@ -43,13 +43,13 @@ WRITES = {
 }  # fmt: skip
 
 
-def test_the_writes_of_a_coscheduled_run_are_these_and_no_more() -> None:
+def test_coscheduled_run_causes_exactly_these_writes() -> None:
     stage = on_stage(lambda s: to_the_end(s, "pipelineruns", **STORIES["pipelineruns"]))
     written = [w for w in stage.patchers_kube.writes if w != "create Secret"]
     assert written == WRITES["pipelineruns"]
 
 
-def test_a_run_without_the_annotation_costs_nothing_more() -> None:
+def test_run_without_the_annotation_causes_no_further_writes() -> None:
     async def story(stage: CoschedulingStage) -> None:
         state = await stage.submit(None)
         await stage.decide(state)
@@ -66,7 +66,7 @@ def test_a_run_without_the_annotation_costs_nothing_more() -> None:
 
 @pytest.mark.parametrize("mode", STORIES)
 @pytest.mark.parametrize("done", [False, True], ids=["before it is done", "after it was done"])
-def test_a_death_at_any_write_leads_to_the_same_end(mode: str, done: bool) -> None:
+def test_crash_at_any_write_leads_to_the_same_end(mode: str, done: bool) -> None:
     spec = STORIES[mode]
     writes = on_stage(lambda s: to_the_end(s, mode, **spec)).patchers_kube.writes
     for number in range(1, len(writes) + 1):
@@ -93,7 +93,7 @@ def test_a_death_at_any_write_leads_to_the_same_end(mode: str, done: bool) -> No
 
 
 @pytest.mark.parametrize("mode", ["pipelineruns", "isolate-pipelinerun"])
-def test_a_run_does_not_start_before_its_placeholder_has_a_node(mode: str) -> None:
+def test_run_starts_only_after_its_placeholder_has_a_node(mode: str) -> None:
     async def story(stage: CoschedulingStage) -> None:
         for number in (1, 2, 3):
             await stage.cordon(f"node-{number}")
@@ -110,7 +110,7 @@ def test_a_run_does_not_start_before_its_placeholder_has_a_node(mode: str) -> No
 
 
 @pytest.mark.parametrize("mode", ["pipelineruns", "isolate-pipelinerun", "workspaces"])
-def test_a_run_goes_on_though_its_node_is_cordoned(mode: str) -> None:
+def test_run_finishes_although_its_node_is_cordoned(mode: str) -> None:
     async def story(stage: CoschedulingStage) -> None:
         state = await stage.submit(mode, **tasks("a", "b", a=["src"], b=["src"]))
         await stage.decide(state)
@@ -127,7 +127,7 @@ def test_a_run_goes_on_though_its_node_is_cordoned(mode: str) -> None:
     on_stage(story)
 
 
-def test_without_care_for_cordoned_nodes_the_run_waits_for_ever() -> None:
+def test_run_waits_for_ever_if_placeholders_stay_on_cordoned_nodes() -> None:
     """The deadlock is real in this cluster: what resolves it is the patcher's care."""
 
     async def story(stage: CoschedulingStage) -> None:
@@ -146,7 +146,7 @@ def test_without_care_for_cordoned_nodes_the_run_waits_for_ever() -> None:
     on_stage(story)
 
 
-def test_no_two_isolated_runs_are_on_one_node_at_any_moment() -> None:
+def test_two_isolated_runs_never_share_a_node() -> None:
     async def story(stage: CoschedulingStage) -> None:
         runs = [f"p{number}" for number in range(6)]
         states = [await stage.submit("isolate-pipelinerun", name) for name in runs]
@@ -172,7 +172,7 @@ def test_no_two_isolated_runs_are_on_one_node_at_any_moment() -> None:
     on_stage(story)
 
 
-def test_lost_quota_takes_the_placeholder_away_and_a_second_admission_brings_it_back() -> None:
+def test_placeholder_goes_with_the_quota_and_returns_with_the_next_admission() -> None:
     async def story(stage: CoschedulingStage) -> None:
         for number in (1, 2, 3):
             await stage.cordon(f"node-{number}")
@@ -194,7 +194,7 @@ def test_lost_quota_takes_the_placeholder_away_and_a_second_admission_brings_it_
     on_stage(story)
 
 
-def test_a_run_that_its_user_started_keeps_its_placeholder_when_its_quota_goes() -> None:
+def test_run_started_by_its_user_keeps_its_placeholder_after_losing_quota() -> None:
     async def story(stage: CoschedulingStage) -> None:
         state = await stage.submit("pipelineruns")
         await stage.decide(state)
@@ -207,7 +207,7 @@ def test_a_run_that_its_user_started_keeps_its_placeholder_when_its_quota_goes()
     on_stage(story)
 
 
-def test_a_run_that_is_started_at_that_very_moment_keeps_its_placeholder() -> None:
+def test_run_started_during_the_withdrawal_keeps_its_placeholder() -> None:
     async def story(stage: CoschedulingStage) -> None:
         for number in (1, 2, 3):
             await stage.cordon(f"node-{number}")
@@ -233,7 +233,7 @@ def test_a_run_that_is_started_at_that_very_moment_keeps_its_placeholder() -> No
     on_stage(story)
 
 
-def test_a_deleted_run_takes_placeholder_and_claims_along() -> None:
+def test_placeholder_and_claims_go_with_a_deleted_run() -> None:
     async def story(stage: CoschedulingStage) -> None:
         state = await stage.submit("isolate-pipelinerun", **STORIES["isolate-pipelinerun"])
         await stage.decide(state)
@@ -250,7 +250,7 @@ def test_a_deleted_run_takes_placeholder_and_claims_along() -> None:
     on_stage(story)
 
 
-def test_a_cancelled_run_gives_its_node_back_only_when_its_pods_are_gone() -> None:
+def test_cancelled_run_keeps_its_node_until_its_pods_are_gone() -> None:
     async def story(stage: CoschedulingStage) -> None:
         state = await stage.submit("isolate-pipelinerun", **tasks("a"))
         await stage.decide(state)
@@ -278,7 +278,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("case", CHANGES.values(), ids=CHANGES.keys())
-def test_second_thoughts_before_the_start_are_followed(case: tuple[str | None, bool]) -> None:
+def test_mode_changed_before_the_start_is_applied(case: tuple[str | None, bool]) -> None:
     mode, with_placeholder = case
 
     async def story(stage: CoschedulingStage) -> None:
@@ -343,7 +343,7 @@ CELLS = [
     CELLS,
     ids=[f"Tekton {t}, run {m}, {'with' if c else 'no'} claims: {w}" for t, m, c, w in CELLS],
 )
-def test_who_brings_a_run_together(cell: tuple[Any, str, bool, str]) -> None:
+def test_server_of_a_mode_follows_tektons_setting(cell: tuple[Any, str, bool, str]) -> None:
     tekton, mode, claims, expected = cell
 
     async def story(stage: CoschedulingStage) -> None:
@@ -375,7 +375,7 @@ def test_who_brings_a_run_together(cell: tuple[Any, str, bool, str]) -> None:
     on_stage(story, tekton=tekton)
 
 
-def test_an_isolated_run_without_a_node_slot_is_refused() -> None:
+def test_isolated_run_without_a_node_slot_is_refused() -> None:
     async def story(stage: CoschedulingStage) -> None:
         state = await stage.submit("isolate-pipelinerun")
         await stage.decide(state, slots=False)
@@ -389,7 +389,7 @@ def test_an_isolated_run_without_a_node_slot_is_refused() -> None:
     on_stage(story)
 
 
-def test_a_mode_that_is_none_is_refused_by_its_name_and_value() -> None:
+def test_unknown_mode_is_refused_with_annotation_and_value() -> None:
     async def story(stage: CoschedulingStage) -> None:
         state = await stage.submit("together")
         await stage.decide(state)

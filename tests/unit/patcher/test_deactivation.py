@@ -54,13 +54,13 @@ async def has_no_mark(setup: Setup, state: WorkloadState) -> bool:
     return "DeactivationTarget" not in await setup.conditions(state)
 
 
-async def test_it_is_marked_set_inactive_and_the_mark_is_taken_off(setup: Setup) -> None:
+async def test_deactivation_sets_condition_then_active_then_removes_condition(setup: Setup) -> None:
     state = await put_out(setup)
     assert (await setup.conditions(state))["Evicted"] == "True"
     assert ("Workload", f"EvictedDueTo{REASON}", TEXT) in await setup.events()
 
 
-async def test_a_user_who_sets_it_back_is_not_overruled_by_the_same_decision(
+async def test_reactivation_by_a_user_is_not_reverted_by_the_same_decision(
     setup: Setup,
 ) -> None:
     state = await put_out(setup)
@@ -80,7 +80,7 @@ async def test_a_user_who_sets_it_back_is_not_overruled_by_the_same_decision(
     assert not await is_inactive(setup, state)
 
 
-async def test_a_patcher_that_dies_between_its_writes_ends_what_it_began(setup: Setup) -> None:
+async def test_deactivation_completes_after_a_crash_between_its_writes(setup: Setup) -> None:
     await setup.flavor()
     state = await setup.submit()
     await setup.start_patcher()
@@ -156,7 +156,7 @@ FATES: dict[str, tuple[Json, WorkloadRetention, tuple[str, float] | None]] = {
 
 
 @pytest.mark.parametrize(("obj", "policy", "expected"), FATES.values(), ids=FATES.keys())
-def test_retention(
+def test_retention_deletes_what_the_policy_names(
     obj: Json, policy: WorkloadRetention, expected: tuple[str, float] | None
 ) -> None:
     fate = deletion_of(as_body(obj), policy)

@@ -24,7 +24,7 @@ async def setup() -> AsyncIterator[Setup]:
     await subject.bus.stop()
 
 
-async def test_a_life_is_told_in_kueues_words(setup: Setup) -> None:
+async def test_lifecycle_of_a_workload_causes_kueues_events(setup: Setup) -> None:
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state, "waiting", reason="WaitingForQuota", message="1 more needed")
@@ -65,7 +65,7 @@ async def told(setup: Setup, reason: str) -> bool:
     return any(found == reason for _, found, _ in await setup.events())
 
 
-async def test_a_job_that_cannot_be_read_is_told(setup: Setup) -> None:
+async def test_unreadable_job_causes_an_event(setup: Setup) -> None:
     job = await setup.kube.create(
         kinds.JOB,
         {
@@ -109,7 +109,7 @@ async def settle(events: EventRecorder, *, seconds: float = 0.2) -> None:
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_that_it_ran_before_it_was_admitted_is_a_warning(setup: Setup) -> None:
+async def test_unplanned_admission_causes_a_warning(setup: Setup) -> None:
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state, "admitted", unplanned=True)
@@ -118,7 +118,7 @@ async def test_that_it_ran_before_it_was_admitted_is_a_warning(setup: Setup) -> 
     assert ("Workload", "AdmittedUnplanned", text) in await setup.events()
 
 
-async def test_the_same_news_is_counted_not_repeated() -> None:
+async def test_repeated_event_raises_its_count() -> None:
     setup = Setup()
     events = writer(setup.kube)
     for _ in range(3):
@@ -130,7 +130,7 @@ async def test_the_same_news_is_counted_not_repeated() -> None:
     assert event["count"] == 4
 
 
-async def test_of_too_much_news_the_oldest_is_lost_and_nobody_waits() -> None:
+async def test_full_backlog_drops_the_oldest_event_without_blocking() -> None:
     setup = Setup()
     events = writer(setup.kube, per_second=1.0)
     for number in range(PENDING_MAX + 7):
@@ -140,7 +140,7 @@ async def test_of_too_much_news_the_oldest_is_lost_and_nobody_waits() -> None:
     assert len((await setup.kube.list(kinds.EVENT)).items) <= 21, "a burst, then one a second"
 
 
-async def test_a_throttled_event_comes_later() -> None:
+async def test_throttled_event_is_written_later() -> None:
     setup = Setup()
     kube = Slow(setup.kube._api)
     events = writer(kube)
@@ -156,7 +156,7 @@ async def test_a_throttled_event_comes_later() -> None:
     assert len((await setup.kube.list(kinds.EVENT)).items) == 1
 
 
-async def test_none_are_written_where_none_are_wanted() -> None:
+async def test_rate_zero_writes_no_events() -> None:
     setup = Setup()
     events = writer(setup.kube, per_second=0.0)
     events.record(kinds.JOB, job(), "Started", "now")

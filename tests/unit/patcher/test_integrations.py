@@ -26,7 +26,7 @@ def standing(problem: str | None, status: Object | None = None, **more: Any) -> 
     return Standing(obj={**obj, "status": status or {}}, problem=problem, in_force=None, **more)
 
 
-def test_a_good_document_is_in_force_and_kept_as_the_last_good_one() -> None:
+def test_valid_integration_is_active_and_kept_as_accepted() -> None:
     status = integration_status(standing(None), now=NOW)
     assert status is not None
     assert status["accepted"] == {"a": 1}
@@ -34,7 +34,7 @@ def test_a_good_document_is_in_force_and_kept_as_the_last_good_one() -> None:
     assert integration_status(standing(None, status), now=LATER) is None, "it is said once"
 
 
-def test_a_bad_one_says_why_and_leaves_the_last_good_one() -> None:
+def test_invalid_integration_shows_the_problem_and_keeps_the_accepted_one() -> None:
     good = integration_status(standing(None), now=NOW)
     status = integration_status(standing("spec.ready: no", good), now=LATER)
     assert status is not None
@@ -47,7 +47,7 @@ def test_a_bad_one_says_why_and_leaves_the_last_good_one() -> None:
     assert kept["conditions"][0]["message"] == "no; the one before is in force"
 
 
-def test_the_webhook_is_asked_about_a_kind_from_then_on() -> None:
+def test_missing_rule_of_a_kind_is_added_once() -> None:
     configuration = webhook_manifest(url="https://x", authority=b"ca").object
     assert configuration["metadata"]["name"] == CLASSIFIER_WEBHOOK
     patch = missing_rules(configuration, (JOB, GADGET))

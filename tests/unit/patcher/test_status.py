@@ -37,7 +37,7 @@ def conditions(status: Json) -> dict[str, tuple[str, str]]:
     return {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
 
 
-def test_an_admission_is_written_with_both_conditions_in_one_status() -> None:
+def test_admission_sets_both_conditions_in_one_status() -> None:
     status = after(admitted())
     assert conditions(status) == {
         "QuotaReserved": ("True", "QuotaReserved"),
@@ -157,15 +157,15 @@ REQUEUED = {
 
 
 @pytest.mark.parametrize(("decisions", "expected"), REQUEUED.values(), ids=REQUEUED.keys())
-def test_requeued(decisions: list[Admission], expected: tuple[str, str]) -> None:
+def test_requeued_condition_follows_the_decisions(
+    decisions: list[Admission], expected: tuple[str, str]
+) -> None:
     assert conditions(after(*decisions))["Requeued"] == expected
     # Each is written whenever somebody looks, not once: the last one twice changes nothing.
     assert after(*decisions, decisions[-1]) == after(*decisions)
 
 
-def test_the_record_of_earlier_admissions_is_kept_and_ends_with_the_decision_that_has_none() -> (
-    None
-):
+def test_requeue_state_is_kept_until_a_decision_without_one() -> None:
     status = after(*TIMED_OUT, admitted().model_copy(update={"executed_seconds": 70}))
     assert status["accumulatedPastExecutionTimeSeconds"] == 70
     assert after(*TIMED_OUT)["requeueState"] == {"count": 1, "requeueAt": "2026-01-01T12:01:00Z"}
@@ -184,7 +184,7 @@ READINESS = {
 
 @pytest.mark.parametrize("ours", [True, False])
 @pytest.mark.parametrize(("reason", "expected"), READINESS.items())
-def test_pods_ready_is_said_of_our_jobs_only(
+def test_pods_ready_is_set_for_own_jobs_only(
     reason: str, expected: tuple[str, str] | None, ours: bool
 ) -> None:
     owner = OwnerReference(api_version="batch/v1", kind="Job", plural="jobs", name="j", uid="u")
@@ -210,7 +210,7 @@ def test_writing_the_same_decision_again_changes_nothing() -> None:
     assert after(admitted(), admitted()) == after(admitted())
 
 
-def test_the_time_of_a_transition_moves_only_with_the_status() -> None:
+def test_transition_time_moves_only_with_the_status() -> None:
     first = decided("waiting", reason="WaitingForQuota")
     later = decided("waiting", reason="ExceedsMaxQuota", after_seconds=60)
     [condition] = after(first, later)["conditions"]
@@ -218,13 +218,13 @@ def test_the_time_of_a_transition_moves_only_with_the_status() -> None:
     assert condition["lastTransitionTime"] == "2026-01-01T12:00:00Z"
 
 
-def test_conditions_of_others_are_kept() -> None:
+def test_conditions_of_other_controllers_are_kept() -> None:
     theirs = {"type": "PodsReady", "status": "True", "reason": "Started"}
     obj = {"metadata": {"generation": 1}, "status": {"conditions": [theirs]}}
     assert theirs in status_for(as_body(obj), admitted())["conditions"]
 
 
-def test_an_end_is_written_once_with_how_it_ended() -> None:
+def test_finished_condition_is_written_once() -> None:
     obj: Json = {"metadata": {"generation": 1}, "status": after(admitted())}
     finish = Finish(success=False, message="OOM", at=NOON)
     obj["status"] = finished_status(as_body(obj), finish, at=NOON)

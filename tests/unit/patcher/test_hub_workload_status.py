@@ -66,7 +66,7 @@ WAYS: dict[str, list[tuple[dict[str, Any], Object]]] = {
 
 
 @pytest.mark.parametrize("steps", WAYS.values(), ids=list(WAYS))
-async def test_where_it_is_is_written_as_webhooks_want_it(
+async def test_cluster_name_is_written_in_the_order_that_kueues_webhook_accepts(
     steps: list[tuple[dict[str, Any], Object]],
 ) -> None:
     setup = Setup()

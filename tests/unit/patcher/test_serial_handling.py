@@ -122,7 +122,7 @@ COURSES: dict[str, Course] = {
 
 
 @pytest.mark.parametrize("course", COURSES.values(), ids=COURSES.keys())
-async def test_a_copy_is_not_said_to_be_stopped_while_its_release_is_on_its_way(
+async def test_stop_is_reported_only_after_the_pending_release(
     spoke: Spoke, course: Course
 ) -> None:
     state = await spoke.copy()

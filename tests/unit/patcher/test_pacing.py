@@ -40,7 +40,9 @@ def turns(
         pytest.param(BUSY_PER_SECOND * 3, 200 / BUSY_SLOWDOWN, id="many decisions: a tenth of it"),
     ],
 )
-def test_news_stands_back_for_decisions(decisions_per_second: float, expected: float) -> None:
+def test_low_priority_writes_slow_down_for_decisions(
+    decisions_per_second: float, expected: float
+) -> None:
     load = WriteLoad()
     counted = turns(
         RateLimiter(20, load=load), load, decisions_per_second=decisions_per_second, seconds=10

@@ -87,7 +87,7 @@ SEATED = {**MACHINE, "address": "10.0.0.7"}
 READY = {**SEATED, "secret": {"host": "u-1@10.0.0.7"}}
 
 
-async def test_from_waiting_to_the_end_it_carries_what_dashboards_read(setup: Setup) -> None:
+async def test_task_run_shows_each_state_of_its_host(setup: Setup) -> None:
     await setup.machines.apply(setup.said("waiting", message="full"))
     assert await setup.marks() == ({"waiting-for-platform": "linux-arm64", **ALWAYS}, {}, [])
 
@@ -114,12 +114,12 @@ async def test_from_waiting_to_the_end_it_carries_what_dashboards_read(setup: Se
         await setup.secret()
 
 
-async def test_a_static_host_is_no_machine_of_a_cloud(setup: Setup) -> None:
+async def test_static_host_gets_no_cloud_annotations(setup: Setup) -> None:
     await setup.machines.apply(setup.said("ready", host="power-1", address="10.0.0.1"))
     assert await setup.marks() == ({**ALWAYS, "assigned-host": "power-1"}, {}, [FINALIZER])
 
 
-async def test_a_deleted_task_run_goes_when_its_host_was_given_back(setup: Setup) -> None:
+async def test_deleted_task_run_goes_after_its_host_is_released(setup: Setup) -> None:
     await setup.machines.apply(setup.said("ready", **READY))
     await setup.kube.delete(TASK_RUN, "default", "build")
     assert (await setup.marks())[2] == [FINALIZER], "still there"
@@ -130,26 +130,26 @@ async def test_a_deleted_task_run_goes_when_its_host_was_given_back(setup: Setup
     await setup.machines.apply(setup.said("released", **SEATED))
 
 
-async def test_hosts_that_failed_are_named(setup: Setup) -> None:
+async def test_failed_hosts_are_annotated(setup: Setup) -> None:
     failed = setup.said("failed", failed_hosts=["a", "b"], secret={"error": "no host"})
     await setup.machines.apply(failed)
     assert await setup.marks() == (ALWAYS, {"failed-hosts": "a,b"}, [])
     assert await setup.secret() == {"error": "no host"}
 
 
-async def test_another_task_run_of_the_same_name_is_left_alone(setup: Setup) -> None:
+async def test_another_task_run_of_the_name_is_not_changed(setup: Setup) -> None:
     other = setup.said("launching", **MACHINE).model_copy(update={"uid": "another"})
     await setup.machines.apply(other)
     assert await setup.marks() == ({}, {}, [])
 
 
-def test_what_cannot_be_a_label_is_none(setup: Setup) -> None:
+def test_invalid_label_value_is_left_out(setup: Setup) -> None:
     obj = {"metadata": {"uid": "u", "resourceVersion": "1"}}
     state = setup.said("waiting").model_copy(update={"platform": "Not a/platform"})
     assert task_run_patch(as_body(obj), state) is None
 
 
-async def test_a_box_opens_into_the_secret_and_nowhere_else(setup: Setup) -> None:
+async def test_sealed_values_are_opened_into_the_secret_only(setup: Setup) -> None:
     await run_once(setup.keeper)
     key = await published(setup)
 
@@ -159,7 +159,7 @@ async def test_a_box_opens_into_the_secret_and_nowhere_else(setup: Setup) -> Non
 
 
 @pytest.mark.parametrize("wrong", ["another key", "another TaskRun", "no box"])
-async def test_a_box_that_cannot_be_opened_becomes_an_error(setup: Setup, wrong: str) -> None:
+async def test_values_sealed_to_another_key_become_an_error(setup: Setup, wrong: str) -> None:
     await run_once(setup.keeper)
     key = await published(setup)
     box = {
@@ -173,13 +173,13 @@ async def test_a_box_that_cannot_be_opened_becomes_an_error(setup: Setup, wrong:
     assert await setup.secret() == {"error": NOT_OPENED}
 
 
-async def test_before_the_key_was_read_a_box_waits(setup: Setup) -> None:
+async def test_sealed_values_wait_until_the_key_is_read(setup: Setup) -> None:
     box = setup.box(to=public_key_of(bytes(32)))
     with pytest.raises(LaterError):
         await setup.machines.apply(setup.said("ready", **READY, sealed=box))
 
 
-async def test_all_replicas_have_one_key_over_restarts(setup: Setup) -> None:
+async def test_replicas_share_one_key_across_restarts(setup: Setup) -> None:
     keepers = [setup.keeper, setup.another_keeper(), setup.another_keeper()]
     for keeper in keepers:
         await run_once(keeper)
@@ -190,7 +190,7 @@ async def test_all_replicas_have_one_key_over_restarts(setup: Setup) -> None:
     assert len(sequences) == 1, "said once"
 
 
-async def test_a_secret_that_holds_no_key_is_not_used(setup: Setup) -> None:
+async def test_secret_without_a_key_is_not_used(setup: Setup) -> None:
     metadata = {"name": SECRET_NAME, "namespace": "default"}
     await setup.kube.create(SECRET, {"metadata": metadata, "data": {"x25519": "c2hvcnQ="}})
     await run_once(setup.keeper)
@@ -198,7 +198,7 @@ async def test_a_secret_that_holds_no_key_is_not_used(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize("box", ["", "!", "AAAA", base64.b64encode(bytes(64)).decode()])
-def test_what_is_no_box_says_nothing(box: str) -> None:
+def test_malformed_sealed_value_becomes_an_error(box: str) -> None:
     with pytest.raises(SealError, match="cannot be opened with this key"):
         open_sealed(box, private_key=bytes(range(32)), context="x")
 

@@ -88,7 +88,7 @@ def setup() -> Setup:
     return Setup()
 
 
-async def test_the_run_is_ended_and_its_copy_waits(setup: Setup) -> None:
+async def test_run_is_ended_and_its_copy_waits(setup: Setup) -> None:
     run = await setup.run(labels={"team": "x"}, annotations={"note": "y"})
 
     after = await setup.end(run)
@@ -104,7 +104,7 @@ async def test_the_run_is_ended_and_its_copy_waits(setup: Setup) -> None:
     assert copy["metadata"]["annotations"][names.USER_PENDING] == "false"
 
 
-async def test_whoever_dies_between_the_two_writes_leaves_one_copy_and_goes_on(
+async def test_crash_between_the_two_writes_leaves_one_copy(
     setup: Setup,
 ) -> None:
     run = await setup.run()
@@ -120,7 +120,7 @@ async def test_whoever_dies_between_the_two_writes_leaves_one_copy_and_goes_on(
     assert (await setup.runs())["build"]["spec"]["status"] == "CancelledRunFinally"
 
 
-async def test_what_was_done_meanwhile_is_not_done_again(setup: Setup) -> None:
+async def test_run_that_succeeded_meanwhile_is_not_recreated(setup: Setup) -> None:
     seen = await setup.run()
     ended = {"conditions": [SUCCEEDED], "completionTime": "2026-01-01T12:01:00Z"}
     await setup.status(seen, ended)
@@ -129,7 +129,7 @@ async def test_what_was_done_meanwhile_is_not_done_again(setup: Setup) -> None:
     assert await setup.copies() == []
 
 
-async def test_what_was_deleted_meanwhile_has_no_copy(setup: Setup) -> None:
+async def test_run_deleted_meanwhile_has_no_copy(setup: Setup) -> None:
     seen = await setup.run()
     await setup.kube.delete(kinds.PIPELINE_RUN, "default", "build")
 
@@ -137,7 +137,7 @@ async def test_what_was_deleted_meanwhile_has_no_copy(setup: Setup) -> None:
     assert await setup.copies() == []
 
 
-async def test_a_copy_that_somebody_has_let_run_is_not_taken_back(setup: Setup) -> None:
+async def test_copy_started_by_a_user_is_not_deleted(setup: Setup) -> None:
     seen = await setup.run()
     setup.kube.silent_for = "patch"
     with pytest.raises(UnavailableError):
@@ -153,7 +153,7 @@ async def test_a_copy_that_somebody_has_let_run_is_not_taken_back(setup: Setup) 
     assert [one["metadata"]["name"] for one in await setup.copies()] == [name]
 
 
-async def test_a_name_that_is_taken_by_another_run_ends_nothing(setup: Setup) -> None:
+async def test_taken_name_ends_nothing(setup: Setup) -> None:
     run = await setup.run()
     taken = copy_of(run, PIPELINE_RUN)
     taken["metadata"]["annotations"] = {}
@@ -164,7 +164,7 @@ async def test_a_name_that_is_taken_by_another_run_ends_nothing(setup: Setup) ->
     assert "status" not in (await setup.runs())["build"]["spec"]
 
 
-async def test_without_a_copy_it_is_only_ended(setup: Setup) -> None:
+async def test_run_is_only_ended_without_a_copy(setup: Setup) -> None:
     run = await setup.run()
 
     after = await setup.end(run, recreate=False)
@@ -174,7 +174,7 @@ async def test_without_a_copy_it_is_only_ended(setup: Setup) -> None:
     assert await setup.copies() == []
 
 
-async def test_a_run_that_is_gone_is_nobodys_business(setup: Setup) -> None:
+async def test_gone_run_is_no_error(setup: Setup) -> None:
     run = await setup.run()
     await setup.kube.delete(kinds.PIPELINE_RUN, "default", "build")
 
@@ -210,13 +210,13 @@ KEPT = (
 
 
 @pytest.mark.parametrize("key", [*KEPT, *NOT_KEPT])
-def test_a_copy_keeps_what_was_wanted_and_not_what_became_of_the_first(key: str) -> None:
+def test_copy_keeps_the_users_annotations_only(key: str) -> None:
     copy = copy_of(a_run(annotations={key: "x"}), PIPELINE_RUN)
 
     assert (key in copy["metadata"]["annotations"]) is (key in KEPT)
 
 
-def test_owners_and_the_rest_of_the_spec_are_kept() -> None:
+def test_copy_keeps_owners_and_spec() -> None:
     owners = [{"kind": "Release", "name": "r", "uid": "u"}]
     copy = copy_of(a_run(ownerReferences=owners), PIPELINE_RUN)
 
@@ -227,7 +227,7 @@ def test_owners_and_the_rest_of_the_spec_are_kept() -> None:
 
 
 @pytest.mark.parametrize("name", ["build", "b" * 253, "x" * 50 + "." + "y" * 40])
-def test_names_of_copies_are_short_enough_for_a_label_and_all_different(name: str) -> None:
+def test_names_of_copies_fit_a_label_and_differ(name: str) -> None:
     first = copy_of(a_run(name=name), PIPELINE_RUN)
     second = copy_of({**first, "metadata": {**first["metadata"], "uid": "u-2"}}, PIPELINE_RUN)
 
@@ -239,13 +239,13 @@ def test_names_of_copies_are_short_enough_for_a_label_and_all_different(name: st
 
 
 @pytest.mark.parametrize("note", ["x", "-1", "1" * 100, "²"])
-def test_a_count_that_somebody_has_spoilt_begins_anew(note: str) -> None:
+def test_invalid_recreation_count_starts_again(note: str) -> None:
     copy = copy_of(a_run(annotations={names.RECREATIONS: note}), PIPELINE_RUN)
 
     assert copy["metadata"]["annotations"][names.RECREATIONS] == "1"
 
 
-def test_what_has_ended_is_not_ended() -> None:
+def test_ended_run_gets_no_end_patch() -> None:
     ended = a_run()
     ended["status"]["conditions"] = [SUCCEEDED]
 

@@ -124,7 +124,7 @@ PASSING = {
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS.keys())
 @pytest.mark.parametrize("answer", PASSING.values(), ids=PASSING.keys())
-async def test_it_is_tried_until_it_is_done_and_done_once(
+async def test_write_is_retried_until_it_succeeds_once(
     moody: Moody, step: tuple[str, str], answer: Answer
 ) -> None:
     if step == CREATE and answer.status == 409:
@@ -166,9 +166,7 @@ FOR_GOOD = {
 
 
 @pytest.mark.parametrize("answer", FOR_GOOD.values(), ids=FOR_GOOD.keys())
-async def test_a_release_that_is_refused_for_good_is_reported_with_the_reason(
-    moody: Moody, answer: Answer
-) -> None:
+async def test_refused_release_is_reported_with_the_reason(moody: Moody, answer: Answer) -> None:
     moody.answers = [answer] * 5
     setup = moody.setup
     state = await setup.submit()
@@ -186,7 +184,7 @@ async def test_a_release_that_is_refused_for_good_is_reported_with_the_reason(
     assert (await setup.job())["spec"]["suspend"] is True
 
 
-async def test_a_job_that_is_gone_is_let_be(moody: Moody) -> None:
+async def test_gone_job_is_not_reported(moody: Moody) -> None:
     moody.answers = [Answer(status=404, reason="NotFound")] * 5
     setup = moody.setup
     state = await setup.submit()

@@ -105,7 +105,7 @@ PASSING = {
 
 @pytest.mark.parametrize("write", [CREATE, STATUS, RELEASE], ids=["create", "status", "release"])
 @pytest.mark.parametrize("answer", PASSING.values(), ids=PASSING.keys())
-async def test_what_may_pass_is_tried_until_it_is_done(
+async def test_transient_error_is_retried_until_the_write_succeeds(
     setup: Setup, answer: KubeError, write: Write
 ) -> None:
     if write == CREATE and isinstance(answer, ConflictError):
@@ -123,7 +123,7 @@ async def test_what_may_pass_is_tried_until_it_is_done(
 
 
 @pytest.mark.parametrize("write", [CREATE, STATUS, RELEASE], ids=["create", "status", "release"])
-async def test_a_lost_answer_is_no_second_write(setup: Setup, write: Write) -> None:
+async def test_lost_answer_causes_no_second_write(setup: Setup, write: Write) -> None:
     moody(setup).does_it_nevertheless = True
     moody(setup).answers[write] = [UnavailableError("connection reset")]
     state = await setup.submit()
@@ -137,7 +137,7 @@ async def test_a_lost_answer_is_no_second_write(setup: Setup, write: Write) -> N
     assert (await setup.conditions(state))["Admitted"] == "True"
 
 
-async def test_a_release_that_the_cluster_refuses_gives_quota_back_and_says_why(
+async def test_refused_release_gives_quota_back_with_the_reason(
     setup: Setup,
 ) -> None:
     text = 'admission webhook "validation.webhook.pipeline.tekton.dev" denied the request: no tasks'
@@ -161,7 +161,7 @@ async def test_a_release_that_the_cluster_refuses_gives_quota_back_and_says_why(
     await eventually(news)
 
 
-async def test_a_status_that_the_cluster_refuses_for_good_releases_nothing(setup: Setup) -> None:
+async def test_refused_status_releases_no_job(setup: Setup) -> None:
     moody(setup).answers[STATUS] = [RefusedError("status.admission: Invalid value", status=422)]
     state = await setup.submit()
     await setup.decide(state, "admitted")
@@ -173,7 +173,7 @@ async def test_a_status_that_the_cluster_refuses_for_good_releases_nothing(setup
     assert (await setup.job())["spec"]["suspend"] is True
 
 
-async def test_a_workload_that_the_cluster_does_not_take_gives_quota_back(setup: Setup) -> None:
+async def test_refused_workload_object_gives_quota_back(setup: Setup) -> None:
     """Too large for etcd, or against somebody's policy: nothing is released without a record."""
     refusal = RefusedError("etcdserver: request is too large", status=500)
     moody(setup).answers[CREATE] = [refusal] * 9
@@ -189,7 +189,7 @@ async def test_a_workload_that_the_cluster_does_not_take_gives_quota_back(setup:
     assert ("Job", "ErrWorkloadCompose") in {news[:2] for news in await setup.events()}
 
 
-async def test_a_job_that_was_deleted_meanwhile_is_nobodys_error(setup: Setup) -> None:
+async def test_job_deleted_before_its_release_is_no_error(setup: Setup) -> None:
     moody(setup).answers[RELEASE] = [NotFoundError("gone", status=404)]
     state = await setup.submit()
     await setup.decide(state, "admitted")
@@ -202,7 +202,7 @@ async def test_a_job_that_was_deleted_meanwhile_is_nobodys_error(setup: Setup) -
     assert await setup.outcomes() == []
 
 
-async def test_a_workload_object_that_was_deleted_meanwhile_is_nobodys_error(setup: Setup) -> None:
+async def test_workload_deleted_before_its_status_write_is_no_error(setup: Setup) -> None:
     moody(setup).answers[STATUS] = [NotFoundError("gone", status=404)]
     with capture_logs() as said:
         state = await setup.submit()
@@ -211,7 +211,7 @@ async def test_a_workload_object_that_was_deleted_meanwhile_is_nobodys_error(set
     assert [line for line in said if line["log_level"] == "error"] == []
 
 
-async def test_an_admission_costs_one_write_to_the_workload_and_one_to_the_job(
+async def test_admission_writes_workload_and_job_once_each(
     setup: Setup,
 ) -> None:
     setup_writes = moody(setup).writes

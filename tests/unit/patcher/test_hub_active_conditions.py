@@ -27,7 +27,7 @@ async def says(setup: Setup, kind: Kind, name: str, said: SpokeState | CheckStan
     return shown == [(str(said.active), said.reason, said.message)]
 
 
-async def test_a_cluster_and_a_check_say_whether_they_are_active_and_why() -> None:
+async def test_active_condition_of_cluster_and_check_is_written() -> None:
     setup = Setup()
     await setup.bus.start()
     await create(setup, kinds.MULTIKUEUE_CLUSTER, "west", {})

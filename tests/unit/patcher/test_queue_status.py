@@ -26,7 +26,7 @@ def told(**more: Any) -> QueueStatus:
     return QueueStatus.model_validate(fields | more)
 
 
-def test_what_was_used_lately_is_there_for_whoever_decides_next() -> None:
+def test_consumed_resources_are_in_kueues_field() -> None:
     """Kueue reads it at the same place."""
     status = queue_status(OBJ, told(consumed={"cpu": "1500m"}, consumed_at=EARLIER), at=NOON)
     assert status["fairSharing"] == {
@@ -39,5 +39,5 @@ def test_what_was_used_lately_is_there_for_whoever_decides_next() -> None:
 
 
 @pytest.mark.parametrize("kind", ["LocalQueue", "ClusterQueue"])
-def test_where_nobody_counts_it_nothing_is_said_of_it(kind: str) -> None:
+def test_fair_sharing_is_absent_without_consumption(kind: str) -> None:
     assert "fairSharing" not in queue_status(OBJ, told(kind=kind), at=NOON)

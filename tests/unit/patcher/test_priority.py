@@ -7,8 +7,9 @@ import pytest
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.effects import Dispatch
+from tests.unit.patcher.copy_stage import ORDER, ORIGIN, Spoke, copy, order
 from tests.unit.patcher.stage import NOON
-from tests.unit.patcher.test_spokes import ORDER, ORIGIN, Spoke, copy, order, spoke
+from tests.unit.patcher.test_copies import spoke
 
 __all__ = ["spoke"]
 
@@ -64,7 +65,7 @@ async def shown(spoke: Spoke) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("state", ["offered", "chosen"])
-async def test_the_copy_follows_and_is_written_once(spoke: Spoke, state: str) -> None:
+async def test_copy_gets_the_new_class_in_one_write(spoke: Spoke, state: str) -> None:
     await say(spoke, low())
     await say(spoke, high(state))
     after = await shown(spoke)
@@ -74,7 +75,7 @@ async def test_the_copy_follows_and_is_written_once(spoke: Spoke, state: str) ->
     assert await spoke.said() is None
 
 
-async def test_an_order_that_comes_late_takes_no_newer_class_back(spoke: Spoke) -> None:
+async def test_late_order_does_not_revert_a_newer_class(spoke: Spoke) -> None:
     await say(spoke, low())
     back = high(priority_class="low", job=ranked("low"))
     await say(spoke, high())
@@ -82,7 +83,7 @@ async def test_an_order_that_comes_late_takes_no_newer_class_back(spoke: Spoke) 
     assert (await shown(spoke))[0] == "high"
 
 
-async def test_what_was_withdrawn_meanwhile_is_left_alone(spoke: Spoke) -> None:
+async def test_withdrawn_copy_is_not_changed(spoke: Spoke) -> None:
     await say(spoke, low())
     await spoke.bus.publish(order("withdrawn"))
     await spoke.apply(high())
@@ -97,9 +98,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("more", OTHERS.values(), ids=OTHERS.keys())
-async def test_what_that_order_did_not_make_is_left_alone(
-    spoke: Spoke, more: dict[str, Any]
-) -> None:
+async def test_copy_of_another_order_is_not_changed(spoke: Spoke, more: dict[str, Any]) -> None:
     theirs = ranked("low")
     theirs["metadata"] |= more
     await spoke.kube.create(kinds.JOB, theirs)
@@ -107,7 +106,7 @@ async def test_what_that_order_did_not_make_is_left_alone(
     assert (await shown(spoke))[0] == "low"
 
 
-async def test_a_copy_that_has_ended_stays_as_it_was(spoke: Spoke) -> None:
+async def test_ended_copy_is_not_changed(spoke: Spoke) -> None:
     await say(spoke, low())
     ended = {"status": {"conditions": [COMPLETE]}}
     await spoke.kube.patch(kinds.JOB, "default", "train", ended, subresource="status")
@@ -116,7 +115,7 @@ async def test_a_copy_that_has_ended_stays_as_it_was(spoke: Spoke) -> None:
     assert await shown(spoke) == before
 
 
-async def test_a_copy_on_its_way_out_stays_as_it_was_and_one_that_is_gone_is_no_trouble(
+async def test_deleted_copy_is_not_changed_and_a_gone_one_is_no_error(
     spoke: Spoke,
 ) -> None:
     await say(spoke, low())
@@ -135,7 +134,7 @@ async def remote(spoke: Spoke) -> tuple[int, str, str]:
     return spec["priority"], name, version
 
 
-async def test_where_a_kueue_admits_its_workload_follows_and_the_job_that_has_come_of_it(
+async def test_class_is_written_on_workload_and_job_of_a_cluster_with_kueue(
     spoke: Spoke,
 ) -> None:
     await say(spoke, low(workload=workload("low", 10)))
@@ -151,7 +150,7 @@ async def test_where_a_kueue_admits_its_workload_follows_and_the_job_that_has_co
     assert (await shown(spoke))[0] == "low"
 
 
-async def test_a_workload_that_has_finished_stays_as_it_was(spoke: Spoke) -> None:
+async def test_finished_workload_is_not_changed(spoke: Spoke) -> None:
     await say(spoke, low(workload=workload("low", 10)))
     at = NOON.strftime("%Y-%m-%dT%H:%M:%SZ")
     said = {

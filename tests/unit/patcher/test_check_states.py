@@ -139,13 +139,13 @@ LIVES: dict[str, tuple[list[Step], list[Json] | None]] = {
 
 
 @pytest.mark.parametrize(("steps", "expected"), LIVES.values(), ids=LIVES.keys())
-def test_states_follow_decisions_and_answers(
+def test_check_states_follow_decisions_and_answers(
     steps: list[Step], expected: list[Json] | None
 ) -> None:
     assert written(*steps) == expected
 
 
-def test_each_check_has_its_own_state_in_the_order_of_the_queue() -> None:
+def test_each_check_has_its_state_in_the_order_of_the_queue() -> None:
     both = decided("reserved", 10, "window", "machines")
     found = written((both, [READY])) or []
     assert [(one["name"], one["state"]) for one in found] == [
@@ -153,7 +153,7 @@ def test_each_check_has_its_own_state_in_the_order_of_the_queue() -> None:
     ]  # fmt: skip
 
 
-def test_what_somebody_elses_controller_wrote_stays_with_what_it_gives_to_pods() -> None:
+def test_state_written_by_another_controller_keeps_its_pod_set_updates() -> None:
     theirs = {**entry("Ready", 15, "capacity is there"), "name": "theirs"}
     theirs["podSetUpdates"] = [{"name": "main", "labels": {"zone": "a"}}]
     for state in ("reserved", "admitted"):
@@ -164,7 +164,7 @@ def test_what_somebody_elses_controller_wrote_stays_with_what_it_gives_to_pods()
     assert "podSetUpdates" not in put_back[0]
 
 
-def test_no_more_checks_are_written_than_a_workload_takes() -> None:
+def test_checks_above_the_limit_are_not_written() -> None:
     many = decided("reserved", 10, *(f"check-{n}" for n in range(12)))
     assert len(written((many, [])) or []) == 8
 
@@ -203,7 +203,7 @@ async def say(setup: Setup, state: WorkloadState, said: Any, message: str) -> No
     )
 
 
-async def test_what_a_check_says_between_decisions_is_on_the_workload(setup: Setup) -> None:
+async def test_answer_between_two_decisions_is_written(setup: Setup) -> None:
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state, "reserved", checks=["machines"])
@@ -228,7 +228,7 @@ async def test_what_a_check_says_between_decisions_is_on_the_workload(setup: Set
     await eventually(told)
 
 
-async def test_an_answer_that_is_there_before_the_reservation_is_written_comes_with_it(
+async def test_answer_before_the_reservation_is_written_with_it(
     setup: Setup,
 ) -> None:
     await setup.kill_patcher()
@@ -240,7 +240,7 @@ async def test_an_answer_that_is_there_before_the_reservation_is_written_comes_w
     await eventually(become(setup, state, ("Ready", "it is up")))
 
 
-async def test_what_a_check_said_while_no_patcher_ran_is_written_by_the_next_one(
+async def test_answer_without_a_running_patcher_is_written_after_its_start(
     setup: Setup,
 ) -> None:
     await setup.flavor()
@@ -267,7 +267,7 @@ class CountingKube(LocalKube):
 
 
 @pytest.mark.parametrize("checks", [[], ["machines"]], ids=["without a check", "with one"])
-async def test_a_decision_is_one_write(setup: Setup, checks: list[str]) -> None:
+async def test_decision_with_checks_is_one_write(setup: Setup, checks: list[str]) -> None:
     await setup.kill_patcher()
     setup.patchers_kube = kube = CountingKube(setup.api)
     await setup.start_patcher()

@@ -20,7 +20,7 @@ async def setup() -> AsyncIterator[Setup]:
     await subject.bus.stop()
 
 
-async def test_a_waiting_job_gets_a_workload_object_of_its_own(setup: Setup) -> None:
+async def test_waiting_job_gets_a_workload_object(setup: Setup) -> None:
     state = await setup.submit()
     await eventually(lambda: setup.workload(state))
     obj = await setup.workload(state)
@@ -30,7 +30,7 @@ async def test_a_waiting_job_gets_a_workload_object_of_its_own(setup: Setup) -> 
     assert obj["spec"]["queueName"] == "main"
 
 
-async def test_the_workload_of_an_earlier_job_of_that_name_is_let_go_and_not_taken_over(
+async def test_workload_of_an_earlier_job_is_released_and_not_adopted(
     setup: Setup,
 ) -> None:
     state = await setup.submit()
@@ -55,7 +55,7 @@ async def test_the_workload_of_an_earlier_job_of_that_name_is_let_go_and_not_tak
     assert (await setup.job())["spec"]["suspend"] is True, "nothing of its own says that it may run"
 
 
-async def test_an_admission_is_on_the_workload_before_its_job_runs(setup: Setup) -> None:
+async def test_admission_is_written_before_the_job_starts(setup: Setup) -> None:
     await setup.flavor(nodeLabels={"pool": "spot"}, tolerations=[{"key": "spot"}])
     state = await setup.submit()
     await setup.decide(state, "admitted")
@@ -73,7 +73,7 @@ async def test_an_admission_is_on_the_workload_before_its_job_runs(setup: Setup)
     assert pod["tolerations"] == [{"key": "spot"}]
 
 
-async def test_a_reservation_does_not_start_anything(setup: Setup) -> None:
+async def test_reservation_starts_no_job(setup: Setup) -> None:
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state, "reserved", checks=["machines"])
@@ -85,7 +85,7 @@ async def test_a_reservation_does_not_start_anything(setup: Setup) -> None:
     assert (await setup.job())["spec"]["suspend"] is True
 
 
-async def test_an_eviction_suspends_and_reports_the_version_that_was_suspended(
+async def test_eviction_suspends_the_job_and_reports_its_version(
     setup: Setup,
 ) -> None:
     await setup.flavor()
@@ -109,7 +109,7 @@ async def running(setup: Setup) -> bool:
     return not (await setup.job())["spec"]["suspend"]
 
 
-async def test_a_decision_about_an_earlier_life_releases_nothing(setup: Setup) -> None:
+async def test_decision_about_an_earlier_job_releases_nothing(setup: Setup) -> None:
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state.model_copy(update={"uid": "earlier"}), "admitted")
@@ -118,7 +118,7 @@ async def test_a_decision_about_an_earlier_life_releases_nothing(setup: Setup) -
     assert (await setup.job())["spec"]["suspend"] is True
 
 
-async def test_a_job_that_slipped_past_the_webhook_is_made_to_wait(setup: Setup) -> None:
+async def test_job_unseen_by_the_webhook_is_suspended(setup: Setup) -> None:
     await setup.submit(suspend=False)
 
     async def held() -> bool:
@@ -127,7 +127,7 @@ async def test_a_job_that_slipped_past_the_webhook_is_made_to_wait(setup: Setup)
     await eventually(held)
 
 
-async def test_a_patcher_that_died_between_status_and_release_goes_on(setup: Setup) -> None:
+async def test_release_follows_after_a_crash_behind_the_status_write(setup: Setup) -> None:
     await setup.kill_patcher()
     await setup.flavor()
     state = await setup.submit()
@@ -144,7 +144,7 @@ async def test_a_patcher_that_died_between_status_and_release_goes_on(setup: Set
     ]
 
 
-async def test_an_end_is_written_and_the_finalizer_let_go(setup: Setup) -> None:
+async def test_finished_job_gets_its_condition_and_loses_the_finalizer(setup: Setup) -> None:
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state, "admitted")
@@ -160,7 +160,7 @@ async def test_an_end_is_written_and_the_finalizer_let_go(setup: Setup) -> None:
     assert (await setup.conditions(state))["Finished"] == "True"
 
 
-async def test_a_stopped_job_gets_back_what_its_admission_had_changed(setup: Setup) -> None:
+async def test_stopped_job_is_restored(setup: Setup) -> None:
     await setup.flavor(nodeLabels={"pool": "spot"}, tolerations=[{"key": "spot"}])
     state = await setup.submit(parallelism=4, completions=4)
     await setup.decide(state, "admitted")
@@ -196,7 +196,7 @@ async def test_a_stopped_job_gets_back_what_its_admission_had_changed(setup: Set
     assert "tolerations" not in spec["template"]["spec"]
 
 
-async def test_what_has_ended_is_forgotten(setup: Setup) -> None:
+async def test_ended_workload_is_forgotten(setup: Setup) -> None:
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state, "admitted")
@@ -214,7 +214,7 @@ async def test_what_has_ended_is_forgotten(setup: Setup) -> None:
     assert setup.remembers(state) == (False, False)
 
 
-async def test_a_job_that_runs_on_a_spoke_is_not_started_here_as_well(setup: Setup) -> None:
+async def test_job_running_on_a_spoke_is_not_started_at_the_hub(setup: Setup) -> None:
     await setup.flavor()
     state = await setup.submit()
     await setup.decide(state, "admitted", spoke="west")

@@ -102,7 +102,7 @@ async def theirs() -> AsyncIterator[Theirs]:
     await subject.bus.stop()
 
 
-async def test_it_is_admitted_and_finished_by_conditions_alone_in_one_write(theirs: Theirs) -> None:
+async def test_foreign_workload_is_admitted_in_one_write(theirs: Theirs) -> None:
     state = await theirs.make()
     assert (state.owner, state.held, state.phase) == (None, True, "waiting")
     created = int((await theirs.now())["metadata"]["resourceVersion"])
@@ -121,7 +121,7 @@ async def test_it_is_admitted_and_finished_by_conditions_alone_in_one_write(thei
     assert await theirs.events() == []
 
 
-async def test_who_waits_for_a_moment_costs_no_write(theirs: Theirs) -> None:
+async def test_short_wait_of_a_foreign_workload_causes_no_write(theirs: Theirs) -> None:
     theirs.settings["foreign_reasons_per_second"] = 0.5
     await theirs.kill_patcher()
     await theirs.start_patcher()
@@ -137,7 +137,7 @@ async def test_who_waits_for_a_moment_costs_no_write(theirs: Theirs) -> None:
     assert int((await theirs.now())["metadata"]["resourceVersion"]) == version + 1
 
 
-async def test_a_reason_that_comes_late_does_not_take_the_admission_back(theirs: Theirs) -> None:
+async def test_late_waiting_reason_does_not_revert_the_admission(theirs: Theirs) -> None:
     theirs.patchers_kube = slow = Slow(theirs.kube)
     await theirs.kill_patcher()
     await theirs.start_patcher()
@@ -152,7 +152,7 @@ async def test_a_reason_that_comes_late_does_not_take_the_admission_back(theirs:
     assert (await theirs.now())["status"]["admission"]["clusterQueue"] == "cq"
 
 
-async def test_an_eviction_is_told_and_over_when_their_controller_gives_the_quota_back(
+async def test_foreign_eviction_ends_when_its_controller_returns_the_quota(
     theirs: Theirs,
 ) -> None:
     state = await theirs.make()
@@ -175,7 +175,7 @@ async def test_an_eviction_is_told_and_over_when_their_controller_gives_the_quot
     assert int(after.version) > int(outcome.version)
 
 
-async def test_another_life_of_the_name_is_not_meant(theirs: Theirs) -> None:
+async def test_decision_about_an_earlier_workload_of_the_name_is_ignored(theirs: Theirs) -> None:
     state = await theirs.make()
     await theirs.kube.delete(kinds.WORKLOAD, "default", "theirs")
     again = await theirs.make()

@@ -1,0 +1,111 @@
+"""A spoke: a cluster, a bus, and the parts of a patcher that carry out the orders of a hub."""
+
+import asyncio
+from random import Random
+from typing import Any
+
+from services.patcher.multikueue.copies import CopyReconciler
+from services.patcher.multikueue.heartbeat import Heartbeat
+from services.simulator.cluster.api import Api
+from services.simulator.local import LocalKube
+from shared.bus.port import LaterError
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Object
+from shared.contracts.messages.effects import Dispatch
+from shared.contracts.messages.spokes import LEASE, CopyState
+from shared.contracts.messages.workloads import OwnerReference
+from shared.integrations import Integrations
+from shared.kube.port import (
+    NotFoundError,
+)
+from shared.testing.world.memory_bus import MemoryBus, MemoryServer
+from tests.unit.patcher.stage import NOON
+
+ORIGIN = "kueue.x-k8s.io/multikueue-origin"
+PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
+ORDER = "sluicegate.dev/order"
+SUBJECT = "sluice.copy.east.default.wl"
+
+
+class Spoke:
+    """A cluster, a bus, and the part of a patcher that carries orders out."""
+
+    def __init__(self) -> None:
+        self.kube = LocalKube(Api(now=lambda: NOON, random=Random(1)))
+        self.server = MemoryServer()
+        self.bus = MemoryBus(self.server, instance="patcher")
+        self.lease = Heartbeat(
+            kube=self.kube,
+            bus=self.bus,
+            cluster="east",
+            quota="hub",
+            now=lambda: NOON,
+            beat_seconds=5,
+        )
+        self.integrations = Integrations()
+        self.reading: str | None = None
+        self.spokes = CopyReconciler(
+            kube=self.kube,
+            bus=self.bus,
+            cluster="east",
+            now=lambda: NOON,
+            lease_seconds_left=self.lease.seconds_left,
+            integrations=self.integrations,
+            not_synced=lambda: self.reading,
+        )
+
+    async def said(self) -> CopyState | None:
+        await self.bus.flush()
+        entry = self.server.latest("DISPATCHES", SUBJECT)
+        return None if entry is None else CopyState.decode(entry.data)
+
+    async def job(self) -> Object | None:
+        try:
+            return await self.kube.get(kinds.JOB, "default", "train")
+        except NotFoundError:
+            return None
+
+    async def end(self, status: Object) -> None:
+        """The cluster's own controller says how the copy ended."""
+        job = await self.kube.get(kinds.JOB, "default", "train")
+        patch = [{"op": "add", "path": "/status", "value": {**job.get("status", {}), **status}}]
+        await self.kube.patch(kinds.JOB, "default", "train", patch, subresource="status")
+
+    async def apply(self, order: Dispatch) -> None:
+        """Until it does not ask for another time."""
+        for _ in range(5):
+            try:
+                await self.spokes.apply(order)
+            except LaterError:
+                await asyncio.sleep(0)
+            else:
+                return
+        raise AssertionError("it never ends")
+
+
+def copy(number: int = 7, *, lease: str | None = None) -> Object:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": "train", "namespace": "default",
+            "labels": {ORIGIN: "multikueue", PREBUILT: "wl"},
+            "annotations": {ORDER: f"hub/{number}", **({LEASE: lease} if lease else {})},
+            "finalizers": ["sluicegate.dev/copy"],
+        },
+        "spec": {
+            "suspend": True,
+            "template": {"spec": {"restartPolicy": "Never",
+                                  "containers": [{"name": "c", "image": "none"}]}},
+        },
+    }  # fmt: skip
+
+
+def order(state: Any, number: int = 7, **more: Any) -> Dispatch:
+    usual: dict[str, Any] = {
+        "spoke": "east", "cluster": "hub", "namespace": "default", "name": "wl", "uid": "u",
+        "number": number, "at": NOON,
+        "job": None if state == "chosen" else copy(number),
+        "target": OwnerReference(api_version="batch/v1", kind="Job", plural="jobs", name="train", uid="u"),
+    }  # fmt: skip
+    return Dispatch(state=state, **(usual | more))
