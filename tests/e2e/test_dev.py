@@ -14,6 +14,7 @@ import pytest
 from services.ctl.run import SERVICES
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import MUTATING_WEBHOOK, Object
+from shared.contracts.simulation import DURATION
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
 from shared.kube.port import UnavailableError
@@ -150,7 +151,7 @@ def job() -> Object:
         "image": "registry.example/batch:1",
         "resources": {"requests": {"cpu": "1"}},
     }
-    wish = {"simulator.sluicegate.dev/duration": "1s"}
+    wish = {DURATION: "1s"}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -19,6 +19,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind as ObjectKind
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import TRACEPARENT_ANNOTATION
+from shared.contracts.simulation import DURATION
 from shared.kube.client import HttpKube
 from shared.kube.config import from_kubeconfig
 from shared.telemetry.spans import Context, Kind, Span, coverage, leaves
@@ -81,7 +82,7 @@ class Told:
 
 
 def run(name: str, queue: str, *, annotations: dict[str, str], **spec: Any) -> Object:
-    duration = {"simulator.sluicegate.dev/duration": f"{RUN_SECONDS}s"}
+    duration = {DURATION: f"{RUN_SECONDS}s"}
     labels = {"kueue.x-k8s.io/queue-name": queue, "tekton.dev/pipeline": "build"}
     metadata = {"labels": labels, "annotations": duration | annotations}
     named = {"name": name, "namespace": NAMESPACE, **metadata}

@@ -29,6 +29,7 @@ from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.kube import kinds
+from shared.contracts.simulation import DURATION
 from shared.kube.client import HttpKube
 from shared.kube.port import UnavailableError
 from shared.testing.nats_server import nats_server
@@ -199,7 +200,7 @@ def job(number: int, queue: str) -> kinds.Object:
             "name": f"job-{number}",
             "namespace": NAMESPACE_NAME,
             "labels": {"kueue.x-k8s.io/queue-name": queue},
-            "annotations": {"simulator.sluicegate.dev/duration": "60s"},
+            "annotations": {DURATION: "60s"},
         },
         "spec": {
             "suspend": True,

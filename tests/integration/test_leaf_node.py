@@ -24,6 +24,7 @@ from services.watcher.settings import WatcherSettings
 from shared.bus.nats.bus import NatsBus
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
+from shared.contracts.simulation import DURATION
 from shared.integrations import JOB
 from tests.integration.spoke_servers import Proxy, now, servers
 
@@ -149,7 +150,7 @@ async def furnish(system: System) -> None:
 
 def job(number: int, seconds: float) -> Object:
     container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "1"}}}
-    annotations = {"simulator.sluicegate.dev/duration": f"{seconds * SPEED:.0f}s"}
+    annotations = {DURATION: f"{seconds * SPEED:.0f}s"}
     template = {
         "metadata": {"annotations": annotations},
         "spec": {"restartPolicy": "Never", "containers": [container]},

@@ -23,7 +23,8 @@ from services.ctl.demo.load import Arrival, make_load
 from services.ctl.demo.spokes import spokes_load
 from services.ctl.dev.app import EXAMPLE, DevOptions, Running, running
 from shared.contracts.kube import kinds
-from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, QUEUE, SIMULATED_DURATION
+from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, QUEUE
+from shared.contracts.simulation import DURATION
 from shared.kube.client import HttpKube
 from shared.kube.port import UnavailableError
 from tests.e2e.otlp_receiver import receiver
@@ -82,7 +83,7 @@ def contender(priority_class: str, after_seconds: float) -> Arrival:
     """A Job that takes the whole of the queue in which the stronger preempts the weaker."""
     container = {"name": "work", "image": "i", "resources": {"requests": {"cpu": "1"}}}
     template = {
-        "metadata": {"annotations": {SIMULATED_DURATION: "1200s"}},
+        "metadata": {"annotations": {DURATION: "1200s"}},
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
     job = {

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.simulation import DURATION
 from shared.kube.port import NotFoundError
 from tests.conformance.seeds.stage import Stage, job, pool, priority, story
 
@@ -334,7 +335,7 @@ JOB_SETS = Kind(group="jobset.x-k8s.io", version="v1alpha2", plural="jobsets", k
 def job_set(name: str, **replicas: int) -> Object:
     """A replicated job for each argument, two pods in each of its Jobs."""
     container = {"name": "work", "image": "none", "resources": {"requests": {"cpu": "1"}}}
-    annotations = {"simulator.sluicegate.dev/duration": "60s"}
+    annotations = {DURATION: "60s"}
     pod = {
         "metadata": {"annotations": annotations},
         "spec": {"restartPolicy": "Never", "containers": [container]},

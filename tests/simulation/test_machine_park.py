@@ -9,6 +9,7 @@ from services.simulator.scenarios.system import CLUSTER, System
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.effects import HostState
+from shared.contracts.simulation import DURATION
 from shared.testing.world.world import World
 from tests.simulation.machine_park import Park, dynamic, static
 
@@ -30,7 +31,7 @@ def task_run(number: int, platform: str, seconds: int) -> Object:
         "metadata": {
             "name": f"build-{number:03}",
             "namespace": "team-a",
-            "annotations": {"simulator.sluicegate.dev/duration": f"{seconds}s"},
+            "annotations": {DURATION: f"{seconds}s"},
         },
         "spec": {
             "params": [{"name": "PLATFORM", "value": platform}],

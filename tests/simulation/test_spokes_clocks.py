@@ -8,6 +8,7 @@ from services.simulator.scenarios.spokes.clusters import MultiClusterSystem
 from services.simulator.scenarios.spokes.judge import PodObserver, left_behind
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
+from shared.contracts.simulation import DURATION
 from shared.integrations import PIPELINE_RUN
 from shared.testing.world.world import Faults, World
 from tests.conformance.seeds.test_spokes_multikueue import QUEUE, SPOKES, furnish, run
@@ -27,7 +28,7 @@ LEASES = {
 def long_run(number: int) -> Object:
     """It still runs when the lease is over: what ended meanwhile would begin anew too, and rightly."""
     obj = run(number)
-    obj["metadata"]["annotations"]["simulator.sluicegate.dev/duration"] = "150s"
+    obj["metadata"]["annotations"][DURATION] = "150s"
     return obj
 
 

@@ -8,6 +8,7 @@ from services.simulator.scenarios.spokes.judge import PodObserver, left_behind
 from services.simulator.scenarios.system import CLUSTER, System
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
+from shared.contracts.simulation import DURATION
 from shared.integrations import JOB
 from shared.kube.port import Kube
 from shared.testing.world.world import World
@@ -28,7 +29,7 @@ ORDER = "sluicegate.dev/order"
 
 def a_job(name: str, *, seconds: int = 60, **spec: object) -> Object:
     container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "1"}}}
-    annotations = {"simulator.sluicegate.dev/duration": f"{seconds}s"}
+    annotations = {DURATION: f"{seconds}s"}
     template = {
         "metadata": {"annotations": annotations},
         "spec": {"restartPolicy": "Never", "containers": [container]},

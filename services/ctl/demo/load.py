@@ -11,6 +11,7 @@ from typing import Final
 
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.simulation import DURATION
 
 __all__ = ["JOB_CLASSES", "TIERS", "Arrival", "make_load"]
 
@@ -103,7 +104,7 @@ def _run(rng: Random, tier: str, shape: str, index: int) -> Arrival:
             "namespace": namespace,
             "name": f"{tier.removeprefix(PREFIX)}-{index:04d}",
             "labels": labels,
-            "annotations": {names.SIMULATED_DURATION: _minutes(rng, RUN_MINUTES)},
+            "annotations": {DURATION: _minutes(rng, RUN_MINUTES)},
         },
         "spec": _SHAPES[shape](),
     }
@@ -200,7 +201,7 @@ def _jobs(rng: Random, count: int) -> Iterator[Arrival]:
 
 
 def _job(rng: Random, class_: str, index: int, parallelism: int, cpu: str, memory: str) -> Arrival:
-    wish = {names.SIMULATED_DURATION: _minutes(rng, JOB_MINUTES)}
+    wish = {DURATION: _minutes(rng, JOB_MINUTES)}
     container: Object = {
         "name": "work",
         "image": "registry.example/batch:1",

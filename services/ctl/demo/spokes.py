@@ -20,6 +20,7 @@ from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.effects import Dispatch
 from shared.contracts.messages.spokes import ORIGIN
+from shared.contracts.simulation import DURATION
 from shared.integrations import integration_for
 
 __all__ = ["distribution", "judge", "run_spokes", "spokes_load"]
@@ -232,7 +233,7 @@ def _run(index: int, rng: Random) -> Object:
         "metadata": {
             "namespace": NAMESPACE,
             "name": f"build-{index:03d}",
-            "annotations": {names.SIMULATED_DURATION: f"{rng.uniform(60, 240):.0f}s"},
+            "annotations": {DURATION: f"{rng.uniform(60, 240):.0f}s"},
         },
         "spec": {"pipelineSpec": {"tasks": [{"name": "build", "taskSpec": {"steps": [step]}}]}},
     }
@@ -245,7 +246,7 @@ def _job(index: int, rng: Random) -> Object:
         "resources": {"requests": {"cpu": str(rng.choice((1, 1, 2)))}},
     }
     template = {
-        "metadata": {"annotations": {names.SIMULATED_DURATION: f"{rng.uniform(60, 240):.0f}s"}},
+        "metadata": {"annotations": {DURATION: f"{rng.uniform(60, 240):.0f}s"}},
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
     return {

@@ -5,29 +5,15 @@ from typing import Any, Final
 
 from services.simulator.behaviour.clock import parse_duration
 from services.simulator.cluster.kinds.registry import Obj
+from shared.contracts.simulation import DURATION, OUTCOME, PREFIX
 
 __all__ = [
-    "DURATION",
-    "OUTCOME",
-    "PODS",
-    "PREFIX",
     "annotations",
     "duration",
     "fails",
     "simulation_annotations",
     "some_duration",
 ]
-
-PREFIX: Final = "simulator.sluicegate.dev/"
-DURATION: Final = PREFIX + "duration"
-"""Running time in simulated time, such as ``90s``. Without it, a random time."""
-
-OUTCOME: Final = PREFIX + "outcome"
-"""With the value ``fail`` the object fails at its end."""
-
-PODS: Final = PREFIX + "pods"
-"""``true`` on a PipelineRun or TaskRun: its tasks run in pods, on nodes. Without it, only tasks that
-mount a claim or follow a placeholder have pods; for a queue the others look the same without."""
 
 SECONDS_MIN: Final = 20.0
 SECONDS_MAX: Final = 240.0

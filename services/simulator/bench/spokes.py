@@ -19,10 +19,12 @@ from services.simulator.cluster.storage.stored import Event
 from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem, made
 from services.simulator.scenarios.spokes.judge import PodObserver
 from services.simulator.scenarios.system import CLUSTER
+from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.effects import Dispatch
+from shared.contracts.simulation import DURATION
 from shared.integrations import JOB
 from shared.testing.world.world import World
 
@@ -165,12 +167,12 @@ async def _drive(system: MultiClusterSystem, workloads: int, slots: int) -> None
 def _job(number: int, random: Random) -> Object:
     seconds = random.uniform(JOB_SECONDS / 2, JOB_SECONDS * 3 / 2)
     container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "1"}}}
-    annotations = {"simulator.sluicegate.dev/duration": f"{seconds:.0f}s"}
+    annotations = {DURATION: f"{seconds:.0f}s"}
     template = {
         "metadata": {"annotations": annotations},
         "spec": {"restartPolicy": "Never", "containers": [container]},
     }
-    spec = {"suspend": True, "managedBy": "kueue.x-k8s.io/multikueue", "template": template}
+    spec = {"suspend": True, "managedBy": MULTIKUEUE, "template": template}
     job = made(kinds.JOB, f"job-{number}", namespace=NAMESPACE, spec=spec)
     job["metadata"]["labels"] = {names.QUEUE: QUEUE}
     return job

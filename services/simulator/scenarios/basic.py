@@ -8,13 +8,12 @@ from typing import Any, Final
 
 from services.simulator.judge import checks
 from services.simulator.scenarios import load
-from services.simulator.scenarios.port import Verdict
+from services.simulator.scenarios.port import Verdict, run_world
 from services.simulator.scenarios.system import System
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.integrations import integration_for
 from shared.kube.port import NotFoundError
-from shared.testing.world.loop import DeadlockError, StepBudgetError
 from shared.testing.world.world import Faults, World
 
 __all__ = ["faults_of", "play"]
@@ -80,13 +79,7 @@ def play(seed: int) -> Verdict:
     verdict = Verdict(seed=seed)
     with World(seed, faults=faults_of(random)) as world:
         system = System(world)
-        try:
-            world.run(lambda: _drive(system, random, verdict))
-        except (DeadlockError, StepBudgetError) as error:
-            verdict.problems.append(str(error))
-        verdict.problems += world.failures
-        verdict.log = world.log
-        verdict.seconds, verdict.steps = world.loop.time(), world.loop.steps
+        run_world(world, lambda: _drive(system, random, verdict), verdict)
     return verdict
 
 

@@ -20,20 +20,23 @@ from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Event, Stored
 from services.simulator.judge import checks
 from services.simulator.scenarios.basic import faults_of
-from services.simulator.scenarios.port import Verdict
+from services.simulator.scenarios.port import Verdict, run_world
 from services.simulator.scenarios.system import System
 from shared.contracts import coscheduling
 from shared.contracts.coscheduling import (
     AFFINITY_ANNOTATION,
     COSCHEDULED_RUN_LABEL,
+    FEATURE_FLAGS,
     INSTANCE_LABEL,
     NODE_SLOTS,
     RUN_UID_LABEL,
 )
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import REQUIRED_WHILE_SCHEDULING
+from shared.contracts.simulation import DURATION
+from shared.integrations import TEKTON_SLOT
 from shared.kube.port import KubeError, NotFoundError
-from shared.testing.world.loop import DeadlockError, StepBudgetError
 from shared.testing.world.world import World
 
 __all__ = ["play"]
@@ -44,8 +47,6 @@ MEDDLING_SECONDS: Final = 90.0
 END_SECONDS: Final = 1800.0
 SETTLE_SECONDS: Final = 60.0
 ISOLATED: Final = "isolate-pipelinerun"
-TEKTON_SLOT: Final = "tekton.dev/pipelineruns"
-WISH: Final = "simulator.sluicegate.dev/"
 
 
 def play(seed: int) -> Verdict:
@@ -54,13 +55,7 @@ def play(seed: int) -> Verdict:
     verdict = Verdict(seed=seed)
     with World(seed, faults=faults_of(random)) as world:
         system = System(world)
-        try:
-            world.run(lambda: _drive(system, random, verdict))
-        except (DeadlockError, StepBudgetError) as error:
-            verdict.problems.append(str(error))
-        verdict.problems += world.failures
-        verdict.log = world.log
-        verdict.seconds, verdict.steps = world.loop.time(), world.loop.steps
+        run_world(world, lambda: _drive(system, random, verdict), verdict)
     return verdict
 
 
@@ -103,7 +98,7 @@ def _cluster_objects(random: Random) -> Iterator[tuple[kinds.Kind, Object]]:
         kinds.CONFIG_MAP,
         _object(
             kinds.CONFIG_MAP,
-            "feature-flags",
+            FEATURE_FLAGS,
             namespace="tekton-pipelines",
             data={"coschedule": "disabled"},
         ),
@@ -167,7 +162,7 @@ def _run(number: int, random: Random) -> Object:
             "workspaces": [{"name": one, "volumeClaimTemplate": template} for one in claims],
         },
     )
-    annotations = {f"{WISH}duration": f"{random.randint(3, 60)}s", f"{WISH}pods": "true"}
+    annotations = {DURATION: f"{random.randint(3, 60)}s", PODS: "true"}
     if mode is not None:
         annotations[names.COSCHEDULE] = mode
     run["metadata"]["annotations"] = annotations
@@ -342,7 +337,7 @@ class _PlacementObserver:
 
 def _is_isolated(placeholder: Obj) -> bool:
     away = (placeholder["spec"].get("affinity") or {}).get("podAntiAffinity") or {}
-    return "requiredDuringSchedulingIgnoredDuringExecution" in away
+    return REQUIRED_WHILE_SCHEDULING in away
 
 
 def _labels(pod: Stored) -> dict[str, str]:

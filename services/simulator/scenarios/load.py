@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.simulation import DURATION
 from shared.integrations import TEKTON_SLOT
 
 __all__ = ["NAMESPACES", "Arrival", "arrivals", "queues"]
 
 NAMESPACES: Final = ("team-a", "team-b")
 PRIORITIES: Final = {"urgent": 1000, "normal": 100, "idle": 1}
-DURATION: Final = "simulator.sluicegate.dev/duration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

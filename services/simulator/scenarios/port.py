@@ -1,9 +1,13 @@
 """The interface of a scenario."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
-__all__ = ["Scenario", "Verdict"]
+from shared.testing.world.loop import DeadlockError, StepBudgetError
+from shared.testing.world.world import World
+
+__all__ = ["Scenario", "Verdict", "run_world"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,3 +30,16 @@ class Verdict:
 
 Scenario = Callable[[int], Verdict]
 """Runs the world of one seed to its end, in this process, without I/O."""
+
+
+def run_world(
+    world: World, drive: Callable[[], Coroutine[Any, Any, None]], verdict: Verdict
+) -> None:
+    """Run `drive` in `world`; add the world's failures, log and figures to `verdict`."""
+    try:
+        world.run(drive)
+    except (DeadlockError, StepBudgetError) as error:
+        verdict.problems.append(str(error))
+    verdict.problems += world.failures
+    verdict.log = world.log
+    verdict.seconds, verdict.steps = world.loop.time(), world.loop.steps

@@ -7,13 +7,14 @@ from typing import Any, Final
 from services.simulator.judge import checks, time_limits
 from services.simulator.scenarios import load
 from services.simulator.scenarios.basic import faults_of
-from services.simulator.scenarios.port import Verdict
+from services.simulator.scenarios.port import Verdict, run_world
 from services.simulator.scenarios.system import System
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
+from shared.contracts.kube.names import HOSTNAME
+from shared.contracts.simulation import DURATION
 from shared.kube.port import NotFoundError
 from shared.settings.configuration import Configuration
-from shared.testing.world.loop import DeadlockError, StepBudgetError
 from shared.testing.world.world import World
 
 __all__ = ["play"]
@@ -35,7 +36,7 @@ CONFIGURATION: Final = Configuration.model_validate(
         }
     }
 )
-NOWHERE: Final = {"kubernetes.io/hostname": "nowhere"}
+NOWHERE: Final = {HOSTNAME: "nowhere"}
 """No node has this label: such pods are never ready."""
 
 
@@ -45,13 +46,7 @@ def play(seed: int) -> Verdict:
     verdict = Verdict(seed=seed)
     with World(seed, faults=faults_of(random)) as world:
         system = System(world, configuration=CONFIGURATION)
-        try:
-            world.run(lambda: _drive(system, random, verdict))
-        except (DeadlockError, StepBudgetError) as error:
-            verdict.problems.append(str(error))
-        verdict.problems += world.failures
-        verdict.log = world.log
-        verdict.seconds, verdict.steps = world.loop.time(), world.loop.steps
+        run_world(world, lambda: _drive(system, random, verdict), verdict)
     return verdict
 
 
@@ -111,7 +106,7 @@ def _job(number: int, random: Random) -> Object:
         },
         "spec": {
             "template": {
-                "metadata": {"annotations": {load.DURATION: f"{seconds}s"}},
+                "metadata": {"annotations": {DURATION: f"{seconds}s"}},
                 "spec": pod,
             }
         },

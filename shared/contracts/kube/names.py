@@ -46,7 +46,6 @@ __all__ = [
     "REQUESTS_PREFIX",
     "REQUIRED_WHILE_SCHEDULING",
     "RESOURCE_IN_USE",
-    "SIMULATED_DURATION",
     "SPOKE_LABEL",
     "STOP_AND_RECREATE",
     "TRACEPARENT_ANNOTATION",
@@ -174,9 +173,6 @@ PAC_TEST_EVENT: Final = "pac.test.appstudio.openshift.io/event-type"
 MANAGED_BY_TEKTON: Final = "tekton.dev/pipeline"
 MANAGED_BY_MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
 """Values of `spec.managedBy`: who runs a PipelineRun or Job."""
-
-SIMULATED_DURATION: Final = "simulator.sluicegate.dev/duration"
-"""Annotation: how long the simulated cluster lets an object run, for instance ``90s``."""
 
 OPERATOR_NAMESPACE: Final = "multi-platform-controller"
 """Namespace of the ConfigMap `host-config`, as in konflux-ci/multi-platform-controller."""

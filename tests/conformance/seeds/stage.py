@@ -23,6 +23,7 @@ from services.simulator.scenarios.system import RULES, System
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.names import PRIORITY_CLASS_LABEL, QUEUE, workload_name
+from shared.contracts.simulation import DURATION
 from shared.kube.port import NotFoundError
 from shared.settings.configuration import Configuration
 from shared.testing.world.world import World
@@ -33,7 +34,6 @@ P = ParamSpec("P")
 
 PATIENCE_SECONDS: Final = 120.0
 LINE_MAX: Final = 240
-DURATION: Final = "simulator.sluicegate.dev/duration"
 SERVICES: Final = ("watcher", "classifier", "quota", "patcher")
 EXAMPLES: Final = Path(__file__).parents[3] / "deploy" / "examples" / "seeds"
 JOBS: Final = ("Job", "PipelineRun", "Workload")

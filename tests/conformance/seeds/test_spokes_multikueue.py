@@ -7,6 +7,7 @@ from services.simulator.scenarios.spokes.judge import PodObserver, left_behind
 from services.simulator.scenarios.system import CLUSTER
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
+from shared.contracts.simulation import PREFIX
 from shared.integrations import PIPELINE_RUN, TEKTON_SLOT
 from shared.testing.world.world import World
 from tests.conformance.seeds.says import says
@@ -52,7 +53,7 @@ def run(number: int) -> Object:
         spec={"pipelineSpec": {"tasks": [task]}},
     )
     wishes = {"duration": "30s", "pods": "true"}
-    obj["metadata"]["annotations"] = {f"simulator.sluicegate.dev/{k}": v for k, v in wishes.items()}
+    obj["metadata"]["annotations"] = {PREFIX + k: v for k, v in wishes.items()}
     return obj
 
 

@@ -27,6 +27,7 @@ from shared.contracts.messages.admissions import Admission, AdmissionState, PodS
 from shared.contracts.messages.effects import Outcome
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import Finish, OwnerReference, PodSet, WorkloadState
+from shared.contracts.simulation import PODS as RUN_IN_PODS
 from shared.kube.port import NotFoundError, Patch
 from shared.testing.world.loop import run_virtual
 from shared.testing.world.memory_bus import MemoryBus
@@ -186,7 +187,7 @@ class CoschedulingStage:
 
     async def submit(self, mode: str | None, name: str = "p", **spec: Any) -> WorkloadState:
         body = pipeline_run(name, **{"status": PENDING, **(spec or tasks("a", "b"))})
-        body["metadata"]["annotations"]["simulator.sluicegate.dev/pods"] = "true"
+        body["metadata"]["annotations"][RUN_IN_PODS] = "true"
         if mode is not None:
             body["metadata"]["annotations"][names.COSCHEDULE] = mode
         run = (await self.cluster.create(PIPELINERUNS, body)).obj

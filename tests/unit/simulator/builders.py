@@ -12,6 +12,7 @@ from services.simulator.cluster.api import Api
 from services.simulator.cluster.kinds.catalogue import JOBS, PIPELINERUNS, SECRETS
 from services.simulator.cluster.kinds.registry import Kind, Obj
 from services.simulator.cluster.storage.stored import Stored
+from shared.contracts.simulation import DURATION, OUTCOME
 from shared.testing.world.loop import run_virtual
 
 START = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -56,8 +57,8 @@ def pipeline_run(
 
 
 def wishes(seconds: float | None, fail: bool) -> dict[str, str]:
-    found = {} if seconds is None else {"simulator.sluicegate.dev/duration": f"{seconds}s"}
-    return found | ({"simulator.sluicegate.dev/outcome": "fail"} if fail else {})
+    found = {} if seconds is None else {DURATION: f"{seconds}s"}
+    return found | ({OUTCOME: "fail"} if fail else {})
 
 
 class Cluster:

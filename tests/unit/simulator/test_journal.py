@@ -14,6 +14,7 @@ from services.simulator.cluster.api import Api
 from services.simulator.journal import Journal, JournalError
 from services.simulator.local import LocalKube
 from shared.contracts.kube.kinds import CONFIG_MAP, JOB, NAMESPACE, Kind, Object
+from shared.contracts.simulation import DURATION
 from shared.kube.client import HttpKube
 from shared.kube.port import ExpiredError, NotFoundError
 from shared.testing.waiting import eventually
@@ -168,7 +169,7 @@ async def test_jobs_that_ran_run_on_and_end(path: Path, simulators: list[Simulat
     await first.start()
     kube = HttpKube.at(first.url)
     template = {
-        "metadata": {"annotations": {"simulator.sluicegate.dev/duration": "120s"}},
+        "metadata": {"annotations": {DURATION: "120s"}},
         "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
     }
     metadata = {"name": "j", "namespace": "default"}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from services.simulator.behaviour.nodes.scheduling import feasible, preferred
-from services.simulator.behaviour.tekton.coscheduling import ANNOTATION, claim_name
+from services.simulator.behaviour.tekton.coscheduling import claim_name
 from services.simulator.cluster.kinds.catalogue import (
     CLAIMS,
     CONFIG_MAPS,
@@ -17,6 +17,8 @@ from services.simulator.cluster.kinds.catalogue import (
     TASKRUNS,
 )
 from services.simulator.cluster.kinds.registry import Obj
+from shared.contracts.coscheduling import AFFINITY_ANNOTATION
+from shared.contracts.simulation import DURATION
 from tests.unit.simulator.builders import Cluster, in_cluster, pipeline_run, verdict
 
 HOST = "kubernetes.io/hostname"
@@ -213,7 +215,7 @@ def test_a_volume_is_attached_to_one_node_at_a_time() -> None:
             body: Obj = {
                 "metadata": {
                     "name": name,
-                    "annotations": {"simulator.sluicegate.dev/duration": "30s"},
+                    "annotations": {DURATION: "30s"},
                 },
                 "spec": {
                     "restartPolicy": "Never",
@@ -351,7 +353,7 @@ def test_the_annotation_on_a_run_leads_its_tasks_to_whoever_has_the_labels() -> 
     async def story(cluster: Cluster) -> None:
         await tekton(cluster, "disabled")
         body = pipeline_run()
-        body["metadata"]["annotations"][ANNOTATION] = "mine"
+        body["metadata"]["annotations"][AFFINITY_ANNOTATION] = "mine"
         await cluster.create(PIPELINERUNS, body)
         await cluster.after(5)
         assert task_pods(cluster) == {"a": ""}
@@ -367,6 +369,6 @@ def test_the_annotation_on_a_run_leads_its_tasks_to_whoever_has_the_labels() -> 
         await cluster.after(2)
         assert task_pods(cluster) == {"a": "node-2"}
         taskrun = cluster.get(TASKRUNS, "p-a")
-        assert taskrun["metadata"]["annotations"][ANNOTATION] == "mine"
+        assert taskrun["metadata"]["annotations"][AFFINITY_ANNOTATION] == "mine"
 
     in_cluster(story)

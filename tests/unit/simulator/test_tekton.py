@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from services.simulator.behaviour.tekton.plan import PLATFORM, child_name, depth, plan
+from services.simulator.behaviour.tekton.plan import child_name, depth, plan
 from services.simulator.cluster.errors import ApiError
 from services.simulator.cluster.kinds.catalogue import PIPELINERUNS, TASKRUNS
 from services.simulator.cluster.kinds.registry import Obj
+from shared.contracts.multi_platform import PLATFORM_PARAMETER
 from tests.unit.simulator.builders import Cluster, in_cluster, pipeline_run, verdict
 
 PENDING = "PipelineRunPending"
@@ -122,7 +123,7 @@ INVALID = {
                 "tasks": [{"name": "a", "params": [{"name": "PLATFORM"}, {"name": "PLATFORM"}]}]
             }
         },
-        message="expected exactly one, got both: spec.pipelineSpec.tasks[0].params[PLATFORM].name",
+        message="expected exactly one, got both: spec.pipelineSpec.tasks[0].params[PLATFORM_PARAMETER].name",
     ),
     "tasks may take longer than the pipeline's default hour": Invalid(
         spec={"pipelineRef": {}, "timeouts": {"tasks": "2h"}},
@@ -395,7 +396,7 @@ def planned(spec: Obj, pipeline: Obj | None = None) -> list[tuple[str, str | Non
 
 
 def platform(value: Any) -> Obj:
-    return {"name": PLATFORM, "value": value}
+    return {"name": PLATFORM_PARAMETER, "value": value}
 
 
 PLANS: dict[str, tuple[Obj, list[tuple[str, str | None]]]] = {

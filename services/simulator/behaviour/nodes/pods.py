@@ -10,7 +10,6 @@ from services.simulator.behaviour.conditions import with_condition
 from services.simulator.behaviour.controller import Controller, Key
 from services.simulator.behaviour.nodes.scheduling import (
     ENDED,
-    HOSTNAME,
     claims_of,
     feasible,
     has_anti_affinity,
@@ -24,6 +23,7 @@ from services.simulator.cluster.errors import ApiError
 from services.simulator.cluster.kinds.catalogue import CLAIMS, NODES, PODS
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Event, Stored
+from shared.contracts.kube.names import HOSTNAME
 
 __all__ = ["NODES_AT_START", "PodController"]
 
@@ -45,7 +45,7 @@ def _node(name: str, labels: dict[str, str], taints: list[Obj], now: str) -> Obj
         "lastTransitionTime": now,
     }
     standard = {
-        "kubernetes.io/hostname": name,
+        HOSTNAME: name,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
     }

@@ -19,25 +19,26 @@ from services.simulator.cluster.kinds.catalogue import (
 )
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Stored
-from shared.contracts.coscheduling import FEATURE_FLAGS
+from shared.contracts.coscheduling import (
+    ASSISTANT_COMPONENT,
+    COMPONENT_LABEL,
+    FEATURE_FLAGS,
+    INSTANCE_LABEL,
+    PER_RUN,
+    RUN_LABEL,
+    TEKTON_DEFAULT,
+)
 
-__all__ = ["ANNOTATION", "COMPONENT", "INSTANCE", "Coscheduling", "claim_name", "flag"]
+__all__ = ["Coscheduling", "claim_name", "flag"]
 
-ANNOTATION: Final = "pipeline.tekton.dev/affinity-assistant"
-"""Annotation of a TaskRun with the name of the assistant on whose node its pod runs."""
-
-COMPONENT: Final = "app.kubernetes.io/component"
-INSTANCE: Final = "app.kubernetes.io/instance"
-ASSISTANT: Final = "affinity-assistant"
-DEFAULT: Final = "workspaces"
 NAMESPACE: Final = "tekton-pipelines"
-PER_RUN: Final = ("pipelineruns", "isolate-pipelinerun")
 
 
 def flag(api: Api) -> str:
-    """Return a feature flag of Tekton, from its ConfigMap as it is now."""
+    """Return Tekton's coscheduling mode, from its ConfigMap as it is now."""
     found = api.store.get(CONFIG_MAPS, NAMESPACE, FEATURE_FLAGS)
-    return DEFAULT if found is None else (found.obj.get("data") or {}).get("coschedule", DEFAULT)
+    data = {} if found is None else found.obj.get("data") or {}
+    return str(data.get("coschedule", TEKTON_DEFAULT))
 
 
 def _digest(*parts: str) -> str:
@@ -179,18 +180,18 @@ def _with_claims(run: Stored) -> list[Obj]:
 
 
 def _name(workspace: str, run: Stored) -> str:
-    return f"{ASSISTANT}-{_digest(workspace, run.name)}"
+    return f"{ASSISTANT_COMPONENT}-{_digest(workspace, run.name)}"
 
 
 def _stateful_set(run: Stored, assistant: _Assistant, owner: Obj, *, alone: bool) -> Obj:
     labels = {
         **(run.obj["metadata"].get("labels") or {}),
-        "tekton.dev/pipelineRun": run.name,
-        INSTANCE: assistant.name,
-        COMPONENT: ASSISTANT,
+        RUN_LABEL: run.name,
+        INSTANCE_LABEL: assistant.name,
+        COMPONENT_LABEL: ASSISTANT_COMPONENT,
     }
     term = {
-        "labelSelector": {"matchLabels": {COMPONENT: ASSISTANT}},
+        "labelSelector": {"matchLabels": {COMPONENT_LABEL: ASSISTANT_COMPONENT}},
         "topologyKey": "kubernetes.io/hostname",
     }
     wish: dict[str, Any] = (
@@ -207,7 +208,9 @@ def _stateful_set(run: Stored, assistant: _Assistant, owner: Obj, *, alone: bool
         for number, claim in enumerate(assistant.claims)
     ]
     pod = {
-        "containers": [{"name": ASSISTANT, "image": "nop", "args": ["tekton_run_indefinitely"]}],
+        "containers": [
+            {"name": ASSISTANT_COMPONENT, "image": "nop", "args": ["tekton_run_indefinitely"]}
+        ],
         "affinity": {"podAntiAffinity": wish},
         "volumes": volumes,
     }

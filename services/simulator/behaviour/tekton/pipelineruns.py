@@ -9,30 +9,22 @@ from typing_extensions import override
 from services.simulator.behaviour.clock import Clock
 from services.simulator.behaviour.conditions import condition, with_condition
 from services.simulator.behaviour.controller import Controller, owner_key
-from services.simulator.behaviour.simulated_behaviour import (
-    DURATION,
-    OUTCOME,
-    PODS,
-    PREFIX,
-    annotations,
-    duration,
-    fails,
-)
-from services.simulator.behaviour.tekton.admission import PENDING, is_done, pipeline_seconds
-from services.simulator.behaviour.tekton.coscheduling import ANNOTATION, Coscheduling
+from services.simulator.behaviour.simulated_behaviour import annotations, duration, fails
+from services.simulator.behaviour.tekton.admission import is_done, pipeline_seconds
+from services.simulator.behaviour.tekton.coscheduling import Coscheduling
 from services.simulator.behaviour.tekton.plan import PlannedTask, depth, plan
 from services.simulator.behaviour.tekton.taskruns import timed_out
 from services.simulator.cluster.api import Api
 from services.simulator.cluster.kinds.catalogue import PIPELINERUNS, STATEFUL_SETS, TASKRUNS
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Stored
+from shared.contracts.coscheduling import AFFINITY_ANNOTATION, PENDING, RUN_LABEL, RUN_UID_LABEL
+from shared.contracts.kube.names import MANAGED_BY_TEKTON
+from shared.contracts.simulation import DURATION, OUTCOME, PODS, PREFIX
+from shared.contracts.tekton import MEMBER_LABEL, TASK_LABEL
 
 __all__ = ["PipelineRunController"]
 
-MANAGED_BY_TEKTON: Final = "tekton.dev/pipeline"
-LABEL_RUN_UID: Final = "tekton.dev/pipelineRunUID"
-LABEL_RUN: Final = "tekton.dev/pipelineRun"
-LABEL_TASK: Final = "tekton.dev/pipelineTask"
 NOT_INHERITED: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
 
 
@@ -251,7 +243,7 @@ class PipelineRunController(Controller):
             inherited[PODS] = annotations(run)[PODS]
         bound, assistant = self._coscheduling.bind(stored, task.workspaces)
         if assistant:
-            inherited[ANNOTATION] = assistant
+            inherited[AFFINITY_ANNOTATION] = assistant
         spec: dict[str, Any] = {"params": list(task.params)}
         template = run["spec"].get("taskRunTemplate") or {}
         if bound:
@@ -265,10 +257,10 @@ class PipelineRunController(Controller):
             spec["taskSpec"] = task.spec or {"steps": [{"name": "run", "image": "simulated"}]}
         labels = {
             **(metadata.get("labels") or {}),
-            LABEL_RUN: stored.name,
-            LABEL_RUN_UID: stored.uid,
-            LABEL_TASK: task.task,
-            "tekton.dev/memberOf": "finally" if task.finally_ else "tasks",
+            RUN_LABEL: stored.name,
+            RUN_UID_LABEL: stored.uid,
+            TASK_LABEL: task.task,
+            MEMBER_LABEL: "finally" if task.finally_ else "tasks",
         }
         body = {
             "metadata": {

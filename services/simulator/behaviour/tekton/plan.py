@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from services.simulator.cluster.kinds.registry import Obj
+from shared.contracts.multi_platform import PLATFORM_PARAMETER
 
 __all__ = ["PlannedTask", "child_name", "depth", "plan"]
 
-PLATFORM: Final = "PLATFORM"
 PLATFORMS: Final = "build-platforms"
 NAME_MAX: Final = 63
 
@@ -69,7 +69,7 @@ def plan(run: Obj, pipeline: Obj | None = None) -> list[PlannedTask]:
                     name=child_name(name, f"-build-images-{index}"),
                     task="build-images",
                     platform=str(platform),
-                    params=({"name": PLATFORM, "value": str(platform)},),
+                    params=({"name": PLATFORM_PARAMETER, "value": str(platform)},),
                     after=(),
                 )
             )
@@ -89,23 +89,26 @@ def _expanded(run: str, task: Obj, values: dict[str, Any], *, finally_: bool) ->
     params = [param for param in task.get("params") or () if isinstance(param, dict)]
     platforms: list[str | None] = [None]
     for param in params:
-        if param.get("name") == PLATFORM and isinstance(param.get("value"), str):
+        if param.get("name") == PLATFORM_PARAMETER and isinstance(param.get("value"), str):
             platforms = [_substituted(param["value"], values)]
     matrix = task.get("matrix")
     for param in (matrix.get("params") or ()) if isinstance(matrix, dict) else ():
-        if param.get("name") == PLATFORM:
+        if param.get("name") == PLATFORM_PARAMETER:
             listed = param.get("value")
             if isinstance(listed, str):
                 listed = values.get(listed.removeprefix("$(params.").removesuffix("[*])"))
             platforms = list(map(str, listed)) if isinstance(listed, list) else [None]
-    others = tuple(param for param in params if param.get("name") != PLATFORM)
+    others = tuple(param for param in params if param.get("name") != PLATFORM_PARAMETER)
     several = len(platforms) > 1
     return [
         PlannedTask(
             name=child_name(run, f"-{task_name}-{index}" if several else f"-{task_name}"),
             task=task_name,
             platform=platform,
-            params=(*others, *(({"name": PLATFORM, "value": platform},) if platform else ())),
+            params=(
+                *others,
+                *(({"name": PLATFORM_PARAMETER, "value": platform},) if platform else ()),
+            ),
             after=tuple(task.get("runAfter") or ()),
             workspaces=tuple(task.get("workspaces") or ()),
             finally_=finally_,

@@ -1,20 +1,16 @@
 """The pod of a TaskRun: its affinity and its volumes."""
 
-from typing import Any, Final
+from typing import Any
 
-from services.simulator.behaviour.simulated_behaviour import (
-    PODS,
-    annotations,
-    simulation_annotations,
-)
-from services.simulator.behaviour.tekton.coscheduling import ANNOTATION, COMPONENT, INSTANCE
+from services.simulator.behaviour.simulated_behaviour import annotations, simulation_annotations
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Stored
+from shared.contracts.coscheduling import AFFINITY_ANNOTATION, COMPONENT_LABEL, INSTANCE_LABEL
 from shared.contracts.kube.names import HOSTNAME
+from shared.contracts.simulation import PODS
+from shared.contracts.tekton import TASK_RUN_LABEL
 
 __all__ = ["claims", "pod_name", "pod_of", "wants_pod"]
-
-LABEL_TASK_RUN: Final = "tekton.dev/taskRun"
 
 
 def pod_name(taskrun: str) -> str:
@@ -31,7 +27,7 @@ def claims(taskrun: Obj) -> list[str]:
 def wants_pod(taskrun: Obj) -> bool:
     """True if it matters on which node the TaskRun runs."""
     told = annotations(taskrun)
-    return bool(told.get(ANNOTATION) or claims(taskrun) or told.get(PODS) == "true")
+    return bool(told.get(AFFINITY_ANNOTATION) or claims(taskrun) or told.get(PODS) == "true")
 
 
 def pod_of(taskrun: Stored, owner: Obj) -> Obj:
@@ -49,13 +45,13 @@ def pod_of(taskrun: Stored, owner: Obj) -> Obj:
         "containers": [{"name": "step-run", "image": "simulated"}],
         "volumes": [*(template.get("volumes") or ()), *volumes],
     }
-    if assistant := annotations(obj).get(ANNOTATION):
+    if assistant := annotations(obj).get(AFFINITY_ANNOTATION):
         spec["affinity"] = _following(template.get("affinity") or {}, assistant)
     return {
         "metadata": {
             "name": pod_name(taskrun.name),
             "namespace": taskrun.namespace,
-            "labels": {**(obj["metadata"].get("labels") or {}), LABEL_TASK_RUN: taskrun.name},
+            "labels": {**(obj["metadata"].get("labels") or {}), TASK_RUN_LABEL: taskrun.name},
             "annotations": simulation_annotations(obj),
             "ownerReferences": [owner],
         },
@@ -68,7 +64,9 @@ def _following(affinity: Obj, assistant: str) -> Obj:
     rule = "requiredDuringSchedulingIgnoredDuringExecution"
     pods = affinity.get("podAffinity") or {}
     term = {
-        "labelSelector": {"matchLabels": {INSTANCE: assistant, COMPONENT: "affinity-assistant"}},
+        "labelSelector": {
+            "matchLabels": {INSTANCE_LABEL: assistant, COMPONENT_LABEL: "affinity-assistant"}
+        },
         "topologyKey": HOSTNAME,
     }
     return {**affinity, "podAffinity": {**pods, rule: [*(pods.get(rule) or ()), term]}}

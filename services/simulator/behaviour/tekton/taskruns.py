@@ -16,11 +16,11 @@ from services.simulator.cluster.api import Api
 from services.simulator.cluster.kinds.catalogue import PODS, SECRETS, TASKRUNS
 from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Event, Stored
+from shared.contracts.kube.names import MANAGED_BY_TEKTON
+from shared.contracts.multi_platform import PLATFORM_PARAMETER, SECRET_PREFIX
 
 __all__ = ["SECRET_PREFIX", "TaskRunController", "timed_out"]
 
-SECRET_PREFIX: Final = "multi-platform-ssh-"  # noqa: S105 - a name, no secret
-"""Prefix of the Secret with a machine's address; the TaskRun's name follows."""
 
 TASKRUN_SECONDS_DEFAULT: Final = 3600.0
 
@@ -36,7 +36,7 @@ def _volumes(task_spec: Any) -> list[Any]:
 
 def _wants_machine(obj: Obj) -> bool:
     """True if the TaskRun has the parameter PLATFORM: its task then mounts the machine's Secret."""
-    return any(param.get("name") == "PLATFORM" for param in obj["spec"].get("params") or ())
+    return any(param.get("name") == PLATFORM_PARAMETER for param in obj["spec"].get("params") or ())
 
 
 class TaskRunController(Controller):
@@ -68,7 +68,7 @@ class TaskRunController(Controller):
     async def reconcile(self, stored: Stored) -> None:
         obj = stored.obj
         spec = obj["spec"]
-        if spec.get("managedBy", "tekton.dev/pipeline") != "tekton.dev/pipeline":
+        if spec.get("managedBy", MANAGED_BY_TEKTON) != MANAGED_BY_TEKTON:
             return
         if is_done(obj) or "deletionTimestamp" in obj["metadata"]:
             return

@@ -7,11 +7,14 @@ from typing import Any, Final
 
 from services.simulator.scenarios.system import CLUSTER, System
 from shared.bus.port import BusError
+from shared.contracts import subjects
 from shared.contracts.controllers import MACHINES
 from shared.contracts.kube import kinds
 from shared.contracts.kube.names import slot_resource, workload_name
 from shared.contracts.messages.admissions import Admission, AdmissionState, PodSetAssignment
 from shared.contracts.messages.effects import CheckState
+from shared.contracts.multi_platform import PLATFORM_PARAMETER
+from shared.contracts.simulation import DURATION
 from shared.testing.world.memory_bus import MemoryBus
 
 __all__ = ["Runs"]
@@ -116,7 +119,7 @@ class Runs:
         deadline = loop.time() + ANSWER_SECONDS
         while loop.time() < deadline:
             stored = self._system.server.latest(
-                "CHECKS", f"sluice.check.{CLUSTER}.{NAMESPACE}.{name}.{CHECK}"
+                "CHECKS", subjects.join("check", CLUSTER, NAMESPACE, name, CHECK)
             )
             said = CheckState.decode(stored.data) if stored is not None else None
             if said is not None and said.attempt >= asked and said.state != "Pending":
@@ -139,10 +142,10 @@ class Runs:
                     "name": f"run-{number}-{index}",
                     "namespace": NAMESPACE,
                     "ownerReferences": [owner],
-                    "annotations": {"simulator.sluicegate.dev/duration": f"{dice.randint(5, 40)}s"},
+                    "annotations": {DURATION: f"{dice.randint(5, 40)}s"},
                 },
                 "spec": {
-                    "params": [{"name": "PLATFORM", "value": platform}],
+                    "params": [{"name": PLATFORM_PARAMETER, "value": platform}],
                     "taskSpec": {"steps": [{"name": "build", "image": "builder"}]},
                 },
             }

@@ -21,12 +21,15 @@ from services.provisioner.providers.port import Order, ProviderBusyError, Provid
 from services.provisioner.settings import ProvisionerSettings
 from services.simulator.scenarios.basic import faults_of
 from services.simulator.scenarios.machines.runs import Runs
-from services.simulator.scenarios.port import Verdict
+from services.simulator.scenarios.port import Verdict, run_world
 from services.simulator.scenarios.system import CLUSTER, System
+from shared.contracts import subjects
 from shared.contracts.kube import kinds
+from shared.contracts.kube.names import OPERATOR_NAMESPACE
 from shared.contracts.messages.effects import HostState, PlatformState
+from shared.contracts.multi_platform import PLATFORM_PARAMETER, SECRET_PREFIX
+from shared.contracts.simulation import DURATION
 from shared.kube.port import NotFoundError
-from shared.testing.world.loop import DeadlockError, StepBudgetError
 from shared.testing.world.memory_bus import MemoryBus
 from shared.testing.world.world import ProcessContext, World
 
@@ -40,7 +43,9 @@ SETTLE_SECONDS: Final = 900.0
 
 SWEEP_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.5
-NAMESPACE: Final = "multi-platform-controller"
+NAMESPACE: Final = OPERATOR_NAMESPACE
+HOST_SUBJECTS: Final = subjects.join("host") + "."
+PLATFORM_SUBJECTS: Final = subjects.join("platform") + "."
 TEAMS: Final = ("team-a", "team-b")
 PLATFORMS: Final = (
     "linux/arm64", "linux/arm64", "linux/s390x", "linux/ppc64le", "linux/ppc64le",
@@ -198,10 +203,10 @@ class _MachineWorld:
             "metadata": {
                 "name": f"build-{number:03}",
                 "namespace": random.choice(TEAMS),
-                "annotations": {"simulator.sluicegate.dev/duration": f"{random.randint(5, 60)}s"},
+                "annotations": {DURATION: f"{random.randint(5, 60)}s"},
             },
             "spec": {
-                "params": [{"name": "PLATFORM", "value": random.choice(PLATFORMS)}],
+                "params": [{"name": PLATFORM_PARAMETER, "value": random.choice(PLATFORMS)}],
                 "taskSpec": {"steps": [{"name": "build", "image": "builder"}]},
             },
         }
@@ -304,7 +309,7 @@ class _MachineWorld:
         stream = self.system.server.streams["HOSTS"]
         for sequence in range(self._read_to + 1, stream.last + 1):
             stored = stream.messages.get(sequence)
-            if stored is not None and stored.subject.startswith("sluice.platform."):
+            if stored is not None and stored.subject.startswith(PLATFORM_SUBJECTS):
                 self._records[stored.subject] = PlatformState.decode(stored.data)
             self._read_to = sequence
         return list(self._records.values())
@@ -313,7 +318,7 @@ class _MachineWorld:
         """Return the published host states of each TaskRun, by uid."""
         told: dict[str, set[str]] = {}
         for stored in self.system.server.streams["HOSTS"].messages.values():
-            if stored.subject.startswith("sluice.host."):
+            if stored.subject.startswith(HOST_SUBJECTS):
                 state = HostState.decode(stored.data)
                 told.setdefault(state.uid, set()).add(state.state)
         return told
@@ -364,7 +369,7 @@ class _MachineWorld:
         for team in TEAMS:
             for secret in (await self.system.kube.list(kinds.SECRET, namespace=team)).items:
                 name = secret["metadata"]["name"]
-                if name.startswith("multi-platform-ssh-"):
+                if name.startswith(SECRET_PREFIX):
                     found.append(name)
         return found
 
@@ -402,13 +407,7 @@ def play(seed: int) -> Verdict:
         faults = replace(faults, until_seconds=FAULT_SECONDS, crash=5 * faults.crash)
     with World(seed, faults=faults) as world:
         scene = _MachineWorld(System(world), random, verdict)
-        try:
-            world.run(lambda: _drive(scene))
-        except (DeadlockError, StepBudgetError) as error:
-            verdict.problems.append(str(error))
-        verdict.problems += world.failures
-        verdict.log = world.log
-        verdict.seconds, verdict.steps = world.loop.time(), world.loop.steps
+        run_world(world, lambda: _drive(scene), verdict)
     return verdict
 
 

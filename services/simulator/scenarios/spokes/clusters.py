@@ -13,6 +13,7 @@ from services.simulator.local import LocalKube
 from services.simulator.scenarios.system import CLUSTER, System, set_up
 from services.watcher import app as watcher
 from services.watcher.settings import WatcherSettings
+from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.messages.effects import CheckState
@@ -133,7 +134,7 @@ class MultiClusterSystem:
     async def configure(self) -> None:
         """Create the hub's objects that configure the spokes."""
         parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": CONFIG}
-        check = {"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters}
+        check = {"controllerName": MULTIKUEUE, "parameters": parameters}
         create = self.hub.kube.create
         for spoke in self.spokes:
             await create(kinds.MULTIKUEUE_CLUSTER, made(kinds.MULTIKUEUE_CLUSTER, spoke))

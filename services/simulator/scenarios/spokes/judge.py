@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from services.simulator.cluster.api import Api
 from services.simulator.cluster.kinds.catalogue import PODS
 from services.simulator.cluster.storage.stored import Event
+from shared.contracts.coscheduling import RUN_LABEL
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.spokes import COPY_FINALIZER, ORIGIN
@@ -15,7 +15,6 @@ from shared.kube.port import Kube
 
 __all__ = ["PodObserver", "left_behind"]
 
-PIPELINE_RUN_LABEL: Final = "tekton.dev/pipelineRun"
 
 Name = tuple[str, str]
 """Namespace and name of a job; names are unique in a world."""
@@ -108,7 +107,7 @@ class PodObserver:
 
 def _job_of(pod: Object) -> Name | None:
     metadata = pod["metadata"]
-    run = (metadata.get("labels") or {}).get(PIPELINE_RUN_LABEL)
+    run = (metadata.get("labels") or {}).get(RUN_LABEL)
     if run:
         return metadata["namespace"], str(run)
     for owner in metadata.get("ownerReferences") or []:

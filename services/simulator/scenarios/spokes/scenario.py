@@ -9,15 +9,16 @@ from typing import Any, Final
 
 from services.simulator.judge import checks
 from services.simulator.scenarios.basic import faults_of
-from services.simulator.scenarios.port import Verdict
+from services.simulator.scenarios.port import Verdict, run_world
 from services.simulator.scenarios.spokes.clusters import CHECK, MultiClusterSystem, made
 from services.simulator.scenarios.spokes.judge import PodObserver, left_behind
 from services.simulator.scenarios.system import CLUSTER
+from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind, Object
+from shared.contracts.simulation import DURATION, PODS
 from shared.integrations import TEKTON_SLOT, integration_for
 from shared.kube.port import ConflictError, NotFoundError
-from shared.testing.world.loop import DeadlockError, StepBudgetError
 from shared.testing.world.world import Faults, World
 
 __all__ = ["play"]
@@ -33,9 +34,6 @@ SECONDS: Final = (3, 30)
 LONG_SECONDS: Final = (65, 90)
 """Running time of the others: they still run when the hub gives up a disconnected spoke."""
 
-DURATION: Final = "simulator.sluicegate.dev/duration"
-PODS: Final = "simulator.sluicegate.dev/pods"
-MANAGED: Final = "kueue.x-k8s.io/multikueue"
 
 LOAD_SECONDS: Final = 25.0
 FAULT_SECONDS: Final = 80.0
@@ -111,14 +109,8 @@ def play(seed: int) -> Verdict:
             given_up=lambda job, spoke: job[1] in held or system.reports_lost(job, spoke),
         )
         world.note(f"dispatcher {settings['dispatcher']}, {settings['redispatch']}")
-        try:
-            world.run(lambda: _drive(system, observer, held, random, verdict))
-        except (DeadlockError, StepBudgetError) as error:
-            verdict.problems.append(str(error))
+        run_world(world, lambda: _drive(system, observer, held, random, verdict), verdict)
         verdict.problems += observer.problems
-        verdict.problems += world.failures
-        verdict.log = world.log
-        verdict.seconds, verdict.steps = world.loop.time(), world.loop.steps
     return verdict
 
 
@@ -219,7 +211,7 @@ def _job(index: int, random: Random) -> Object:
     }
     spec: Object = {"parallelism": 1, "completions": 1, "template": template, "suspend": True}
     if random.random() < 3 / 4:
-        spec["managedBy"] = MANAGED
+        spec["managedBy"] = MULTIKUEUE
     if random.random() < 1 / 3:
         # The spoke deletes the job itself, perhaps before any service saw its end.
         spec["ttlSecondsAfterFinished"] = random.choice((0, 5))

@@ -1,0 +1,17 @@
+"""Annotations that control how the simulator runs an object; the demo, tests and benchmarks set them."""
+
+from typing import Final
+
+__all__ = ["DURATION", "OUTCOME", "PODS", "PREFIX"]
+
+PREFIX: Final = "simulator.sluicegate.dev/"
+
+DURATION: Final = PREFIX + "duration"
+"""Running time in simulated time, such as ``90s``. Without it, a random time."""
+
+OUTCOME: Final = PREFIX + "outcome"
+"""With the value ``fail`` the object fails at its end."""
+
+PODS: Final = PREFIX + "pods"
+"""``true`` on a PipelineRun or TaskRun: its tasks run in pods, on nodes. Without it, only tasks that
+mount a claim or follow a placeholder have pods; for a queue the others look the same without."""
