@@ -2,7 +2,7 @@
 
 from typing import Final
 
-__all__ = ["DURATION", "OUTCOME", "PODS", "PREFIX"]
+__all__ = ["DURATION", "OUTCOME", "PREFIX", "RUN_IN_PODS"]
 
 PREFIX: Final = "simulator.sluicegate.dev/"
 
@@ -12,6 +12,6 @@ DURATION: Final = PREFIX + "duration"
 OUTCOME: Final = PREFIX + "outcome"
 """With the value ``fail`` the object fails at its end."""
 
-PODS: Final = PREFIX + "pods"
+RUN_IN_PODS: Final = PREFIX + "pods"
 """``true`` on a PipelineRun or TaskRun: its tasks run in pods, on nodes. Without it, only tasks that
 mount a claim or follow a placeholder have pods; for a queue the others look the same without."""

@@ -34,7 +34,7 @@ from shared.contracts.coscheduling import (
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.names import REQUIRED_WHILE_SCHEDULING
-from shared.contracts.simulation import DURATION
+from shared.contracts.simulation import DURATION, RUN_IN_PODS
 from shared.integrations import TEKTON_SLOT
 from shared.kube.port import KubeError, NotFoundError
 from shared.testing.world.world import World
@@ -162,7 +162,7 @@ def _run(number: int, random: Random) -> Object:
             "workspaces": [{"name": one, "volumeClaimTemplate": template} for one in claims],
         },
     )
-    annotations = {DURATION: f"{random.randint(3, 60)}s", PODS: "true"}
+    annotations = {DURATION: f"{random.randint(3, 60)}s", RUN_IN_PODS: "true"}
     if mode is not None:
         annotations[names.COSCHEDULE] = mode
     run["metadata"]["annotations"] = annotations

@@ -19,7 +19,7 @@ from shared.contracts.coscheduling import (
 )
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
-from shared.contracts.simulation import PODS as RUN_IN_PODS
+from shared.contracts.simulation import RUN_IN_PODS
 from shared.kube.port import RefusedError
 from tests.conformance.seeds.says import says
 from tests.conformance.seeds.stage import Stage, pipeline_run, pool, story

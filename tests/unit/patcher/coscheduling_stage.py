@@ -27,7 +27,7 @@ from shared.contracts.messages.admissions import Admission, AdmissionState, PodS
 from shared.contracts.messages.effects import Outcome
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import Finish, OwnerReference, PodSet, WorkloadState
-from shared.contracts.simulation import PODS as RUN_IN_PODS
+from shared.contracts.simulation import RUN_IN_PODS
 from shared.kube.port import NotFoundError, Patch
 from shared.testing.world.loop import run_virtual
 from shared.testing.world.memory_bus import MemoryBus

@@ -123,7 +123,7 @@ INVALID = {
                 "tasks": [{"name": "a", "params": [{"name": "PLATFORM"}, {"name": "PLATFORM"}]}]
             }
         },
-        message="expected exactly one, got both: spec.pipelineSpec.tasks[0].params[PLATFORM_PARAMETER].name",
+        message="expected exactly one, got both: spec.pipelineSpec.tasks[0].params[PLATFORM].name",
     ),
     "tasks may take longer than the pipeline's default hour": Invalid(
         spec={"pipelineRef": {}, "timeouts": {"tasks": "2h"}},

@@ -20,7 +20,7 @@ from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Stored
 from shared.contracts.coscheduling import AFFINITY_ANNOTATION, PENDING, RUN_LABEL, RUN_UID_LABEL
 from shared.contracts.kube.names import MANAGED_BY_TEKTON
-from shared.contracts.simulation import DURATION, OUTCOME, PODS, PREFIX
+from shared.contracts.simulation import DURATION, OUTCOME, PREFIX, RUN_IN_PODS
 from shared.contracts.tekton import MEMBER_LABEL, TASK_LABEL
 
 __all__ = ["PipelineRunController"]
@@ -239,8 +239,8 @@ class PipelineRunController(Controller):
         ordinary = [other for other in planned if not other.finally_]
         if fails(run) and task == ordinary[-1]:
             inherited[OUTCOME] = "fail"
-        if PODS in annotations(run):
-            inherited[PODS] = annotations(run)[PODS]
+        if RUN_IN_PODS in annotations(run):
+            inherited[RUN_IN_PODS] = annotations(run)[RUN_IN_PODS]
         bound, assistant = self._coscheduling.bind(stored, task.workspaces)
         if assistant:
             inherited[AFFINITY_ANNOTATION] = assistant

@@ -7,7 +7,7 @@ from services.simulator.cluster.kinds.registry import Obj
 from services.simulator.cluster.storage.stored import Stored
 from shared.contracts.coscheduling import AFFINITY_ANNOTATION, COMPONENT_LABEL, INSTANCE_LABEL
 from shared.contracts.kube.names import HOSTNAME
-from shared.contracts.simulation import PODS
+from shared.contracts.simulation import RUN_IN_PODS
 from shared.contracts.tekton import TASK_RUN_LABEL
 
 __all__ = ["claims", "pod_name", "pod_of", "wants_pod"]
@@ -27,7 +27,7 @@ def claims(taskrun: Obj) -> list[str]:
 def wants_pod(taskrun: Obj) -> bool:
     """True if it matters on which node the TaskRun runs."""
     told = annotations(taskrun)
-    return bool(told.get(AFFINITY_ANNOTATION) or claims(taskrun) or told.get(PODS) == "true")
+    return bool(told.get(AFFINITY_ANNOTATION) or claims(taskrun) or told.get(RUN_IN_PODS) == "true")
 
 
 def pod_of(taskrun: Stored, owner: Obj) -> Obj:

@@ -16,7 +16,7 @@ from services.simulator.scenarios.system import CLUSTER
 from shared.contracts.controllers import MULTIKUEUE
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Kind, Object
-from shared.contracts.simulation import DURATION, PODS
+from shared.contracts.simulation import DURATION, RUN_IN_PODS
 from shared.integrations import TEKTON_SLOT, integration_for
 from shared.kube.port import ConflictError, NotFoundError
 from shared.testing.world.world import Faults, World
@@ -229,7 +229,7 @@ def _run(index: int, random: Random) -> Object:
         spec={"pipelineSpec": {"tasks": [task]}},
     )
     run["metadata"]["labels"] = _priority(random)
-    run["metadata"]["annotations"] = {DURATION: _duration(random), PODS: "true"}
+    run["metadata"]["annotations"] = {DURATION: _duration(random), RUN_IN_PODS: "true"}
     return run
 
 
