@@ -5,7 +5,7 @@ latest message of a subject says all that is known, so a reader may skip the ear
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -35,6 +35,19 @@ class Part(BaseModel):
     """A piece of a message: immutable, unknown fields ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some fields changed. Raises `TypeError` for a field that there is not."""
+        if unknown := changes.keys() - type(self).model_fields.keys():
+            raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(unknown))}")
+        return self.model_copy(update=changes)
+
+    def same_except(self, other: Self | None, *ignored: str) -> bool:
+        """Whether both have the same fields, apart from those named; False for None."""
+        if other is None:
+            return False
+        ours, theirs = self.__dict__, other.__dict__
+        return all(ours[name] == theirs[name] for name in ours if name not in ignored)
 
 
 class Message(Part):

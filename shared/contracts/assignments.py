@@ -1,0 +1,64 @@
+"""Who got which flavor: between the messages of quota and the status of a Workload object.
+
+On the wire it is `PodSetAssignment`, in `status.admission.podSetAssignments` of a Workload the form of
+Kueue. Quantities are canonical texts in both; `amounts` counts them.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from shared.contracts.kube.quantities import amount
+from shared.contracts.messages.admissions import PodSetAssignment
+
+__all__ = ["amounts", "assignments_of", "from_status", "to_status", "total_usage"]
+
+
+def to_status(cluster_queue: str, assignments: Iterable[PodSetAssignment]) -> dict[str, Any]:
+    """`status.admission` of a Workload that got quota of `cluster_queue`."""
+    return {
+        "clusterQueue": cluster_queue,
+        "podSetAssignments": [
+            {
+                "name": assigned.name,
+                "count": assigned.count,
+                "flavors": assigned.flavors,
+                "resourceUsage": assigned.usage,
+            }
+            for assigned in assignments
+        ],
+    }
+
+
+def from_status(admission: Mapping[str, Any]) -> list[PodSetAssignment]:
+    """What `status.admission` of a Workload says, Kueue's own as well."""
+    return [
+        PodSetAssignment(
+            name=str(assigned.get("name", "")),
+            count=int(assigned.get("count") or 0),
+            flavors=dict(assigned.get("flavors") or {}),
+            usage={
+                resource: str(quantity)
+                for resource, quantity in (assigned.get("resourceUsage") or {}).items()
+            },
+        )
+        for assigned in admission.get("podSetAssignments") or []
+    ]
+
+
+def assignments_of(workload: Mapping[str, Any]) -> list[PodSetAssignment]:
+    """What the status of a Workload object says that it got; nothing while it has no quota."""
+    return from_status((workload.get("status") or {}).get("admission") or {})
+
+
+def amounts(usage: Mapping[str, str]) -> dict[str, int]:
+    """Resource to amount as quota counts it. Raises `QuantityError`."""
+    return {resource: amount(resource, quantity) for resource, quantity in usage.items()}
+
+
+def total_usage(assignments: Iterable[PodSetAssignment]) -> dict[str, int]:
+    """Resource to amount, of all pod sets together. Raises `QuantityError`."""
+    total: dict[str, int] = {}
+    for assigned in assignments:
+        for resource, value in amounts(assigned.usage).items():
+            total[resource] = total.get(resource, 0) + value
+    return total

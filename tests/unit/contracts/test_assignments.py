@@ -1,0 +1,77 @@
+"""Assignments are the same on the wire and in a Workload's status; drafts become admissions."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from shared.contracts.assignments import assignments_of, from_status, to_status, total_usage
+from shared.contracts.kube.quantities import QuantityError
+from shared.contracts.messages.admissions import Admission, AdmissionDraft, PodSetAssignment
+
+NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
+LATER = datetime(2026, 11, 1, 13, tzinfo=UTC)
+MAIN = PodSetAssignment(
+    name="main", count=2, flavors={"cpu": "spot"}, usage={"cpu": "500m", "memory": "1Gi"}
+)
+SIDE = PodSetAssignment(name="side", count=1, flavors={"cpu": "spot"}, usage={"cpu": "2"})
+
+
+def draft(at: datetime = NOON) -> AdmissionDraft:
+    return AdmissionDraft(
+        cluster="hub", namespace="team", name="job-x", uid="u", state="admitted",
+        decided_at=at, cluster_queue="q", pod_sets=[MAIN], traceparent="00-a-b-01",
+    )  # fmt: skip
+
+
+def test_assignments_survive_the_way_through_a_status() -> None:
+    status = to_status("q", [MAIN, SIDE])
+
+    assert status["clusterQueue"] == "q"
+    assert status["podSetAssignments"][0]["resourceUsage"] == {"cpu": "500m", "memory": "1Gi"}
+    assert from_status(status) == [MAIN, SIDE]
+    assert assignments_of({"status": {"admission": status}}) == [MAIN, SIDE]
+
+
+def test_workload_without_quota_has_no_assignments() -> None:
+    assert assignments_of({"status": {}}) == []
+    assert assignments_of({}) == []
+
+
+def test_usage_of_all_pod_sets_is_summed() -> None:
+    assert total_usage([MAIN, SIDE]) == {"cpu": 2500, "memory": 1 << 30}
+
+
+def test_usage_that_is_no_quantity_is_refused() -> None:
+    broken = MAIN.replace(usage={"cpu": "much"})
+
+    with pytest.raises(QuantityError):
+        total_usage([broken])
+
+
+def test_numbered_draft_is_a_whole_admission() -> None:
+    admission = draft().numbered(3, 7, {"WORKLOADS": 41})
+
+    assert isinstance(admission, Admission)
+    assert (admission.term, admission.number) == (3, 7)
+    assert admission.inputs == {"WORKLOADS": 41}
+    assert admission.traceparent == "00-a-b-01"
+    assert admission.pod_sets == [MAIN]
+    assert admission.message_id == "admission:3:7"
+
+
+def test_draft_and_admission_decide_the_same_whenever_they_were_decided() -> None:
+    admission = draft().numbered(3, 7, {})
+
+    assert draft(LATER).decides_the_same(admission)
+    assert not draft().replace(cluster_queue="other").decides_the_same(admission)
+
+
+def test_replacing_an_unknown_field_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match="Admission has no field nmber"):
+        draft().numbered(1, 1, {}).replace(nmber=2)
+
+
+def test_same_except_ignores_the_named_fields_only() -> None:
+    assert MAIN.same_except(MAIN.replace(count=3), "count")
+    assert not MAIN.same_except(MAIN.replace(count=3), "name")
+    assert not MAIN.same_except(None)
