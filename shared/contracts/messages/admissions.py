@@ -1,10 +1,7 @@
 """What quota decided about a workload. One writer at a time, fenced."""
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar, Final, Literal
-
-from pydantic import Field
+from typing import ClassVar, Literal
 
 from shared.contracts import subjects
 from shared.contracts.messages.base import Message, Part
@@ -13,7 +10,6 @@ from shared.contracts.refs import WorkloadRef
 __all__ = [
     "HOLDING",
     "Admission",
-    "AdmissionDraft",
     "AdmissionState",
     "PodSetAssignment",
     "Readiness",
@@ -41,11 +37,11 @@ class PodSetAssignment(Part):
     """Resource to canonical quantity, for the whole pod set."""
 
 
-class AdmissionDraft(Part):
-    """A decision that no leader has numbered yet. It cannot be published: `numbered` makes it whole."""
+class Admission(Message):
+    """The state of one workload in the eyes of quota."""
 
-    traceparent: str | None = Field(default=None, exclude=True)
-    """As in `Message`."""
+    stream: ClassVar[str] = "ADMISSIONS"
+    type: ClassVar[str] = "dev.sluicegate.admission.v1"
 
     cluster: str
     namespace: str
@@ -57,10 +53,10 @@ class AdmissionDraft(Part):
     """`waiting` (with a reason) → `reserved` (checks pending) → `admitted`; `evicted` until its
     pods are gone; `released`: it holds no quota any more (finished, gone, refused)."""
 
-    term: int = 0
-    """Of the leader that decides: grows with each leader of the quota service; 0 in a draft."""
+    term: int
+    """Whose decision: grows with each leader of the quota service."""
 
-    number: int = 0
+    number: int
     """Counts the decisions of that term, from 1. (term, number) orders all decisions."""
 
     decided_at: datetime
@@ -116,37 +112,6 @@ class AdmissionDraft(Part):
     def ref(self) -> WorkloadRef:
         """The workload that it is about."""
         return WorkloadRef(self.cluster, self.namespace, self.name)
-
-    def numbered(self, term: int, number: int, inputs: Mapping[str, int]) -> "Admission":
-        """The decision as it is published: the `number`th of the leader of `term`.
-
-        `inputs`: log to the last sequence of it that had been read.
-        """
-        fields = {**self.__dict__, "term": term, "number": number, "inputs": dict(inputs)}
-        return Admission(**fields)
-
-    def decides_the_same(self, other: "AdmissionDraft") -> bool:
-        """Whether both say the same, whoever decided it and when."""
-        ours, theirs = self.__dict__, other.__dict__
-        return all(ours[name] == theirs[name] for name in _DECIDED)
-
-
-_DECIDED: Final = tuple(
-    name
-    for name in AdmissionDraft.model_fields
-    if name not in {"term", "number", "decided_at", "inputs", "traceparent", "generation"}
-)
-"""Fields that say what was decided, not by whom, when, and in answer to what."""
-
-
-class Admission(AdmissionDraft, Message):
-    """The state of one workload in the eyes of quota."""
-
-    stream: ClassVar[str] = "ADMISSIONS"
-    type: ClassVar[str] = "dev.sluicegate.admission.v1"
-
-    term: int
-    number: int
 
     @property
     def subject(self) -> str:
