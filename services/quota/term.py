@@ -28,7 +28,7 @@ from shared.bus.follow import read
 from shared.bus.port import Bus, BusError, CaughtUp, Entry, FencedError
 from shared.contracts.messages.admissions import HOLDING, Admission
 from shared.contracts.messages.admissions import Term as TermBegan
-from shared.contracts.messages.base import Message, UndecodableError
+from shared.contracts.messages.base import Message
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.subjects import observed_filter, subject_filter, synced_filter
@@ -137,12 +137,11 @@ class Term:
         decided: list[int] = []
         for stream, entry in self._inbox:
             if stream == "ADMISSIONS":
-                with suppress(UndecodableError):
-                    message = entry.read(message_type(stream, entry.subject))
-                    if isinstance(message, TermBegan):
-                        began.append(message.term)
-                    elif isinstance(message, Admission):
-                        decided.append(message.term)
+                message = read(entry, message_type(stream, entry.subject))
+                if isinstance(message, TermBegan):
+                    began.append(message.term)
+                elif isinstance(message, Admission):
+                    decided.append(message.term)
         return max(began or decided, default=0)
 
     def _latest_in_order(self) -> deque[tuple[str, Entry]]:

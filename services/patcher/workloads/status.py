@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final, assert_never
 
 from services.patcher.workloads.check_states import held_states, reset_states
+from shared.contracts.assignments import to_status
 from shared.contracts.kube.bodies import Body, spec_of, status_of
 from shared.contracts.kube.conditions import (
     ADMITTED,
@@ -155,18 +156,7 @@ def _set_requeued(conditions: Conditions, admission: Admission) -> None:
 
 def _set_reserved(status: dict[str, Any], conditions: Conditions, admission: Admission) -> None:
     queue = admission.cluster_queue
-    status["admission"] = {
-        "clusterQueue": queue,
-        "podSetAssignments": [
-            {
-                "name": pod_set.name,
-                "count": pod_set.count,
-                "flavors": pod_set.flavors,
-                "resourceUsage": pod_set.usage,
-            }
-            for pod_set in admission.pod_sets
-        ],
-    }
+    status["admission"] = to_status(queue, admission.pod_sets)
     _set_requeued(conditions, admission)
     conditions.set(QUOTA_RESERVED, True, QUOTA_RESERVED, f"Quota reserved in ClusterQueue {queue}")
     conditions.clear(EVICTED, QUOTA_RESERVED)

@@ -55,7 +55,7 @@ class QueueStatusPublisher:
         for cluster in clusters:
             for status in queue_statuses(engine, cluster, now):
                 last = self._published.get(status.subject)
-                if last is None or last.model_copy(update={"at": now}) != status:
+                if not status.same_except(last, "at"):
                     self._published[status.subject] = status
                     count += 1
                     yield status

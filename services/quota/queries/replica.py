@@ -131,9 +131,7 @@ class ReadReplica:
     def explain(self, request: ExplainRequest) -> ExplainAnswer:
         """Why a workload waits, as of the last `advance`."""
         answer = self._explainer.explain(request)
-        return answer.model_copy(
-            update={"items": [self._with_published_reason(item) for item in answer.items]}
-        )
+        return answer.replace(items=[self._with_published_reason(item) for item in answer.items])
 
     def _with_published_reason(self, item: Explanation) -> Explanation:
         """With what only whoever decides has found out, as the log has it."""
@@ -155,7 +153,7 @@ class ReadReplica:
             changes["remedy"] = "their pods must end"
         else:
             changes["remedy"] = "what the message names must change"
-        return item.model_copy(update=changes)
+        return item.replace(**changes)
 
     def _victims(self, item: Explanation) -> tuple[list[str], int]:
         """Names of those of its namespace that go for it, and how many others do."""

@@ -21,6 +21,7 @@ from services.quota.engine.facts import (
     Wait,
 )
 from services.quota.wire.inbound import nanoseconds
+from shared.contracts.assignments import amounts, from_status
 from shared.contracts.kube.quantities import amount, format_amount
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
 from shared.contracts.messages.effects import CheckState
@@ -204,18 +205,7 @@ def recorded_holding(state: WorkloadState) -> QuotaHeld | None:
         name=state.name,
         uid=state.uid,
         cluster_queue=str(status["clusterQueue"]),
-        pod_sets=tuple(
-            AssignedPodSet(
-                name=str(assigned.get("name", "")),
-                count=int(assigned.get("count") or 0),
-                flavors=dict(assigned.get("flavors") or {}),
-                usage={
-                    resource: amount(resource, str(value))
-                    for resource, value in (assigned.get("resourceUsage") or {}).items()
-                },
-            )
-            for assigned in status.get("podSetAssignments") or []
-        ),
+        pod_sets=tuple(map(_from_wire, from_status(status))),
         state="evicted" if state.evicted else "admitted",
         at=nanoseconds(state.admitted_at or state.created_at),
         reason=state.evicted_reason if state.evicted else "",
@@ -260,7 +250,7 @@ def _from_wire(pod_set: PodSetAssignment) -> AssignedPodSet:
         name=pod_set.name,
         count=pod_set.count,
         flavors=pod_set.flavors,
-        usage={resource: amount(resource, value) for resource, value in pod_set.usage.items()},
+        usage=amounts(pod_set.usage),
     )
 
 

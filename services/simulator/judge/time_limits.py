@@ -115,9 +115,7 @@ def _successive(message_logs: MessageLogs) -> Iterator[tuple[Admission, Record[A
         one = record.message
         before = last.get(one.uid)
         if before is None:
-            before = one.model_copy(
-                update={"state": "waiting", "reason": "", "requeue_at": None, "requeue_count": 0}
-            )
+            before = one.replace(state="waiting", reason="", requeue_at=None, requeue_count=0)
         last[one.uid] = one
         yield before, record
 

@@ -119,7 +119,7 @@ class Admission(Message):
         return subjects.join("admission", self.cluster, self.namespace, self.name)
 
     def numbered(self, *, term: int, number: int, inputs: dict[str, int]) -> "Admission":
-        """This decision as it goes on the log: `term` and `number` order it, `inputs` explain it."""
+        """The decision as it goes on the log: `term` and `number` order it, `inputs` explain it."""
         return self.model_copy(update={"term": term, "number": number, "inputs": inputs})
 
     @property
