@@ -53,7 +53,7 @@ class Runnable(Protocol):
 
 
 class Setup:
-    """The test plays the watcher, Tekton, and the build script."""
+    """Plays the watcher, Tekton, and the build script."""
 
     def __init__(self, bus: NatsBus, kube: LocalKube, host: SshHost, folder: Path) -> None:
         self.bus = bus
@@ -62,7 +62,7 @@ class Setup:
         self.folder = folder
         self._version = 0
 
-    async def see(self, kind: Kind, obj: Object) -> None:
+    async def observe(self, kind: Kind, obj: Object) -> None:
         metadata = obj["metadata"]
         self._version += 1
         await self.bus.publish(
@@ -73,13 +73,13 @@ class Setup:
             )
         )  # fmt: skip
 
-    async def begin(self, name: str) -> Object:
+    async def create_build(self, name: str) -> Object:
         wanted = task_run(name, "linux/ppc64le")
         created = await self.kube.create(
             TASK_RUN, {key: wanted[key] for key in ("apiVersion", "kind", "metadata", "spec")}
         )
         obj = {**wanted, "metadata": created["metadata"]}
-        await self.see(TASK_RUN, obj)
+        await self.observe(TASK_RUN, obj)
         return obj
 
     async def secret(self, name: str) -> dict[str, str]:
@@ -99,7 +99,7 @@ class Setup:
         return data
 
     async def fetch(self, secret: dict[str, str]) -> bytes:
-        """The consumer's shell steps (`research/tekton.md` 2.2), word for word."""
+        """Run the shell steps of the build script of konflux-ci/multi-platform-controller@c28c4a01."""
         ssh = self.folder / "ssh"
         ssh.mkdir(exist_ok=True)
         for key, value in secret.items():
@@ -124,7 +124,7 @@ class Setup:
 
 
 class Traces:
-    """Keeps everything that spans say."""
+    """Collects the text of all spans."""
 
     def __init__(self) -> None:
         self.spans: list[str] = []
@@ -133,7 +133,7 @@ class Traces:
         self.spans.append(f"{name} {said}")
 
     def close(self) -> None:
-        """Nothing is sent anywhere."""
+        """Does nothing: spans are not sent."""
 
 
 @asynccontextmanager
@@ -186,7 +186,7 @@ async def running(tmp_path: Path, traces: "Traces") -> AsyncIterator[Setup]:
             "host.power-1.concurrency": "1",
         }
         metadata = {"name": "host-config", "namespace": OPERATOR, "uid": "config"}
-        await setup.see(CONFIG_MAP, {"metadata": metadata, "data": config})
+        await setup.observe(CONFIG_MAP, {"metadata": metadata, "data": config})
         await setup.bus.publish(Synced(cluster="hub", epoch="1", kinds=[], at=now()))
         yield setup
 
@@ -211,7 +211,7 @@ async def test_build_logs_in_with_upstream_script_and_no_key_leaks(
     try:
         traces = Traces()
         async with running(tmp_path, traces) as setup:
-            build = await setup.begin("build")
+            build = await setup.create_build("build")
             secret = await setup.secret("build")
             assert sorted(secret) == ["host", "otp", "otp-ca", "otp-server", "user-dir"]
             user, _, address = secret["host"].partition("@")
@@ -228,22 +228,22 @@ async def test_build_logs_in_with_upstream_script_and_no_key_leaks(
                 )
 
             await eventually(marked)
-            waiting = await setup.begin("second")
+            waiting = await setup.create_build("second")
 
-            async def told() -> bool:
+            async def is_pending() -> bool:
                 events = (await setup.kube.list(EVENT, namespace="team-a")).items
                 return any(
                     event["reason"] == "Pending" and "are busy" in event["message"]
                     for event in events
                 )
 
-            await eventually(told)
-            await setup.see(TASK_RUN, done(build))
+            await eventually(is_pending)
+            await setup.observe(TASK_RUN, done(build))
             second = await setup.secret("second")
             assert await setup.host.log_in(
                 second["host"].partition("@")[0], await fresh(setup, second)
             )
-            assert not setup.host.authorized(user), "its user went before the place was given on"
+            assert not setup.host.authorized(user), "the user is removed before the slot is reused"
 
             async def free() -> bool:
                 marks = (await setup.kube.get(TASK_RUN, "team-a", "build"))["metadata"]
@@ -251,7 +251,7 @@ async def test_build_logs_in_with_upstream_script_and_no_key_leaks(
                 return not marks.get("finalizers") and marks.get("labels") == left
 
             await eventually(free)
-            await setup.see(TASK_RUN, done(waiting))
+            await setup.observe(TASK_RUN, done(waiting))
 
             async def empty() -> bool:
                 return not any(setup.host.home.iterdir())
@@ -270,7 +270,7 @@ async def test_build_logs_in_with_upstream_script_and_no_key_leaks(
         assert line not in said
     assert secret["otp"].encode() not in said
     assert b"PRIVATE KEY" not in said
-    assert b"HostAssigned" in said, "the test would have seen it"
+    assert b"HostAssigned" in said, "the search would find a leak"
 
 
 async def fresh(setup: Setup, secret: dict[str, str]) -> bytes:

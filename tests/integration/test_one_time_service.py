@@ -22,7 +22,7 @@ from shared.testing.nats_server import nats_server
 CURL = shutil.which("curl")
 KEY = b"-----BEGIN OPENSSH PRIVATE KEY-----\ncanary-31c0\n-----END OPENSSH PRIVATE KEY-----\n"
 SCRIPT = "curl --cacert otp-ca -XPOST -d @otp $(cat otp-server)"
-"""The consumer's step (`research/tekton.md` 2.2): it asks once, and takes every answer for its key."""
+"""The step of the upstream build script: one request, whose response is used as the key."""
 
 REFUSED = b"no key for this password\n"
 

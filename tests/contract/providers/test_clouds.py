@@ -1,4 +1,4 @@
-"""What only one cloud has: spot machines, its own words for "not now", public addresses."""
+"""What only one cloud has: spot instances, error codes, public addresses, states."""
 
 from pathlib import Path
 from typing import Any

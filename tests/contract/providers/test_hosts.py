@@ -1,4 +1,4 @@
-"""What every way onto a host promises: pretended, and over SSH to a real server."""
+"""The contract that `FakeHosts` and `SshHosts` keep."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -28,13 +28,13 @@ class HostHarness:
     hosts: Hosts
     target: HostTarget
     users: Callable[[], dict[str, str]]
-    """User to the key that it lets in."""
+    """User to its accepted key."""
 
     stranger: Callable[[], HostTarget]
-    """The same host, with another key than it should have."""
+    """The same host with a wrong host key."""
 
     away: Callable[[], HostTarget]
-    """The same host, not answering."""
+    """The same host without an answer."""
 
 
 @asynccontextmanager

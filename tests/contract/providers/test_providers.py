@@ -1,4 +1,4 @@
-"""What every provider promises, whoever's machines they are."""
+"""The contract that every provider keeps."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Short names for long setups. Every builder has a default for every field."""
+"""Builders of requests, platforms, ledgers and rounds, with a default for every field."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,7 @@ def request(name: str, *, created: int = 0, failed: Iterable[str] = ()) -> HostR
 
 
 def requests(names: str) -> list[HostRequest]:
-    """`a b c`: three, the first is the oldest."""
+    """`a b c` gives three requests, the first one is the oldest."""
     return [request(name, created=age) for age, name in enumerate(names.split())]
 
 

@@ -69,7 +69,7 @@ def task_run(
     created: int = 0,
     **more: Any,
 ) -> Object:
-    """As Tekton shows it once its pod waits for the secret."""
+    """A TaskRun as Tekton shows it while its pod waits for the secret."""
     return {
         "apiVersion": TASK_RUN.api_version,
         "kind": TASK_RUN.kind,

@@ -1,6 +1,6 @@
-"""A host in the test: a real SSH server that runs the real script, with `useradd` and the like played.
+"""A host for tests: a real SSH server that runs the real script with fake commands (`useradd` and others).
 
-Users are folders below `home`; whoever has a key in such a folder's `authorized_keys` may log in.
+Users are folders below `home`. The keys in a folder's `authorized_keys` are accepted.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _STUBS = {
 
 
 class SshHost:
-    """One host, and the folder of secrets by which the provisioner enters it."""
+    """One host, and the folder of secrets with which the provisioner logs in."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
@@ -81,7 +81,7 @@ class SshHost:
         return path.read_text() if path.exists() else ""
 
     async def log_in(self, user: str, private_key: bytes) -> str:
-        """Who one is there."""
+        """Log in and return the name of the user."""
         known = asyncssh.import_known_hosts(f"[127.0.0.1]:{self.port} {self.host_key}\n")
         async with asyncssh.connect(
             "127.0.0.1", self.port, username=user, known_hosts=known, config=None, agent_path=None,
@@ -113,7 +113,7 @@ class SshHost:
         process.exit(child.returncode or 0)
 
 
-class _Door(asyncssh.SSHServer):
+class _HostServer(asyncssh.SSHServer):
     def __init__(self, host: SshHost) -> None:
         self._host = host
 
@@ -135,7 +135,7 @@ async def ssh_host(folder: Path) -> AsyncIterator[SshHost]:
     host = SshHost(folder)
     server = await asyncssh.listen(
         "127.0.0.1", 0, server_host_keys=[host.key], process_factory=host.answer,
-        server_factory=lambda: _Door(host),
+        server_factory=lambda: _HostServer(host),
     )  # fmt: skip
     host.port = server.get_port()
     try:

@@ -37,7 +37,7 @@ from tests.unit.provisioner.builders import (
 
 
 def ordered(name: str, attempt: int = 1) -> str:
-    """What the machine for a TaskRun is called."""
+    """The name of the machine for a TaskRun."""
     return machine_name(cluster="hub", uid=f"uid-{name}", attempt=attempt, tag="prod")
 
 

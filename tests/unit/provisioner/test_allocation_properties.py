@@ -1,4 +1,4 @@
-"""What holds for every history of TaskRuns and machines, not only for those we thought of."""
+"""Invariants of allocation, checked on random histories of TaskRuns and machines."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -48,14 +48,14 @@ histories = st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 20)), ma
 
 
 class Model:
-    """A platform under fire; `step` checks what must hold after every round."""
+    """One platform with random events. `step` runs a round and checks the invariants."""
 
     def __init__(self, config: PlatformConfig) -> None:
         self.config = config
         self.ledger: AllocationLedger = ledger()
         self.active: dict[str, HostRequest] = {}
         self.told: dict[str, Placed | Failed] = {}
-        """What each TaskRun was told last, if it was final."""
+        """The final result of each TaskRun."""
 
         self.now = NOON
         self._count = 0
@@ -88,7 +88,7 @@ class Model:
 
     def _arrive(self, age: int, *, failed: bool) -> None:
         self._count += 1
-        # Some are older than those who wait already.
+        # Some are older than the TaskRuns that wait already.
         new = request(f"t{self._count:03}", created=age, failed=["x"] if failed else [])
         self.active[new.uid] = new
 
@@ -106,10 +106,12 @@ class Model:
         self._check_limits()
         self._check_turns(before, outcome)
         for uid in self.active.keys() - self.told.keys():
-            assert uid in outcome.results, "everybody is told something"
+            assert uid in outcome.results, "every TaskRun has a result"
         for uid, result in outcome.results.items():
             if isinstance(result, Placed | Failed):
-                assert uid not in self.told or self.told[uid] == result, "what was said stays said"
+                assert uid not in self.told or self.told[uid] == result, (
+                    "a final result does not change"
+                )
                 self.told[uid] = result
         return outcome
 
@@ -131,12 +133,12 @@ class Model:
         assert all(taken[host] <= places.get(host, 0) for host in taken)
 
     def _check_turns(self, before: AllocationLedger, outcome: AllocationOutcome) -> None:
-        """Nobody is served in a round in which somebody older, who could use the same, still waits."""
+        """No TaskRun gets a host while an older one waits that could use the same host."""
         waiting = [self.active[uid] for uid, v in outcome.results.items() if isinstance(v, Waiting)]
         ordered_before = {machine.holder for machine in before.machines.values()}
         for uid, result in outcome.results.items():
             served = isinstance(result, Placed) and uid not in before.slots
-            # A machine of a pool is for whoever is the oldest when it is up.
+            # A machine of a pool goes to the oldest TaskRun at the time when it is up.
             served |= isinstance(result, Launching) and isinstance(self.config, DynamicPlatform)
             if uid in ordered_before or not served:
                 continue
@@ -174,7 +176,7 @@ def test_every_history_ends_with_a_result_for_each_task_run_and_no_machine(
     for action in history:
         model.act(action)
     asked = set(model.active)
-    # From here on the world is kind: machines come up, ends succeed, builds finish.
+    # From here on nothing fails: machines come up, terminations succeed, builds finish.
     for _ in range(4 * (len(history) + 2)):
         model.step(
             {

@@ -1,4 +1,4 @@
-"""Seeds of trouble: whatever happens in between, everybody is told and nothing is left running."""
+"""Random faults: every TaskRun gets a result, no limit is exceeded, nothing is left running."""
 
 import asyncio
 from collections import Counter
@@ -30,29 +30,29 @@ TASK_RUNS = 24
 SEEDS = 6
 
 
-class Life:
-    """One TaskRun: it comes, waits for its secret, builds, and ends; some are taken away early."""
+class TaskRunLife:
+    """One TaskRun from creation to end. Some end before they have a host."""
 
     def __init__(self, harness: ProvisionerHarness, dice: Random, number: int) -> None:
         self._harness = harness
         self.name = f"b{number:02}"
         platform = dice.choice(PLATFORMS)
         self._obj: Object = task_run(self.name, platform, created=number)
-        self._begins = dice.uniform(0, 150)
-        self._builds = dice.uniform(1, 40)
-        self._impatient = dice.random() < 0.2
-        self.told: HostState | None = None
+        self._starts_after = dice.uniform(0, 150)
+        self._build_seconds = dice.uniform(1, 40)
+        self._ends_early = dice.random() < 0.2
+        self.final_state: HostState | None = None
 
     async def run(self) -> None:
-        await asyncio.sleep(self._begins)
+        await asyncio.sleep(self._starts_after)
         await self._harness.observe_task_run(self._obj)
-        if self._impatient:
-            await asyncio.sleep(self._builds)
+        if self._ends_early:
+            await asyncio.sleep(self._build_seconds)
         else:
-            self.told = await self._harness.wait_for(
+            self.final_state = await self._harness.wait_for(
                 self.name, "ready", "failed", seconds=3000, look_seconds=1
             )
-            await asyncio.sleep(self._builds)
+            await asyncio.sleep(self._build_seconds)
         await self._harness.finish_task_run(self._obj)
 
 
@@ -62,7 +62,7 @@ def test_faults_break_no_limit_lose_no_result_and_leave_no_machine(seed: int) ->
         harness.cloud.broken_rate = 0.1
         dice = Random(f"provisioner/{seed}")
 
-        async def trouble() -> None:
+        async def inject_faults() -> None:
             for action in ("launch", "find", "terminate", "list") * 4:
                 await asyncio.sleep(dice.uniform(0, 30))
                 kind = dice.choice([ProviderError, ProviderBusyError])
@@ -89,10 +89,10 @@ def test_faults_break_no_limit_lose_no_result_and_leave_no_machine(seed: int) ->
 
         async def scenario() -> None:
             harness.world.start_faults(bus_restart=harness.server.restart)
-            lives = [Life(harness, dice, number) for number in range(TASK_RUNS)]
+            lives = [TaskRunLife(harness, dice, number) for number in range(TASK_RUNS)]
             judging = asyncio.create_task(judge())
             async with asyncio.TaskGroup() as group:
-                group.create_task(trouble())
+                group.create_task(inject_faults())
                 for life in lives:
                     group.create_task(life.run())
             # One sweep, and the age of the pool's machines.
@@ -101,8 +101,8 @@ def test_faults_break_no_limit_lose_no_result_and_leave_no_machine(seed: int) ->
             judging.cancel()
             assert harness.living_machines() == []
             for life in lives:
-                if life.told is not None:
-                    assert life.told.secret, "a secret or an error"
+                if life.final_state is not None:
+                    assert life.final_state.secret, "a secret or an error"
                 last = await harness.published_state(life.name)
                 assert last is None or last.state == "released", last
             for platform in ("linux/arm64", "linux/s390x", "linux/ppc64le"):

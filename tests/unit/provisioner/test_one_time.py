@@ -1,4 +1,4 @@
-"""Keys that are fetched once: the store in memory, and the service with real TLS and real curl."""
+"""One-time keys: the store on an in-memory bus, and the service with real TLS and curl."""
 
 import asyncio
 import shutil
@@ -41,7 +41,7 @@ class Clock:
         self.now += timedelta(seconds=seconds)
 
 
-class Store:
+class KeyStores:
     """Two replicas on one bus."""
 
     def __init__(self) -> None:
@@ -67,14 +67,14 @@ class Store:
 
 
 @pytest.fixture
-async def store() -> AsyncIterator[Store]:
-    store = Store()
+async def store() -> AsyncIterator[KeyStores]:
+    store = KeyStores()
     yield store
     for bus in store.buses:
         await bus.stop()
 
 
-async def test_key_is_delivered_once_by_any_replica(store: Store) -> None:
+async def test_key_is_delivered_once_by_any_replica(store: KeyStores) -> None:
     one, two = await store.replica(), await store.replica()
 
     secret = await one.deliver(KEY)
@@ -89,7 +89,7 @@ async def test_key_is_delivered_once_by_any_replica(store: Store) -> None:
             await replica.claim(secret["otp"])
 
 
-async def test_bus_contains_neither_key_nor_password(store: Store) -> None:
+async def test_bus_contains_neither_key_nor_password(store: KeyStores) -> None:
     keys = await store.replica()
     secret = await keys.deliver(KEY)
     await keys.release(await keys.claim(secret["otp"]))
@@ -98,7 +98,7 @@ async def test_bus_contains_neither_key_nor_password(store: Store) -> None:
     assert secret["otp"].encode() not in store.stored()
 
 
-async def test_claimed_key_is_given_to_one_request_only(store: Store) -> None:
+async def test_claimed_key_is_given_to_one_request_only(store: KeyStores) -> None:
     keys = await store.replica()
     secret = await keys.deliver(KEY)
     results = await asyncio.gather(
@@ -107,7 +107,7 @@ async def test_claimed_key_is_given_to_one_request_only(store: Store) -> None:
     assert sum(isinstance(result, ClaimedError) for result in results) == 4
 
 
-async def test_unconfirmed_claim_expires_also_in_another_replica(store: Store) -> None:
+async def test_unconfirmed_claim_expires_also_in_another_replica(store: KeyStores) -> None:
     keys = await store.replica()
     secret = await keys.deliver(KEY)
     lost = await keys.claim(secret["otp"])
@@ -122,7 +122,7 @@ async def test_unconfirmed_claim_expires_also_in_another_replica(store: Store) -
     assert (await keys.claim(secret["otp"])).private_key == KEY
 
 
-async def test_expired_key_is_deleted(store: Store) -> None:
+async def test_expired_key_is_deleted(store: KeyStores) -> None:
     keys = await store.replica()
     secret = await keys.deliver(KEY)
     await keys.deliver(KEY)
@@ -142,13 +142,13 @@ async def test_expired_key_is_deleted(store: Store) -> None:
 
 
 @pytest.mark.parametrize("password", ["", "x" * 20, "a.b.>", "0" * 21, "ä" * 20])
-async def test_wrong_password_gets_no_key(store: Store, password: str) -> None:
+async def test_wrong_password_gets_no_key(store: KeyStores, password: str) -> None:
     keys = await store.replica()
     with pytest.raises(UnknownPasswordError):
         await keys.claim(password)
 
 
-async def test_too_long_key_is_refused(store: Store) -> None:
+async def test_too_long_key_is_refused(store: KeyStores) -> None:
     keys = await store.replica()
     with pytest.raises(ValueError, match="too many for a private key"):
         await keys.deliver(b"x" * (KEY_BYTES_MAX + 1))
@@ -180,7 +180,7 @@ Serve = Callable[[], AbstractAsyncContextManager[Service]]
 
 
 @pytest.fixture
-def serve(store: Store, tmp_path: Path) -> Serve:
+def serve(store: KeyStores, tmp_path: Path) -> Serve:
     @asynccontextmanager
     async def serve() -> AsyncIterator[Service]:
         keys = await store.replica()
@@ -199,7 +199,7 @@ def serve(store: Store, tmp_path: Path) -> Serve:
 
 @pytest.mark.skipif(CURL is None, reason="there is no curl")
 async def test_curl_of_build_script_gets_key_once(
-    serve: Serve, store: Store, tmp_path: Path
+    serve: Serve, store: KeyStores, tmp_path: Path
 ) -> None:
     async with serve() as service:
         secret = await service.keys.deliver(KEY)
@@ -220,7 +220,7 @@ async def test_malformed_requests_are_refused(serve: Serve) -> None:
         assert (await service.curl("x", "-H", f"A: {'x' * 9000}"))[0] == 400
 
 
-async def test_key_of_lost_response_can_be_fetched_again(serve: Serve, store: Store) -> None:
+async def test_key_of_lost_response_can_be_fetched_again(serve: Serve, store: KeyStores) -> None:
     async with serve() as service:
         secret = await service.keys.deliver(KEY)
         await asyncio.to_thread(ask_and_break_off, service, secret["otp"])

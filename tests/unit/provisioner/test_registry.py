@@ -1,4 +1,4 @@
-"""Types of machines: ours, and those that other packages bring."""
+"""Provider types of the provisioner and of other packages."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

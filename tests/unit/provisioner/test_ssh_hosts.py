@@ -1,4 +1,4 @@
-"""Users on hosts, over a real SSH connection and by the real script."""
+"""Users on hosts, over a real SSH connection and with the real script."""
 
 import asyncio
 import os

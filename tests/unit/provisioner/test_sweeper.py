@@ -1,4 +1,4 @@
-"""Machines against records."""
+"""Machines at a provider are compared with records."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""Which TaskRuns ask for a machine, what they are called to, and when they stop asking."""
+"""Which TaskRuns request a host, when they have ended, and what their secret contains."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -21,7 +21,7 @@ from tests.unit.provisioner.harness import done, task_run
 
 
 def with_(path: str, value: Any) -> Object:
-    """A TaskRun that asks, with one thing changed."""
+    """A TaskRun that requests a host, with one field changed."""
     obj = task_run("build")
     *parents, last = path.split(".")
     inner = obj
