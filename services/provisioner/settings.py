@@ -47,7 +47,7 @@ class ProvisionerSettings(ServiceSettings):
     """A host that cannot be prepared for so long is given up for that TaskRun."""
 
     upkeep_seconds: Annotated[float, Field(ge=0)] = 86_400.0
-    """Interval at which left-over users are removed from a static host, and its packages updated. 0: never."""
+    """Interval at which left-over users of a static host are removed and its packages updated. 0: never."""
 
     upkeep_update: bool = True
     """Whether maintenance updates the host's packages."""

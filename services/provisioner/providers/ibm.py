@@ -43,15 +43,20 @@ class IbmClient:
         self,
         *,
         provider: str,
+        url: str,
         secrets: Secrets,
         secret: str,
         headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
         iam_url: str = IAM_URL,
     ) -> None:
+        """`url`: what all paths begin with. `headers`, `params`: of every request."""
         self._provider = provider
         self._secrets = secrets
         self._secret = secret
+        self._url = url
         self._headers = dict(headers or {})
+        self._params = dict(params or {})
         self._iam_url = iam_url
         self._session: aiohttp.ClientSession | None = None
         self._token = ""
@@ -61,19 +66,26 @@ class IbmClient:
     async def request(
         self,
         method: str,
-        url: str,
-        *,
+        path: str,
         action: str,
         name: str,
+        *,
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> tuple[int, dict[str, Any]]:
-        """Returns the status (2xx, 404 or 409) and the JSON of the response. Raises `ProviderError`."""
+        """Returns the status (2xx, 404 or 409) and the JSON of the response. Raises `ProviderError`.
+
+        `action` and `name` (of the machine) are for the message of the error.
+        """
         token = await self._signed_in(action, name)
         headers = {**self._headers, "Authorization": f"Bearer {token}"}
         try:
             async with self._http().request(
-                method, url, params=params, json=body, headers=headers
+                method,
+                self._url + path,
+                params={**self._params, **(params or {})},
+                json=body,
+                headers=headers,
             ) as answer:
                 text = await answer.text()
                 if answer.status in {404, 409} or answer.ok:

@@ -25,6 +25,7 @@ from services.provisioner.providers.registry import ProviderKind
 
 __all__ = ["KIND", "PowerProvider"]
 
+INSTANCES: Final = "/pvm-instances"
 CORES: Final = 0.25
 MEMORY_GB: Final = 2
 _CRN_PARTS_MIN: Final = 8
@@ -47,15 +48,17 @@ class PowerProvider:
     def __init__(
         self, account: Mapping[str, str], secrets: Secrets, *, iam_url: str = IAM_URL
     ) -> None:
-        self._crn = account.get("crn", "")
-        parts = self._crn.split(":")
+        crn = account.get("crn", "")
+        parts = crn.split(":")
         workspace = parts[7] if len(parts) >= _CRN_PARTS_MIN else ""
-        root = f"{account.get('url', '').rstrip('/')}/pcloud/v1/cloud-instances/{workspace}"
-        self._path, self._volumes = f"{root}/pvm-instances", f"{root}/volumes"
         self._client = IbmClient(
-            provider="ibmp", secrets=secrets, secret=account.get("secret", ""),
-            headers={"CRN": self._crn}, iam_url=iam_url,
-        )  # fmt: skip
+            provider="ibmp",
+            url=f"{account.get('url', '').rstrip('/')}/pcloud/v1/cloud-instances/{workspace}",
+            secrets=secrets,
+            secret=account.get("secret", ""),
+            headers={"CRN": crn},
+            iam_url=iam_url,
+        )
 
     async def launch(self, order: Order) -> None:
         """Order an instance, unless one of that name exists."""
@@ -78,7 +81,7 @@ class PowerProvider:
             body["userData"] = base64.b64encode(given["user-data"].encode()).decode()
         if await self._get(order.name, "launch") is None:
             # 409: an earlier order of this name got through.
-            await self._request("POST", "", "launch", order.name, body=body)
+            await self._client.request("POST", INSTANCES, "launch", order.name, body=body)
         if given.get("disk"):
             await self._grow(order.name, int(given["disk"]))
 
@@ -95,9 +98,9 @@ class PowerProvider:
         """Terminate an instance with its volumes, also while it is being built."""
         instance = await self._get(name, "terminate")
         if instance is not None:
-            path = f"/{instance['pvmInstanceID']}"
+            path = f"{INSTANCES}/{instance['pvmInstanceID']}"
             params = {"delete_data_volumes": "true"}
-            await self._request("DELETE", path, "terminate", name, params=params)
+            await self._client.request("DELETE", path, "terminate", name, params=params)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -109,47 +112,31 @@ class PowerProvider:
         Raises `ProviderBusyError` while the disk does not exist: the order is then repeated.
         """
         instance = await self._get(name, "launch")
-        path = f"/{instance['pvmInstanceID']}/volumes" if instance is not None else ""
-        _, page = await self._request("GET", path, "launch", name) if path else (0, {})
+        path = f"{INSTANCES}/{instance['pvmInstanceID']}/volumes" if instance is not None else ""
+        _, page = await self._client.request("GET", path, "launch", name) if path else (0, {})
         volumes: list[dict[str, Any]] = page.get("volumes", [])
         boot = next((one for one in volumes if one.get("bootVolume")), None)
         if boot is None:
             raise ProviderBusyError("ibmp", "launch", name, "its disk is not there yet")
         if float(boot.get("size", 0)) >= gigabytes:
             return
-        url, body = f"{self._volumes}/{boot['volumeID']}", {"size": gigabytes}
+        path, body = f"/volumes/{boot['volumeID']}", {"size": gigabytes}
         # The disk is locked while the instance is built. The response then looks like a refusal.
         try:
-            status, _ = await self._client.request(
-                "PUT", url, action="launch", name=name, body=body
-            )
+            status, _ = await self._client.request("PUT", path, "launch", name, body=body)
         except ProviderRefusedError as error:
             raise ProviderBusyError("ibmp", "launch", name, error.reason) from error
         if status in {CONFLICT, NOT_FOUND}:
             raise ProviderBusyError("ibmp", "launch", name, "its disk is locked")
 
     async def _all(self, name: str, action: str = "list") -> list[dict[str, Any]]:
-        _, page = await self._request("GET", "", action, name)
+        _, page = await self._client.request("GET", INSTANCES, action, name)
         found: list[dict[str, Any]] = page.get("pvmInstances", [])
         return found
 
     async def _get(self, name: str, action: str) -> dict[str, Any] | None:
         # The API has no filter by name.
         return next((one for one in await self._all(name, action) if _name(one) == name), None)
-
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        action: str,
-        name: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-    ) -> tuple[int, dict[str, Any]]:
-        return await self._client.request(
-            method, self._path + path, action=action, name=name, params=params, body=body
-        )
 
 
 def _name(instance: Mapping[str, Any]) -> str:

@@ -44,9 +44,13 @@ class VpcProvider:
     def __init__(
         self, account: Mapping[str, str], secrets: Secrets, *, iam_url: str = IAM_URL
     ) -> None:
-        self._url = account.get("url", "").rstrip("/")
         self._client = IbmClient(
-            provider="ibmz", secrets=secrets, secret=account.get("secret", ""), iam_url=iam_url
+            provider="ibmz",
+            url=account.get("url", "").rstrip("/"),
+            secrets=secrets,
+            secret=account.get("secret", ""),
+            params=VERSION,
+            iam_url=iam_url,
         )
 
     async def launch(self, order: Order) -> None:
@@ -76,7 +80,7 @@ class VpcProvider:
         if given.get("user-data"):
             body["user_data"] = given["user-data"]
         if instance is None:
-            status, made = await self._request(
+            status, made = await self._client.request(
                 "POST", "/instances", "launch", order.name, body=body
             )
             # 409: an earlier order of this name got through between the two requests.
@@ -96,7 +100,7 @@ class VpcProvider:
         found: list[Vm] = []
         start: dict[str, str] = {}
         while True:
-            _, page = await self._request(
+            _, page = await self._client.request(
                 "GET", "/instances", "list", owner, params={"limit": "100", **start}
             )
             found += [
@@ -115,15 +119,19 @@ class VpcProvider:
         if instance is None:
             return
         for address in await self._floating_ips(instance, name):
-            await self._request("DELETE", f"/floating_ips/{address['id']}", "terminate", name)
-        await self._request("DELETE", f"/instances/{instance['id']}", "terminate", name)
+            await self._client.request(
+                "DELETE", f"/floating_ips/{address['id']}", "terminate", name
+            )
+        await self._client.request("DELETE", f"/instances/{instance['id']}", "terminate", name)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
 
     async def _get(self, name: str) -> dict[str, Any] | None:
-        _, page = await self._request("GET", "/instances", "find", name, params={"name": name})
+        _, page = await self._client.request(
+            "GET", "/instances", "find", name, params={"name": name}
+        )
         found: list[dict[str, Any]] = page.get("instances", [])
         return found[0] if found else None
 
@@ -133,7 +141,7 @@ class VpcProvider:
         target = {"id": instance["primary_network_interface"]["id"]}
         body = {"name": f"{name[:58]}-ip", "target": target}
         # 409: an earlier order made it already.
-        await self._request("POST", "/floating_ips", "launch", name, body=body)
+        await self._client.request("POST", "/floating_ips", "launch", name, body=body)
 
     async def _floating(self, instance: Mapping[str, Any], name: str) -> str:
         if instance.get("status") != "running":
@@ -144,24 +152,9 @@ class VpcProvider:
     async def _floating_ips(self, instance: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
         network = instance["primary_network_interface"]["id"]
         path = f"/instances/{instance['id']}/network_interfaces/{network}/floating_ips"
-        _, page = await self._request("GET", path, "find", name)
+        _, page = await self._client.request("GET", path, "find", name)
         found: list[dict[str, Any]] = page.get("floating_ips", [])
         return found
-
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        action: str,
-        name: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-    ) -> tuple[int, dict[str, Any]]:
-        return await self._client.request(
-            method, self._url + path, action=action, name=name,
-            params={**VERSION, **(params or {})}, body=body,
-        )  # fmt: skip
 
 
 def _vm(instance: Mapping[str, Any], floating: str) -> Vm:
