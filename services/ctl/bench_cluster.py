@@ -1,6 +1,6 @@
-"""`make bench-cluster`: the reference's scalability load on the whole system, and what it costs.
+"""`make bench-cluster`: Kueue's scalability load on the whole system, and what it costs.
 
-The services run as processes, as `sluice dev` starts them; the load comes over the API server alone.
+The services run as processes, as `sluice dev` starts them; the load comes through the API server alone.
 The last line is ``cluster: <workloads> in <wall> s, <CPU ms of the services> ms a workload``.
 """
 
@@ -41,7 +41,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far, with what its ended children took. Linux only."""
+    """User and system time of a process so far, including its ended children. Linux only."""
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     fields = stat.rpartition(")")[2].split()  # The name before may hold blanks.
     return sum(int(value) for value in fields[11:15]) / _TICKS
@@ -86,7 +86,7 @@ async def _bench(arguments: Namespace) -> int:
 
 
 async def _bench_blind(arguments: Namespace) -> None:
-    """Nothing of ours but the runner; the simulator, if there is no other, in the same process."""
+    """Measure the runner alone; without a kubeconfig the simulator runs in this process."""
 
     async def unknown() -> None:
         return None
@@ -107,7 +107,7 @@ async def _bench_blind(arguments: Namespace) -> None:
 
 
 async def _admit_beside_another(arguments: Namespace) -> None:
-    """Another's runner loads the cluster: only admit. Return when told to stop."""
+    """Admit workloads that another runner creates, until a signal comes."""
     if arguments.kubeconfig is None:
         raise CommandError("--blind-writer", "needs --kubeconfig: the cluster that another loads")
     kube = HttpKube.from_kubeconfig(str(arguments.kubeconfig))

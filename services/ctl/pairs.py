@@ -1,8 +1,9 @@
-"""`sluice run pairs`: the hub runs watcher and patcher of each cluster that it was given a kubeconfig of.
+"""`sluice run pairs`: runs watcher and patcher for each spoke that the hub has a kubeconfig of.
 
-A MultiKueueCluster that says nothing else is a spoke whose own pair dials out. One with a kubeconfig is
-served from here, as Kueue would: two processes for each, with no more rights on the bus than a spoke's own
-pair has. What keeps them from running is told to the dispatcher, which says it in the cluster's status.
+A MultiKueueCluster without a kubeconfig is a spoke whose own pair connects to the hub. One with a
+kubeconfig is served from here, as Kueue would: by two processes with no more rights on the bus than a
+spoke's own pair. A problem that keeps them from running is published; the dispatcher writes it into the
+cluster's status.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ log = structlog.get_logger(__name__)
 
 PROGRAMS: Final = (Program.WATCHER, Program.PATCHER)
 KUBECONFIG: Final = "kubeconfig"
-"""Key of the Secret, as in Kueue."""
+"""Key in the Secret, as in Kueue."""
 
 
 class PairSettings(ServiceSettings):
@@ -48,26 +49,26 @@ class PairSettings(ServiceSettings):
     """Folder with the Secrets that MultiKueueClusters name, each a folder with the file `kubeconfig`."""
 
     spoke_keys: Path = Path("/etc/sluicegate/spoke-keys")
-    """Folder with the bus's keys `spoke-<name>.nk`, as `sluice bus permissions` makes them. They are needed
-    where the bus asks for keys, which is where we have one ourselves."""
+    """Folder with the keys `spoke-<name>.nk` of the bus, as `sluice bus permissions` makes them. They
+    are needed if the bus asks for keys, which it does if we have one ourselves."""
 
     look_seconds: Annotated[float, Field(gt=0)] = 5.0
-    """How often the files are looked at: a renewed kubeconfig is another pair."""
+    """How often the files are read again: a renewed kubeconfig means a new pair."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DesiredPair:
-    """A pair that is to run."""
+    """A pair that has to run."""
 
     kubeconfig: Path
     digest: str
-    """Of what is in it."""
+    """SHA-256 of the kubeconfig."""
 
     key: Path | None
 
 
 class _UnusableError(Exception):
-    """What keeps a pair from running."""
+    """A problem that keeps a pair from running."""
 
 
 class Pairs:
@@ -97,7 +98,7 @@ class Pairs:
         self._updated = asyncio.Event()
 
     def ready(self) -> str | None:
-        """None once it is known which clusters there are."""
+        """None once all MultiKueueClusters are read."""
         return None if self._synced else "reading MultiKueueClusters"
 
     async def run(self) -> None:
@@ -189,7 +190,7 @@ class Pairs:
         return _DesiredPair(kubeconfig=path, digest=digest, key=self._key(spoke))
 
     async def _problem(self, path: Path, digest: str) -> str | None:
-        """What is wrong with a kubeconfig; asked for once, as long as it says the same."""
+        """What is wrong with a kubeconfig; None if nothing is. Checked once for each content."""
         if self._checked.get(path, ("", None))[0] != digest:
             problem = None
             try:
@@ -255,11 +256,11 @@ class Pairs:
 
 
 async def _always_ready() -> None:
-    """Nobody waits for a pair: the spoke's status says how it stands."""
+    """Nothing waits for a pair: the status of the spoke tells whether it runs."""
 
 
 def _source(obj: Object) -> Mapping[str, Any] | None:
-    """How a cluster is to be reached, in v1beta2's words or in v1beta1's; None: it dials out itself."""
+    """How to reach a cluster, by the fields of v1beta2 or v1beta1; None if its own pair dials out."""
     spec = obj.get("spec") or {}
     source: Mapping[str, Any] = spec.get("clusterSource") or spec
     return source if source.get("kubeConfig") or source.get("clusterProfileRef") else None

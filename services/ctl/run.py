@@ -12,7 +12,7 @@ __all__ = ["SERVICES", "Program", "run_program"]
 
 
 class Program(StrEnum):
-    """What can be run."""
+    """The programs that `sluice run` starts."""
 
     WATCHER = "watcher"
     CLASSIFIER = "classifier"
@@ -31,8 +31,8 @@ SERVICES: Final = tuple(
     for program in Program
     if program not in {Program.TRACER, Program.PAIRS, Program.SIMULATOR}
 )
-"""What a deployment consists of. The tracer is there where somebody takes traces, the pairs where the hub
-was given kubeconfigs of spokes; the simulator only stands in for a cluster."""
+"""What a deployment consists of. The tracer runs only where traces are collected, and pairs only where
+the hub has kubeconfigs of spokes. The simulator stands in for a cluster."""
 
 
 def run_program(program: Program, arguments: Sequence[str]) -> int:

@@ -44,7 +44,7 @@ def _statuses() -> Iterator[str]:
 
 
 def _commands(path: tuple[str, ...], command: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """All that can be run, those of a group after it."""
+    """All commands; those of a group come after it."""
     if len(path) > 1:
         yield path, command
     for name, below in sorted((getattr(command, "commands", None) or {}).items()):

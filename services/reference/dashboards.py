@@ -1,4 +1,4 @@
-"""Makes the Grafana dashboards of `deploy/grafana/dashboards.yaml`."""
+"""Generates the Grafana dashboards from `deploy/grafana/dashboards.yaml`."""
 
 import json
 import sys
@@ -14,12 +14,14 @@ __all__ = ["FOLDER", "Dashboard", "Panel", "dashboards", "expressions", "rendere
 FOLDER: Final = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"
 TABLES: Final = FOLDER.with_suffix(".yaml")
 PROMETHEUS: Final = {"type": "prometheus", "uid": "prometheus"}
-"""As `deploy/grafana/provisioning` names it."""
+"""The name in `deploy/grafana/provisioning`."""
 
 WIDTH: Final = 24
 SMALL: Final = (4, 4)
+"""Width and height of a figure."""
+
 LARGE: Final = (12, 8)
-"""Width and height of a figure, and of a graph."""
+"""Width and height of a graph."""
 
 Json = dict[str, Any]
 
@@ -35,7 +37,7 @@ class Panel:
 
     @property
     def is_figure(self) -> bool:
-        """A number of now, rather than lines over time."""
+        """A single current value, not lines over time."""
         return not self.queries[0][0]
 
 
@@ -47,7 +49,7 @@ class Dashboard:
     title: str
     panels: tuple[Panel, ...]
     of_queues: bool = False
-    """ClusterQueues can be chosen on it."""
+    """Whether ClusterQueues can be selected."""
 
 
 def dashboards() -> tuple[Dashboard, ...]:
@@ -69,7 +71,7 @@ def _panel(panel: Json) -> Panel:
 
 
 def expressions(dashboard: Dashboard) -> Iterator[tuple[str, str]]:
-    """Title of a panel, and what it asks; each of its questions."""
+    """Title of a panel and its expression, for each expression of a dashboard."""
     for panel in dashboard.panels:
         for _, expression in panel.queries:
             yield panel.title, expression

@@ -1,4 +1,4 @@
-"""`docs/reference/lifecycle.md`: the life of a workload, from the table that quota follows."""
+"""`docs/reference/lifecycle.md`: the states of a workload, from quota's transition table."""
 
 import ast
 import inspect
@@ -97,7 +97,7 @@ def _transitions() -> list[str]:
 
 
 def member_docstrings(enum: type[_Enum]) -> dict[_Enum, str]:
-    """The sentence below each member, which Python itself does not keep."""
+    """The docstring below each member, which Python does not keep."""
     [definition] = ast.parse(inspect.getsource(enum)).body
     assert isinstance(definition, ast.ClassDef)
     texts = dict.fromkeys(enum, "")

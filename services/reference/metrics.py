@@ -32,7 +32,7 @@ MODULES: Final[Mapping[str, tuple[ModuleType, ...]]] = {
     "console": (services.console.metrics,),
     "tracer": (services.tracer.metrics,),
 }
-"""Who tells what: the modules whose variables are metrics."""
+"""Service to the modules whose variables are metrics."""
 
 VALUES: Final = {
     "cluster": "MultiKueueClusters",
@@ -54,12 +54,12 @@ VALUES: Final = {
     "stream": "logs",
     "taskrun_namespace": "namespaces with a TaskRun that wants a machine, and the last hundred that had one",
 }
-"""What bounds the values of a label; every other one has the few that the code names."""
+"""What bounds the values of a label. Every other label has a few values that the code names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredMetric:
-    """One metric as the code has it."""
+    """One metric as the code declares it."""
 
     service: str
     name: str
@@ -69,7 +69,7 @@ class DeclaredMetric:
 
     @property
     def samples(self) -> tuple[str, ...]:
-        """The names under which its values are found."""
+        """The names of its time series."""
         if self.kind == "histogram":
             return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
         return (self.name,)

@@ -1,4 +1,4 @@
-"""`docs/reference/reasons.md`: what each reason means that quota gives, and what to do about it."""
+"""`docs/reference/reasons.md`: what each reason of quota means, and what to do about it."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -71,7 +71,7 @@ Watch = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What one service's page is made from."""
+    """What the page of one service is made from."""
 
     name: str
     about: str
@@ -82,7 +82,7 @@ class Page:
 
 
 class _Recorder:
-    """A bus that only remembers what was registered."""
+    """A bus that only records registrations."""
 
     def __init__(self) -> None:
         self.registrations: list[Registration] = []
@@ -261,7 +261,7 @@ def _table(settings: type[ServiceSettings], *, known: frozenset[str]) -> list[st
 
 
 def _docstrings(settings: type[ServiceSettings]) -> dict[str, str]:
-    """The sentence below each field, which Python itself does not keep."""
+    """The docstring below each field, which Python does not keep."""
     texts: dict[str, str] = {}
     for base in settings.__mro__:
         if not issubclass(base, ServiceSettings):

@@ -33,10 +33,10 @@ END: Final = datetime(2026, 1, 5, tzinfo=UTC)
 MEDIAN_SECONDS: Final = 270.0
 CPUS: Final = (1, 2, 4)
 ENOUGH: Final = 0.01
-"""CPUs for each workload of a day: with so many hardly anybody waits."""
+"""CPUs of the day for each workload: with so many, hardly any workload waits."""
 
 TOMORROW: Final = 0.85
-"""Of those."""
+"""The share of those CPUs that is left after the change."""
 
 MIB: Final = 1024
 
@@ -44,7 +44,7 @@ Message = WorkloadState | Admission | Observed
 
 
 def queue(cpus: int) -> dict[str, Any]:
-    """The ClusterQueue of all of them."""
+    """The only ClusterQueue, with that many CPUs."""
     quota = {"name": "cpu", "nominalQuota": str(cpus)}
     flavors = [{"name": "machines", "resources": [quota]}]
     return {
@@ -59,7 +59,7 @@ def queue(cpus: int) -> dict[str, Any]:
 
 
 def day(count: int, cpus: int, random: Random) -> Iterator[tuple[str, Message]]:
-    """What the views and the logs hold of it."""
+    """The messages that views and logs hold of one day."""
     local = {"spec": {"clusterQueue": "main"}}
     yield "", _observed(kinds.NAMESPACE, TEAM, {})
     yield "", _observed(kinds.RESOURCE_FLAVOR, "machines", {})
@@ -135,7 +135,7 @@ def _admission(state: WorkloadState, at: datetime) -> Admission:
 
 
 def write(file: Path, messages: Iterator[tuple[str, Message]]) -> None:
-    """As `--save` does."""
+    """Write the messages as `sluice simulate --save` does."""
     with file.open("w", encoding="utf-8") as out:
         out.write(json.dumps({"at": END.isoformat()}) + "\n")
         for prefix, message in messages:
@@ -144,7 +144,7 @@ def write(file: Path, messages: Iterator[tuple[str, Message]]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print what `sluice simulate` says, and what it took."""
+    """Run `sluice simulate` on a generated day; print its result, and its time and memory."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workloads", type=int, default=50_000, help="of the day")
     parser.add_argument("--seed", type=int, default=1, help="of the day")

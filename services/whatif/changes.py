@@ -1,4 +1,4 @@
-"""What is to be different: manifests that are applied to a picture, objects taken away, a spoke lost."""
+"""Changes to a snapshot: objects are applied or removed, jobs are submitted, a spoke is lost."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -45,20 +45,23 @@ REMOVABLE: Final = {
 
 @dataclass(slots=True, kw_only=True)
 class Changes:
-    """Applies changes, and remembers which workloads are new."""
+    """Applies changes to a snapshot, and records which workloads are new."""
 
     rules: Rules | None = None
-    """The classifier's configuration that new jobs go through; None: they are taken as they are."""
+    """The classifier rules that new jobs go through. None: jobs are submitted as they are."""
 
     policy: Policy = DEFAULT_POLICY
-    """As what the requests of new jobs are counted."""
+    """How the requests of new jobs are counted."""
 
     added: list[Id] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What was done, in words."""
 
     def apply(self, snapshot: Snapshot, manifests: Sequence[Manifest], *, cluster: str) -> None:
-        """Put them into the picture: first what decides about work, then work."""
+        """Apply configuration first, then submit jobs.
+
+        Raises `CommandError` for an object that is refused.
+        """
         jobs = []
         for manifest in manifests:
             if manifest.kind.kind in _DECIDING:
@@ -133,7 +136,7 @@ class Changes:
         )
 
     def remove(self, snapshot: Snapshot, kind: Kind, name: str, namespace: str | None) -> None:
-        """Take an object away. Raises `CommandError` if it is not there."""
+        """Remove an object. Raises `CommandError` if there is none."""
         found = [
             each
             for each in snapshot.observed.values()
@@ -147,7 +150,7 @@ class Changes:
             self.notes.append(f"removed {kind.kind} {name}")
 
     def lose_spoke(self, before: Snapshot, after: Snapshot, spoke: str) -> None:
-        """What runs on that spoke has to start again elsewhere, where there is room for less."""
+        """Take a spoke away: its workloads start again, and less quota is left for the queues that use it."""
         self.notes += remove_spoke(before, after, spoke)
 
 
@@ -156,7 +159,7 @@ def _is_queueable(kind: Kind) -> bool:
 
 
 def _as_created(obj: Object, at: datetime, number: int) -> Object:
-    """What the API server adds to a new object, as far as it matters here."""
+    """Add the fields that an API server adds to a new object, as far as classification reads them."""
     metadata = dict(obj.get("metadata") or {})
     metadata.setdefault("name", f"{metadata.get('generateName', 'new-')}{number}")
     metadata.setdefault("namespace", "default")
@@ -192,7 +195,7 @@ def _observed(kind: Kind, obj: dict[str, Any], cluster: str) -> Observed:
 
 
 def removable(name: str) -> tuple[Kind, str, str | None]:
-    """Kind, name and namespace of what is to be taken away. Raises `CommandError`."""
+    """Kind, name and namespace of an object to remove. Raises `CommandError` for any other text."""
     kind, *rest = name.split("/")
     if kind.lower() not in REMOVABLE or len(rest) not in {1, 2} or not all(rest):
         raise CommandError(

@@ -1,4 +1,4 @@
-"""When a workload starts, for `sluice explain`: played from the streams, by whoever asks."""
+"""Predicts when a workload starts, for `sluice explain`, by simulating from the streams."""
 
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,7 +13,7 @@ from shared.bus.nats.stream_reader import Look
 __all__ = ["add_expected_starts"]
 
 RECENT: Final = timedelta(hours=3)
-"""Submissions of this time are taken to come again."""
+"""Forecasts assume that the submissions of this time come again."""
 
 Json = dict[str, Any]
 
@@ -21,9 +21,9 @@ Json = dict[str, Any]
 async def add_expected_starts(
     reader: Look, items: list[Json], now: datetime, *, configuration: Path | None = None
 ) -> None:
-    """Add to each explanation when its workload starts, with 80 % confidence, or why nobody can say.
+    """Add to each explanation when its workload starts (80 % interval), or why that is unknown.
 
-    `configuration`: the document that quota runs with. Raises `CommandError` where it cannot be used.
+    `configuration` is the document that quota runs with. Raises `CommandError` if it cannot be used.
     """
     policy = policy_of(configured(configuration))
     loaded = await read(reader, at=now)

@@ -45,7 +45,7 @@ _ORDER: Final = (
     kinds.PIPELINE_RUN,
     kinds.TASK_RUN,
 )
-"""What is applied first: what others refer to."""
+"""The order of application: an object comes after those that it refers to."""
 
 _BY_NAME: Final = {(kind.group, kind.kind): kind for kind in _ORDER}
 _NOT_OBJECTS: Final = frozenset({"Kustomization"})
@@ -67,10 +67,10 @@ class Manifest:
     """One object of a file."""
 
     source: str
-    """File and, where it holds several, which document."""
+    """The file, and which of its documents if it holds several."""
 
     kind: Kind
-    """In the version that the manifest names."""
+    """With the version that the manifest names."""
 
     object: Object
 
@@ -84,7 +84,7 @@ class Manifest:
 
 
 def load_documents(path: Path) -> list[tuple[str, Any]]:
-    """All YAML documents of one file, each with where it is from. Raises `CommandError`."""
+    """All YAML documents of a file, each with its place. Raises `CommandError`."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -103,9 +103,9 @@ def load_documents(path: Path) -> list[tuple[str, Any]]:
 
 
 def load_manifests(paths: Iterable[Path]) -> list[Manifest]:
-    """The objects in these files and folders (not in folders below), in the order of application.
+    """The objects of these files and folders (subfolders are left out), in the order of application.
 
-    Raises `CommandError` naming file, field and value of the first thing that is wrong.
+    Raises `CommandError` with file, field and value of the first problem.
     """
     found: list[Manifest] = []
     for path in paths:
@@ -136,7 +136,7 @@ def _objects(source: str, document: Any) -> list[Manifest]:
 
 
 def to_manifest(source: str, document: Any) -> Manifest:
-    """Check that `document` is an object of a kind that we apply. Raises `CommandError`."""
+    """Check that `document` is an object of a kind that `sluice` applies. Raises `CommandError`."""
     if not isinstance(document, dict):
         raise CommandError(source, f"is no object, but {_shown(document)}")
     api_version = _text(source, document, "apiVersion")

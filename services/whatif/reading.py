@@ -1,4 +1,4 @@
-"""What is known before something is changed: from the streams, from a saved file, from manifests."""
+"""Reads the state before a change: from the streams, from a saved file, or from manifests."""
 
 import gc
 import json
@@ -37,43 +37,43 @@ CLASSES: Final = (
     kinds.LIMIT_RANGE,
     kinds.RUNTIME_CLASS,
 )
-"""What a new job's meaning depends on besides the queues."""
+"""Besides the queues, the kinds that the requests and the priority of a new job depend on."""
 
 MULTIKUEUE_KINDS: Final = (kinds.MULTIKUEUE_CONFIG, kinds.MULTIKUEUE_CLUSTER)
-"""Which spokes a queue leads to."""
+"""The kinds that say to which spokes a queue leads."""
 
 OBSERVED_KINDS: Final = (*CONFIGURATION_KINDS, *CLASSES, *MULTIKUEUE_KINDS)
 """The observed kinds that are read."""
 
 HISTORY_SPAN: Final = timedelta(hours=24)
-"""How far back run times are learned, where nothing else is said."""
+"""How far back run times are read if nothing else is asked for."""
 
 LOG_PREFIX: Final = "log."
-"""Before the subject of what is read from a log."""
+"""Prefix of the subject of messages that come from a log, not from a view."""
 
 Json = dict[str, Any]
 
 LOCAL: Final = "local"
-"""The cluster of what was read from manifests."""
+"""The cluster of objects that come from manifests."""
 
 
 @dataclass(slots=True, kw_only=True)
 class LoadedState:
-    """The present and the past."""
+    """The present state, and the runs of the recent past."""
 
     snapshot: Snapshot
     history: History = field(default_factory=History)
     submissions: dict[tuple[str, str, str], WorkloadState] = field(default_factory=dict)
-    """(cluster, key, uid) to the last state of each life in the time that was asked for."""
+    """(cluster, key, uid) to the last state of each workload that was submitted in the time asked for."""
 
     seconds: dict[tuple[str, str, str], float] = field(default_factory=dict)
-    """How long each of them ran, where it ended."""
+    """How long each of them ran, if it has ended."""
 
     messages: list[tuple[str, Json]] = field(default_factory=list)
-    """Subject and body, in the order in which they were read, where they are kept for `save`."""
+    """Subject and body of what was read, in order. Kept only for `save`."""
 
     def recent(self, span: timedelta) -> list[WorkloadState]:
-        """What was submitted in the last `span`."""
+        """The workloads that were submitted in the last `span`."""
         begin = self.snapshot.at - span
         return [s for s in self.submissions.values() if begin <= s.created_at < self.snapshot.at]
 
@@ -81,7 +81,10 @@ class LoadedState:
 async def read(
     reader: Look, *, at: datetime, since: datetime | None = None, keep: bool = False
 ) -> LoadedState:
-    """The present from the views, and what happened after `since` from the logs; `keep` it for `save`."""
+    """Read the present from the views, and what happened after `since` from the logs.
+
+    `keep` keeps the messages for `save`.
+    """
     begin = since if since is not None else at - HISTORY_SPAN
     filters = [observed_filter(kind) for kind in OBSERVED_KINDS]
     present = [
@@ -100,7 +103,7 @@ async def read(
 
 
 def _loaded(at: datetime, messages: Iterable[tuple[str, Json]], *, keep: bool) -> LoadedState:
-    """Subject and body of each: of the present, and with `LOG_PREFIX` before the subject of the past."""
+    """Build the state from subjects and bodies; subjects from logs begin with `LOG_PREFIX`."""
     reading = SnapshotReader(at)
     loaded = LoadedState(snapshot=reading.snapshot)
     admissions: list[Admission] = []
@@ -126,7 +129,7 @@ def _loaded(at: datetime, messages: Iterable[tuple[str, Json]], *, keep: bool) -
 
 @contextmanager
 def _gc_paused() -> Iterator[None]:
-    """Let nobody look for garbage meanwhile: of a hundred thousand messages all is kept."""
+    """Pause garbage collection: all of the many new objects are kept, so it only costs time."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -152,7 +155,10 @@ def _run_key(state: WorkloadState) -> tuple[str, str, str]:
 
 
 def configured(path: Path | None) -> Configuration:
-    """Kueue's Configuration that decides. Raises `CommandError` where it cannot be used."""
+    """Kueue's Configuration at `path`; the default without one.
+
+    Raises `CommandError` if it cannot be used.
+    """
     try:
         return read_configuration(path)
     except ConfigurationError as error:
@@ -165,7 +171,7 @@ def configured(path: Path | None) -> Configuration:
 
 
 def save(loaded: LoadedState, file: Path) -> None:
-    """Write what was read, one message a line, so that it can be looked at again."""
+    """Write what was read, one message a line, so that it can be loaded again."""
     with file.open("w", encoding="utf-8") as out:
         out.write(json.dumps({"at": loaded.snapshot.at.isoformat()}) + "\n")
         for subject, body in loaded.messages:
@@ -173,7 +179,7 @@ def save(loaded: LoadedState, file: Path) -> None:
 
 
 def load(file: Path, *, keep: bool = False) -> LoadedState:
-    """Read what `save` wrote. Raises `CommandError` naming the line."""
+    """Read what `save` wrote. Raises `CommandError` with the line of the first problem."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
         at = datetime.fromisoformat(json.loads(lines[0])["at"])
@@ -196,7 +202,7 @@ def _pairs(file: Path, lines: list[str]) -> Iterator[tuple[str, Json]]:
 
 
 def from_manifests(folder: Path, *, at: datetime, changes: Changes) -> LoadedState:
-    """The queues and jobs of a folder, as if nothing else were there."""
+    """The state that the queues and jobs of a folder make, and nothing else."""
     snapshot = Snapshot(at=at)
     changes.apply(snapshot, load_manifests([folder]), cluster=LOCAL)
     for each in snapshot.observed.values():

@@ -1,4 +1,4 @@
-"""Two courses side by side: what each queue would see before and after a change."""
+"""Compares two simulations: what each queue goes through before and after a change."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -27,7 +27,7 @@ NONE: Final = "-"
 
 @dataclass(slots=True, kw_only=True)
 class QueueOutcome:
-    """What the workloads of one LocalQueue see. Seconds."""
+    """What the workloads of one LocalQueue go through. Times in seconds."""
 
     submitted: int = 0
     admitted: int = 0
@@ -36,11 +36,11 @@ class QueueOutcome:
 
     @property
     def never(self) -> int:
-        """How many are not admitted as far as the course went."""
+        """How many workloads were not admitted before the simulation ended."""
         return self.submitted - self.admitted
 
     def wait(self, share: float) -> float | None:
-        """The wait that `share` of the admitted do not exceed; None if none was admitted."""
+        """The wait that `share` of the admitted workloads do not exceed; None if none was admitted."""
         if not self.waits:
             return None
         ordered = sorted(self.waits)
@@ -49,17 +49,17 @@ class QueueOutcome:
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """One course, summed up."""
+    """The figures of one simulation."""
 
     queues: dict[str, QueueOutcome]
     makespan: float
-    """Seconds from the beginning to the last end."""
+    """Seconds from the start to the end of the last workload."""
 
     preemptions: int
 
 
 def outcome_of(course: Simulation, *, start: int) -> Outcome:
-    """Sum a course up, by ``<cluster>/<namespace>/<LocalQueue>``."""
+    """The figures of a simulation, by ``<cluster>/<namespace>/<LocalQueue>``."""
     queues: dict[str, QueueOutcome] = {}
     for fate in course.results.values():
         queue = queues.setdefault(f"{fate.cluster}/{fate.queue}", QueueOutcome())
@@ -79,7 +79,7 @@ HEADER: Final = ("QUEUE", "WORKLOADS", "ADMITTED", "PREEMPTIONS", "WAIT P50", "W
 
 
 def rows(before: Outcome, after: Outcome) -> Iterator[tuple[str, ...]]:
-    """A line for each queue: every figure before and after, once where both are the same."""
+    """A row for each queue; a figure that changes shows both values."""
     for name in sorted(before.queues | after.queues):
         before_figures, after_figures = (
             side.queues.get(name, QueueOutcome()) for side in (before, after)
@@ -96,14 +96,14 @@ def rows(before: Outcome, after: Outcome) -> Iterator[tuple[str, ...]]:
 
 
 def summary_line(before: Outcome, after: Outcome) -> str:
-    """The last line."""
+    """The last line of the report."""
     preemptions = _change(str(before.preemptions), str(after.preemptions))
     ends = _change(duration(before.makespan), duration(after.makespan))
     return f"simulate: preemptions {preemptions}; the last workload ends after {ends}"
 
 
 def as_json(outcome: Outcome) -> dict[str, Any]:
-    """The same for programs; waits in seconds."""
+    """The figures for programs; waits in seconds."""
     return {
         "makespanSeconds": outcome.makespan,
         "preemptions": outcome.preemptions,
@@ -138,10 +138,10 @@ def _wait(seconds: float | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Something that happens at once after the change, and would not without it, or the reverse."""
+    """A decision that is made at once on only one of the two sides."""
 
     change: str
-    """`+` it happens only with the change, `-` only without it."""
+    """`+`: made only with the change; `-`: made only without it."""
 
     what: str
     workload: str
@@ -150,12 +150,12 @@ class Difference:
         return f"{self.change} {self.what:<8} {self.workload}"
 
     def as_json(self) -> dict[str, str]:
-        """For programs."""
+        """The difference for programs."""
         return asdict(self)
 
 
 def differences(before: Simulation, after: Simulation) -> list[Difference]:
-    """Compare what both decided in their first instant."""
+    """Compare the decisions of the first instant."""
     before_figures, after_figures = set(_initial_decisions(before)), set(_initial_decisions(after))
     comparison = [("-", one) for one in before_figures - after_figures] + [
         ("+", one) for one in after_figures - before_figures
@@ -181,7 +181,7 @@ def _initial_decisions(course: Simulation) -> Iterator[tuple[str, str]]:
 
 
 def submission_sentences(fates: Iterable[SimulatedWorkload]) -> Iterator[str]:
-    """What becomes of single workloads, in sentences."""
+    """One sentence for each workload: when it starts, or why it does not."""
     for fate in fates:
         if fate.started_at is not None:
             wait = (fate.started_at - fate.submitted_at) / SECOND

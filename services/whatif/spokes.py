@@ -1,7 +1,8 @@
-"""What the spokes of a queue have together, and what becomes of the hub when one of them is lost.
+"""The quota that spokes have for a queue of the hub, and the loss of one of them.
 
-A play knows only quota: it takes for granted that an admission check says yes at once. Where a queue leads
-to spokes that is true of so much as their own queues have, so its quota is taken to be no more than that.
+The simulation knows only quota: it assumes that admission checks are ready at once. For a queue that
+leads to spokes this holds only as far as the queues on the spokes have quota. So its own quota is capped
+by theirs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,15 +22,15 @@ from shared.runtime.command import CommandError
 __all__ = ["remove_spoke"]
 
 Amounts = dict[str, int]
-"""Resource to how much, as quota counts."""
+"""Resource to amount, in the units of quota."""
 
 _NO_SPEC: Final[Object] = {}
 
 
 def remove_spoke(before: Snapshot, after: Snapshot, spoke: str) -> list[str]:
-    """Take a spoke out of `after`, and hold both to what spokes have. Returns what was done, in words.
+    """Remove a spoke from `after`, and cap the quota in both by that of the spokes. Returns notes in words.
 
-    Raises `CommandError` where nobody names such a spoke.
+    Raises `CommandError` if no MultiKueueCluster has this name.
     """
     hub = _hub_of(before, spoke)
     notes = [f"lost spoke {spoke}: {_requeue(after, hub, spoke)} workloads start again"]
@@ -52,7 +53,7 @@ def _hub_of(snapshot: Snapshot, spoke: str) -> str:
 
 
 def _requeue(snapshot: Snapshot, hub: str, spoke: str) -> int:
-    """What ran there waits again, and nothing of the spoke itself is left; how many these are."""
+    """Requeue the workloads that ran on the spoke, drop the spoke's own; returns how many were requeued."""
     for ident in [ident for ident in snapshot.workloads if ident[0] == spoke]:
         del snapshot.workloads[ident]
         snapshot.admissions.pop(ident, None)
@@ -74,7 +75,7 @@ def _sent_to(snapshot: Snapshot, hub: str, spoke: str) -> Iterator[Id]:
 
 
 def _cap_quota(snapshot: Snapshot, hub: str, *, lost: str = "") -> list[str]:
-    """Let no queue of the hub give more than its spokes have, each queue for itself."""
+    """Cap each queue of the hub by the quota of its spokes."""
     configuration = MultiKueueConfiguration(cluster=hub)
     for each in snapshot.observed.values():
         if each.cluster == hub:
@@ -115,7 +116,7 @@ def _is_known(snapshot: Snapshot, spoke: str) -> bool:
 
 
 def _quota_of_spokes(snapshot: Snapshot, hub: str, queue: str, spokes: Sequence[str]) -> Amounts:
-    """The nominal quota of all queues in `spokes` to which LocalQueues of the same name lead."""
+    """The nominal quota of all queues in `spokes` behind LocalQueues of the same name."""
     entrances = {
         (each.namespace, each.name)
         for each in snapshot.of(kinds.LOCAL_QUEUE, hub)
@@ -151,7 +152,7 @@ def _amount(queue: Observed, name: str, resource: Object) -> int:
 def _reduce_quota(
     snapshot: Snapshot, queue: Observed, spoke_quota: Amounts, gone_first: list[str]
 ) -> list[str]:
-    """Take what is too much from the flavors, those of a lost spoke first, then the last ones."""
+    """Take the excess from flavors of a lost spoke first, then from the last flavors."""
     had: Amounts = {}
     for resource, quota in _nominal(queue):
         had[resource] = had.get(resource, 0) + quota
@@ -179,7 +180,7 @@ def _reduce_quota(
 
 
 def _set(resource: Object, name: str, quota: int) -> None:
-    """A queue cannot lend more than it has."""
+    """Set nominal quota; a lending limit must not exceed it."""
     resource["nominalQuota"] = format_amount(name, quota)
     lending: Any = resource.get("lendingLimit")
     if lending is not None and amount(name, str(lending)) > quota:

@@ -1,4 +1,4 @@
-"""`sluice bus backup` and `sluice bus restore`: what NATS keeps, in files and back."""
+"""`sluice bus backup` and `sluice bus restore`: copies all streams to files and back."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -13,12 +13,12 @@ __all__ = ["backup_to", "restore_from"]
 
 
 async def backup_to(target: Path, *, url: str | None, directory: Path) -> None:
-    """Write all streams to `target`, and say of each how much that was."""
+    """Write all streams to `target`; print the size of each."""
     await _each(backup, target, "name a folder that is new or empty", url, directory)
 
 
 async def restore_from(source: Path, *, url: str | None, directory: Path) -> None:
-    """Make all streams from what `backup_to` wrote, and say so of each."""
+    """Restore all streams that `backup_to` wrote; print a line for each."""
     hint = "restore into a server without these streams, before any service and `sluice bus apply`"
     await _each(restore, source, hint, url, directory)
 

@@ -1,4 +1,4 @@
-"""`sluice integration`: what an Integration document makes of an object, without a cluster."""
+"""`sluice integration`: shows what an Integration document makes of an object, without a cluster."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ __all__ = [
 
 SHOWN_LABEL: Final = {"example.com/flavor": "shown"}
 SHOWN_TOLERATION: Final = {"key": "example.com/flavor", "operator": "Exists"}
-"""What the shown release gives to pod templates, as a flavor would."""
+"""What a flavor would add to pod templates, in the release that is shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class CheckResult:
     active: bool
     ready: bool | None
     finished: str
-    """`no`, or how."""
+    """`no`, or the result."""
 
     pod_sets: list[dict[str, Any]]
     reclaimable: dict[str, int]
@@ -80,7 +80,7 @@ def load_integrations(file: Path) -> list[Integration]:
 
 
 def with_metadata(file: Path, obj: dict[str, Any]) -> dict[str, Any]:
-    """The object, whose metadata are such as any API server gives it. Raises `CommandError`."""
+    """The object, checked to have metadata as an API server returns them. Raises `CommandError`."""
     try:
         metadata = mapping(obj.get("metadata"), "metadata")
         mapping(metadata.get("labels"), "metadata.labels")
@@ -92,7 +92,7 @@ def with_metadata(file: Path, obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def finding_of(integrations: list[Integration], obj: dict[str, Any]) -> CheckResult:
-    """What the document that means the object's kind makes of it."""
+    """What the document for the object's kind makes of it. Raises `CommandError` if there is none."""
     group = str(obj.get("apiVersion") or "").rpartition("/")[0]
     of_kind = [
         one for one in integrations if (one.kind.group, one.kind.kind) == (group, obj.get("kind"))
@@ -142,7 +142,7 @@ def _finished(finish: Finish | None) -> str:
 def _read(
     integration: Integration, obj: dict[str, Any], problems: list[str]
 ) -> tuple[list[dict[str, Any]], dict[str, list[dict[str, Any]] | None]]:
-    """Pod sets with what a pod asks for, and the patches; problems are added to."""
+    """Pod sets with the requests of a pod, and patches; problems are appended to `problems`."""
     try:
         raw = integration.pod_sets(obj)
     except ObjectError:
@@ -181,7 +181,7 @@ def _read(
 
 
 def check_lines(source: str, found: CheckResult) -> Iterator[str]:
-    """The finding in words."""
+    """The result in words."""
     yield f"{source}: {found.kind} {found.name}"
     waits = f"yes, in queue {found.queue}" if found.queue else "yes, but it names no queue"
     yield _line("recognised", f"no: {found.recognised}" if found.recognised else waits)

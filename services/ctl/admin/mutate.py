@@ -1,4 +1,4 @@
-"""`sluice mutate`: the webhook's answer without a webhook, for trying rules."""
+"""`sluice mutate`: the webhook's mutation of a file, for trying rules."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def load_rules(folder: Path) -> Rules:
 
 
 def mutated_yaml(file: Path, config: Path) -> str:
-    """The object as it would be created. Raises `CommandError`; a refusal is exit status 1."""
+    """The object as it would be created. Raises `CommandError`, with status 1 if the webhook refuses it."""
     rules = load_rules(config)
     documents = load_documents(file)
     if len(documents) != 1:

@@ -1,7 +1,7 @@
-"""`sluice stop` and `resume`: writes the one field that steers a queue or a workload.
+"""`sluice stop` and `resume`: write the one field that stops a queue or a workload.
 
-The fields are Kueue's, so whoever watches the objects sees the same: `stopPolicy` of a queue, where
-`Hold` keeps what runs and `HoldAndDrain` evicts it, and `active` of a Workload.
+The fields are Kueue's: `stopPolicy` of a queue, where `Hold` keeps running workloads and `HoldAndDrain`
+evicts them, and `active` of a Workload.
 """
 
 from pathlib import Path
@@ -56,7 +56,7 @@ async def steer(
 async def write_steering_field(
     kube: Kube, kind: Kind, namespace: str | None, name: str, *, stop: bool, keep_running: bool
 ) -> str:
-    """Write it through `kube`; a workload may be named by its job."""
+    """Write the field through `kube`; a workload may be named by its job."""
     title = f"{kind.kind.lower()} {f'{namespace}/' if namespace else ''}{name}"
     try:
         obj = await _fetch(kube, kind, namespace, name)

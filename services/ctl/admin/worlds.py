@@ -1,4 +1,4 @@
-"""`sluice simulate-world`: many seeded worlds, and the command that repeats one that failed."""
+"""`sluice simulate-world`: runs seeded worlds, and prints the command that repeats one that failed."""
 
 import os
 
@@ -10,7 +10,7 @@ __all__ = ["run_worlds"]
 
 
 def run_worlds(scenario: str, *, first_seed: int, seeds: int, show_log: bool = False) -> int:
-    """Play the worlds, as many at a time as there are processors; return the exit status."""
+    """Run the worlds, one for each processor at a time; return the exit status."""
     if scenario not in SCENARIOS:
         known = ", ".join(sorted(SCENARIOS))
         raise CommandError(f"--scenario {scenario}", "there is none of this name", hint=known)

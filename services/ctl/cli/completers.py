@@ -1,4 +1,4 @@
-"""What is offered at Tab for an argument or option. Imports nothing that costs time before it is asked."""
+"""Shell completion of arguments and options. Imports nothing that is slow before it is asked."""
 
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 def one_of_these(*words: str) -> Callable[[str], list[str]]:
-    """Words that are known beforehand."""
+    """Complete one of these words."""
 
     def complete(incomplete: str) -> list[str]:
         return _beginning(words, incomplete)
@@ -28,14 +28,14 @@ def one_of_these(*words: str) -> Callable[[str], list[str]]:
 
 
 def complete_resource(incomplete: str) -> list[str]:
-    """What `sluice get` can show."""
+    """Complete a resource of `sluice get`."""
     from services.ctl.get.resources import RESOURCES  # noqa: PLC0415
 
     return _beginning((resource.name for resource in RESOURCES), incomplete)
 
 
 def complete_name(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of the kind that stands before on the command line."""
+    """Complete names of the kind that is on the command line already."""
     given = context.params
     word = str(given.get("resource") or given.get("kind") or "")
     namespace = str(given.get("namespace") or "default")
@@ -43,20 +43,20 @@ def complete_name(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_workload(context: typer.Context, incomplete: str) -> list[str]:
-    """``NAMESPACE/NAME``, by the job's name where there is one."""
+    """Complete ``NAMESPACE/NAME``, with the job's name if there is one."""
     namespace, slash, _ = incomplete.partition("/")
     known = _known("workloads", namespace if slash else None, context.params)
     return _beginning((f"{where}/{job or name}" for where, name, job in known), incomplete)
 
 
 def complete_namespace(context: typer.Context, incomplete: str) -> list[str]:
-    """Those that have queues."""
+    """Complete namespaces that have queues."""
     known = _known("localqueues", None, context.params)
     return _beginning((where for where, _, _ in known), incomplete)
 
 
 def complete_spoke(context: typer.Context, incomplete: str) -> list[str]:
-    """Those that have a MultiKueueCluster."""
+    """Complete names of MultiKueueClusters."""
     return _beginning((name for _, name, _ in _known("spokes", None, context.params)), incomplete)
 
 

@@ -1,4 +1,4 @@
-"""Completion: the script for a shell, and what it is told about names that exist."""
+"""Shell completion: the script for a shell, and the names that it offers."""
 
 import asyncio
 import os
@@ -14,11 +14,11 @@ __all__ = ["SHELLS", "names", "script"]
 
 SHELLS: Final = ("bash", "zsh", "fish")
 PATIENCE_SECONDS: Final = 1.0
-"""Somebody pressed Tab and waits."""
+"""How long Tab waits for NATS."""
 
 
 def script(shell: str) -> str:
-    """What a shell must source, for instance ``source <(sluice completion bash)``."""
+    """The script that a shell must source, for instance ``source <(sluice completion bash)``."""
     if shell not in SHELLS:
         raise CommandError(shell, f"is no shell that is known: {', '.join(SHELLS)}")
     # Documented, though typer does not list it among its exports.
@@ -33,7 +33,10 @@ def script(shell: str) -> str:
 def names(
     word: str, namespace: str | None, *, url: str | None, directory: Path
 ) -> list[tuple[str, str, str]]:
-    """Namespace, name and job of what there is. Nothing where nobody can be asked: Tab must not complain."""
+    """Namespace, name and job of the objects of a kind.
+
+    Empty if NATS does not answer: Tab must not print errors.
+    """
     resource = resource_named(word)
     if resource is None:
         return []
@@ -52,7 +55,7 @@ def names(
 
 
 def where(parameters: dict[str, object]) -> tuple[str | None, Path]:
-    """NATS and folder from a half-typed command line."""
+    """NATS URL and folder of a half-typed command line."""
     directory = Path(str(parameters.get("directory") or ".sluice"))
     # A command that writes to the cluster has no option for it, yet names are asked for.
     named = (parameters.get("nats_url"), *map(os.environ.get, ("SLUICE_NATS_URL", "NATS_URL")))

@@ -86,7 +86,7 @@ Kubeconfig = Annotated[
 
 
 def named(workload: str) -> tuple[str, str]:
-    """Namespace and name. Raises `CommandError` where it is no such pair."""
+    """Namespace and name of ``NAMESPACE/NAME``. Raises `CommandError` for any other text."""
     namespace, slash, name = workload.partition("/")
     if not (namespace and slash and name) or "/" in name:
         raise CommandError(workload, "is no NAMESPACE/NAME", hint="for example team-tenant/build-1")
@@ -94,7 +94,7 @@ def named(workload: str) -> tuple[str, str]:
 
 
 def one_of(output: str, *known: str) -> str:
-    """The value of `--output`. Raises `CommandError` where the command has no such form."""
+    """The value of `--output`. Raises `CommandError` if the command has no such format."""
     if output not in known:
         raise CommandError(f"--output {output}", f"must be {' or '.join(known)}")
     return output

@@ -1,4 +1,4 @@
-"""Connects to the bus of whoever is asked about."""
+"""Connects to the bus with the services' own client, for commands that need typed messages."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ CONNECT_SECONDS: Final = 5.0
 
 @asynccontextmanager
 async def connected(url: str, *, access: Access = OPEN) -> AsyncIterator[Bus]:
-    """A bus for looking. Raises `CommandError` where nobody answers within a few seconds."""
+    """A connected bus that only reads. Raises `CommandError` if NATS does not answer within seconds."""
     configure_logging(service="ctl", level="error", format_="console", for_good=False)
     try:
         bus = NatsBus(
@@ -49,7 +49,7 @@ async def connected(url: str, *, access: Access = OPEN) -> AsyncIterator[Bus]:
 async def apply_bus(
     url: str | None, directory: Path, *, rebuild: tuple[str, ...], replicas: int | None
 ) -> Report:
-    """`sluice bus apply`."""
+    """Create or update the streams: `sluice bus apply`."""
     access = access_for(url, directory)
     url = nats_url_of(url, directory)
     try:

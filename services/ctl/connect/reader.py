@@ -1,4 +1,4 @@
-"""Connects a command that only looks to the bus of whoever is asked about."""
+"""Connects a command to NATS for reading, with a client that is quick to import."""
 
 import json
 from collections.abc import AsyncIterator
@@ -24,13 +24,13 @@ __all__ = [
 
 DEFAULT_URL: Final = "nats://127.0.0.1:4222"
 STATE_FILE: Final = "state.json"
-"""What `sluice dev` leaves in its folder."""
+"""What `sluice dev` writes into its folder."""
 
 STREAM_NOT_FOUND: Final = 10059
 
 
 def utc_now() -> datetime:
-    """The commands' clock."""
+    """The clock of the commands."""
     return datetime.now(UTC)
 
 
@@ -40,7 +40,7 @@ def nats_url_of(given: str | None, directory: Path) -> str:
 
 
 def access_for(given: str | None, directory: Path) -> Access:
-    """How a command proves itself: as the environment says, else as the `sluice dev` that it asks says."""
+    """Credentials for NATS: from the environment, else those of the `sluice dev` in `directory`."""
     access = nats_access()
     if access != OPEN or given is not None:
         return access
@@ -49,7 +49,7 @@ def access_for(given: str | None, directory: Path) -> Access:
 
 
 def kubeconfig_of(given: Path | None, directory: Path) -> Path:
-    """The file that was given, else that of the `sluice dev` in `directory`."""
+    """The file that was given, else that of the `sluice dev` in `directory`. Raises `CommandError`."""
     if given is None and (known := _state(directory).get("kubeconfig")):
         given = Path(known)
     if given is None:
@@ -69,7 +69,7 @@ def _state(directory: Path) -> dict[str, Any]:
 
 @asynccontextmanager
 async def open_reader(given: str | None, directory: Path) -> AsyncIterator[Look]:
-    """A connection for looking. Whatever fails is a `CommandError` with what to do about it."""
+    """A connection that reads streams. Every failure is a `CommandError` that says what to do."""
     url = nats_url_of(given, directory)
     try:
         async with looking(url, access=access_for(given, directory)) as reader:
@@ -87,7 +87,7 @@ async def open_reader(given: str | None, directory: Path) -> AsyncIterator[Look]
 
 
 def unreachable(url: str, error: Exception) -> CommandError:
-    """Nobody answers at a NATS URL."""
+    """The error for a NATS server that does not answer."""
     return CommandError(
         f"NATS at {url}",
         str(error) or type(error).__name__,

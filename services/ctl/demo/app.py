@@ -1,4 +1,4 @@
-"""Runs the demo: the system, the load, the summary, the judgement. The demo's only clock."""
+"""Runs the demo: the system, the load, the summary, the checks. Holds the demo's only clock."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -27,20 +27,20 @@ from shared.runtime.command import CommandError, Exit
 __all__ = ["DemoOptions", "demonstrate"]
 
 STUCK_SECONDS: Final = 60.0
-"""Without any progress for so long, it will not end by itself."""
+"""Without any progress for this time, the demo gives up."""
 
 POLL_SECONDS: Final = 0.1
 LEFT_MAX: Final = 5
 QUEUES_RUNS_MIN: Final = 400
-"""Twice the 200 slots of the example: fewer may all run at once."""
+"""Twice the 200 slots of the example: fewer PipelineRuns might all run at once."""
 
 PLAIN_WIDTH: Final = 120
-"""Where output is no terminal nobody says how wide it is."""
+"""Width of tables where the output is no terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What to show."""
+    """The options of the demo."""
 
     seed: int = 1
     runs: int = 600
@@ -58,7 +58,7 @@ def _now() -> datetime:
 
 
 async def demonstrate(options: DemoOptions) -> int:
-    """Show everything; the last line says how it went, and so does the exit status."""
+    """Run the demo. The last line and the exit status say whether all checks passed."""
     console = Console()
     if not console.is_terminal:
         console = Console(width=PLAIN_WIDTH)
@@ -160,7 +160,7 @@ class _Demo:
 
 
 async def _until_complete(tracker: ProgressTracker) -> bool:
-    """Wait until all have ended; True: they do not get on."""
+    """Wait until all workloads have ended; return True if there is no progress any more."""
     loop = asyncio.get_running_loop()
     seen, since = tracker.progress, loop.time()
     while not tracker.complete:
@@ -174,7 +174,7 @@ async def _until_complete(tracker: ProgressTracker) -> bool:
 
 @asynccontextmanager
 async def _background(*work: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """Run `work` beside the body, and end it with the body."""
+    """Run `work` beside the body, and cancel it when the body ends."""
     tasks = [asyncio.ensure_future(each) for each in work]
     try:
         yield

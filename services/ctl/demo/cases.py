@@ -1,4 +1,4 @@
-"""`sluice demo --pipelineruns`: given PipelineRuns instead of a generated load, each with its result."""
+"""`sluice demo --pipelineruns`: runs given PipelineRuns, each with an expected result."""
 
 import asyncio
 import re
@@ -31,7 +31,7 @@ from shared.runtime.command import CommandError
 __all__ = ["CaseResult", "GivenCase", "load_cases", "run_cases", "verdict_of"]
 
 NAMESPACE: Final = "default"
-"""Where a run is created whose manifest names no namespace."""
+"""The namespace of a run whose manifest names none."""
 
 CLUSTER_QUEUE: Final = "cluster-pipeline-queue"
 EXTRA_FLAVOR: Final = "as-asked"
@@ -45,18 +45,18 @@ _NOT_IN_NAMES: Final = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenCase:
-    """One PipelineRun and, if the file says so, what is expected of it."""
+    """A PipelineRun and, if the file says so, what is expected of it."""
 
     name: str
     run: Object
     expected: Mapping[str, Any] | None = None
     unsure: bool = False
-    """The file's author knows what the webhook makes of it, not what becomes of it then."""
+    """The file only says what the webhook makes of it, not how it ends."""
 
 
 @dataclass(slots=True, kw_only=True)
 class CaseResult:
-    """What became of one case."""
+    """The result of one case."""
 
     case: GivenCase
     submitted: Submitted
@@ -68,7 +68,7 @@ class CaseResult:
 
     @property
     def priority_class(self) -> str:
-        """Of the Workload object; of the run's label where there is none."""
+        """Of the Workload object; of the run's label if there is no Workload."""
         spec = (self.workload or {}).get("spec") or {}
         reference = (spec.get("priorityClassRef") or {}).get("name")
         labels = ((self.run or {}).get("metadata") or {}).get("labels") or {}
@@ -78,7 +78,7 @@ class CaseResult:
 
     @property
     def requests(self) -> dict[str, str]:
-        """Of the Workload object, less the slot that every run takes."""
+        """Of the Workload object, without the slot that every run requests."""
         found: dict[str, str] = {}
         if self.workload is None:
             annotations = ((self.run or {}).get("metadata") or {}).get("annotations") or {}
@@ -95,14 +95,14 @@ class CaseResult:
 
     @property
     def platforms(self) -> list[str]:
-        """Machines that it names and asks a slot for."""
+        """Platforms that the run names and requests a slot for."""
         asked = self.requests
         named = {text for text in _texts((self.run or {}).get("spec")) if "/" in text}
         return sorted(text for text in named if names.slot_resource(text) in asked)
 
     @property
     def inadmissible_because(self) -> str:
-        """Why it can never be let in, where it names what is no platform at all; else empty."""
+        """Why it can never be admitted, if it names something that is no platform; else empty."""
         if all(is_platform(platform) for platform in self.platforms):
             return ""
         conditions = ((self.workload or {}).get("status") or {}).get("conditions") or []
@@ -111,7 +111,7 @@ class CaseResult:
 
     @property
     def ended(self) -> bool:
-        """It ran to its end."""
+        """Whether it ran to its end."""
         return self.run is not None and PIPELINE_RUN.finish(self.run) is not None
 
 
@@ -153,7 +153,7 @@ async def run_cases(
     now: Callable[[], datetime],
     say: Callable[[str], None],
 ) -> list[str]:
-    """Create each, wait for the end, report each; return what is not as it should be."""
+    """Create each run, wait for its end, and report it; return what is not as expected."""
     rules = load_rules(EXAMPLE / "classifier")
     kube = system.kube()
     try:
@@ -200,7 +200,7 @@ async def _check_logs(
 
 
 async def _prepare_queues(kube: Kube, cases: Iterable[GivenCase], queue_name: str) -> None:
-    """Namespaces and LocalQueues that the runs name and that the example does not have."""
+    """Create namespaces and LocalQueues that the runs name and that the example does not have."""
     wanted: dict[tuple[str, str], None] = {}
     for case in cases:
         namespace = case.run.get("metadata", {}).get("namespace") or NAMESPACE
@@ -243,7 +243,7 @@ async def _create(
 
 
 async def _add_missing_quota(kube: Kube, results: Iterable[CaseResult]) -> list[str]:
-    """Give quota to resources that no group covers: real clusters have such runs wait for ever."""
+    """Add quota for resources that no group covers; otherwise such runs wait for ever."""
     queue = await kube.get(kinds.CLUSTER_QUEUE, None, CLUSTER_QUEUE)
     groups = queue["spec"].get("resourceGroups") or []
     covered = {resource for group in groups for resource in group["coveredResources"]}
@@ -269,7 +269,7 @@ async def _add_missing_quota(kube: Kube, results: Iterable[CaseResult]) -> list[
 
 
 async def _add_platforms(kube: Kube, results: Iterable[CaseResult]) -> None:
-    """Have machines of every platform: real clusters keep runs out that name one that nobody has."""
+    """Add the platforms that runs name; otherwise such runs wait for ever."""
     config = await kube.get(kinds.CONFIG_MAP, *HOST_CONFIG)
     data = dict(config.get("data") or {})
     known = parse_host_config(data, available=frozenset({"fake"})).platforms
@@ -296,7 +296,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 async def _wait(kube: Kube, results: Sequence[CaseResult]) -> None:
-    """Look again and again until all that can end have ended."""
+    """Read all runs repeatedly until all that can end have ended."""
     loop = asyncio.get_running_loop()
     until = loop.time() + WAIT_SECONDS
     created = [result for result in results if result.submitted.object is not None]
@@ -320,7 +320,7 @@ async def _refresh(kube: Kube, results: Sequence[CaseResult]) -> None:
 
 
 async def _end_run_of_other_manager(kube: Kube, result: CaseResult) -> None:
-    """Play the manager of a run that is not Tekton's: end it when it was released."""
+    """End a released run that Tekton does not manage, in place of its manager."""
     run = result.run
     if run is None or result.ended or PIPELINE_RUN.held(run):
         return
@@ -343,7 +343,7 @@ async def _end_run_of_other_manager(kube: Kube, result: CaseResult) -> None:
 
 
 def verdict_of(result: CaseResult, rules: Rules) -> str:
-    """What is not as it should be; empty: all is well."""
+    """What is not as expected; empty if everything is."""
     expected, denied = result.case.expected, result.submitted.object is None
     error = (expected or {}).get("error")
     if error is not None:

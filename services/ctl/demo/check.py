@@ -1,4 +1,4 @@
-"""The demo's judgement of itself, from the logs alone and not from what the engine believes."""
+"""The checks at the end of the demo. They read the logs, never the engine."""
 
 import asyncio
 import math
@@ -23,28 +23,28 @@ __all__ = [
 ]
 
 MEMBERS_MIN: Final = 12
-"""Workloads of one shape and priority, for their mean to say anything."""
+"""How many workloads of one shape and priority their mean needs."""
 
 NOISE_SECONDS: Final = 0.5
-"""Means closer than this are equal: an admission is decided within some tenths of a second."""
+"""Means closer than this are equal: an admission takes some tenths of a second."""
 
 ERRORS_MAX: Final = 1.0
-"""Means closer than so many standard errors of their difference are equal too: whoever comes when there
-is room waits for nobody, whatever his priority, and chance decides who that is."""
+"""Means closer than this many standard errors of their difference are equal, too: while there is free
+quota nobody waits, whatever the priority, and chance decides who comes then."""
 
 WAITED_SECONDS: Final = 1.0
 WAITED_SHARE_MIN: Final = 0.2
 GIVEN_BACK_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 1.0
-"""Between two looks at the records of machines: each reads a whole log."""
+"""Between two readings of the machine records: each reads a whole log."""
 
 WRONG_MAX: Final = 5
-"""So many faults of one check are shown."""
+"""How many faults of one check are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """One check and what it found wrong."""
+    """One check and the faults that it found."""
 
     name: str
     wrong: tuple[str, ...]
@@ -62,7 +62,7 @@ class Verdict:
 
 
 def judge(result: LoadResult, *, load: bool = True, queues: bool = True) -> list[Verdict]:
-    """All checks. `load`: nothing in it may be refused or fail; `queues`: it was meant to make some."""
+    """Run all checks. `load`: nothing may be refused or fail. `queues`: queues must have formed."""
     message_logs = result.message_logs
     found = {
         "nothing lost: everything submitted was seen, and ran to its end": [
@@ -100,7 +100,7 @@ def judge(result: LoadResult, *, load: bool = True, queues: bool = True) -> list
 
 
 def machines_settled(result: LoadResult) -> list[str]:
-    """Each TaskRun that asked was told one thing or the other; nothing is held for one that ended."""
+    """Every TaskRun that asked for a machine got an answer, and no machine is held for one that ended."""
     told: dict[str, set[str]] = {}
     names: dict[str, str] = {}
     for state in result.hosts:
@@ -118,7 +118,7 @@ def machines_settled(result: LoadResult) -> list[str]:
 
 
 async def until_given_back(bus: Bus) -> None:
-    """Wait until no machine is held for a build that is over, or it takes too long: the check says so."""
+    """Wait until no machine is held for a build that has ended, or until the time is over."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + GIVEN_BACK_SECONDS
     while any(map(left_behind, await records(bus))):
@@ -128,7 +128,7 @@ async def until_given_back(bus: Bus) -> None:
 
 
 def _failures(cases: Iterable[JobResult]) -> Iterator[str]:
-    """Nothing in a generated load is made to fail."""
+    """Workloads that failed: nothing in a generated load is made to fail."""
     for case in cases:
         finish = None if case.state is None else case.state.finish
         if finish is not None and not finish.success:
@@ -136,7 +136,7 @@ def _failures(cases: Iterable[JobResult]) -> Iterator[str]:
 
 
 def queues_formed(cases: Iterable[JobResult]) -> list[str]:
-    """A load that never waited would prove nothing about priorities."""
+    """Faults if hardly anybody waited: then the load proves nothing about priorities."""
     waits = [case.wait_seconds for case in cases if case.wait_seconds is not None]
     waited = sum(wait > WAITED_SECONDS for wait in waits)
     if waited >= WAITED_SHARE_MIN * len(waits):
@@ -145,7 +145,7 @@ def queues_formed(cases: Iterable[JobResult]) -> list[str]:
 
 
 def waits_fall_with_priority(cases: Iterable[JobResult]) -> list[str]:
-    """Among workloads that ask for the same of the same queue, the more important wait less."""
+    """Faults if among equal workloads of a queue a higher priority waited longer."""
     groups: dict[str, dict[int, list[float]]] = {}
     for case in cases:
         wait = case.wait_seconds
@@ -175,5 +175,5 @@ def _rises(shape: str, by_priority: dict[int, list[float]]) -> Iterator[str]:
 
 
 def _standard_error(one: list[float], other: list[float]) -> float:
-    """Of the difference of the two means."""
+    """The standard error of the difference of the two means."""
     return math.sqrt(variance(one) / len(one) + variance(other) / len(other))

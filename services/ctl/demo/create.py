@@ -1,4 +1,4 @@
-"""Creates a load over HTTP, as its users would: each object when it is due, again if need be."""
+"""Creates a load through the API server: each object when it is due, with retries."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -24,15 +24,15 @@ __all__ = ["DENIED", "Submitted", "create_all", "create_with_retries"]
 CONCURRENT_MAX: Final = 8
 RETRY_SECONDS: Final = 0.5
 DENIED: Final = "denied the request"
-"""How every API server words a webhook's no, whatever its status."""
+"""Every API server words a webhook's denial this way, whatever the status."""
 
 RETRY_TIMEOUT_SECONDS: Final = 60.0
-"""For how long a server, or the webhook behind it, may fail to answer."""
+"""How long a server, or its webhook, may fail to answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """One object that the API server took, or refused."""
+    """One object that the API server stored or refused."""
 
     arrival: Arrival
     at: datetime
@@ -62,7 +62,7 @@ async def create_all(
     now: Callable[[], datetime],
     on_submitted: Callable[[Submitted], None],
 ) -> None:
-    """Create every object when it is due, a few at a time. Raises `CommandError` in the end."""
+    """Create every object when it is due, a few at a time. Raises `CommandError` if the server stays away."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     queue = iter(arrivals)
@@ -89,9 +89,9 @@ async def create_all(
 
 
 async def create_with_retries(kube: Kube, kind: Kind, obj: Object) -> Object:
-    """Create `obj`; where there is no answer, look whether it was created, and try again.
+    """Create `obj`; after a missing answer check whether it was created, and try again.
 
-    Raises `RefusedError`, or `UnavailableError` when the patience is at its end.
+    Raises `RefusedError`, or `UnavailableError` after `RETRY_TIMEOUT_SECONDS`.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + RETRY_TIMEOUT_SECONDS

@@ -31,10 +31,10 @@ TIERS: Final = (
 JOB_CLASSES: Final = ("konflux-post-merge-test", "konflux-default", "konflux-dependency-update")
 
 ARRIVAL_SECONDS: Final = 15.0
-"""All arrive within this wall-clock time if the API server keeps up: faster than they can run."""
+"""All objects arrive within this wall-clock time, faster than they can run."""
 
 RUN_MINUTES: Final = (8.0, 16.0)
-"""Of simulated time, at random between these: as builds and tests take."""
+"""Bounds of the running time in simulated time, as builds and tests take."""
 
 JOB_MINUTES: Final = (5.0, 9.0)
 TENANTS: Final = ("team-tenant", "alpha-tenant", "beta-tenant", "gamma-tenant")
@@ -58,15 +58,14 @@ class Arrival:
     kind: Kind
     object: Object
     tier: str
-    """The priority class that it must come out with."""
+    """The priority class that the webhook must choose."""
 
 
 def make_load(*, seed: int, runs: int, jobs: int) -> list[Arrival]:
     """Build the load, in the order of arrival.
 
     Tiers arrive mixed but evenly: each block of eight holds every tier once, and all builds of a block
-    have one shape. So whoever is compared arrived at the same time, and not by chance to an emptier
-    cluster.
+    have one shape. So workloads that are compared arrive at the same time.
     """
     rng = Random(seed)
     arrivals = [*_spread(list(_runs(rng, runs))), *_spread(list(_jobs(rng, jobs)))]
@@ -112,7 +111,7 @@ def _run(rng: Random, tier: str, shape: str, index: int) -> Arrival:
 
 
 def _labels(rng: Random, tier: str, index: int) -> tuple[str, dict[str, str]]:
-    """Where a run of `tier` is created, and by which labels it is recognised."""
+    """The namespace of a run of `tier`, and the labels that the rules recognise it by."""
     tenant = rng.choice(TENANTS)
     match tier.removeprefix(PREFIX):
         case "release":
@@ -139,12 +138,12 @@ _BUILD_WEIGHTS: Final = (45, 18, 18, 18)
 
 
 def _without_machines(rng: Random) -> str:
-    """Tests and releases differ in their tasks, not in what they ask for."""
+    """Tests and releases differ in their tasks, not in their requests."""
     return "two-tasks" if rng.random() < 0.2 else "plain"
 
 
 def _platforms(*platforms: str) -> Callable[[], Object]:
-    """As builds name their platforms today: one parameter, one build for each."""
+    """Builds name their platforms in one parameter."""
 
     def spec() -> Object:
         return {
@@ -166,7 +165,7 @@ def _two_tasks() -> Object:
 
 
 def _old_style() -> Object:
-    """As builds named their platforms before: a parameter of each task."""
+    """Older builds name their platform in a parameter of each task."""
     tasks = [
         {
             "name": f"build-{platform.partition('/')[2]}",

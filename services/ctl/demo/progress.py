@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a table on a terminal, a line now and then elsewhere."""
+"""Progress of the demo: a table on a terminal, a line every few seconds elsewhere."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,7 +25,7 @@ _ENDED: Final = frozenset({"finished", "gone"})
 
 @dataclass(slots=True, kw_only=True)
 class _TierCounts:
-    """How many of one tier are where."""
+    """How many workloads of one tier are in each stage."""
 
     submitted: int = 0
     waiting: int = 0
@@ -34,7 +34,7 @@ class _TierCounts:
 
 
 class ProgressTracker:
-    """Who was submitted, and how far each is, from what the views say."""
+    """Which objects were submitted, and the stage of each, from the views."""
 
     def __init__(self, expected: int) -> None:
         self.expected = expected
@@ -46,23 +46,23 @@ class ProgressTracker:
         """uid to why it waits."""
 
     def submit(self, submitted: Submitted) -> None:
-        """The API server has answered."""
+        """Record the API server's answer."""
         if submitted.object is None:
             self.refused.append(submitted)
         else:
             self.submitted[submitted.uid] = submitted
 
     def observe_workload(self, state: WorkloadState) -> None:
-        """A workload changed."""
+        """Apply a workload state."""
         self._phases[state.uid] = state.phase
 
     def observe_admission(self, admission: Admission) -> None:
-        """A decision was made."""
+        """Apply a decision."""
         self._states[admission.uid] = admission.state
         self.reasons[admission.uid] = f"{admission.reason} {admission.message}".strip()
 
     def stage(self, uid: str) -> str:
-        """Where one is: waiting, admitted or finished."""
+        """The stage of a workload: waiting, admitted or finished."""
         if self._phases.get(uid) in _ENDED:
             # Its end counts when its quota was given back.
             return "admitted" if self._states.get(uid) in HOLDING else "finished"
@@ -70,22 +70,22 @@ class ProgressTracker:
 
     @property
     def complete(self) -> bool:
-        """All that was to come has come, and has ended."""
+        """Whether all objects were submitted and have ended."""
         answered = len(self.submitted) + len(self.refused)
         return answered >= self.expected and not self.unfinished()
 
     @property
     def progress(self) -> tuple[int, int, int]:
-        """Changes with every step that anybody makes."""
+        """Changes with every step of any workload."""
         stages = [self.stage(uid) for uid in self.submitted]
         return len(stages), stages.count("admitted"), stages.count("finished")
 
     def unfinished(self) -> list[str]:
-        """The uids of those that have not ended."""
+        """The uids of workloads that have not ended."""
         return [uid for uid in self.submitted if self.stage(uid) != "finished"]
 
     def rows(self) -> dict[str, _TierCounts]:
-        """Tier by tier, the most important first."""
+        """Counts for each tier, the most important first."""
         rows = {tier: _TierCounts() for tier in TIERS}
         for uid, submitted in self.submitted.items():
             row = rows.setdefault(submitted.arrival.tier, _TierCounts())
@@ -101,7 +101,7 @@ class ProgressTracker:
 
 
 async def follow(bus: Bus, tracker: ProgressTracker) -> None:
-    """Keep `tracker` up to date until cancelled."""
+    """Keep the tracker up to date until cancelled."""
 
     async def workloads() -> None:
         async for entry in bus.watch("WORKLOADS"):

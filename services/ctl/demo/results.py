@@ -1,4 +1,4 @@
-"""What the logs say about the demo's load, put together once for summary and checks."""
+"""The result of the demo's load, read from the logs once for summary and checks."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,21 +18,21 @@ ADMITTED: Final = "admitted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult:
-    """One job of the load, from its submission to its end."""
+    """One job of the load, from submission to end."""
 
     submitted: Submitted
     state: WorkloadState | None
-    """The last that was said about its workload; None: nothing."""
+    """The last state of its workload; None if there is none."""
 
     admission: Admission | None
-    """The first by which it was admitted."""
+    """The first decision that admitted it."""
 
     last: Admission | None
     """The last decision about it."""
 
     @property
     def wait_seconds(self) -> float | None:
-        """From the API server's answer to the admission; None: not admitted."""
+        """From the API server's answer to the admission; None if it was not admitted."""
         if self.admission is None:
             return None
         return max(0.0, (self.admission.decided_at - self.submitted.at).total_seconds())
@@ -44,7 +44,7 @@ class JobResult:
 
     @property
     def shape(self) -> str:
-        """Equal for workloads that ask for the same from the same queue."""
+        """Equal for workloads with equal requests in the same queue."""
         if self.state is None:
             return ""
         queue = self.admission.cluster_queue if self.admission is not None else ""
@@ -57,19 +57,19 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """Everything that is known when it is over."""
+    """Everything that the logs say about the load."""
 
     message_logs: MessageLogs
     cases: tuple[JobResult, ...]
     refused: tuple[Submitted, ...] = ()
     hosts: tuple[HostState, ...] = ()
-    """Everything that TaskRuns were told about their machines, in the order of the log."""
+    """All host states of TaskRuns, in the order of the log."""
 
     platforms: tuple[PlatformState, ...] = ()
-    """The last record of each platform: who still has a place, and which machines there are."""
+    """The last record of each platform: slots in use, and machines."""
 
     names: Mapping[str, str] = field(default_factory=dict)
-    """uid to ``<namespace>/<name>`` of all that was submitted."""
+    """uid to ``<namespace>/<name>`` of everything that was submitted."""
 
 
 async def read_results(

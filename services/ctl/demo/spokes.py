@@ -1,4 +1,4 @@
-"""`sluice demo --spokes N`: jobs submitted at a hub run on its spokes, and the logs say where."""
+"""`sluice demo --spokes N`: submits jobs at a hub, shows where they ran, and checks the logs."""
 
 import asyncio
 from collections import Counter
@@ -34,22 +34,22 @@ STUCK_SECONDS: Final = 90.0
 POLL_SECONDS: Final = 0.5
 SETTLE_SECONDS: Final = 30.0
 COPIES_MAX: Final = 1.1
-"""Copies made for each workload: the choice knows where there is room."""
+"""Copies for each workload, on average: the dispatcher knows which spoke has free quota."""
 
 
 @dataclass(slots=True)
 class _DispatchHistory:
-    """What the spokes were told about one workload."""
+    """The orders that spokes received about one workload."""
 
     offered: dict[str, int] = field(default_factory=dict)
     chosen: dict[str, None] = field(default_factory=dict)
     open: dict[str, str] = field(default_factory=dict)
     at_once: int = 0
-    """The most spokes on which it was chosen at the same time."""
+    """The largest number of spokes on which it was chosen at the same time."""
 
 
 def spokes_load(seed: int) -> list[Arrival]:
-    """PipelineRuns and Jobs for the hub's one queue, the same for the same seed."""
+    """PipelineRuns and Jobs for the hub's only queue; equal seeds give equal loads."""
     rng = Random(seed)
     made = [_run(index, rng) for index in range(RUNS)] + [_job(index, rng) for index in range(JOBS)]
     rng.shuffle(made)
@@ -67,7 +67,7 @@ def spokes_load(seed: int) -> list[Arrival]:
 async def run_spokes(
     system: Running, seed: int, *, now: Callable[[], datetime], say: Callable[[str], None]
 ) -> list[str]:
-    """Submit, wait, show the distribution; return the names of the checks that failed."""
+    """Submit the load, wait, show the distribution; return the names of the checks that failed."""
     arrivals = spokes_load(seed)
     say(f"demo: creating {RUNS} PipelineRuns and {JOBS} Jobs at the hub, seed {seed}")
     submitted: list[Submitted] = []
@@ -95,7 +95,7 @@ async def run_spokes(
 
 
 def distribution(orders: Iterable[Dispatch], spokes: Iterable[str]) -> list[str]:
-    """A line for each spoke: how many ran there, of which kind, and a bar."""
+    """A line for each spoke: how many workloads of which kind ran there."""
     ran = {(o.spoke, o.name): _kind(o) for o in orders if o.state == "chosen"}
     counts = {spoke: Counter(k for (at, _), k in ran.items() if at == spoke) for spoke in spokes}
     most = max((count.total() for count in counts.values()), default=0) or 1
@@ -119,7 +119,7 @@ def judge(
     stuck: Iterable[str],
     left: Iterable[str],
 ) -> dict[str, list[str]]:
-    """What is wrong, by the name of the check."""
+    """The faults of each check, by its name."""
     told: dict[str, _DispatchHistory] = {}
     for order in orders:
         of = told.setdefault(f"{order.namespace}/{order.name}", _DispatchHistory())
@@ -166,7 +166,7 @@ def judge(
 async def _until_ended(
     system: Running, submitted: list[Submitted], say: Callable[[str], None]
 ) -> list[str]:
-    """Wait until all have ended at the hub; those that get nowhere."""
+    """Wait until all jobs have ended at the hub; return those that make no progress."""
     loop = asyncio.get_running_loop()
     since, before, told = loop.time(), -1, 0.0
     kube = system.kube()
@@ -198,7 +198,7 @@ async def _until_ended(
 
 
 async def _until_clean(system: Running) -> list[str]:
-    """Wait until the copies are gone; what is left in the end."""
+    """Wait until the copies are deleted; return what is left in the end."""
     loop = asyncio.get_running_loop()
     until = loop.time() + SETTLE_SECONDS
     while True:

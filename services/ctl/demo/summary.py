@@ -1,4 +1,4 @@
-"""The demo's summary: waits by tier, peak use against quota, machines. Computed from the logs."""
+"""The demo's summary from the logs: waits by tier, peak usage, machines."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ Cell = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierRow:
-    """How one tier of one kind fared."""
+    """Counts and waits of one tier of one kind."""
 
     kind: str
     tier: str
@@ -49,7 +49,7 @@ class TierRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """The most of one resource that was held at any place of the log."""
+    """The largest amount of one resource that was held at any position of the log."""
 
     queue: str
     flavor: str
@@ -61,7 +61,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """How one platform's builds got their machines."""
+    """The machines of one platform."""
 
     platform: str
     provider: str
@@ -69,22 +69,22 @@ class Machines:
     launched: int
     mean_wait_seconds: float
     most_wait_seconds: float
-    """From asking for a machine to having it."""
+    """From the request for a machine to the answer."""
 
     kept: int = 0
-    """Machines that are shared, young, and wait for the next build."""
+    """Shared machines that wait for the next build."""
 
     left: int = 0
-    """Places and machines of builds that are over: there must be none."""
+    """Slots and machines of builds that have ended: there must be none."""
 
     @property
     def reused(self) -> int:
-        """Builds that found a machine which was there already."""
+        """Builds that got a machine which ran already."""
         return self.builds - self.launched
 
 
 def tier_rows(cases: Iterable[JobResult]) -> list[TierRow]:
-    """One row for each kind and tier that was submitted, the most important tier first."""
+    """A row for each kind and tier, the most important tier first."""
     groups: dict[tuple[str, str], list[JobResult]] = {}
     for case in cases:
         arrival = case.submitted.arrival
@@ -136,7 +136,7 @@ def _peaks(result: LoadResult) -> list[Peak]:
 
 
 def _most(result: LoadResult) -> dict[tuple[str, Cell], int]:
-    """Walk the decisions, each with what its decider knew of pods that had finished."""
+    """Replay the decisions, each with the finished pods that its decider knew of."""
     held: dict[str, Admission] = {}
     using: dict[str, dict[tuple[str, Cell], int]] = {}
     done: dict[str, list[PodSet]] = {}
@@ -170,7 +170,7 @@ def _most(result: LoadResult) -> dict[tuple[str, Cell], int]:
 
 
 def _usage(admission: Admission, done: Iterable[PodSet]) -> dict[tuple[str, Cell], int]:
-    """What is held, less the pods that finished and the machines that are gone."""
+    """What an admission holds, without finished pods and returned machines."""
     usage: dict[tuple[str, Cell], int] = {}
     over = {one.name: one for one in done}
     for pod_set in admission.pod_sets:
@@ -200,7 +200,7 @@ def _quotas(result: LoadResult) -> dict[tuple[str, Cell], int]:
 
 
 def machines(result: LoadResult) -> list[Machines]:
-    """Builds, launches and waits by platform; local platforms launch nothing."""
+    """Builds, launches and waits for each platform; local platforms launch nothing."""
     waits: dict[tuple[str, str], dict[str, float]] = {}
     hosts: dict[tuple[str, str], set[str]] = {}
     asked: dict[str, datetime] = {}
@@ -234,14 +234,14 @@ def _machines_of(record: PlatformState | None) -> list[Machine]:
 
 
 def left_behind(record: PlatformState | None) -> int:
-    """What a platform has though all builds are over: places, and machines that nobody shares."""
+    """Slots and unshared machines that a platform still has."""
     if record is None:
         return 0
     return len(record.seats) + sum(not machine.shared for machine in record.machines)
 
 
 def print_summary(result: LoadResult, console: Console) -> None:
-    """Write the three tables."""
+    """Print the three tables."""
     table = _table("Waits", "kind", "tier", "submitted", "admitted", "finished", "mean", "p95")
     for row in tier_rows(result.cases):
         numbers = (row.submitted, row.admitted, row.finished)

@@ -1,4 +1,4 @@
-"""`sluice dev`: the whole system on this machine, and nothing left of it afterwards."""
+"""`sluice dev`: runs the whole system on this machine, and stops it completely."""
 
 import asyncio
 import fcntl
@@ -49,65 +49,65 @@ __all__ = [
 ]
 
 EXAMPLE: Final = Path(__file__).parents[3] / "deploy" / "examples" / "konflux"
-"""The manifests and rules that are used where none are named."""
+"""The manifests and rules that are used if none are named."""
 
 CONSOLE_FILE: Final = "console.url"
-"""Where the console is, for commands: `curl "$(cat .sluice/console.url)api/v1/queues"`."""
+"""Holds the URL of the console: `curl "$(cat .sluice/console.url)api/v1/queues"`."""
 
 BROKER: Final = "nats-server"
 HOST: Final = "127.0.0.1"
 HEARD_SECONDS: Final = 1.0
-"""Until an API server no longer asks a webhook that was taken from it."""
+"""How long an API server may go on calling a webhook that was unregistered."""
 
 TAKE_BACK_SECONDS: Final = 5.0
 VIEWER: Final = "viewer"
 DECLARER: Final = "bus"
-"""The user that may declare streams."""
+"""The NATS user that may declare streams."""
 
 START_SECONDS: Final = 60.0
 SIMULATED_BOOT_SECONDS: Final = 60.0
-"""How long a machine of the fake provider takes, in simulated time."""
+"""How long a machine of the fake provider boots, in simulated time."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DevOptions:
-    """What to start, and where to keep it."""
+    """What to start, and where to keep its files."""
 
     directory: Path = Path(".sluice")
     """Logs, certificates, the broker's data, the simulator's kubeconfig."""
 
     nats_url: str | None = None
-    """A server that runs already; None: start one."""
+    """A server that runs already; None starts one."""
 
     kubeconfig: Path | None = None
-    """A cluster that is there already; None: simulate one."""
+    """An existing cluster; None simulates one."""
 
     manifests: tuple[Path, ...] = ()
     rules: Path = EXAMPLE / "classifier"
     """Folder with the classifier's `config.yaml`."""
 
     webhook: bool | None = None
-    """Whether to register our webhook; None: only in a simulated cluster."""
+    """Whether to register the webhook; None means only in a simulated cluster."""
 
     speed: float = 60.0
-    """Of simulated time."""
+    """Speed of simulated time."""
 
     seed: int = 0
     spokes: int = 0
-    """So many simulated clusters beside the hub, to which it sends work."""
+    """How many simulated spokes to start beside the hub."""
 
     secure: bool = False
-    """A user with least permissions for each service, and TLS. Only where the server is ours."""
+    """TLS, and a NATS user with least permissions for each service. Only with a server that we start."""
 
     echo: Callable[[str, str], None] | None = None
-    """Gets every line that a child writes."""
+    """Called with every line that a child writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A system that is up."""
+    """A running system."""
 
     nats_url: str
     kubeconfig: Path
@@ -122,7 +122,7 @@ class Running:
 
     @property
     def access(self) -> Access:
-        """How a command proves itself to NATS: as who may look."""
+        """The credentials of a command: those of the user that only reads."""
         return OPEN if self.secured is None else self.secured.access(VIEWER)
 
     def kube(self) -> HttpKube:
@@ -132,10 +132,7 @@ class Running:
 
 @asynccontextmanager
 async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
-    """Start everything; stop everything on the way out, whatever the way is.
-
-    Raises `CommandError` where something does not start.
-    """
+    """Start everything, and stop everything at the end. Raises `CommandError` if something does not start."""
     manifests = load_manifests(options.manifests)  # Wrong input is said before anything is started.
     directory = options.directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
@@ -177,7 +174,7 @@ async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
 
 
 class _Starter:
-    """Starts the parts in their order."""
+    """Starts the parts in order."""
 
     def __init__(self, options: DevOptions, directory: Path, say: Say) -> None:
         self._options = options
@@ -190,7 +187,7 @@ class _Starter:
         self.console_port = free_port()
 
     async def broker(self) -> str:
-        """Start nats-server, unless there is one, and apply the streams; return its URL."""
+        """Start nats-server if there is none, and apply the streams; return its URL."""
         url = self._options.nats_url
         if url is not None and self._options.secure:
             raise CommandError(url, "is a server of yours", hint="--secure starts one of its own")
@@ -224,11 +221,11 @@ class _Starter:
         return url
 
     def _credentials(self, user: str) -> dict[str, str]:
-        """What of its environment lets a child speak to NATS as `user`."""
+        """Environment variables with which a child speaks to NATS as `user`."""
         return {} if self.secured is None else self.secured.environment(user)
 
     async def cluster(self) -> tuple[Path, str | None]:
-        """Start the simulator, unless there is a cluster; return kubeconfig and the simulator's URL."""
+        """Start the simulator if there is no cluster; return the kubeconfig and the simulator's URL."""
         options = self._options
         if options.kubeconfig is not None:
             if not options.kubeconfig.is_file():
@@ -257,7 +254,7 @@ class _Starter:
         return kubeconfig, f"http://{HOST}:{port}"
 
     async def services(self, nats_url: str, kubeconfig: Path, kube: HttpKube) -> None:
-        """Start all services; register the webhook; return when all are ready."""
+        """Start all services, register the webhook, and return when all are ready."""
         certificates = self._directory / "certificates"
         webhook_port = free_port()
         common = {
@@ -306,7 +303,7 @@ class _Starter:
                 await enable_conversion(kube, url=f"{url}{CONVERT_PATH}", authority=authority)
 
     async def spokes(self, nats_url: str) -> list[Spoke]:
-        """Start as many clusters beside the hub as were asked for."""
+        """Start the simulated spokes."""
         return await start_spokes(
             self._options.spokes,
             supervisor=self.supervisor,
@@ -351,7 +348,7 @@ async def _unregistered_leftover(kube: HttpKube) -> bool:
 
 
 async def _unregister(kubeconfig: Path, say: Say) -> None:
-    """Leave the cluster as one in which nobody is asked any more."""
+    """Leave the cluster without our webhooks."""
     kube = HttpKube(from_kubeconfig(str(kubeconfig)), call_seconds=TAKE_BACK_SECONDS)
     try:
         if await unregister(kube):
@@ -384,7 +381,7 @@ def _listens(port: int) -> Ready:
 
 @contextmanager
 def _exclusive(directory: Path) -> Iterator[None]:
-    """Two systems in one folder would take each other's ports and data."""
+    """Lock the folder: two systems in it would take each other's ports and data."""
     with (directory / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -410,7 +407,7 @@ def _write_state(directory: Path, system: Running) -> None:
 
 
 async def until_signalled(work: Coroutine[None, None, int], *, otherwise: int) -> int:
-    """Run `work`; SIGINT and SIGTERM cancel it, so that it cleans up, and `otherwise` is returned."""
+    """Run `work`. SIGINT and SIGTERM cancel it, so that it cleans up; then return `otherwise`."""
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(work)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -421,7 +418,7 @@ async def until_signalled(work: Coroutine[None, None, int], *, otherwise: int) -
 
 
 async def serve(options: DevOptions, say: Say) -> int:
-    """`sluice dev`: run until a signal comes, and tell where everything is."""
+    """Run `sluice dev` until a signal comes, and print where everything is."""
 
     async def forever() -> int:
         async with running(options, say) as system:
@@ -434,7 +431,7 @@ async def serve(options: DevOptions, say: Say) -> int:
 
 
 def addresses(system: Running) -> list[str]:
-    """Where a user finds what is running."""
+    """Lines that say where everything is."""
     lines = [f"NATS at {system.nats_url}", f"kubeconfig {system.kubeconfig}"]
     if system.api_url is not None:
         lines += [f"kubeconfig of {spoke.name}: {spoke.kubeconfig}" for spoke in system.spokes]

@@ -1,4 +1,4 @@
-"""`sluice dev --secure`: a user for each service, nothing but TLS, and clients that are verified."""
+"""`sluice dev --secure`: a NATS user for each service, TLS only, and client certificates."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -18,18 +18,18 @@ HOST: Final = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secured:
-    """Keys, certificates and the server's configuration, in a folder of the system's own."""
+    """Keys, certificates and the server's configuration, in a folder of the system."""
 
     folder: Path
     config: Path
 
     def access(self, user: str) -> Access:
-        """How `user` proves itself."""
+        """The credentials of `user`."""
         return replace(self.tls, nkey=key_file(self.folder, user))
 
     @property
     def tls(self) -> Access:
-        """What every client has to show and to trust."""
+        """The certificates of every client."""
         return Access(
             ca=self.folder / "ca.crt",
             certificate=self.folder / "client.crt",
@@ -37,14 +37,14 @@ class Secured:
         )
 
     def environment(self, user: str) -> dict[str, str]:
-        """The same for a child process."""
+        """The credentials of `user` as environment variables of a child process."""
         access = self.access(user)
         found = {name: getattr(access, field) for field, name in VARIABLES.items()}
         return {name: str(path) for name, path in found.items() if path is not None}
 
 
 def secure(folder: Path, spokes: tuple[str, ...], now: datetime, *, url: str = LOCAL) -> Secured:
-    """Make everything anew below `folder`, for a server at `url`. Older keys are strangers'."""
+    """Make all keys and certificates below `folder`, for a server at `url`. Existing files are deleted."""
     for old in folder.glob("*"):
         old.unlink()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -17,7 +17,7 @@ from shared.kube.config import from_kubeconfig
 __all__ = ["Spoke", "start_spokes"]
 
 BEAT_SECONDS: Final = 2.0
-"""On one machine nothing is far away: what happens to a spoke is to be seen soon."""
+"""Interval of heartbeats: short, so that the loss of a spoke shows soon on one machine."""
 
 START_SECONDS: Final = 120.0
 
@@ -26,7 +26,7 @@ _PROGRAM: Final = (sys.executable, "-m", "services.ctl.main", "run")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spoke:
-    """One that is up."""
+    """A running spoke."""
 
     name: str
     kubeconfig: Path
@@ -49,7 +49,7 @@ async def start_spokes(
 ) -> list[Spoke]:
     """Start clusters and pairs; return when all are ready. Raises `CommandError`.
 
-    `environment`: of the two programs, for the name of their spoke.
+    `environment` returns the variables of a pair, for the name of its spoke.
     """
     spokes: list[Spoke] = []
     for index, name in enumerate(spoke_names(count), 1):

@@ -1,7 +1,7 @@
-"""Keeps child processes running, writes down what they say, and leaves none behind.
+"""Keeps child processes running, logs their output, and stops them all.
 
-Each child is its own session, so that a Ctrl-C reaches only us and we stop them in order. On Linux
-the kernel ends them when we die, however we die.
+Each child has its own session, so that Ctrl-C reaches only this process, which stops them in order. On
+Linux the kernel kills them when this process dies.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ __all__ = ["ChildSpec", "Supervisor", "http_status"]
 BACKOFF_FIRST_SECONDS: Final = 0.2
 BACKOFF_MAX_SECONDS: Final = 10.0
 STEADY_SECONDS: Final = 20.0
-"""A child that lived this long has earned a quick restart again."""
+"""A child that ran this long is restarted quickly again."""
 
 STARTS_BEFORE_READY_MAX: Final = 3
-"""A child that ends this often before it was ever ready will not become ready by itself."""
+"""A child that ended this often before it was ever ready counts as broken."""
 
 ENDS_MAX: Final = 3
-"""After so many such ends in a row it is said that it keeps ending."""
+"""After so many quick ends in a row a child counts as crash-looping."""
 
 GRACE_SECONDS: Final = 20.0
-"""From SIGTERM to SIGKILL; longer than a service's own `graceful_stop_seconds`."""
+"""From SIGTERM to SIGKILL; longer than a service's `graceful_stop_seconds`."""
 
 POLL_SECONDS: Final = 0.05
 PROBE_SECONDS: Final = 2.0
@@ -43,7 +43,7 @@ TAIL_BYTES: Final = 2_000
 _PR_SET_PDEATHSIG: Final = 1
 
 Ready = Callable[[], Awaitable[str | None]]
-"""None when ready, else why not."""
+"""Returns None when ready, else the reason why not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class ChildSpec:
     name: str
     argv: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Added to ours."""
+    """Added to that of this process."""
 
     ready: Ready
     stop_order: int = 0
@@ -81,7 +81,7 @@ class _Child:
         return self.process is not None and self.process.returncode is None
 
     def signal(self, number: signal.Signals) -> None:
-        """Reach the child and whatever it has started."""
+        """Send a signal to the child's process group."""
         if self.running and self.process is not None:
             # It may end between the look and the signal.
             with suppress(ProcessLookupError):
@@ -112,7 +112,7 @@ class Supervisor:
         self._children: dict[str, _Child] = {}
 
     def start(self, spec: ChildSpec) -> None:
-        """Start a child and keep it running from now on."""
+        """Start a child, and restart it whenever it ends."""
         if self._logs is not None:
             self._logs.mkdir(parents=True, exist_ok=True)
         child = _Child(spec)
@@ -120,16 +120,16 @@ class Supervisor:
         child.task = asyncio.create_task(self._keep(child), name=f"child {spec.name}")
 
     def pid(self, name: str) -> int | None:
-        """The process of a child, while it runs."""
+        """The process id of a child, while it runs."""
         child = self._children[name]
         return child.process.pid if child.running and child.process is not None else None
 
     def starts(self, name: str) -> int:
-        """How often a child has been started."""
+        """How often a child was started."""
         return self._children[name].starts
 
     def crash_loop(self, name: str) -> str | None:
-        """How a child ends that keeps ending soon after its start; None: it does not."""
+        """How a child ends that keeps ending soon after its start; None if it does not."""
         child = self._children[name]
         lived = asyncio.get_running_loop().time() - child.began if child.running else 0.0
         if child.ends < ENDS_MAX or lived > STEADY_SECONDS:
@@ -142,11 +142,11 @@ class Supervisor:
         return tuple(self._children)
 
     def log_file(self, name: str) -> Path | None:
-        """Where a child's output is; None: it is kept nowhere."""
+        """The file with a child's output; None if there is none."""
         return None if self._logs is None else self._logs / f"{name}.log"
 
     async def wait_ready(self, names: Iterable[str], *, timeout_seconds: float) -> None:
-        """Return when all of `names` are ready. Raises `CommandError` naming who is not, and why."""
+        """Return when all of `names` are ready. Raises `CommandError` with the first that is not, and why."""
         waiting = dict.fromkeys(names, "it was not asked yet")
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -182,14 +182,14 @@ class Supervisor:
         )
 
     async def drop(self, *names: str) -> None:
-        """Stop these together, and forget them. Returns when they are gone."""
+        """Stop these children together, and forget them."""
         children = [self._children.pop(name) for name in names]
         for child in children:
             child.stopping = True
         await self._stop_group(children)
 
     async def stop(self) -> None:
-        """Stop all, in order: SIGTERM, then after the grace time SIGKILL. Returns when all are gone."""
+        """Stop all children in order: SIGTERM, and SIGKILL after the grace time."""
         for child in self._children.values():
             child.stopping = True
         for order in sorted({child.spec.stop_order for child in self._children.values()}):
@@ -271,7 +271,7 @@ class Supervisor:
 
 
 def _die_with_parent(parent: int) -> Callable[[], None] | None:
-    """What the child does before it becomes the program: ask to be killed when `parent` dies.
+    """What the child runs before it becomes the program: ask to be killed when `parent` dies.
 
     Linux only; elsewhere a parent that is killed with SIGKILL leaves its children running.
     """
@@ -297,7 +297,7 @@ def _ending(status: int) -> str:
 
 
 async def http_status(host: str, port: int, path: str) -> tuple[int, str]:
-    """GET a small page over plain HTTP; return status and body, (0, why) where nobody answers."""
+    """GET a page over plain HTTP; return status and body, or (0, reason) if nobody answers."""
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             reader, writer = await asyncio.open_connection(host, port)

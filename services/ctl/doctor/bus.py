@@ -1,4 +1,4 @@
-"""Whether the bus is as it must be, and everybody who should read or answer does."""
+"""Examines the bus: streams, consumers, leases, answers of quota, dead letters."""
 
 import base64
 import json
@@ -19,10 +19,10 @@ __all__ = ["consumers", "dead_letters", "leases", "quota_answers", "streams"]
 Json = dict[str, Any]
 
 LAG_MAX: Final = 1_000
-"""Messages that a consumer may be behind before it is worth a word."""
+"""A consumer or source may be this many messages behind without a finding."""
 
 FULL: Final = 0.9
-"""Of a log that refuses more once it is full."""
+"""Share of its size from which a log that refuses writes when full is a finding."""
 
 DEAD_SHOWN: Final = 5
 ANSWER_SECONDS: Final = 5.0
@@ -55,7 +55,7 @@ def _apply(problem: str) -> str:
 
 
 def full_or_behind(stream: str, info: Json) -> list[Finding]:
-    """What one stream's figures say."""
+    """Findings from the state of one stream."""
     found = []
     config, state = info["config"], info["state"]
     limit = int(config.get("max_bytes", -1))
@@ -96,7 +96,7 @@ async def consumers(reader: Look) -> list[Finding]:
 
 
 def consumer_findings(stream: str, info: Json) -> list[Finding]:
-    """What one durable consumer's figures say."""
+    """Findings from the state of one durable consumer."""
     name = info["config"]["durable_name"]
     service = name.partition("-")[0]
     where = f"consumer {name} of {stream}"
@@ -121,7 +121,7 @@ def consumer_findings(stream: str, info: Json) -> list[Finding]:
 
 
 async def leases(reader: Look, clusters: Iterable[str]) -> list[Finding]:
-    """Services of which one must lead, and does not."""
+    """Services that need a leader and have none."""
     wanted = {
         "quota": "nothing is decided",
         "classifier-projection": "new jobs do not become workloads",
@@ -153,7 +153,7 @@ async def _held(reader: Look, name: str) -> bool:
 
 
 async def quota_answers(reader: Look) -> list[Finding]:
-    """Whether the deciding quota service can be asked."""
+    """Whether the quota service answers."""
     try:
         await reader.ask(rpc.POSITIONS, b'{"limit":1}', timeout_seconds=ANSWER_SECONDS)
     except SilentError as error:
@@ -168,7 +168,7 @@ async def quota_answers(reader: Look) -> list[Finding]:
 
 
 def dead_letters(letters: list[Seen]) -> list[Finding]:
-    """What a service gave up on, the latest first."""
+    """Messages that a service gave up on, the latest first."""
     found = [
         Finding(
             where=f"dead letter of {seen.body.get('service')}",

@@ -1,4 +1,4 @@
-"""Runs all examinations and prints what was found."""
+"""Runs all examinations and prints the findings."""
 
 import json
 from dataclasses import asdict
@@ -54,7 +54,7 @@ async def doctor(
 
 
 async def examine(reader: Look) -> list[Finding]:
-    """Everything that is not as it should be; what is wrong comes first."""
+    """All findings, those that are certainly wrong first."""
     found = await bus.streams(reader)
     try:
         inputs = [*_INPUTS, *(("OBSERVED", observed_filter(kind)) for kind in KINDS)]

@@ -1,4 +1,4 @@
-"""Queues, flavors, checks and classes that name what is not there, or that are not in force."""
+"""Examines queues, flavors, checks and classes: references to missing objects, and inactive objects."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -23,13 +23,13 @@ KINDS: Final = (
     kinds.PRIORITY_CLASS,
     kinds.NODE,
 )
-"""What must be read for this."""
+"""The kinds that must be read for this."""
 
 NAMES_SHOWN: Final = 3
 
 
 def configuration(snapshot: Snapshot) -> list[Finding]:
-    """Everything that is wrong with what operators and users wrote."""
+    """Findings in objects that operators and users wrote."""
     checks: tuple[Callable[[Snapshot], Iterator[Finding]], ...] = (
         _cluster_queues,
         _references,
@@ -51,7 +51,7 @@ def _existing(snapshot: Snapshot, kind: Kind, cluster: str) -> set[str]:
 
 
 def _cluster_queues(snapshot: Snapshot) -> Iterator[Finding]:
-    """Inactive ones, whether stopped on purpose or broken."""
+    """Inactive ClusterQueues, whether stopped or broken."""
     for ident, obj in sorted(snapshot.of(kinds.CLUSTER_QUEUE).items()):
         status = snapshot.queues.get(ident)
         stop = spec_of(obj).get("stopPolicy") or "None"
@@ -81,7 +81,7 @@ _ADVICE: Final = {
 
 
 def _references(snapshot: Snapshot) -> Iterator[Finding]:
-    """Flavors and checks that a ClusterQueue names and nobody made."""
+    """Flavors and checks that a ClusterQueue names and that do not exist."""
     for ident, obj in sorted(snapshot.of(kinds.CLUSTER_QUEUE).items()):
         spec = spec_of(obj)
         named = {
@@ -132,7 +132,7 @@ def _local_queues(snapshot: Snapshot) -> Iterator[Finding]:
 
 
 def _stray_workloads(snapshot: Snapshot) -> Iterator[Finding]:
-    """Workloads that name a LocalQueue which is not there."""
+    """Workloads that name a missing LocalQueue."""
     strays: dict[ObjectKey, list[str]] = {}
     for ident, state in _waiting(snapshot):
         queue = ObjectKey(ident.cluster, ident.namespace, str(state.get("queue") or ""))

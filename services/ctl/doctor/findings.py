@@ -1,4 +1,4 @@
-"""What the doctor says."""
+"""The result of an examination."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ __all__ = ["Finding"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is not as it should be."""
+    """One problem, and what to do about it."""
 
     where: str
-    """What it is about, for instance ``ClusterQueue team``."""
+    """The object, for instance ``ClusterQueue team``."""
 
     problem: str
     advice: str
     """What to do about it."""
 
     wrong: bool = True
-    """False: somebody may have meant it so."""
+    """False if it may be intended."""

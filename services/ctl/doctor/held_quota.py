@@ -1,4 +1,4 @@
-"""Quota that is held by what nobody admitted, by what is over, or by what does not end."""
+"""Finds workloads that hold quota without an admission, after their end, or without running."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -13,16 +13,16 @@ __all__ = ["held_quota"]
 Json = dict[str, Any]
 
 SETTLE_SECONDS: Final = 60.0
-"""What everybody needs to hear of a change, many times over."""
+"""Every service has seen a change after this time, many times over."""
 
 DRAIN_SECONDS: Final = 600.0
-"""Pods that were told to end may take their grace period, and more."""
+"""How long evicted pods may take to end, grace period included."""
 
 _HOLDING: Final = frozenset({"reserved", "admitted", "evicted"})
 
 
 def held_quota(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
-    """One finding for each that holds quota and should not, or was let run and does not."""
+    """One finding for each workload that should not hold quota, or is admitted and does not run."""
     for ident, admission in sorted(snapshot.admissions.items()):
         if admission.get("state") not in _HOLDING:
             continue
@@ -49,7 +49,7 @@ def held_quota(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
 
 
 def _why_not_entitled(state: Json | None, admission: Json) -> str:
-    """Why nothing should be held any more; empty: it may be."""
+    """Why the workload must not hold quota any more; empty if it may."""
     if state is None:
         return "is gone"
     if state.get("uid") != admission.get("uid"):

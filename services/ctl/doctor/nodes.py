@@ -1,4 +1,4 @@
-"""Flavors and quotas beside the nodes that are there: labels that match none, promises above them all."""
+"""Compares flavors and quotas with nodes: labels that match no node, quota above the nodes' capacity."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ __all__ = ["nodes"]
 Json = dict[str, Any]
 
 ON_NODES: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
-"""Resources that every node tells. Others may be counted by nobody but quota: slots, licences."""
+"""Resources that every node reports. Others, such as slots and licences, may be counted by quota alone."""
 
 
 def nodes(snapshot: Snapshot) -> Iterator[Finding]:
-    """Nothing for a cluster whose nodes nobody watches."""
+    """Findings for each cluster whose nodes are watched."""
     for cluster in sorted({ident.cluster for ident in snapshot.of(kinds.NODE)}):
         yield from _flavors_without_nodes(snapshot, cluster)
         yield from _quota_above_nodes(snapshot, cluster)
@@ -86,7 +86,7 @@ def _allocatable(node: Json, resource: str) -> int:
 
 
 def _amount(resource: str, text: object) -> int:
-    """0 for what is not there or malformed: others tell of that."""
+    """The amount; 0 for a missing or malformed one, which is another examination's finding."""
     try:
         return amount(resource, str(text)) if text is not None else 0
     except QuantityError:

@@ -1,4 +1,4 @@
-"""Whether the services' accounts may do in a cluster what their roles in `deploy/kubernetes` say."""
+"""Checks that the services' accounts have the permissions that `deploy/kubernetes` gives them."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -21,9 +21,9 @@ SHOWN: Final = 3
 
 
 async def missing_permissions(kube: Kube, *, namespace: str) -> list[Finding]:
-    """One finding for each account that lacks something, or one that nobody may ask.
+    """One finding for each account that lacks permissions, or one if reviews are not allowed.
 
-    `namespace`: of the services. Raises a `KubeError` where the cluster does not answer.
+    `namespace` is that of the services. Raises a `KubeError` if the cluster does not answer.
     """
     found = []
     for path in sorted(ROLES.glob("*/rbac.yaml")):

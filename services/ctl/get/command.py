@@ -1,4 +1,4 @@
-"""Reads what a resource is made of, and prints it once or as it changes."""
+"""`sluice get`: reads the streams of a resource, and prints it once or as it changes."""
 
 import asyncio
 import json
@@ -24,19 +24,19 @@ __all__ = ["OUTPUTS", "Query", "get", "read", "show"]
 
 OUTPUTS: Final = ("table", "wide", "json", "yaml", "name")
 SETTLE_SECONDS: Final = 0.2
-"""How long a watch waits for what belongs together before it prints."""
+"""How long a watch collects messages before it prints rows."""
 
 POSITIONS_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What a user wants to see."""
+    """What a user asks for."""
 
     resource: Resource
     name: str | None = None
     namespace: str | None = "default"
-    """None: all of them."""
+    """None means all namespaces."""
 
     cluster: str | None = None
     labels: str | None = None
@@ -45,7 +45,7 @@ class Query:
 
     @classmethod
     def of(cls, word: str, *, output: str, **options: Any) -> "Query":
-        """From a user's words. Raises `CommandError`."""
+        """The query for a user's words. Raises `CommandError`."""
         resource = resource_named(word)
         if resource is None:
             known = ", ".join(f"{r.name} ({', '.join(r.short)})" for r in RESOURCES)
@@ -55,12 +55,12 @@ class Query:
         return cls(resource=resource, output=output, **options)
 
     def inputs(self) -> list[tuple[str, str]]:
-        """(log, filter) of all that must be read."""
+        """(log, filter) of everything that must be read."""
         namespace = self.namespace if self.resource.namespaced else None
         return self.resource.inputs(self.cluster, namespace)
 
     def rows(self, snapshot: Snapshot, now: datetime) -> list[Row]:
-        """What answers the query, sorted as kubectl sorts."""
+        """The rows that match, sorted as kubectl sorts them."""
         selects: Selects = selector(self.labels)
         found = [
             row
@@ -80,7 +80,7 @@ class Query:
 
 
 async def get(query: Query, *, watch: bool, url: str | None, directory: Path) -> None:
-    """Print the answer. Raises `CommandError`, also for a name that nobody has."""
+    """Print the rows. Raises `CommandError`, also for a name that does not exist."""
     async with open_reader(url, directory) as reader:
         if watch:
             async for line in _watched(reader, query):
@@ -98,7 +98,7 @@ async def get(query: Query, *, watch: bool, url: str | None, directory: Path) ->
 
 
 async def read(reader: Look, inputs: Iterable[tuple[str, str]]) -> Snapshot:
-    """Fold the views of these logs into a picture."""
+    """Read the views of these logs into a snapshot."""
     snapshot = Snapshot()
     reading = (reader.now(log, *filters) for log, filters in _by_log(inputs).items())
     for view in await asyncio.gather(*reading):
@@ -115,7 +115,7 @@ def _by_log(inputs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 async def _with_positions(reader: Look, query: Query, rows: list[Row]) -> list[Row]:
-    """Fill in the places in the queues, if quota is there to tell them."""
+    """Fill in positions in the queue if the quota service answers."""
     shown = query.resource.name == "workloads" and query.output in {"table", "wide"}
     if not shown or not any("PENDING" in row.cells for row in rows):
         return rows
@@ -158,7 +158,7 @@ def show(query: Query, rows: list[Row]) -> list[str]:
 
 
 def _listed(query: Query, rows: list[Row]) -> Json:
-    """One object where one was asked for by name, else a List, as kubectl does."""
+    """One object if it was asked for by name, else a List, as kubectl prints it."""
     if query.name is not None and len(rows) == 1:
         return rows[0].object
     return {"apiVersion": "v1", "kind": "List", "items": [row.object for row in rows]}
@@ -194,7 +194,7 @@ def _not_found(query: Query) -> CommandError:
 
 
 class _Printer:
-    """Chooses the columns once, so that a watch keeps them."""
+    """Prints rows. It chooses the columns once, so that a watch keeps them."""
 
     def __init__(self, query: Query, rows: list[Row]) -> None:
         self._columns: list[tuple[int, Column]] = [
@@ -221,7 +221,7 @@ class _Printer:
         return [row.ident.cluster, *cells] if self._clusters else cells
 
     def stable_cells(self, row: Row) -> tuple[str, ...]:
-        """What is news when it changes; time passing is none."""
+        """The cells that do not change by time alone: a watch prints a row only if one of them changes."""
         return tuple(row.cells[index] for index, column in self._columns if not column.volatile)
 
 
@@ -229,7 +229,7 @@ class _Printer:
 
 
 async def _watched(reader: Look, query: Query) -> AsyncIterator[str]:
-    """The rows as they are, then each row that changed, as kubectl's `--watch` prints them."""
+    """All rows, then each row that changes, as `kubectl get --watch` prints them."""
     snapshot, printer = Snapshot(), None
     told: dict[ObjectKey, tuple[str, ...]] = {}
     async with aclosing(_batches(reader, query)) as batches:
@@ -263,7 +263,7 @@ def _changed(query: Query, printer: _Printer, rows: list[Row], *, header: bool) 
 
 
 async def _batches(reader: Look, query: Query) -> AsyncGenerator[list[Seen]]:
-    """Everything that there is, then what comes, in handfuls."""
+    """Everything that the views hold, then changes, in batches."""
     arrived: asyncio.Queue[Seen | LookError | None] = asyncio.Queue()
     by_log = _by_log(query.inputs())
 

@@ -21,42 +21,42 @@ __all__ = ["RESOURCES", "Column", "Resource", "Row", "resource_named"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One thing to show."""
+    """One row of output."""
 
     ident: ObjectKey
     cells: tuple[str, ...]
-    """One for each column of its resource, those of `-o wide` included."""
+    """One for each column of the resource, wide ones included."""
 
     object: Json
     """For `-o json` and `-o yaml`."""
 
     labels: Json = field(default_factory=dict)
     alias: str = ""
-    """Another name by which a user may ask for it."""
+    """Another name that selects the row: the job's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A title, and whether only `-o wide` shows it."""
+    """A column: its title, and when it is shown."""
 
     title: str
     wide: bool = False
     volatile: bool = False
-    """It changes by itself as time passes: no news for a watch."""
+    """It changes with time alone, which a watch does not print."""
 
 
 Rows = Callable[[Snapshot, datetime], list[Row]]
 Inputs = Callable[[str | None, str | None], list[tuple[str, str]]]
-"""Cluster and namespace, or None for all, to (log, filter)."""
+"""From cluster and namespace (None means all) to (log, filter)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """One word after `sluice get`."""
+    """A resource of `sluice get`."""
 
     name: str
     singular: str
-    """As `-o name` and sentences call it."""
+    """Its name in `-o name` and in sentences."""
 
     short: tuple[str, ...]
     namespaced: bool
@@ -78,7 +78,7 @@ def _columns(*titles: str) -> tuple[Column, ...]:
 
 
 def _from_views(*logs: str, kinds_: tuple[Kind, ...] = ()) -> Inputs:
-    """Read the subjects of one cluster and namespace of these logs, and these observed kinds."""
+    """Read these logs, and these observed kinds, for one cluster and namespace."""
 
     def inputs(cluster: str | None, namespace: str | None) -> list[tuple[str, str]]:
         of_logs = [(log, _FILTERS[log](cluster, namespace)) for log in logs]
@@ -107,7 +107,7 @@ def _objects(
     *,
     add: bool = False,
 ) -> Rows:
-    """One row for each observed object; `add`: what quota says of it goes into the object."""
+    """One row for each observed object; with `add`, the object also shows what quota publishes about it."""
 
     def rows(snapshot: Snapshot, now: datetime) -> list[Row]:
         found = snapshot.of(kind)
@@ -186,7 +186,7 @@ def _local_queue(snapshot: Snapshot, ident: ObjectKey, obj: Json, now: datetime)
 
 
 def _cohorts(snapshot: Snapshot, now: datetime) -> list[Row]:
-    """Cohorts that have an object, and those that exist because somebody names them."""
+    """Cohorts with an object, and those that only exist because a queue or cohort names them."""
     members: dict[ObjectKey, list[str]] = {}
     for (cluster, _, name), obj in snapshot.of(kinds.CLUSTER_QUEUE).items():
         spec = spec_of(obj)
@@ -239,7 +239,7 @@ def _flavor(snapshot: Snapshot, ident: ObjectKey, obj: Json, now: datetime) -> t
 
 
 def _hosts(snapshot: Snapshot, now: datetime) -> list[Row]:
-    """Machines that were ordered, and static hosts on which somebody sits."""
+    """Machines that were ordered, and static hosts in use."""
     rows = []
     for (cluster, _, platform), state in snapshot.platforms.items():
         seated: dict[str, list[Json]] = {}
@@ -286,7 +286,7 @@ def _host(cluster: str, platform: str, machine: Json, seats: list[Json], now: da
 
 
 def _spokes(snapshot: Snapshot, now: datetime) -> list[Row]:
-    """MultiKueueClusters, and what the dispatcher says of each."""
+    """MultiKueueClusters with what the dispatcher publishes about each."""
     return [
         Row(
             ident=ident,
@@ -400,10 +400,10 @@ RESOURCES: Final = (
         rows=_spokes,
     ),
 )
-"""In the order in which help lists them."""
+"""In the order of the help text."""
 
 
 def resource_named(word: str) -> Resource | None:
-    """The resource that a user means, by name, singular or short name; kubectl ignores case too."""
+    """The resource for a name, singular or short name, in any case as in kubectl; None if there is none."""
     word = word.lower()
     return next((r for r in RESOURCES if word == r.name or word in r.short), None)

@@ -1,4 +1,4 @@
-"""`-l`: label selectors as kubectl takes them."""
+"""Label selectors of `-l`, in kubectl's syntax."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,11 +14,11 @@ _SET: Final = re.compile(r"(?P<key>[^\s!=,()]+)\s+(?P<how>in|notin)\s*\((?P<valu
 _EQUAL: Final = re.compile(r"(?P<key>[^\s!=,()]+)\s*(?P<how>==|=|!=)\s*(?P<value>[^\s!=,()]*)")
 _THERE: Final = re.compile(r"(?P<how>!?)\s*(?P<key>[^\s!=,()]+)")
 _COMMA: Final = re.compile(r",(?![^(]*\))")
-"""Outside of parentheses."""
+"""A comma outside of parentheses."""
 
 
 def selector(text: str | None) -> Selects:
-    """A test of labels. All requirements must hold; none selects everything. Raises `CommandError`."""
+    """A predicate on labels: all requirements must hold. Raises `CommandError` for a malformed selector."""
     tests = [_requirement(part.strip()) for part in _COMMA.split(text)] if text else []
 
     def selects(labels: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""What the views say, folded into one picture that grows while a watch goes on."""
+"""The latest message of every subject that was read, by object."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -27,13 +27,13 @@ _GONE: Final = "gone"
 
 @dataclass(slots=True, kw_only=True)
 class Snapshot:
-    """The latest of everything that was read. Messages may come in any order of their streams."""
+    """The state that the views hold. Messages of different streams may come in any order."""
 
     objects: dict[str, dict[ObjectKey, Json]] = field(default_factory=dict)
     """``<plural>_<group>`` to the objects as last observed."""
 
     too_large: dict[str, dict[ObjectKey, str]] = field(default_factory=dict)
-    """Objects whose body is in the object store: they exist, more is not read."""
+    """Objects whose body is in the object store: only their names are known."""
 
     workloads: dict[ObjectKey, Json] = field(default_factory=dict)
     admissions: dict[ObjectKey, Json] = field(default_factory=dict)
@@ -43,13 +43,13 @@ class Snapshot:
 
     platforms: dict[ObjectKey, Json] = field(default_factory=dict)
     spokes: dict[ObjectKey, Json] = field(default_factory=dict)
-    """How the dispatcher says that each stands."""
+    """What the dispatcher publishes about each spoke."""
 
     synced: dict[str, Json] = field(default_factory=dict)
-    """Cluster to the last sign that its watcher has listed everything."""
+    """Cluster to the last message in which its watcher said that it has listed everything."""
 
     def apply(self, seen: Seen) -> None:
-        """Take in one message of any view."""
+        """Apply one message of any view."""
         what = seen.subject.split(".", 2)[1]
         body = seen.body
         if not body:
@@ -96,14 +96,14 @@ class Snapshot:
         return self.objects.get(kind.detail, {})
 
     def admission_of(self, ident: ObjectKey) -> Json:
-        """The decision about a workload that is in force: one about an earlier life is not."""
+        """The decision in force about a workload; empty if there is none for its uid."""
         state, admission = self.workloads.get(ident), self.admissions.get(ident)
         if state is None or admission is None or state.get("uid") != admission.get("uid"):
             return {}
         return admission
 
     def cluster_queue_of(self, ident: ObjectKey) -> str:
-        """The ClusterQueue of a workload: where it has quota, or where its LocalQueue points."""
+        """The ClusterQueue that gave the workload quota, else the one behind its LocalQueue."""
         if queue := self.admission_of(ident).get("cluster_queue"):
             return str(queue)
         state = self.workloads.get(ident, {})

@@ -1,4 +1,4 @@
-"""Columns as kubectl prints them, with colours where a person looks."""
+"""Columns as kubectl prints them, with colours on a terminal."""
 
 import os
 import sys
@@ -31,7 +31,7 @@ _OF_STATUS: Final = {
 
 
 def coloured(stream: TextIO | None = None) -> bool:
-    """Whether to colour what is written there: a terminal, and nobody objects (no-color.org)."""
+    """Whether to colour the output: on a terminal, unless NO_COLOR is set (no-color.org)."""
     stream = stream or sys.stdout
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
@@ -42,7 +42,7 @@ def paint(text: str, colour: str) -> str:
 
 
 class Table:
-    """Lines under a header. Widths only grow, so that a watch stays aligned."""
+    """Aligned lines under a header. Widths only grow, so that a watch stays aligned."""
 
     def __init__(self, header: Sequence[str], *, colours: bool = False) -> None:
         self._header = tuple(header)

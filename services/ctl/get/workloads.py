@@ -1,4 +1,4 @@
-"""A workload as people and programs see it: state, decision and object in one."""
+"""The row and the object of a workload: its state, its decision and its Workload object in one."""
 
 from datetime import datetime
 from typing import Final
@@ -15,13 +15,13 @@ WORKLOAD_COLUMNS: Final = (
     *("+PRIORITY", "+RESERVED IN", "+ADMITTED", "+FINISHED", "+REASON"),
 )
 POSITION: Final = WORKLOAD_COLUMNS.index("POSITION IN QUEUE")
-"""Only quota knows it: filled in by whoever asks it."""
+"""The column that only the quota service can fill."""
 
 _STATUS: Final = {"admitted": "ADMITTED", "reserved": "QUOTARESERVED", "evicted": "EVICTED"}
 
 
 def status_of(snapshot: Snapshot, ident: ObjectKey) -> str:
-    """In kueuectl's words, and `EVICTED` for what holds its quota until its pods are gone."""
+    """The status in kueuectl's words; `EVICTED` for a workload that holds quota until its pods are gone."""
     if snapshot.workloads[ident].get("phase") == "finished":
         return "FINISHED"
     return _STATUS.get(str(snapshot.admission_of(ident).get("state")), "PENDING")
@@ -52,7 +52,10 @@ def workload_cells(snapshot: Snapshot, ident: ObjectKey, now: datetime) -> tuple
 
 
 def _standing(snapshot: Snapshot, ident: ObjectKey, status: str) -> tuple[str, bool]:
-    """Where it has quota, and whether it is admitted; what has finished keeps both on record, as in Kueue."""
+    """Where it has quota, and whether it is admitted.
+
+    A finished workload keeps both on record, as in Kueue.
+    """
     if status == "FINISHED":
         recorded = (snapshot.of(kinds.WORKLOAD).get(ident) or {}).get("status") or {}
         where = str((recorded.get("admission") or {}).get("clusterQueue", ""))
@@ -76,7 +79,7 @@ def _reason(state: Json, admission: Json, status: str) -> str:
 
 
 def _exec_time(snapshot: Snapshot, ident: ObjectKey, now: datetime) -> str:
-    """From admission to the end, or until now."""
+    """Time from admission to the end, or until now."""
     state, admission = snapshot.workloads[ident], snapshot.admission_of(ident)
     began = _transition(snapshot, ident, "Admitted")
     if began is None and admission.get("state") == "admitted":
@@ -92,7 +95,7 @@ def _exec_time(snapshot: Snapshot, ident: ObjectKey, now: datetime) -> str:
 
 
 def _transition(snapshot: Snapshot, ident: ObjectKey, condition: str) -> datetime | None:
-    """When a condition of the Workload object became true."""
+    """When a condition of the Workload object became true; None if it is not."""
     obj = snapshot.of(kinds.WORKLOAD).get(ident)
     for each in ((obj or {}).get("status") or {}).get("conditions") or []:
         if each.get("type") == condition and each.get("status") == "True":
@@ -101,7 +104,7 @@ def _transition(snapshot: Snapshot, ident: ObjectKey, condition: str) -> datetim
 
 
 def workload_object(snapshot: Snapshot, ident: ObjectKey) -> Json:
-    """The Workload object as last observed, with what the streams say under `sluice`."""
+    """The Workload object as last observed, with the messages about it under `sluice`."""
     obj = snapshot.of(kinds.WORKLOAD).get(ident)
     if obj is None:
         # The patcher has not written it yet.

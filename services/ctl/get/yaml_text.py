@@ -1,4 +1,4 @@
-"""YAML that other programs read as it was meant: kubectl's reader takes more for numbers than ours."""
+"""YAML that Go programs read with the same meaning: Go's YAML takes more words for numbers and booleans."""
 
 import re
 from typing import Any, Final
@@ -12,8 +12,8 @@ _GO_ONLY: Final = (
     ("int", r"[-+]?0o[0-7_]+", "-+0"),
     ("float", r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
 )
-"""What is no text in Go's YAML though it is in Python's: type, form, first characters. Digits with one
-`e` among them are what a short commit looks like."""
+"""Type, form and first characters of values that Go reads as that type, though Python reads text. Digits
+with one `e` among them are what a short commit looks like."""
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]

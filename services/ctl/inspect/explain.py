@@ -1,4 +1,4 @@
-"""`sluice explain`: why a workload waits, asked from the quota service that decides."""
+"""`sluice explain`: why a workload waits, as the quota service answers."""
 
 import json
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ async def explain(
     url: str | None,
     directory: Path,
 ) -> None:
-    """Print the answer. Raises `CommandError` where nobody answers or nobody knows the workload."""
+    """Print the answer. Raises `CommandError` if nobody answers, or if there is no such workload."""
     question = {"namespace": namespace, "name": name}
     if cluster is not None:
         question["cluster"] = cluster
@@ -68,7 +68,7 @@ async def explain(
 
 
 def explained(item: Json, now: datetime) -> Iterator[str]:
-    """One explanation, for people."""
+    """The lines of one explanation."""
     title = f"{item['namespace']}/{item['name']}"
     yield title + (f" ({item['job']})" if item.get("job") else "") + f" in {item['cluster']}"
     yield _line("Reason", str(item["reason"]))

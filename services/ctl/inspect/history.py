@@ -1,4 +1,4 @@
-"""`sluice history`: what happened to one workload, from the streams, with the trace that it left."""
+"""`sluice history`: the messages about one workload, and the traces they belong to."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -18,10 +18,11 @@ __all__ = ["Event", "history", "history_json", "history_lines", "show_history"]
 Body = dict[str, Any]
 
 TRACEPARENT: Final = "traceparent"
-"""The header. As in `shared.contracts.messages.base`, whose import would cost more than this file."""
+"""The header. It repeats `shared.contracts.messages.base`, whose import would cost more time than this
+module."""
 
 WORKLOAD_LOGS: Final = ("ADMISSIONS", "CHECKS", "DISPATCHES", "OUTCOMES")
-"""Logs whose subject names the workload in its fifth place."""
+"""Logs whose subject names the workload in its fifth token."""
 
 _WHAT_OF_LOG: Final = {
     "OBSERVED": "observed",
@@ -50,7 +51,7 @@ class Event:
 async def show_history(
     namespace: str, name: str, *, as_json: bool, url: str | None, directory: Path
 ) -> None:
-    """Print what happened. Raises `CommandError` where the logs know nothing of it."""
+    """Print the history. Raises `CommandError` if no log has a message about it."""
     async with open_reader(url, directory) as reader:
         events = await history(reader, namespace, name)
     if not events:
@@ -64,9 +65,9 @@ async def show_history(
 
 
 async def history(reader: Look, namespace: str, name: str) -> list[Event]:
-    """Everything the logs still hold about a workload or the job behind it, oldest first.
+    """All messages that the logs hold about a workload and its job, oldest first.
 
-    `name` is either one's. Several lives of one name all appear.
+    `name` is that of either. Every uid that had this name is included.
     """
     workloads: dict[str, None] = {}
     jobs: dict[str, None] = {name: None}
@@ -102,7 +103,7 @@ def _workload_subject(log: str, namespace: str, workload: str) -> str:
 
 
 async def _hosts(reader: Look, namespace: str, jobs: tuple[str, ...]) -> list[Event]:
-    """Machines of the TaskRuns that belong to the job: those whose observed owner it is."""
+    """Machines of the TaskRuns whose owner is the job."""
     owned: dict[str, None] = {}
     for message in await reader.replay("OBSERVED", observed_filter(TASK_RUN, namespace=namespace)):
         metadata = (message.body.get("object") or {}).get("metadata") or {}
@@ -129,7 +130,7 @@ def _event(log: str, message: Seen) -> Event:
 
 
 def _trace_id(traceparent: str) -> str | None:
-    """The 32 digits that a trace viewer asks for."""
+    """The 32 digits of a trace id; None for a malformed header."""
     parts = traceparent.split("-")
     return parts[1] if len(parts) == _TRACEPARENT_PARTS else None
 
@@ -229,7 +230,7 @@ def _pairs(amounts: Body) -> str:
 
 
 def history_lines(events: Iterable[Event]) -> list[str]:
-    """For people: time, place in the log, what; at the end the trace id."""
+    """For people: time, place in the log, text; the last line has the trace ids."""
     listed = list(events)
     width = max((len(f"{e.log}:{e.sequence}") for e in listed), default=0)
     lines = [

@@ -1,4 +1,4 @@
-"""`sluice hosts`: where builds get their machines, who waits there and why; and the quota that fits."""
+"""`sluice hosts`: the machines of each platform, who waits for one and why; and the quota that fits."""
 
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -29,40 +29,40 @@ from shared.contracts.subjects import observed_filter, subject_filter
 __all__ = ["Platform", "platform_lines", "platforms_of", "quota_of", "show_hosts"]
 
 LOCAL_SLOTS: Final = 1000
-"""Builds in the pod itself need no machine: as many as anybody will start."""
+"""Builds in the pod itself need no machine, so this is more than anybody starts."""
 
 GROUP_MAX: Final = 16
-"""Resources that a resource group of a ClusterQueue may cover."""
+"""How many resources one resource group of a ClusterQueue may cover."""
 
 PROVIDERS: Final = frozenset({"aws", "ibmz", "ibmp", "fake"})
-"""Types of machines that we have ourselves."""
+"""The machine types of this repository."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Platform:
-    """One platform as its record and its TaskRuns stand."""
+    """The state of one platform."""
 
     cluster: str
     name: str
     kind: str = ""
-    """`local`, `static`, `dynamic`, `pool`; empty where nothing is configured."""
+    """`local`, `static`, `dynamic`, `pool`; empty if the platform is not configured."""
 
     slots: int = 0
     running: int = 0
     starting: int = 0
     machines: int = 0
     kept: list[Any] = field(default_factory=list)
-    """Places that wait for the TaskRun of a run that has quota."""
+    """Slots reserved for a TaskRun of a run that has quota."""
 
     waiting: list[Any] = field(default_factory=list)
-    """What the TaskRuns were told that have no host, the oldest first."""
+    """Host states of TaskRuns without a host, oldest first."""
 
 
 def quota_of(data: dict[str, str], *, flavor: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Resource groups for the platforms of a host configuration, and what is wrong with it.
+    """Resource groups for the platforms of a host configuration, and the problems found in it.
 
-    A platform is the resource `linux-arm64`; `aws-ip` counts the machines of AWS, as the shipped rules
-    ask for them.
+    A platform `linux/arm64` becomes the resource `linux-arm64`. `aws-ip` counts the machines of AWS, as
+    the shipped rules request it.
     """
     config = parse_host_config(data, available=_types(), rules=RULES)
     slots: dict[str, int] = {}
@@ -102,7 +102,7 @@ def _batched(slots: dict[str, int], size: int) -> list[list[tuple[str, int]]]:
 
 
 def _types() -> frozenset[str]:
-    """Types of machines that a configuration may name: ours, and those of other packages."""
+    """Machine types that a configuration may name: ours, and those of installed packages."""
     return PROVIDERS | metadata.entry_points(group=GROUP).names
 
 
@@ -122,7 +122,7 @@ _KINDS: Final = {
 def platforms_of(
     records: list[Any], host_states: list[Any], configs: dict[str, dict[str, str]]
 ) -> list[Platform]:
-    """From `PlatformState`s, `HostState`s and host configurations by cluster to what is shown."""
+    """Build the platforms from `PlatformState`s, `HostState`s and host configurations by cluster."""
     found: dict[tuple[str, str], Platform] = {}
 
     def of(cluster: str, name: str) -> Platform:
@@ -147,7 +147,7 @@ def platforms_of(
 
 
 def platform_lines(platforms: list[Platform], now: datetime) -> list[str]:
-    """The table, and below it who waits, where and why."""
+    """The table, then a line for each TaskRun that waits."""
     columns = ("PLATFORM", "KIND", "PLACES", "RUNNING", "MACHINES", "STARTING", "WAITING", "OLDEST")
     rows = [
         (

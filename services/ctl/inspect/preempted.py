@@ -1,4 +1,4 @@
-"""`sluice who-preempted`: who was evicted for whom, from the log of decisions."""
+"""`sluice who-preempted`: which workload was evicted for which other one, from the log of decisions."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ HEADER = ("AGO", "WORKLOAD", "CLUSTERQUEUE", "PREEMPTED BY", "MESSAGE")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """One eviction for somebody else's sake."""
+    """One preemption."""
 
     at: datetime
     workload: str
@@ -34,7 +34,7 @@ class Preemption:
 
 
 def preemptions(decisions: list[Seen]) -> list[Preemption]:
-    """Each preemption once, oldest first: a decision repeats what still holds."""
+    """Each preemption once, oldest first: later decisions repeat it."""
     found: dict[tuple[str, str, str], Preemption] = {}
     for message in decisions:
         body = message.body

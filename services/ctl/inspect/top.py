@@ -1,4 +1,4 @@
-"""`sluice top`: how full the queues are, live on a terminal, one line each elsewhere."""
+"""`sluice top`: usage of the queues, live on a terminal, else one line for each queue."""
 
 import asyncio
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ Json = dict[str, Any]
 
 BAR_CELLS: Final = 20
 BUSY: Final = 0.9
-"""Of nominal quota: from here on a bar is yellow, and red when it borrows."""
+"""Share of nominal quota from which a bar is yellow; it is red if the queue borrows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceUsage:
-    """One resource in one flavor."""
+    """Usage of one resource in one flavor."""
 
     flavor: str
     resource: str
@@ -36,7 +36,7 @@ class ResourceUsage:
     nominal: str
     borrowed: str
     share: float
-    """Used of nominal; 1 where something is used of nothing."""
+    """Used divided by nominal; 1 if something is used and nothing is nominal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class QueueLine:
 
 
 async def top(*, once: bool, seconds: float, url: str | None, directory: Path) -> None:
-    """Show the queues; on a terminal again and again, until Ctrl-C."""
+    """Show the queues; on a terminal repeatedly, until Ctrl-C."""
     inputs = [
         ("QUEUES", subject_pattern("queue", namespace="")),
         ("OBSERVED", observed_filter(kinds.CLUSTER_QUEUE)),
@@ -74,7 +74,7 @@ async def top(*, once: bool, seconds: float, url: str | None, directory: Path) -
 
 
 def queue_lines(snapshot: Snapshot) -> list[QueueLine]:
-    """Those with most waiting first."""
+    """The ClusterQueues, those with most pending workloads first."""
     found = []
     for ident, status in snapshot.queues.items():
         if status.get("kind") != "ClusterQueue":
@@ -183,6 +183,6 @@ def _colour(share: float) -> str:
 
 
 def bar(share: float) -> str:
-    """A bar that is full at nominal quota, whatever is borrowed beyond."""
+    """A bar that is full at nominal quota; borrowing does not lengthen it."""
     filled = round(BAR_CELLS * min(1.0, share))
     return "█" * filled + "░" * (BAR_CELLS - filled)

@@ -1,4 +1,4 @@
-"""The two commands: read what is, change a copy of it, play both, and say what differs."""
+"""`sluice simulate` and `sluice plan`: simulate the state with and without a change, and compare."""
 
 import json
 import sys
@@ -49,7 +49,7 @@ UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """What was asked."""
+    """The options of both commands."""
 
     manifests: tuple[Path, ...] = ()
     remove: tuple[str, ...] = ()
@@ -57,14 +57,14 @@ class WhatIf:
 
     lost_spoke: str | None = None
     state: Path | None = None
-    """A saved state or a folder of manifests; None: the live state."""
+    """A saved state or a folder of manifests. None means the live state."""
 
     log: timedelta | None = None
-    """Play what was submitted in this time once more, from its beginning."""
+    """Replay the submissions of this time."""
 
     rules: Path | None = None
     configuration: Path | None = None
-    """Kueue's Configuration that quota and classifier run with; None: all is as by default."""
+    """Kueue's Configuration that quota and classifier run with. None means the defaults."""
 
     cluster: str = "hub"
     url: str | None = None
@@ -72,7 +72,7 @@ class WhatIf:
 
 
 async def simulate(what: WhatIf, *, output: str, save_to: Path | None) -> None:
-    """Print what each queue would see before and after. Raises `CommandError`."""
+    """Print the figures of each queue before and after. Raises `CommandError`."""
     comparison = await _prepare(what, save_to=save_to)
     if comparison.guessed:
         taken = duration(UNKNOWN_SECONDS)
@@ -101,7 +101,7 @@ async def simulate(what: WhatIf, *, output: str, save_to: Path | None) -> None:
 
 
 async def plan(what: WhatIf, *, output: str) -> Exit:
-    """Print what a change of configuration does at once; `Exit.FAILED` if it does anything."""
+    """Print what a change does at once. Returns `Exit.FAILED` if it does anything."""
     comparison = await _prepare(what, save_to=None)
     before, after = (
         course.run(until=comparison.start) for course in (comparison.before, comparison.after)
@@ -119,14 +119,14 @@ async def plan(what: WhatIf, *, output: str) -> Exit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Comparison:
-    """What is played."""
+    """Two simulations that are ready to run."""
 
     before: Simulation
     after: Simulation
     changes: Changes
     start: int
     guessed: bool
-    """Nothing has ended from which run times could be learned."""
+    """True if no workload has ended, so that run times are a guess."""
 
 
 async def _prepare(what: WhatIf, *, save_to: Path | None) -> _Comparison:
@@ -182,14 +182,14 @@ async def _loaded(
 
 
 def _without_spoke(states: Iterable[WorkloadState], lost: str | None) -> Iterator[WorkloadState]:
-    """What was submitted anywhere but on a spoke that is lost: its copies would not come there."""
+    """Submissions except those on a lost spoke, which would not receive its copies."""
     return (state for state in states if state.cluster != lost)
 
 
 def _replay(
     snapshot: Snapshot, loaded: LoadedState, begin: datetime, submitted: Iterable[WorkloadState]
 ) -> Simulation:
-    """What was submitted since `begin` once more, on queues that were empty then."""
+    """Simulate the submissions since `begin` again, on queues that are empty at first."""
     return Simulation(
         set_up=snapshot.configuration(),
         arrivals=_submissions(snapshot, loaded, submitted),
@@ -219,7 +219,7 @@ def span_of(text: str) -> timedelta:
 
 
 def _refuse_new_problems(before: Snapshot, after: Snapshot) -> None:
-    """What was there already and cannot be used is only told; what the change brings is refused."""
+    """Raise `CommandError` if the change adds an unusable object. Older problems are only reported."""
     new = [problem for problem in after.problems if problem not in before.problems]
     if new:
         raise CommandError("the change", new[0])

@@ -26,7 +26,7 @@ _CONVERTING: Final = """\
 
 
 class _ReadableDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """YAML without anchors: people read this."""
+    """YAML without anchors, for readers."""
 
     def ignore_aliases(self, _data: Any) -> bool:
         """No node refers to another."""

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 MANAGED_BY: Final = {"app.kubernetes.io/managed-by": "sluice-dev"}
-"""Label of the definitions that are ours to change."""
+"""Label of the definitions that `sluice dev` created, and may change."""
 
 ESTABLISHED_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.1
@@ -30,10 +30,9 @@ Say = Callable[[str], None]
 
 
 async def apply_definitions(kube: Kube, say: Say) -> None:
-    """Create what is missing and return once all is served. Raises `CommandError`.
+    """Create missing definitions, and return once all are served. Raises `CommandError`.
 
-    What an earlier `sluice dev` created is brought up to date; its conversion pointed to a webhook
-    that is not there any more.
+    Definitions of an earlier `sluice dev` are updated; their conversion webhook is gone.
     """
     try:
         there = await _existing(kube)
@@ -50,9 +49,9 @@ async def apply_definitions(kube: Kube, say: Say) -> None:
 
 
 async def enable_conversion(kube: Kube, *, url: str, authority: bytes) -> None:
-    """Let the webhook at `url` convert between the versions of the definitions that are ours.
+    """Let the webhook at `url` convert between the versions of our definitions. Raises `CommandError`.
 
-    Without it `v1beta1` is served only where it says the same as `v1beta2`. Raises `CommandError`.
+    Without it, `v1beta1` is served only where it says the same as `v1beta2`.
     """
     client = {"url": url, "caBundle": base64.b64encode(authority).decode()}
     conversion = {
@@ -72,7 +71,10 @@ async def enable_conversion(kube: Kube, *, url: str, authority: bytes) -> None:
 
 
 async def disable_conversion(kube: Kube) -> None:
-    """Let nobody be asked who is about to end: nothing could be read in `v1beta1`. Raises `KubeError`."""
+    """Remove the conversion webhook, which is about to end: else `v1beta1` could not be read.
+
+    Raises `KubeError`.
+    """
     there = await _existing(kube)
     for definition in DEFINITIONS:
         if _ours(there.get(definition.name)):

@@ -1,4 +1,4 @@
-"""`sluice install`: what a cluster must hold before the services can work for it."""
+"""`sluice install`: applies what a cluster needs before the services can work."""
 
 import asyncio
 from collections.abc import Sequence
@@ -29,10 +29,10 @@ async def install(
     authority: Path | None,
     wait_seconds: float,
 ) -> list[str]:
-    """Apply manifests, and register the webhook at `webhook_url`; say what was applied.
+    """Apply manifests, and register the webhook at `webhook_url`; return the titles of what was applied.
 
-    `spokes`: also what the hub of so many needs. `definitions`: first of all those of our kinds that
-    are missing. Waits for the API server and for the classifier's CA file. Raises `CommandError`.
+    `spokes` also applies the hub of so many spokes, `definitions` first applies missing definitions of
+    our kinds. Waits for the API server and for the classifier's CA file. Raises `CommandError`.
     """
     documents = load_manifests(manifests) + (hub_manifests(spokes) if spokes else [])
     kube = HttpKube.from_kubeconfig(None if kubeconfig is None else str(kubeconfig))

@@ -19,7 +19,7 @@ LOCAL: Final = "nats://127.0.0.1:4222"
 
 
 def context(description: str, *, url: str = LOCAL, access: Access = OPEN) -> dict[str, Any]:
-    """A context of the `nats` command: where a server is, and how somebody proves itself to it."""
+    """A context of the `nats` command: the URL and the credentials of a user."""
     found: dict[str, Any] = {"description": description, "url": url}
     paths = {
         "nkey": access.nkey, "ca": access.ca, "cert": access.certificate, "key": access.private_key
@@ -31,7 +31,7 @@ def context(description: str, *, url: str = LOCAL, access: Access = OPEN) -> dic
 
 
 def files() -> dict[Path, dict[str, Any]]:
-    """Each file and what is in it."""
+    """Each file and its content."""
     written = {
         # The command's schema asks for that one, too; it is the default.
         DATA / "streams" / f"{name}.json": config | {"max_consumers": -1}
@@ -42,7 +42,7 @@ def files() -> dict[Path, dict[str, Any]]:
 
 
 def main() -> int:
-    """Write them all; remove those of streams that are no more."""
+    """Write all files; delete those of streams that no longer exist."""
     written = files()
     for folder in {path.parent for path in written}:
         folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""`sluice bus permissions`: keys for the users of the bus, and the server's configuration that knows them."""
+"""`sluice bus permissions`: keys for the users of NATS, and the server's configuration."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,24 +20,24 @@ __all__ = ["CONFIG_MAP", "FILE", "key_file", "make_keys", "manifests", "rendered
 NAMESPACE: Final = "sluicegate"
 CONFIG_MAP: Final = "nats-permissions"
 FILE: Final = "permissions.conf"
-"""The key of that ConfigMap; `deploy/nats/authorized.conf` includes it by this name."""
+"""Key of that ConfigMap; `deploy/nats/authorized.conf` includes it by this name."""
 
 SEED: Final = "nkey"
-"""The key of each Secret."""
+"""Key of each Secret."""
 
 
 def key_file(folder: Path, user: str) -> Path:
-    """Where the seed of a user is."""
+    """The file with the seed of a user."""
     return folder / f"{user}.nk"
 
 
 def secret_of(user: str) -> str:
-    """The Secret from which its pods take the seed."""
+    """The Secret with the seed of a user."""
     return f"nats-user-{user}"
 
 
 def make_keys(folder: Path, users: Sequence[str]) -> dict[str, str]:
-    """Public key of each user; a seed that is missing is made. Raises `CommandError` for a bad one."""
+    """Public key of each user; missing seeds are made. Raises `CommandError` for a malformed one."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     keys = {}
     for user in users:
@@ -65,9 +65,9 @@ def rendered(
     url: str = LOCAL,
     tls: Access = OPEN,
 ) -> tuple[str, list[str]]:
-    """The server's configuration, and its users. Makes the keys that are missing in `folder`.
+    """The server's configuration, and its users. Makes missing keys in `folder`.
 
-    Beside each it leaves a context of that user for the `nats` command, for the server at `url` and with the
+    Beside each key it writes a context for the `nats` command, for the server at `url` with the
     certificates of `tls`.
     """
     try:

@@ -1,6 +1,7 @@
-"""The webhook of `sluice dev` in a cluster that outlives it: registered, and taken back at the end.
+"""Registers the webhook of `sluice dev` in a cluster that outlives it, and unregisters it at the end.
 
-It fails closed: left behind, it would let nobody create a job, and the next `sluice dev` apply nothing.
+The webhook fails closed: left behind, it would refuse every job, and the next `sluice dev` could apply
+nothing.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ __all__ = ["register", "unregister"]
 
 
 async def register(kube: Kube, manifests: Sequence[Manifest]) -> None:
-    """Create the configurations, marked as ours. Raises `CommandError`."""
+    """Create the configurations, labelled as ours. Raises `CommandError`."""
     for manifest in manifests:
         metadata = manifest.object["metadata"] | {"labels": dict(MANAGED_BY)}
         try:
@@ -30,7 +31,7 @@ async def register(kube: Kube, manifests: Sequence[Manifest]) -> None:
 
 
 async def unregister(kube: Kube) -> bool:
-    """Delete what a `sluice dev` registered, this one or one that was killed; whether there was any."""
+    """Delete what a `sluice dev` registered, this one or an earlier one; return whether there was any."""
     found = False
     for kind in (MUTATING_WEBHOOK, VALIDATING_WEBHOOK):
         try:

@@ -1,4 +1,4 @@
-"""Tells an API server to ask our classifier before it creates what can wait, or stores our kinds."""
+"""Webhook configurations: the API server asks the classifier about jobs, and about objects of our kinds."""
 
 import base64
 from typing import Final
@@ -21,7 +21,7 @@ COSCHEDULED_BY_CLAIM: Final = {
         f"&& object.metadata.annotations['{PLACEHOLDERS_ANNOTATION}'] == '{PLACEHOLDER_PER_CLAIM}'"
     ),
 }
-"""Of all TaskRuns, only those that follow the placeholder of their claim are shown to us."""
+"""Of all TaskRuns, only those with a placeholder for their claim are sent to the webhook."""
 
 VALIDATED: Final = (
     kinds.RESOURCE_FLAVOR,
@@ -41,7 +41,7 @@ VALIDATED: Final = (
 def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
     """The configuration for a classifier at `url`; `authority` is its CA as PEM.
 
-    Fails closed: what could not be classified would run without quota.
+    Fails closed: a job that was not classified would run without quota.
     """
     obj: Object = {
         "apiVersion": MUTATING_WEBHOOK.api_version,
@@ -86,8 +86,8 @@ def webhook_manifest(*, url: str, authority: bytes) -> Manifest:
 def validating_manifest(*, url: str, authority: bytes) -> Manifest:
     """The configuration for a classifier that validates at `url`.
 
-    Status is not asked about: here all clients have one name, so that our own writes, which are
-    most, could not be left out.
+    Status is left out: a match condition cannot tell our own frequent writes from others, because all
+    clients have one name here.
     """
     obj: Object = {
         "apiVersion": VALIDATING_WEBHOOK.api_version,
