@@ -1,4 +1,4 @@
-"""What the engine says. Each decision names the life (`uid`) that it is about."""
+"""Decisions, the output of the engine. Each names the uid of its workload."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -26,13 +26,13 @@ class Reserve:
     cluster_queue: str
     pod_sets: tuple[AssignedPodSet, ...]
     checks: tuple[str, ...] = ()
-    """Must be Ready before it is admitted; empty: it may start now."""
+    """Admission checks that must be Ready before it is admitted; empty: it may start now."""
 
     generation: int = 0
-    """`WorkloadChanged.generation` that this answers."""
+    """`WorkloadChanged.generation` that was decided about."""
 
     unplanned: bool = False
-    """Nobody decided this: it runs, so it holds."""
+    """It runs without an admission, so its usage is counted."""
 
     @property
     def admitted(self) -> bool:
@@ -52,7 +52,7 @@ class Admit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preempt:
-    """Stop this workload in favour of another. It holds quota until `Drained`."""
+    """Stop this workload in favour of another. It holds quota until `WorkloadDrained`."""
 
     cluster: str
     key: Key
@@ -68,7 +68,7 @@ class Preempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evict:
-    """Stop this workload for another reason. It holds quota until `Drained`."""
+    """Stop this workload for another reason. It holds quota until `WorkloadDrained`."""
 
     cluster: str
     key: Key
@@ -97,13 +97,13 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """The reason for which a workload waits changed. `QuotaEngine.explain` says it in full."""
+    """The wait reason of a workload changed. `QuotaEngine.explain` gives the details."""
 
     cluster: str
     key: Key
     uid: str
     reason: str
-    """A token of `QuotaReserved=False` (`kueue.md` 1.8)."""
+    """Reason of the condition `QuotaReserved=False`, one of Kueue's tokens."""
 
     message: str
     cluster_queue: str = ""

@@ -1,4 +1,4 @@
-"""The one place where an admission is decided."""
+"""The quota engine: facts go in, decisions come out. The only place where an admission is decided."""
 
 from heapq import heappop
 from typing import Final, assert_never
@@ -53,7 +53,7 @@ __all__ = ["Policy", "QuotaEngine"]
 
 NEVER: Final = 1 << 63
 QUIET_CYCLES_MAX: Final = 18
-"""Rounds in which only flavor scans go on: more than a group has flavors never helps."""
+"""Cycles in a row in which only flavor scans go on. More than a resource group has flavors never helps."""
 
 
 class QuotaEngine:
@@ -69,13 +69,13 @@ class QuotaEngine:
         self._pending: list[Decision] = []
         self._now = 0
         self._sample_at: dict[str, int] = {}
-        """By cluster, when what LocalQueues used is sampled again; missing: at once."""
+        """By cluster, when the usage of LocalQueues is sampled next; absent: at once."""
 
         self.samples_taken = 0
-        """How often that was looked at: whoever tells of it has something new."""
+        """Number of samples so far; a change means that statuses have new values."""
 
     def apply(self, fact: Fact) -> None:
-        """Note what became true. Decisions follow from `cycle` or `decide`."""
+        """Apply a fact. Decisions follow from `cycle` or `decide`."""
         shard = self._shards.get(fact.cluster)
         if shard is None:
             shard = self._shards[fact.cluster] = Shard(fact.cluster)
@@ -122,10 +122,10 @@ class QuotaEngine:
                 assert_never(fact)
 
     def cycle(self, now: int) -> list[Decision]:
-        """One round in every tree that something touched: one head of each queue.
+        """Run one scheduling cycle in every dirty tree: it evaluates one head of each queue.
 
-        `busy` says whether another round could bring more. For comparison with the reference;
-        services use `decide`.
+        `needs_another_cycle` says whether another one could decide more. Tests compare this with
+        Kueue; services use `decide`.
         """
         self._now = now
         for name in sorted(self._shards):
@@ -135,16 +135,16 @@ class QuotaEngine:
                 end_claim(shard, w)
             for key in list(shard.dirty_trees):
                 tree = shard.trees.get(key)
-                if tree is None or not self._run_cycle(shard, tree, now, as_reference=True):
+                if tree is None or not self._run_cycle(shard, tree, now, like_kueue=True):
                     del shard.dirty_trees[key]
             self._publish_reasons(shard)
         return self._drain_decisions()
 
     def decide(self, now: int, *, admit: bool = True) -> list[Decision]:
-        """Rounds, in every tree that something touched, until nothing changes any more.
+        """Run scheduling cycles in every dirty tree until nothing changes any more.
 
-        Without `admit` there are none: what ends, ends, and who waits is looked at another time.
-        Whoever preempted others takes its place once they are gone, before anybody whom it outranks.
+        Without `admit` there are no cycles: workloads end, and waiting ones are evaluated later.
+        A preemptor is admitted once its victims are gone, before any workload that it outranks.
         """
         self._now = now
         for name in sorted(self._shards):
@@ -163,28 +163,28 @@ class QuotaEngine:
 
     @property
     def policy(self) -> Policy:
-        """What is configured for all of it."""
+        """The configuration of the engine."""
         return self._policy
 
     @property
     def needs_another_cycle(self) -> bool:
-        """Another round could decide something without any new fact."""
+        """Whether another cycle could decide something without a new fact."""
         return any(shard.dirty_trees or shard.stale for shard in self._shards.values())
 
     def shards(self) -> list[Shard]:
-        """All state, for invariants and views. Not to be changed."""
+        """The state of all clusters, for invariants and views. Do not change it."""
         return list(self._shards.values())
 
     def next_at(self) -> int | None:
-        """When `decide` should be called even if no fact comes: a back-off ends, a sample is due."""
+        """When `decide` is due even without a new fact (end of a back-off, a sample); None: never."""
         times = [shard.timers[0][0] for shard in self._shards.values() if shard.timers]
         times += [at for at in self._sample_at.values() if at != NEVER]
         return min(times, default=None)
 
-    # Questions -------------------------------------------------------------------------------
+    # Queries ---------------------------------------------------------------------------------
 
     def explain(self, cluster: str, key: Key) -> Explanation | None:
-        """Why a workload waits, as of now; None if it is not known."""
+        """Why a workload waits now; None: it is not known."""
         shard = self._current_shard(cluster)
         w = shard.workloads.get(key) if shard is not None else None
         if shard is None or w is None:
@@ -192,13 +192,13 @@ class QuotaEngine:
         return explain(shard, self._policy, w, self._now)
 
     def cluster_queue(self, cluster: str, name: str) -> QueueView | None:
-        """How a ClusterQueue stands; None if there is none."""
+        """Counts and usage of a ClusterQueue; None: there is none."""
         shard = self._current_shard(cluster)
         cq = shard.queues.get(name) if shard is not None else None
         return None if cq is None else cluster_queue_view(cq)
 
     def local_queue(self, cluster: str, key: Key) -> QueueView | None:
-        """How a LocalQueue stands; None if there is none."""
+        """Counts and usage of a LocalQueue; None: there is none."""
         shard = self._current_shard(cluster)
         local_queue = shard.local_queues.get(key) if shard is not None else None
         return (
@@ -206,7 +206,7 @@ class QuotaEngine:
         )
 
     def snapshot(self, cluster: str) -> tuple[list[QueueView], list[QueueView]]:
-        """How all ClusterQueues and all LocalQueues of a cluster stand."""
+        """Counts and usage of all ClusterQueues and of all LocalQueues of a cluster."""
         shard = self._current_shard(cluster)
         if shard is None:
             return [], []
@@ -222,13 +222,13 @@ class QuotaEngine:
     def pending(
         self, cluster: str, cluster_queue: str, *, offset: int = 0, limit: int = 1000
     ) -> list[PendingWorkload]:
-        """Who waits in a ClusterQueue, in order."""
+        """The waiting workloads of a ClusterQueue, in its order."""
         shard = self._current_shard(cluster)
         cq = shard.queues.get(cluster_queue) if shard is not None else None
         return [] if cq is None else pending_in(cq, offset=offset, limit=limit)
 
     def _current_shard(self, cluster: str) -> Shard | None:
-        """The cluster's state, with trees that match it."""
+        """The state of a cluster with up-to-date trees; None: nothing is known of it."""
         shard = self._shards.get(cluster)
         if shard is not None and shard.stale:
             rebuild_trees(shard)
@@ -256,37 +256,39 @@ class QuotaEngine:
             self._sample_at[shard.name] = NEVER if at is None else at
             self.samples_taken += 1
 
-    def _run_cycle(self, shard: Shard, tree: Tree, now: int, *, as_reference: bool = False) -> bool:
-        """Run one round; whether another one could bring more."""
+    def _run_cycle(self, shard: Shard, tree: Tree, now: int, *, like_kueue: bool = False) -> bool:
+        """Run one cycle; return whether another one could decide more."""
         wake_tree(shard, tree, now)
         fair = self._policy.resource_weights is not None
         usage = usage_by_queue(shard, self._policy) if fair else None
-        this = SchedulingCycle(
+        cycle = SchedulingCycle(
             shard=shard,
             tree=tree,
             policy=self._policy,
             now=now,
             decisions=self._pending,
             search=AssignmentSearch(shard=shard, tree=tree, policy=self._policy, fair_usage=usage),
-            like_kueue=as_reference,
+            like_kueue=like_kueue,
         )
         begin = len(self._pending)
-        this.run()
+        cycle.run()
         if fair:
             for decision in self._pending[begin:]:
                 if isinstance(decision, Reserve):
                     add_penalty(shard, self._policy, shard.workloads[decision.key])
-        if this.changed:
+        if cycle.changed:
             tree.quiet_cycles = 0
             return True
         tree.quiet_cycles += 1
-        if this.has_untried_flavors and tree.quiet_cycles < QUIET_CYCLES_MAX:
+        if cycle.has_untried_flavors and tree.quiet_cycles < QUIET_CYCLES_MAX:
             return True
-        tree.quiet_cycles = 0  # Only a new fact brings another round, and it deserves as many.
+        tree.quiet_cycles = (
+            0  # Only a new fact starts another cycle, with the full number of retries.
+        )
         return False
 
     def _publish_reasons(self, shard: Shard) -> None:
-        """Publish the reasons that changed."""
+        """Add a `Wait` for every reason that changed."""
         for w in shard.changed_reasons.values():
             wait_reason = w.wait_reason
             if (
@@ -300,9 +302,9 @@ class QuotaEngine:
         shard.changed_reasons.clear()
 
     def unpublished_reasons(self, most: int) -> list[Wait]:
-        """Why some wait who were never told: others like them were looked at, or nobody is.
+        """Reasons of waiting workloads that have none published, `most` at a time.
 
-        Not more than `most` at a time: whoever has ten thousand jobs alike is told bit by bit.
+        Such a workload was never evaluated itself: an equal one was, or its queue is inactive.
         """
         waits: list[Wait] = []
         for shard in self._shards.values():
@@ -322,7 +324,7 @@ class QuotaEngine:
 
     @property
     def has_unpublished_reasons(self) -> bool:
-        """Whether `late` may have somebody to tell."""
+        """Whether `unpublished_reasons` may have something to return."""
         return any(shard.unpublished for shard in self._shards.values())
 
     def _drain_decisions(self) -> list[Decision]:
@@ -332,7 +334,7 @@ class QuotaEngine:
 
 
 def _class_reason(w: Workload) -> WaitReason | None:
-    """Why it waits though nobody looked at it: its queue admits nobody, or others like it found no room."""
+    """The reason of a workload that was never evaluated; None: it will be evaluated."""
     if w.queue is not None and w.queue.inactive is not None:
         return WaitReason("Suspended", f"ClusterQueue {w.queue.name} is inactive")
     return (
@@ -367,7 +369,7 @@ def _apply_configuration(
     | AdmissionCheckChanged
     | AdmissionCheckGone,
 ) -> None:
-    """What all queues may depend on."""
+    """Apply a fact that any queue may depend on."""
     match fact:
         case FlavorChanged():
             if shard.flavors.get(fact.name) == fact:

@@ -1,4 +1,4 @@
-"""How each fact changes what is known. A repeated fact changes nothing; a late one is ignored."""
+"""How each fact changes the state. A repeated fact changes nothing; a late one is ignored."""
 
 from dataclasses import replace
 from heapq import heappush
@@ -40,7 +40,7 @@ from services.quota.engine.reservations import (
 __all__ = ["FactHandlers"]
 
 FINISHED_MAX: Final = 100_000
-"""How many ended lives are remembered, so that late facts about them do no harm."""
+"""Uids of ended workloads that are remembered, so that late facts about them are ignored."""
 
 
 class FactHandlers:
@@ -52,17 +52,17 @@ class FactHandlers:
         self._shard = shard
         self._decisions = decisions
         self.now = 0
-        """When the engine decided last."""
+        """When the engine decided last, in nanoseconds."""
 
     # Queues ----------------------------------------------------------------------------------
 
     def mark_stale(self, *queues: str) -> None:
-        """The set-up changed; these queues and all in their trees are looked at again."""
+        """Rebuild the trees before the next cycle, and wake the trees of `queues`."""
         self._shard.stale = True
         self._shard.queues_to_wake.update(dict.fromkeys(queues))
 
     def mark_all_stale(self) -> None:
-        """Something that any queue may depend on changed."""
+        """Rebuild and wake all trees: something changed that any queue may depend on."""
         self.mark_stale(*self._shard.queues)
 
     def on_cluster_queue(self, fact: ClusterQueueChanged) -> None:
@@ -79,7 +79,7 @@ class FactHandlers:
                 self._queue_or_reject_all(local_queue)
         else:
             old = cq.fact
-            # The tree that it leaves may have more room without its use.
+            # If it changes its cohort, the tree that it leaves has more capacity.
             self.mark_stale(fact.name, *self._cohort_members(cq))
             cq.configure(fact)
             if old.usage_based != fact.usage_based:
@@ -93,7 +93,7 @@ class FactHandlers:
         return [q.name for q in self._shard.queues.values() if q.fact.cohort == cohort][:2]
 
     def on_cluster_queue_gone(self, name: str) -> None:
-        """A queue is gone: who waits in it is out, who holds goes on holding until it ends."""
+        """A queue is gone: its waiting workloads are rejected, its holders keep quota until they end."""
         shard = self._shard
         cq = shard.queues.get(name)
         if cq is None:
@@ -116,7 +116,7 @@ class FactHandlers:
         key = f"{fact.namespace}/{fact.name}"
         local_queue = self._local_queue(key)
         restore_usage(local_queue, fact)
-        # What it used changes with each sample, and nothing depends on the record of it.
+        # The recorded usage changes with each sample; it must not make the fact look changed.
         fact = replace(fact, consumed=None, consumed_at=None)
         if local_queue.fact == fact:
             return
@@ -128,7 +128,7 @@ class FactHandlers:
             self.wake_queue(self._shard.queues[fact.cluster_queue])
 
     def on_local_queue_gone(self, key: Key) -> None:
-        """A LocalQueue is gone: its workloads wait outside until it is back."""
+        """A LocalQueue is gone: its workloads are rejected until it is back."""
         local_queue = self._shard.local_queues.get(key)
         if local_queue is None or local_queue.fact is None:
             return
@@ -138,7 +138,7 @@ class FactHandlers:
             del self._shard.local_queues[key]
 
     def wake_queue(self, cq: ClusterQueue) -> None:
-        """Everybody in the queue's tree is to be evaluated again."""
+        """Evaluate every waiting workload in the queue's tree again."""
         if self._shard.stale:
             self._shard.queues_to_wake[cq.name] = None
             return
@@ -168,7 +168,7 @@ class FactHandlers:
     def _stop_holders(
         self, holders: dict[Key, Workload], stop: StopPolicy, reason: str, subject: str
     ) -> None:
-        """Hold takes reservations back; HoldAndDrain stops what runs as well."""
+        """Hold takes reservations back; HoldAndDrain also stops running workloads."""
         if stop == "None":
             return
         for w in list(holders.values()):
@@ -181,12 +181,12 @@ class FactHandlers:
     # Workloads -------------------------------------------------------------------------------
 
     def find_workload(self, namespace: str, name: str, uid: str) -> Workload | None:
-        """The workload of that life, if it is known; an empty uid means whichever."""
+        """The workload with that uid, or with any uid if it is empty; None: it is not known."""
         w = self._shard.workloads.get(f"{namespace}/{name}")
         return w if w is not None and uid in {"", w.uid} else None
 
     def _find_or_create(self, namespace: str, name: str, uid: str) -> Workload:
-        """The workload of that life; another life of the same name has ended."""
+        """The workload with that uid, new if necessary; an older one of the same name ends."""
         key = f"{namespace}/{name}"
         w = self._shard.workloads.get(key)
         if w is not None and w.uid != uid:
@@ -237,7 +237,7 @@ class FactHandlers:
         self._local_queue(key).members[w.key] = w
 
     def queue_or_reject(self, w: Workload) -> None:
-        """Let it wait where it belongs, or nowhere, with the reason."""
+        """Put a workload into its ClusterQueue, or reject it with a reason."""
         shard, fact = self._shard, w.fact
         if fact is None:
             return
@@ -261,7 +261,7 @@ class FactHandlers:
         if not w.published_reason:
             shard.unpublished[w.key] = w
         if w.key in shard.restored_preemptors:
-            # Its victims are on their way out already: nobody of its queue overtakes it.
+            # Its victims drain already: it stays at the head, so that nobody in its queue overtakes it.
             del shard.restored_preemptors[w.key]
             if not cq.strict:
                 cq.sticky_workload = w
@@ -286,7 +286,7 @@ class FactHandlers:
         )
 
     def _rejection(self, w: Workload, local_queue: LocalQueue | None) -> WaitReason | None:
-        """Why it may not even wait in a ClusterQueue."""
+        """Why it may not enter a ClusterQueue; None: it may."""
         fact = w.fact
         assert fact is not None, w.key
         if not fact.active:
@@ -315,7 +315,7 @@ class FactHandlers:
             self._shard.changed_reasons[w.key] = w
 
     def on_held(self, fact: QuotaHeld) -> None:
-        """Take over an admission on record; once is enough."""
+        """Restore an admission on record, unless the workload holds quota already."""
         if fact.uid in self._shard.finished_uids:
             return
         w = self._find_or_create(fact.namespace, fact.name, fact.uid)
@@ -328,7 +328,7 @@ class FactHandlers:
             self._evict(w, "Deactivated", "The workload is deactivated")
 
     def on_running(self, fact: WorkloadRunning) -> None:
-        """Its pods run: if nobody admitted it, it holds unplanned."""
+        """Pods run: without an admission the workload holds quota unplanned."""
         w = self.find_workload(fact.namespace, fact.name, fact.uid)
         if w is None or w.running:
             return
@@ -337,7 +337,7 @@ class FactHandlers:
             hold_unplanned(self._shard, w, fact.at, self._decisions)
 
     def on_drained(self, fact: WorkloadDrained) -> None:
-        """Its pods are gone: an evicted one queues again, an unplanned one has ended."""
+        """Pods are gone: an evicted or unplanned workload releases its quota and queues again."""
         w = self.find_workload(fact.namespace, fact.name, fact.uid)
         if w is None:
             return
@@ -348,7 +348,7 @@ class FactHandlers:
         self.queue_or_reject(w)
 
     def on_ended(self, fact: WorkloadFinished | WorkloadGone) -> None:
-        """It is over."""
+        """The workload finished or was deleted."""
         w = self.find_workload(fact.namespace, fact.name, fact.uid)
         if w is not None:
             self._end(w, "Finished" if isinstance(fact, WorkloadFinished) else "Gone")
@@ -376,7 +376,7 @@ class FactHandlers:
                 del shard.finished_uids[next(iter(shard.finished_uids))]
 
     def on_check(self, fact: CheckStateChanged) -> None:
-        """A check's owner has spoken."""
+        """An admission check changed its state."""
         w = self.find_workload(fact.namespace, fact.name, fact.uid)
         if w is None or w.phase is not Phase.HOLDING:
             return
@@ -388,7 +388,7 @@ class FactHandlers:
         apply_check_states(self._shard, w, max(self.now, fact.at), self._decisions)
 
     def on_eviction(self, fact: EvictionRequested) -> None:
-        """Somebody else wants it stopped."""
+        """Something outside of quota wants the workload stopped."""
         w = self.find_workload(fact.namespace, fact.name, fact.uid)
         if w is None or w.phase is not Phase.HOLDING or w.evicted:
             return

@@ -1,11 +1,11 @@
-"""What the engine is told (facts) and what it says (decisions).
+"""Facts, the input of the engine.
 
-Every fact names its cluster: one engine decides for many clusters, and none of them costs the
-others anything. Times are integer nanoseconds since the epoch. Amounts are integers: thousandths
-for `cpu`, whole units (bytes, devices, slots) for everything else, as Kueue counts them.
+Every fact names its cluster: one engine decides for many clusters, which do not slow each other
+down. Times are integer nanoseconds since the epoch. Amounts are integers: thousandths for `cpu`,
+whole units (bytes, devices, slots) for everything else, as Kueue counts them.
 
-A fact tells the whole present state of what it names, so a repeated fact changes nothing and a
-late one can only be told by its `generation` or by the `uid` it names.
+A fact holds the whole present state of what it names, so that a repeated fact changes nothing. A late
+fact is recognised by its `generation` or its `uid`.
 """
 
 from collections.abc import Mapping
@@ -84,7 +84,7 @@ __all__ = [
 ]
 
 
-# Facts about the cluster's set-up ------------------------------------------------------------
+# Facts about queues and what they refer to ---------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ class FlavorChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlavorGone:
-    """A ResourceFlavor was deleted. Queues that use it become inactive; what runs, runs on."""
+    """A ResourceFlavor was deleted. Queues that use it become inactive; running workloads go on."""
 
     cluster: str
     name: str
@@ -148,7 +148,7 @@ class ClusterQueueChanged:
     """Admission fair sharing: LocalQueues that used less go first."""
 
     inactive: tuple[str, str] | None = None
-    """(reason, message) when somebody else found it unusable; None: the engine judges."""
+    """(reason, message) if something outside the engine found it unusable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,10 +170,10 @@ class LocalQueueChanged:
     stop: StopPolicy = "None"
     weight: int = WEIGHT_ONE
     consumed: Mapping[str, int] | None = None
-    """Decayed usage that its status recorded, in thousandths of the unit; for a restart. None: none."""
+    """Decayed past usage in its status, in thousandths of the unit, for a restart; None: no record."""
 
     consumed_at: int | None = None
-    """Nanoseconds of the sample that was recorded."""
+    """When that sample was taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,10 +210,10 @@ class AdmissionCheckChanged:
     name: str
     active: bool = True
     inactive_message: str = ""
-    """In words, why it is not active. For those who ask."""
+    """Why it is not active, in words."""
 
     controller: str = ""
-    """Who answers it: some do not go together in one queue."""
+    """Its controller; some controllers exclude each other in one queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,16 +229,16 @@ class AdmissionCheckGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadChanged:
-    """A workload exists and asks this. Says nothing about quota that it holds."""
+    """A workload exists with these requests. It does not say whether the workload holds quota."""
 
     cluster: str
     namespace: str
     name: str
     uid: str
-    """Names the life: a workload of the same name with another uid is another one."""
+    """A workload of the same name with another uid is another workload."""
 
     generation: int = 0
-    """Grows with each change; an older one than known is late and ignored."""
+    """Grows with each change; a fact with an older generation is ignored."""
 
     queue: str = ""
     """LocalQueue in the same namespace."""
@@ -250,13 +250,13 @@ class WorkloadChanged:
     """False evicts and keeps out (`Deactivated`)."""
 
     inadmissible: str | None = None
-    """Why it can never be admitted as it stands, in words (`Misconfigured`)."""
+    """Why it can never be admitted in its present form, in words (`Misconfigured`)."""
 
     preemptible: bool = True
-    """False: once it is admitted nobody takes its place, because it cannot be stopped."""
+    """False: it cannot be stopped, so that it is never preempted once it is admitted."""
 
     unresolved: str | None = None
-    """What it names and is not there, in words: it has no place in a queue (`Misconfigured`)."""
+    """A missing object that it refers to, in words: it does not enter a queue (`Misconfigured`)."""
 
     on_hold: str | None = None
     """Why its integration keeps it from being evaluated (`OnHold`)."""
@@ -265,13 +265,13 @@ class WorkloadChanged:
     """Names of admission gates that are still closed (`AdmissionGated`)."""
 
     unready: bool = False
-    """While it holds quota nobody else is admitted: its pods are not ready (`blockAdmission`)."""
+    """Its pods are not ready, which blocks other admissions while it holds quota (`blockAdmission`)."""
 
     requeue_at: int | None = None
     """Not before this instant."""
 
     queued_at: int | None = None
-    """Its place in the queue when not that of its creation (evicted by check or time-out)."""
+    """Its position in the queue, if not that of its creation (evicted by a check or a time-out)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +282,7 @@ class WorkloadGone:
     namespace: str
     name: str
     uid: str = ""
-    """Empty: whichever life it is."""
+    """Empty: whatever uid it has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,9 +297,9 @@ class WorkloadFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaHeld:
-    """An admission that is already on record, told at a restart before any decision.
+    """An admission on record, applied at a restart before any decision.
 
-    Needs no `WorkloadChanged` before it: what holds quota counts, whatever else is known.
+    It counts even without a `WorkloadChanged` before it.
     """
 
     cluster: str
@@ -309,20 +309,20 @@ class QuotaHeld:
     cluster_queue: str
     pod_sets: tuple[AssignedPodSet, ...]
     state: Literal["reserved", "admitted", "evicted"] = "admitted"
-    """`evicted`: it gives its quota back when it is drained."""
+    """An `evicted` one releases its quota when it is drained."""
 
     at: int = 0
     """When quota was reserved. Later reservations are preempted first."""
 
     priority: int = 0
-    """As of then; used until `WorkloadChanged` says more."""
+    """Priority at its admission; used until a `WorkloadChanged` arrives."""
 
     queue: str = ""
     reason: str = ""
     """Of the eviction."""
 
     preempted_by: Key | None = None
-    """Who claims what the eviction frees; its claim is taken up again."""
+    """The preemptor; its claim on the freed quota is restored."""
 
     unplanned: bool = False
 
@@ -357,7 +357,7 @@ class WorkloadDrained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckStateChanged:
-    """What a check's owner says about one workload."""
+    """The state of an admission check of one workload."""
 
     cluster: str
     namespace: str
@@ -367,7 +367,7 @@ class CheckStateChanged:
     state: CheckStatus
     message: str = ""
     at: int = 0
-    """When the state was reached; states older than the latest reset are ignored."""
+    """When the state was reached; states from before the reservation are ignored."""
 
     retry_after: int = 0
     """Nanoseconds to wait after `at` before it queues again; only with `Retry`."""
@@ -388,10 +388,10 @@ class EvictionRequested:
     at: int = 0
     requeue_at: int | None = None
     loses_position: bool = False
-    """It loses its place: from now on its queue time is `at`."""
+    """It moves back in its queue: its queue time becomes `at`."""
 
     deactivate: bool = False
-    """`spec.active` must become False. Until a `WorkloadChanged` says so it is not kept out by it."""
+    """`spec.active` must become False. It may still queue until a `WorkloadChanged` confirms that."""
 
 
 Fact: TypeAlias = (

@@ -1,4 +1,4 @@
-"""What must always be true of the whole state. Called after every step in tests and simulation."""
+"""Invariants of the engine's state, checked by each audit, and after every step in tests."""
 
 from services.quota.engine.engine import QuotaEngine
 from services.quota.engine.model.state import Node, Phase, Shard, Tree

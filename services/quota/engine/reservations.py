@@ -1,4 +1,4 @@
-"""From reserved to released: who holds quota, who must give it back, and when it is free."""
+"""Quota from reservation to release: restoring, evicting, releasing, and admission checks."""
 
 from collections.abc import Iterable
 
@@ -34,11 +34,11 @@ __all__ = [
 SECOND = 1_000_000_000
 _LAST = (1 << 63, 0, "")
 REJECTED = "DeactivatedDueToAdmissionCheck"
-"""Reason of an eviction after which `spec.active` must become False."""
+"""Reason of an eviction by a rejected check; `spec.active` must become False."""
 
 
 def usage_of(assigned: Iterable[AssignedPodSet], w: Workload) -> dict[FlavorResource, int]:
-    """What is held now: what was assigned, less the pods that finished and what was given back."""
+    """Present usage: what was assigned, less finished pods and returned amounts."""
     usage: dict[FlavorResource, int] = {}
     left, returned = {}, {}
     if w.fact is not None:
@@ -58,7 +58,7 @@ def usage_of(assigned: Iterable[AssignedPodSet], w: Workload) -> dict[FlavorReso
 
 
 def restore_admission(shard: Shard, w: Workload, fact: QuotaHeld) -> None:
-    """Count an admission that was decided before."""
+    """Count an admission that was decided before a restart."""
     drop_claim(shard, w)
     dequeue(w)
     w.local_queue = f"{w.namespace}/{fact.queue}" if fact.queue else w.local_queue
@@ -80,7 +80,7 @@ def restore_admission(shard: Shard, w: Workload, fact: QuotaHeld) -> None:
 
 
 def update_readiness(shard: Shard, w: Workload) -> None:
-    """A holder whose pods are not ready may keep everybody else from being admitted."""
+    """Note whether this holder's unready pods block other admissions; unblock after the last one."""
     if w.phase is Phase.HOLDING and w.fact is not None and w.fact.unready:
         shard.unready_holders[w.key] = None
     elif w.key in shard.unready_holders:
@@ -90,15 +90,15 @@ def update_readiness(shard: Shard, w: Workload) -> None:
         if shard.stale:
             shard.queues_to_wake.update(dict.fromkeys(shard.queues))
         else:
-            # Who waited for it waits at the head of its queue, wherever that is: of all the heads
-            # in the cluster the first goes first, and may block the others again.
+            # Every queue's head may have waited for it. The tree with the first head goes first,
+            # because its admission may block all others again.
             shard.dirty_trees = dict.fromkeys(
                 sorted(shard.trees, key=lambda k: _rank(shard.trees[k]))
             )
 
 
 def _rank(tree: Tree) -> tuple[int, int, str]:
-    """Where the first head of a tree stands among those of all trees; last where nobody waits."""
+    """Sort key of a tree by its first head; trees without a head come last."""
     queues = [node.queue for node in tree.queues if node.queue is not None]
     heads = [w for cq in queues if cq.waiting and (w := head(cq)) is not None]
     ranks = [(-w.priority, w.queued_at, w.uid) for w in heads]
@@ -122,7 +122,7 @@ def _count(shard: Shard, w: Workload) -> None:
 
 
 def recount_usage(shard: Shard, w: Workload) -> None:
-    """Pods finished, or something was given back: less is held."""
+    """Count the usage anew after pods finished or returned something."""
     usage = usage_of(w.assigned, w)
     if usage == w.usage:
         return
@@ -149,7 +149,7 @@ def _woken(shard: Shard, cq: ClusterQueue) -> None:
 
 
 def _detach(shard: Shard, w: Workload) -> ClusterQueue | None:
-    """Stop counting it."""
+    """Stop counting a holder; return its ClusterQueue, None if that does not exist."""
     if w.phase is not Phase.HOLDING:
         return None
     if (orphans := shard.orphaned_holders.get(w.holding_queue)) is not None:
@@ -168,7 +168,7 @@ def _detach(shard: Shard, w: Workload) -> ClusterQueue | None:
 
 
 def release_quota(shard: Shard, w: Workload, reason: str, decisions: list[Decision]) -> None:
-    """It holds no more. Whoever waits for it may go on."""
+    """Release the quota of a workload, and let go of the claims and queues that wait for it."""
     if w.phase is not Phase.HOLDING:
         return
     held_by, evicted = w.holding_queue, w.evicted
@@ -195,13 +195,13 @@ def release_quota(shard: Shard, w: Workload, reason: str, decisions: list[Decisi
 
 
 def remove_from_claims(shard: Shard, victim: Workload) -> None:
-    """It frees nothing any more that a claim could wait for: it ended, or its queue was deleted."""
+    """Stop every claim from waiting for a victim that ended or whose queue was deleted."""
     for claimer in shard.claims.values():
         _victim_gone(shard, claimer, victim)
 
 
 def _victim_gone(shard: Shard, claimer: Workload, victim: Workload) -> None:
-    """When the last one is gone, the next round fulfils the claim."""
+    """Remove a victim from a claim; after the last one the next cycle fulfils the claim."""
     claim, cq = claimer.claim, claimer.queue
     if claim is None or cq is None:
         return
@@ -211,7 +211,7 @@ def _victim_gone(shard: Shard, claimer: Workload, victim: Workload) -> None:
 
 
 def end_claim(shard: Shard, w: Workload) -> None:
-    """It takes its turn again, as the first of its queue."""
+    """Turn a claim back into a queued workload."""
     cq = w.queue
     assert cq is not None, w.key
     drop_claim(shard, w)
@@ -219,7 +219,7 @@ def end_claim(shard: Shard, w: Workload) -> None:
 
 
 def drop_claim(shard: Shard, w: Workload) -> None:
-    """Its preemptor's place is given up; the victims go all the same."""
+    """Give up a claim; its victims stay evicted."""
     w.claim = None
     shard.claims.pop(w.key, None)
 
@@ -234,7 +234,7 @@ def evict(
     requeue_at: int | None = None,
     deactivate: bool = False,
 ) -> None:
-    """Tell it to stop; until it is drained it holds."""
+    """Evict a workload; it holds its quota until it is drained."""
     if w.phase is not Phase.HOLDING or (w.evicted and w.eviction_reason == reason):
         return
     w.evicted = True
@@ -256,10 +256,10 @@ def evict(
 
 
 def hold_unplanned(shard: Shard, w: Workload, at: int, decisions: list[Decision]) -> None:
-    """It runs though nobody admitted it: it counts, on the first flavors that match.
+    """Count a workload that runs without an admission, on the first flavors that match.
 
-    Where its queue leads nowhere it counts where it waited before; what has never waited anywhere is
-    stopped, since nobody could count it.
+    If its LocalQueue leads to no ClusterQueue, it counts in the one where it waited last. If it never
+    waited in one, it is evicted, because no queue could count it.
     """
     fact = w.fact
     if fact is None or w.phase is Phase.HOLDING:
@@ -320,7 +320,10 @@ def _first_match(shard: Shard, cq: ClusterQueue, w: Workload) -> list[AssignedPo
 
 
 def apply_check_states(shard: Shard, w: Workload, now: int, decisions: list[Decision]) -> None:
-    """Admit when all checks are ready; evict when one says retry or no (`kueue.md` 1.3)."""
+    """Admit when all checks are Ready; evict when one is Retry or Rejected.
+
+    Source: kubernetes-sigs/kueue pkg/controller/core/workload_controller.go (admission checks).
+    """
     cq = shard.queues.get(w.holding_queue)
     if w.phase is not Phase.HOLDING or w.evicted or cq is None or w.unplanned:
         return

@@ -1,4 +1,4 @@
-"""What facts and decisions are made of: quotas, selectors, pod sets, assignments."""
+"""The parts of facts and decisions: quotas, selectors, pod sets, assignments."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ SHARING_STRATEGIES: Final[tuple[SharingStrategy, ...]] = (
     "LessThanOrEqualToFinalShare",
     "LessThanInitialShare",
 )
-"""Whom fair sharing may preempt: both, in the reference's default order."""
+"""Preemption strategies of fair sharing, in Kueue's default order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +88,10 @@ class Quota:
 
     nominal: int
     borrowing_limit: int | None = None
-    """None: borrows as much as its cohort has."""
+    """None: it may borrow all that its cohort has."""
 
     lending_limit: int | None = None
-    """None: lends everything that it does not use."""
+    """None: it lends everything that it does not use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class ResourceGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """Whom a queue's workloads may preempt (`kueue.md` 2.7)."""
+    """Which workloads the workloads of a queue may preempt (`spec.preemption`)."""
 
     within: PreemptionPolicy = "Never"
     reclaim: PreemptionPolicy = "Never"
@@ -143,7 +143,7 @@ class CheckRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSet:
-    """Pods that are alike, and what each one asks."""
+    """Pods that are alike, and the requests of each one."""
 
     name: str
     count: int
@@ -159,18 +159,18 @@ class PodSet:
 
     tolerations: tuple[Toleration, ...] = ()
     reclaimable: int = 0
-    """Pods that finished and need their quota no more."""
+    """Pods that finished and hold no quota any more."""
 
     returned: Mapping[str, int] = field(default_factory=dict)
-    """Resource to what all pods together gave back of it before they finished."""
+    """Resource to the amount that all pods together returned before they finished."""
 
     template: Hashable = None
-    """Whatever else tells two pod sets apart; equal workloads share verdicts."""
+    """Anything else that distinguishes pod sets; equal workloads share wait reasons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedPodSet:
-    """What one pod set was given."""
+    """The flavors and the usage that one pod set was granted."""
 
     name: str
     count: int

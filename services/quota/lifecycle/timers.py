@@ -1,6 +1,6 @@
-"""All lives that quota decides about: what decisions and time make of them, and what that asks of the engine.
+"""The lifecycles of all workloads of a term: applies decisions, observations and timers to them.
 
-Pure: `now` is handed in, and everything that must outlive the process goes out with the decisions.
+Pure: `now` is a parameter, and decisions carry everything that must survive a restart.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ _CAUSES: Final = {
         "exceeding the maximum execution time",
     ),
 }
-"""Of a deactivation that no user asked for: token and text are Kueue's (`kueue.md` 1.8)."""
+"""Cause token and text of deactivations by the system, as in kubernetes-sigs/kueue apis/kueue/v1beta1."""
 
 _BY_REASON: Final = {
     PODS_READY_TIMEOUT: Event.NOT_READY_IN_TIME,
@@ -56,36 +56,36 @@ _BY_REASON: Final = {
     DEACTIVATED: Event.DEACTIVATED,
     **{f"{DEACTIVATED}DueTo{cause}": event for event, (cause, _) in _CAUSES.items()},
 }
-"""What an eviction of that reason means for the life. Any other is a plain one."""
+"""Reason of an eviction to its event; any other reason is `Event.EVICTED`."""
 
 _ENDED: Final = frozenset({"Finished", "Gone"})
 
 
 class LifecycleTimers:
-    """The lives of one leadership, by cluster and name."""
+    """The lifecycle of every workload of a term, and the timers that run in them."""
 
     def __init__(self, rules: LifecycleRules) -> None:
         self._rules = rules
         self._lifecycles: dict[WorkloadRef, WorkloadLifecycle] = {}
         self._states: dict[WorkloadRef, WorkloadState] = {}
         self._observed: dict[WorkloadRef, bool] = {}
-        """Of whom something was seen since the last look, and whether that changed the life already."""
+        """Workloads observed since `apply_observations`, and whether that changed their lifecycle already."""
 
         self._heap: list[tuple[datetime, WorkloadRef]] = []
         self._scheduled: dict[WorkloadRef, datetime] = {}
-        """For when each one's clock was set last: other entries of `_clocks` are void."""
+        """When each workload's timer is due; other entries of `_heap` are void."""
 
     # --- in ----------------------------------------------------------------------------------------
 
     def restore(self, ref: WorkloadRef, admission: Admission) -> None:
-        """Take over what the log says of a life."""
+        """Restore a lifecycle from the latest decision on the log."""
         if admission.state == "released":
             self._lifecycles.pop(ref, None)
         else:
             self._lifecycles[ref] = WorkloadLifecycle.from_admission(admission)
 
     def observe(self, ref: WorkloadRef, state: WorkloadState) -> None:
-        """Take in how a workload stands: a life that the log does not know is as the cluster has it."""
+        """Note a workload's state; without a decision on the log, the state gives the lifecycle."""
         life = self._lifecycles.get(ref)
         if life is None or life.uid != state.uid:
             life = WorkloadLifecycle.from_workload_state(state)
@@ -95,19 +95,19 @@ class LifecycleTimers:
         self._observed[ref] = confirmed is not life or self._observed.get(ref, False)
 
     def forget(self, ref: WorkloadRef) -> None:
-        """It is gone."""
+        """Forget a workload that is gone or finished."""
         self._lifecycles.pop(ref, None)
         self._states.pop(ref, None)
         self._observed.pop(ref, None)
         self._scheduled.pop(ref, None)
 
     def mark_on_spoke(self, ref: WorkloadRef) -> None:
-        """It was given to a spoke."""
+        """The workload runs on a spoke."""
         if (life := self._lifecycles.get(ref)) is not None:
             self._lifecycles[ref] = replace(life, on_spoke=True)
 
     def apply_decision(self, ref: WorkloadRef, decision: Decision, now: datetime) -> bool:
-        """Take in what the engine decided; whether nobody may wait to be told."""
+        """Apply a decision; return whether the lifecycle changed, which is published at once."""
         event = _event_of(decision)
         state, life = self._states.get(ref), self._lifecycles.get(ref)
         if event is None:
@@ -131,7 +131,7 @@ class LifecycleTimers:
     def complete_fact(
         self, ref: WorkloadRef, state: WorkloadState, fact: WorkloadChanged
     ) -> WorkloadChanged:
-        """What the engine is to know of it beside what it asks."""
+        """`fact` with what the lifecycle adds: deactivation, readiness, back-off, queue position."""
         life = self._lifecycles.get(ref)
         if life is None:
             return fact
@@ -150,14 +150,14 @@ class LifecycleTimers:
         return {} if life is None or life.uid != uid else life.admission_fields()
 
     def _blocks_admission(self, life: WorkloadLifecycle, state: WorkloadState) -> bool:
-        """Whether nobody else is admitted while this one holds quota (`blockAdmission`)."""
+        """Whether this holder blocks all other admissions (`blockAdmission`)."""
         wait = self._rules.pods_ready
         return wait is not None and wait.block_admission and life.observed_readiness(state) is False
 
     def apply_observations(self, now: datetime) -> Iterator[WorkloadRef]:
-        """Follow what was seen: pods that became ready, users who activated. Yields whose life changed."""
-        news, self._observed = self._observed, {}
-        for ref, changed in news.items():
+        """Apply what was observed (ready pods, reactivation); yield workloads whose lifecycle changed."""
+        observed, self._observed = self._observed, {}
+        for ref, changed in observed.items():
             life, state = self._lifecycles.get(ref), self._states.get(ref)
             if life is None or state is None:
                 continue
@@ -176,18 +176,18 @@ class LifecycleTimers:
                 yield ref
 
     def due_timers(self, now: datetime) -> Iterator[tuple[WorkloadRef, EvictionRequested | None]]:
-        """Whose clock has run down: what the engine is to be asked, or only that a back-off ended."""
+        """Yield expired timers: with the eviction to request, or with None when a back-off ended."""
         while self._heap and self._heap[0][0] <= now:
             at, ref = heappop(self._heap)
             life, state = self._lifecycles.get(ref), self._states.get(ref)
             if self._scheduled.get(ref) != at or life is None or state is None:
                 continue
             del self._scheduled[ref]
-            clock = life.next_timer(self._rules, state)
-            if clock is None or clock[0] > now:
+            timer = life.next_timer(self._rules, state)
+            if timer is None or timer[0] > now:
                 self._schedule(ref, life, state)
                 continue
-            _, event = clock
+            _, event = timer
             if event is Event.BACKOFF_FINISHED:
                 self._lifecycles[ref] = life.apply(event, self._rules, now)
                 yield ref, None
@@ -195,18 +195,18 @@ class LifecycleTimers:
                 yield ref, self._eviction(life, state, event, now)
 
     def next_at(self) -> datetime | None:
-        """When `due` has something to say, at the earliest."""
+        """When the next timer expires; None: none runs."""
         while self._heap and self._scheduled.get(self._heap[0][1]) != self._heap[0][0]:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def _schedule(self, ref: WorkloadRef, life: WorkloadLifecycle, state: WorkloadState) -> None:
-        clock = life.next_timer(self._rules, state)
-        if clock is None:
+        timer = life.next_timer(self._rules, state)
+        if timer is None:
             self._scheduled.pop(ref, None)
-        elif self._scheduled.get(ref) != clock[0]:
-            self._scheduled[ref] = clock[0]
-            heappush(self._heap, (clock[0], ref))
+        elif self._scheduled.get(ref) != timer[0]:
+            self._scheduled[ref] = timer[0]
+            heappush(self._heap, (timer[0], ref))
 
     def _eviction(
         self, life: WorkloadLifecycle, state: WorkloadState, event: Event, now: datetime
@@ -239,7 +239,7 @@ class LifecycleTimers:
 
 
 def _event_of(decision: Decision) -> Event | None:
-    """What a decision means for the life; None: nothing, it goes on waiting."""
+    """The event of a decision; None: the workload goes on waiting."""
     match decision:
         case Reserve():
             return Event.ADMITTED if decision.admitted else Event.RESERVED

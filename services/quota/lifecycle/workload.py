@@ -1,7 +1,6 @@
-"""What must be remembered of one workload's life, and the clocks that run in it. Pure.
+"""The lifecycle of one workload: what must be remembered of it, and its timers. Pure.
 
-All of it is in the workload's latest message in `ADMISSIONS`, so a restart remembers it: no clock
-lives in a process only.
+The workload's latest message in `ADMISSIONS` holds all of it, so that it survives a restart.
 """
 
 import hashlib
@@ -19,19 +18,20 @@ __all__ = ["LifecycleRules", "WorkloadLifecycle", "backoff_seconds"]
 
 
 JITTER: Final = 0.0001
-"""The reference's: a delay is longer by up to this share of it, so that equals do not come at once."""
+"""A delay grows by up to this share of it, as in Kueue, so that equal workloads do not return at once."""
 
 _EXPONENT_MAX: Final = 40
-"""2**40 seconds are past any maximum; greater powers are not worth their digits."""
+"""2**40 seconds exceed any maximum, so greater powers are not computed."""
 
 _DRAWS: Final = 2**32
 _READY: Final = frozenset({"Started", "Recovered"})
 
 
 def backoff_seconds(strategy: RequeuingStrategy, uid: str, count: int) -> float:
-    """How long the workload `uid` waits after its eviction number `count`, from 1 (`kueue.md` 2.11).
+    """Seconds that the workload `uid` backs off after its eviction number `count` (from 1).
 
-    The jitter is drawn from uid and count: whoever decides again after a restart decides the same.
+    The jitter depends on uid and count alone, so that a restart computes the same delay. Formula of
+    kubernetes-sigs/kueue pkg/controller/core/workload_controller.go.
     """
     exponent = min(max(count, 1) - 1, _EXPONENT_MAX)
     seconds = float(strategy.backoff_base_seconds * 2**exponent)
@@ -42,21 +42,21 @@ def backoff_seconds(strategy: RequeuingStrategy, uid: str, count: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleRules:
-    """What is configured about lives."""
+    """The configuration of lifecycles."""
 
     pods_ready: WaitForPodsReady | None = None
-    """None: nobody waits for pods."""
+    """None: pods need not become ready."""
 
     @property
     def loses_position(self) -> bool:
-        """Whether a timeout puts a workload behind those who came meanwhile."""
+        """Whether a readiness timeout moves a workload behind those that came meanwhile."""
         wait = self.pods_ready
         return wait is not None and wait.requeuing_strategy.timestamp == "Eviction"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadLifecycle:
-    """One workload, from its creation until it ends. `uid` names the life."""
+    """One workload from its creation until it ends. A workload of another uid is another one."""
 
     uid: str
     state: State = State.PENDING
@@ -65,32 +65,32 @@ class WorkloadLifecycle:
 
     requeue_at: datetime | None = None
     queued_at: datetime | None = None
-    """Its place in the queue; None: that of its creation."""
+    """Its position in the queue; None: that of its creation."""
 
     admitted_at: datetime | None = None
     executed_seconds: int = 0
-    """In earlier admissions."""
+    """Seconds of execution in earlier admissions."""
 
     readiness: Readiness = ""
     readiness_at: datetime | None = None
     deactivate: bool = False
-    """`spec.active` has still to become False, by our own decision."""
+    """Quota has decided to deactivate it; `spec.active` is not False yet."""
 
     on_spoke: bool = False
-    """It runs on a spoke: what its job here shows of pods means nothing."""
+    """It runs on a spoke, so that the readiness of pods in this cluster means nothing."""
 
     # --- from and to the wire ------------------------------------------------------------------------
 
     @classmethod
     def from_admission(cls, admission: Admission) -> "WorkloadLifecycle":
-        """The life as its latest decision on the log tells it."""
+        """The lifecycle in the latest decision on the log."""
         return cls(
             uid=admission.uid,
             state=_state_of(admission),
             requeue_count=admission.requeue_count,
             requeue_at=admission.requeue_at,
             queued_at=admission.queued_at,
-            # Messages of older versions say when they were decided, and no more.
+            # Messages of older versions have no `admitted_at`.
             admitted_at=admission.admitted_at
             or (admission.decided_at if admission.state == "admitted" else None),
             executed_seconds=admission.executed_seconds,
@@ -102,7 +102,7 @@ class WorkloadLifecycle:
 
     @classmethod
     def from_workload_state(cls, state: WorkloadState) -> "WorkloadLifecycle":
-        """The life as the cluster records it, for a workload of which the log knows nothing."""
+        """The lifecycle that the cluster records, for a workload without a decision on the log."""
         timed_out = state.evicted_reason in {"PodsReadyTimeout", "AdmissionCheck"}
         reserved = state.admission is not None
         life = cls(
@@ -127,7 +127,7 @@ class WorkloadLifecycle:
         return replace(life, state=where)
 
     def admission_fields(self) -> dict[str, Any]:
-        """The fields of an `Admission` that tell it."""
+        """The fields of an `Admission` that record the lifecycle."""
         return {
             "requeue_count": self.requeue_count,
             "requeue_at": self.requeue_at,
@@ -149,7 +149,7 @@ class WorkloadLifecycle:
         *,
         requeue_at: datetime | None = None,
     ) -> "WorkloadLifecycle":
-        """What follows from `event`; the same life if it is late. `requeue_at`: where it backs off."""
+        """The lifecycle after `event`; itself if the event is late. `requeue_at` ends a back-off."""
         transition = transition_for(self.state, event)
         if transition is None:
             return self
@@ -159,7 +159,7 @@ class WorkloadLifecycle:
         return replace(self, **changes)
 
     def confirm_deactivation(self, state: WorkloadState) -> "WorkloadLifecycle":
-        """`spec.active` did become False; or it did, and a user has set it back since."""
+        """The lifecycle once `spec.active` is False, or was False and a user has reactivated it."""
         if not self.deactivate:
             return self
         reactivated = state.evicted_reason.startswith(DEACTIVATED) and not state.deactivating
@@ -217,7 +217,7 @@ class WorkloadLifecycle:
         try:
             ends = self.admitted_at + timedelta(seconds=seconds - self.executed_seconds)
         except OverflowError:
-            return None  # Past the end of the calendar: nobody is put out for that.
+            return None  # Past the end of the calendar: such a limit never expires.
         return (ends, Event.EXECUTION_TIME_EXCEEDED)
 
 
@@ -274,7 +274,7 @@ def _stopped(life: WorkloadLifecycle, now: datetime) -> dict[str, Any]:
 
 
 def _later(a: datetime | None, b: datetime | None) -> datetime | None:
-    """A back-off is never moved to an earlier moment."""
+    """The later of two back-offs: a back-off never becomes shorter."""
     return max((at for at in (a, b) if at is not None), default=None)
 
 

@@ -1,4 +1,4 @@
-"""How the queues stand, as their status tells it: the engine's views in the words of the wire."""
+"""Publishes the status of queues: translates the engine's views, and only those that changed."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
@@ -16,11 +16,11 @@ __all__ = ["QueueStatusPublisher", "queue_statuses"]
 MILLION: Final = 1_000_000
 
 STATUS_SECONDS: Final = 1.0
-"""Between two looks at how the queues stand, at least."""
+"""Shortest interval between two publications."""
 
 STATUS_SECONDS_MAX: Final = 5.0
 STATUSES_PER_SECOND: Final = 20
-"""Where more change all the time they are told more seldom: nobody reads or writes them faster."""
+"""Where more queues change than this, the interval grows up to the maximum: the patcher writes no faster."""
 
 READY = {
     "ClusterQueue": "Can admit new workloads",
@@ -29,25 +29,25 @@ READY = {
 
 
 class QueueStatusPublisher:
-    """When it is time to tell how the queues stand, and of which there is something to tell."""
+    """Decides when statuses are published, and of which queues."""
 
     def __init__(self) -> None:
         self.due_at: datetime | None = None
-        """When the next one is due; None: nothing has happened since the last."""
+        """When statuses are due; None: nothing has happened since the last publication."""
 
         self._interval_seconds = STATUS_SECONDS
         self._published: dict[str, QueueStatus] = {}
-        """Subject to the status of a queue that was told last."""
+        """Subject to the status that was published last."""
 
     def schedule(self, now: datetime) -> None:
-        """Something has happened."""
+        """Something has happened: publish after the interval."""
         if self.due_at is None:
             self.due_at = now + timedelta(seconds=self._interval_seconds)
 
     def changed_statuses(
         self, engine: QuotaEngine, clusters: Iterable[str], now: datetime
     ) -> Iterator[QueueStatus]:
-        """Yield each queue's status that differs from the one told last; nothing before it is due."""
+        """Yield each status that differs from the published one; nothing before it is due."""
         if self.due_at is None or now < self.due_at:
             return
         self.due_at = None
@@ -65,7 +65,10 @@ class QueueStatusPublisher:
 
 
 def queue_statuses(engine: QuotaEngine, cluster: str, now: datetime) -> Iterator[QueueStatus]:
-    """The status of every queue of one cluster. Costs grow with queues and holders, not with waiters."""
+    """The status of every queue of one cluster.
+
+    The cost grows with queues and with workloads that hold quota, not with waiting ones.
+    """
     cluster_queues, local_queues = engine.snapshot(cluster)
     for view in cluster_queues:
         yield _status(view, "ClusterQueue", cluster, now, namespace=None, name=view.name)
@@ -104,7 +107,7 @@ def _status(
 
 
 def _consumed(thousandths: Mapping[str, int]) -> dict[str, str]:
-    """Quantities; of what is counted by the thousand, nobody needs the fractions."""
+    """Quantities from thousandths; fractions are dropped from a thousand units on."""
     return {
         resource: f"{amount}m" if amount % 1000 and amount < MILLION else str(amount // 1000)
         for resource, amount in thousandths.items()

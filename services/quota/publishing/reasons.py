@@ -1,4 +1,4 @@
-"""When each workload that waits is told why: nobody's admission stands in line behind a reason."""
+"""When wait reasons are published: at low priority, so that they never delay an admission."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -12,42 +12,42 @@ from shared.contracts.refs import WorkloadRef
 
 __all__ = ["ReasonSchedule"]
 
-_LOOK: Final = timedelta(seconds=1)
-"""Between two looks at who is still to be told."""
+_REFILL_INTERVAL: Final = timedelta(seconds=1)
+"""The budget of reasons is renewed this often."""
 
 BUSY: Final = 10
-"""So many let in between two looks are a load: a reason costs as much as a decision."""
+"""More admissions than this within an interval are a load: a reason costs as much as a decision."""
 
-TOLD_MAX: Final = 200
-LATE_MAX: Final = 20
-"""Of those who were looked at themselves, and of those like others that were, so many are told at each
-look: thousands must not cost a burst."""
+REASONS_MAX: Final = 200
+UNPUBLISHED_MAX: Final = 20
+"""Reasons per interval: of evaluated workloads, and of workloads that are equal to evaluated ones.
+The limits spread thousands of reasons over time."""
 
 WHILE_BUSY: Final = 4
-"""So many of each under a load. Who asks (`sluice explain`) hears it at once."""
+"""Reasons of each sort per interval under a load. `sluice explain` answers at once all the same."""
 
 
 class ReasonSchedule:
-    """The reasons that nobody was told yet."""
+    """The wait reasons that are not published yet, and when they are due."""
 
     def __init__(self, delay_seconds: float) -> None:
-        """Who is let in sooner than after `delay_seconds` is told nothing; 0: everybody, at once."""
+        """Publish no reason of workloads admitted within `delay_seconds`; 0: publish all at once."""
         self._delay = timedelta(seconds=delay_seconds)
         self._urgent: dict[WorkloadRef, Wait] = {}
         self._delayed: OrderedDict[WorkloadRef, tuple[datetime, Wait]] = OrderedDict()
-        """With the time from which on each is to be told. In order of that time."""
+        """(due time, reason), in order of the due time."""
 
         self._refill_at: datetime | None = None
-        """The next look; None: there is nobody to be told."""
+        """When the budget is renewed; None: there is nothing to publish."""
 
         self._admissions = 0
-        """Since the last look."""
+        """Admissions since the last refill."""
 
-        self._budget = TOLD_MAX
-        """How many more are told until the next look."""
+        self._budget = REASONS_MAX
+        """Reasons that may still be published until the next refill."""
 
     def enqueue(self, ref: WorkloadRef, wait: Wait, now: datetime, *, at_once: bool) -> None:
-        """It waits for that reason; one that was put before is not true any more."""
+        """Plan to publish `wait`; it replaces an earlier reason of the workload."""
         if at_once or not self._delay or ref in self._urgent:
             self._delayed.pop(ref, None)
             self._urgent[ref] = wait
@@ -56,38 +56,40 @@ class ReasonSchedule:
             self._delayed[ref] = (due, wait)
 
     def expedite(self, ref: WorkloadRef) -> bool:
-        """Tell it at once, if there is something to be told; whether there is."""
+        """Publish the workload's reason with the next decisions; return whether there is one."""
         if ref in self._delayed:
             self._urgent[ref] = self._delayed.pop(ref)[1]
         return ref in self._urgent
 
     def forget(self, ref: WorkloadRef) -> None:
-        """It does not wait any more, or not for that."""
+        """Drop the reason: the workload does not wait any more, or for something else."""
         self._urgent.pop(ref, None)
         self._delayed.pop(ref, None)
 
     def count_admission(self) -> None:
-        """One more was given quota."""
+        """Count an admission, to recognise a load."""
         self._admissions += 1
 
     def refill(self, engine: QuotaEngine, now: datetime) -> None:
-        """Once a second: see how many may be told, and find some whom the engine has not told yet."""
+        """Once per interval, renew the budget and add reasons that the engine has not published yet."""
         if self._refill_at is None:
-            self._budget = TOLD_MAX
-        elif not now < self._refill_at <= now + _LOOK:  # It is time, or the clock was set back.
+            self._budget = REASONS_MAX
+        elif (
+            not now < self._refill_at <= now + _REFILL_INTERVAL
+        ):  # It is time, or the clock was set back.
             self._refill_at = None
             busy = self._admissions > BUSY
-            self._budget = WHILE_BUSY if busy else TOLD_MAX
-            for wait in engine.unpublished_reasons(WHILE_BUSY if busy else LATE_MAX):
+            self._budget = WHILE_BUSY if busy else REASONS_MAX
+            for wait in engine.unpublished_reasons(WHILE_BUSY if busy else UNPUBLISHED_MAX):
                 self.enqueue(ref_of(wait), wait, now, at_once=True)
         if self._refill_at is None and (self._delayed or engine.has_unpublished_reasons):
-            self._refill_at = now + _LOOK
+            self._refill_at = now + _REFILL_INTERVAL
             self._admissions = 0
 
     def due_reasons(
         self, now: datetime, only: Callable[[WorkloadRef], bool] | None = None
     ) -> Iterator[tuple[WorkloadRef, Wait]]:
-        """Take out who is to be told now: of those that are told at once `only` some, and no others."""
+        """Remove and yield the reasons that are due; with `only`, urgent ones of such workloads alone."""
         for ref in [ref for ref in self._urgent if only is None or only(ref)]:
             yield ref, self._urgent.pop(ref)
         while only is None and self._budget and self._delayed:
@@ -99,7 +101,7 @@ class ReasonSchedule:
             yield ref, wait
 
     def next_at(self, now: datetime) -> datetime | None:
-        """When somebody is to be told whom `due` has not told now; None: never, without news."""
+        """When `due_reasons` has more to yield; None: not before another reason is enqueued."""
         first, _ = next(iter(self._delayed.values()), (None, None))
         times = (at for at in (first, self._refill_at) if at is not None and at > now)
         return min(times, default=None)

@@ -1,6 +1,6 @@
-"""What the deciding quota service tells whoever asks, from its memory. Nothing is decided here.
+"""Answers queries about waiting workloads from a decider's state. Nothing is decided here.
 
-Only the leader answers: a standby knows nothing, and a stale answer about a queue is a wrong one.
+Only the leader answers: a standby has no state, and a stale answer about a queue is a wrong one.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ __all__ = ["Explainer", "QueryResponder"]
 log = structlog.get_logger(__name__)
 
 NAMES_MAX: Final = 10
-"""How many workloads an answer names in one list."""
+"""Workloads that an answer names in one list, at most."""
 
 RETRY_SECONDS: Final = 1.0
 NO_DURATIONS: Final = "whoever decides does not foresee; `sluice explain` plays it from the log"
@@ -44,14 +44,14 @@ Answer = Callable[[bytes], Awaitable[bytes]]
 
 
 class QueryResponder:
-    """One leadership's side of the questions."""
+    """Answers queries on the bus for one term."""
 
     def __init__(self, *, bus: Bus, decider: Decider) -> None:
         self._bus = bus
         self._explainer = Explainer(decider)
 
     async def serve(self) -> None:
-        """Answer until cancelled; then let the next leader do it."""
+        """Answer until cancelled, then withdraw so that the next leader can answer."""
         withdrawals: list[Callable[[], Awaitable[None]]] = []
         try:
             for subject, answer in (
@@ -65,7 +65,7 @@ class QueryResponder:
                 await withdraw()
 
     async def _respond(self, subject: str, answer: Answer) -> Callable[[], Awaitable[None]]:
-        """Try until the bus is there: that nobody can ask is no reason to stop deciding."""
+        """Register, and retry while the bus fails: decisions go on without queries."""
         while True:
             try:
                 return await self._bus.respond(subject, answer)
@@ -89,7 +89,7 @@ class QueryResponder:
 
 
 class Explainer:
-    """Answers from a decider's memory, whoever fills it."""
+    """Answers from the state of a decider, the leader's or a read replica's."""
 
     def __init__(self, decider: Decider) -> None:
         self._decider = decider
@@ -106,7 +106,7 @@ class Explainer:
         if not found:
             problem = f"nothing is known of {request.namespace}/{request.name}"
             return ExplainAnswer(problem=problem)
-        # Several lives of one job name: the one that is not over comes first.
+        # A job name may have had several workloads: unfinished ones come first.
         found.sort(key=lambda state: (state.cluster, state.phase == "finished", state.name))
         return ExplainAnswer(items=[self._explained(state) for state in found])
 
@@ -148,7 +148,7 @@ class Explainer:
         )
 
     def _message(self, state: WorkloadState, told: engine_answer.Explanation) -> str:
-        """What the engine says, and of who backs off also what made it give its quota back."""
+        """The engine's message; during a back-off also the reason of the eviction."""
         last = self._decider.last_decision(state)
         if told.requeue_at is None or last is None or last.state != "waiting" or not last.message:
             return told.message
@@ -158,19 +158,25 @@ class Explainer:
     def _awaited_checks(
         self, shard: Shard, state: WorkloadState, told: engine_answer.Explanation
     ) -> dict[str, CheckState]:
-        """What the owners of its checks say, where it waits for them; one who says nothing is pending."""
-        said = self._decider.checks_of(state)
+        """The admission checks for which it waits; a check without a state counts as pending."""
+        latest = self._decider.checks_of(state)
         queue = shard.queues.get(told.cluster_queue)
         wanted = [rule.name for rule in queue.fact.checks] if queue is not None else []
         if told.reason == "Reserved":
             answers = shard.workloads[told.key].checks
             return {
-                name: said[name] if name in answers and name in said else _silent(state, name)
+                name: latest[name]
+                if name in answers and name in latest
+                else _pending_check(state, name)
                 for name in dict.fromkeys((*wanted, *answers))
             }
         if told.requeue_at is None:
             return {}
-        return {name: said[name] for name in wanted if name in said and said[name].state == "Retry"}
+        return {
+            name: latest[name]
+            for name in wanted
+            if name in latest and latest[name].state == "Retry"
+        }
 
     def _ahead(self, state: WorkloadState, told: engine_answer.Explanation) -> list[Key]:
         if told.position is None or told.position == 1:
@@ -181,7 +187,7 @@ class Explainer:
         return [each.key for each in pending]
 
     def positions(self, request: PositionsRequest) -> PositionsAnswer:
-        """Who waits, in order."""
+        """The waiting workloads of a queue, in its order."""
         local = f"{request.namespace}/{request.queue}" if request.queue else None
         found: list[Position] = []
         for shard in self._decider.engine.shards():
@@ -190,7 +196,7 @@ class Explainer:
             for queue in sorted(shard.queues):
                 if request.cluster_queue not in {None, queue}:
                     continue
-                pending = self._decider.engine.pending(shard.name, queue, limit=_EVERYBODY)
+                pending = self._decider.engine.pending(shard.name, queue, limit=_NO_LIMIT)
                 for each in pending:
                     namespace, _, name = each.key.partition("/")
                     if request.namespace in {None, namespace} and local in {None, each.local_queue}:
@@ -212,13 +218,13 @@ class Explainer:
         return next((s for s in self._decider.engine.shards() if s.name == cluster), None)
 
 
-_EVERYBODY: Final = 1 << 62
+_NO_LIMIT: Final = 1 << 62
 
 
 def _shortage(
     shard: Shard, state: WorkloadState, cluster_queue: str, binding: engine_answer.Shortfall
 ) -> Shortage:
-    """A binding with who holds what: names in the namespace of the asker, sums elsewhere."""
+    """A shortfall with its holders: by name in the asker's namespace, as a sum elsewhere."""
     here: list[tuple[int, Key]] = []
     elsewhere: list[int] = []
     tree = shard.queues[cluster_queue].node.tree
@@ -247,7 +253,7 @@ def _shortage(
     )
 
 
-def _silent(state: WorkloadState, check: str) -> CheckState:
+def _pending_check(state: WorkloadState, check: str) -> CheckState:
     return CheckState(
         cluster=state.cluster,
         namespace=state.namespace,
@@ -280,7 +286,7 @@ def _over(state: WorkloadState) -> Explanation:
 
 
 def _unseen(state: WorkloadState) -> Explanation:
-    """Its state was read, but the engine was not told: its cluster is not read to the end."""
+    """The engine does not know it yet, because its cluster is not listed to the end."""
     return Explanation(
         **_base(state),
         reason="PendingEvaluation",
@@ -295,7 +301,7 @@ def _job_name(state: WorkloadState) -> str | None:
 
 
 def _names(namespace: str, keys: Iterable[Key]) -> list[str]:
-    """Those of the namespace, without it."""
+    """Names of the workloads of one namespace."""
     prefix = f"{namespace}/"
     return [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]
 

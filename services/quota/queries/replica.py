@@ -1,7 +1,7 @@
-"""A decider's memory that is kept up from the streams by somebody who decides nothing.
+"""A copy of the leader's state, kept up to date from the streams by a process that decides nothing.
 
-Whoever shows queues to people can then answer as the leader would, without asking it: the same facts are
-taken in by the same engine. Only rounds are left out. What they change comes back on the log, as decisions.
+The console answers from it as the leader would, without asking the leader: the same engine applies the
+same facts. Only scheduling cycles are left out; their results come back on the log, as decisions.
 """
 
 from collections.abc import Iterator
@@ -31,11 +31,11 @@ from shared.settings.configuration import Configuration
 __all__ = ["INPUTS", "ReadReplica"]
 
 INPUTS: Final = ("OBSERVED", "ADMISSIONS", "WORKLOADS", "CHECKS", "OUTCOMES")
-"""In the order in which what was there at the beginning is taken in, as a new leader does."""
+"""Streams in the order in which a new replica applies them, as a new leader does."""
 
 CLAIMS: Final = "WaitingForPreemptedWorkloads"
-_BY_ROUNDS: Final = frozenset({CLAIMS, "WaitingForQuota"})
-"""Reasons that only a round finds where the engine alone would say that it may go."""
+_FOUND_BY_CYCLES: Final = frozenset({CLAIMS, "WaitingForQuota"})
+"""Reasons that only a scheduling cycle finds; without cycles the engine would expect an admission."""
 
 
 Ident: TypeAlias = tuple[str, str, str]
@@ -43,7 +43,7 @@ Ident: TypeAlias = tuple[str, str, str]
 
 
 class ReadReplica:
-    """Knows what the leader knows, a moment later."""
+    """The state of the leader, a moment later."""
 
     def __init__(
         self, settings: QuotaSettings | None = None, configuration: Configuration | None = None
@@ -85,7 +85,7 @@ class ReadReplica:
             self._decider.apply(state)
 
     def _release(self, before: Admission, now: Admission) -> None:
-        """Who held quota holds it no more, or otherwise than before: what a round had done by itself."""
+        """Repeat what a cycle of the leader did: it took quota back, or evicted the holder."""
         if now.state == before.state:
             return
         common: dict[str, Any] = {
@@ -110,18 +110,18 @@ class ReadReplica:
             self._decider.engine.apply(WorkloadDrained(**common))
 
     def advance(self, now: datetime) -> None:
-        """Let time pass, and forget what the engine would have said about it."""
+        """Let time pass in the engine, and drop its decisions."""
         self._decider.engine.decide(nanoseconds(now), admit=False)
 
     # --- out ---------------------------------------------------------------------------------------
 
     @property
     def policy(self) -> Policy:
-        """By which the engine weighs."""
+        """The engine's policy."""
         return self._decider.engine.policy
 
     def states(self) -> Iterator[WorkloadState]:
-        """Every workload that is known, the finished ones included."""
+        """Every known workload, finished ones included."""
         yield from self._decider.states()
 
     def positions(self, request: PositionsRequest) -> PositionsAnswer:
@@ -134,13 +134,13 @@ class ReadReplica:
         return answer.replace(items=[self._with_published_reason(item) for item in answer.items])
 
     def _with_published_reason(self, item: Explanation) -> Explanation:
-        """With what only whoever decides has found out, as the log has it."""
+        """The explanation with the leader's published reason, where only the leader could find it."""
         admission = self.admissions.get(WorkloadRef(item.cluster, item.namespace, item.name))
         if (
             admission is None
             or admission.state != "waiting"
             or item.reason != "PendingEvaluation"
-            or admission.reason not in _BY_ROUNDS
+            or admission.reason not in _FOUND_BY_CYCLES
             or item.requeue_at is not None
         ):
             return item
@@ -156,7 +156,7 @@ class ReadReplica:
         return item.replace(**changes)
 
     def _victims(self, item: Explanation) -> tuple[list[str], int]:
-        """Names of those of its namespace that go for it, and how many others do."""
+        """Names of its victims in its namespace, and the number of its other victims."""
         key = f"{item.namespace}/{item.name}"
         found = [
             admission
@@ -169,7 +169,7 @@ class ReadReplica:
         return here, len(found) - len(here)
 
     def drift(self, statuses: list[QueueStatus]) -> list[str]:
-        """Where the counts that the leader published differ from those that are known here."""
+        """Sentences about counts that differ between the leader's statuses and this replica."""
         problems = []
         for status in statuses:
             engine = self._decider.engine
@@ -178,7 +178,9 @@ class ReadReplica:
             else:
                 view = engine.local_queue(status.cluster, f"{status.namespace}/{status.name}")
             known = None if view is None else (view.pending, view.reserving, view.admitted)
-            told = (status.pending, status.reserving, status.admitted)
-            if known != told:
-                problems.append(f"{status.kind} {status.name}: {known} here, {told} by the leader")
+            counts = (status.pending, status.reserving, status.admitted)
+            if known != counts:
+                problems.append(
+                    f"{status.kind} {status.name}: {known} here, {counts} by the leader"
+                )
         return problems

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from services.quota.decider import Decider
-from services.quota.publishing.reasons import LATE_MAX
+from services.quota.publishing.reasons import UNPUBLISHED_MAX
 from services.quota.settings import QuotaSettings
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
@@ -372,4 +372,4 @@ def test_reasons_that_nobody_may_be_told_do_not_gather_for_a_burst() -> None:
     for _ in range(60):  # The log is nearly full.
         desk.now += timedelta(seconds=1)
         assert list(desk.decider.decide(desk.now, admit=False)) == []
-    assert len(desk.decide()) <= LATE_MAX + 5
+    assert len(desk.decide()) <= UNPUBLISHED_MAX + 5

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from services.quota.engine import QuotaEngine
 from services.quota.engine.facts import Wait
-from services.quota.publishing.reasons import BUSY, TOLD_MAX, WHILE_BUSY, ReasonSchedule
+from services.quota.publishing.reasons import BUSY, REASONS_MAX, WHILE_BUSY, ReasonSchedule
 from shared.contracts.refs import WorkloadRef
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -63,7 +63,7 @@ def test_who_is_let_in_before_is_told_nothing() -> None:
 
 def test_without_a_delay_everybody_is_told_at_once() -> None:
     desk = Desk(delay=0)
-    names = [str(number) for number in range(TOLD_MAX + 5)]
+    names = [str(number) for number in range(REASONS_MAX + 5)]
     desk.put(*names)
     assert len(desk.told()) == len(names)
 
@@ -119,8 +119,8 @@ def test_whose_life_changes_is_told_with_its_reason_at_once() -> None:
 
 def test_thousands_that_are_told_cost_no_burst() -> None:
     desk = Desk()
-    desk.put(*(str(number) for number in range(2 * TOLD_MAX + 1)))
-    assert [len(desk.after(1)) for _ in range(3)] == [TOLD_MAX, TOLD_MAX, 1]
+    desk.put(*(str(number) for number in range(2 * REASONS_MAX + 1)))
+    assert [len(desk.after(1)) for _ in range(3)] == [REASONS_MAX, REASONS_MAX, 1]
 
 
 def test_while_the_log_is_full_only_those_are_told_who_lose_their_quota() -> None:

@@ -1,8 +1,7 @@
-"""Amounts of quota: exact integers, with a value for "no limit", and how they are shown.
+"""Amounts of quota: exact integers, with a value for "no limit", and their text form.
 
-`cpu` counts in thousandths, everything else in whole units, as Kueue counts (`kueue.md` 2.0).
-Python's integers do not overflow, so the reference's saturation is needed only for its largest
-value, which means unlimited there and here.
+`cpu` counts in thousandths, everything else in whole units, as Kueue counts. Python's integers do
+not overflow; of Kueue's saturating arithmetic only the largest value remains, which means unlimited.
 """
 
 from functools import cache
@@ -11,10 +10,10 @@ from typing import Final
 __all__ = ["INT64_MAX", "UNLIMITED", "resource_order", "show", "unlimited_from"]
 
 INT64_MAX: Final = 2**63 - 1
-"""What the reference reads as unlimited."""
+"""The amount that Kueue treats as unlimited."""
 
 UNLIMITED: Final = 1 << 100
-"""So large that no sum or difference of real amounts leaves its neighbourhood."""
+"""Far above any real amount, so that sums and differences with it stay recognisable."""
 
 _UNLIMITED_FROM: Final = 1 << 99
 _FNV_OFFSET: Final = 0xCBF29CE484222325
@@ -26,13 +25,13 @@ _IN_BINARY: Final = ("memory", "ephemeral-storage", "hugepages-")
 
 
 def unlimited_from(amount: int) -> int:
-    """A quota as the engine wants it: what does not fit 63 bits is no limit at all."""
+    """`amount`, or `UNLIMITED` from the largest 64-bit integer on."""
     return UNLIMITED if amount >= INT64_MAX else amount
 
 
 @cache
 def resource_order(resource: str) -> tuple[int, str]:
-    """Sort key of resource names: FNV-1a as the reference, so that scans go the same way."""
+    """Sort key of resource names: FNV-1a as in Kueue, so that flavor scans go in the same order."""
     digest = _FNV_OFFSET
     for byte in resource.encode():
         digest = ((digest ^ byte) * _FNV_PRIME) & _MASK
@@ -40,7 +39,7 @@ def resource_order(resource: str) -> tuple[int, str]:
 
 
 def show(resource: str, amount: int) -> str:
-    """An amount as Kubernetes writes it: ``1500m``, ``3``, ``2Gi``; `unlimited` where it is."""
+    """An amount as Kubernetes writes it: ``1500m``, ``3``, ``2Gi``, or `unlimited`."""
     if amount >= _UNLIMITED_FROM:
         return "unlimited"
     if resource == "cpu":

@@ -1,8 +1,8 @@
-"""Admission fair sharing: what LocalQueues used lately, half of it forgotten every half-life.
+"""Admission fair sharing: past usage of LocalQueues, which decays with a half-life.
 
-Inside a queue that wants it, LocalQueues that used less go first (`kueue.md` 2.9). Usage is sampled
-in intervals; what was admitted since the last sample counts as a penalty until then, so that one
-LocalQueue cannot rush in between.
+Inside a usage-based ClusterQueue, LocalQueues that used less go first. Usage is sampled in intervals.
+An admission counts as a penalty until the next sample, so that one LocalQueue cannot take everything
+in between. Source: kubernetes-sigs/kueue pkg/util/admissionfairsharing.
 """
 
 from math import inf
@@ -15,14 +15,14 @@ __all__ = ["add_penalty", "restore_usage", "sample_usage", "usage_by_queue"]
 
 
 def _decay(elapsed: int, half_life: int) -> float:
-    """The part of the past that is forgotten after `elapsed`."""
+    """The share of past usage that is forgotten after `elapsed`."""
     if half_life <= 0:
         return 0.0
     return float(1.0 - 0.5 ** (elapsed / half_life))
 
 
 def _current(local_queue: LocalQueue) -> dict[str, float]:
-    """What its workloads hold now, in whole units."""
+    """Present usage of its workloads, in whole units."""
     current: dict[str, float] = {}
     for w in local_queue.members.values():
         if w.phase is Phase.HOLDING:
@@ -46,7 +46,7 @@ def _usage_based(shard: Shard) -> list[LocalQueue]:
 
 
 def restore_usage(local_queue: LocalQueue, fact: LocalQueueChanged) -> None:
-    """Take over what was recorded of it, unless its use is known from here."""
+    """Restore past usage from the record in its status, unless it is known already."""
     if fact.consumed is None or fact.consumed_at is None or local_queue.sampled_at is not None:
         return
     local_queue.consumed = {r: amount / 1000 for r, amount in fact.consumed.items()}
@@ -55,7 +55,7 @@ def restore_usage(local_queue: LocalQueue, fact: LocalQueueChanged) -> None:
 
 
 def sample_usage(shard: Shard, policy: Policy, now: int) -> int | None:
-    """Take a sample of every LocalQueue whose last one is old enough; return when the next is due."""
+    """Sample every LocalQueue that is due; return when the next one is (None: there are none)."""
     due = []
     for local_queue in _usage_based(shard):
         if local_queue.sampled_at is None:
@@ -80,7 +80,7 @@ def sample_usage(shard: Shard, policy: Policy, now: int) -> int | None:
 
 
 def add_penalty(shard: Shard, policy: Policy, w: Workload) -> None:
-    """It was admitted just now: count it before the next sample does."""
+    """Count an admission until the next sample does."""
     local_queue = shard.local_queues.get(w.local_queue)
     if local_queue is not None:
         _add_penalty(local_queue, policy, w)
@@ -95,14 +95,14 @@ def _add_penalty(local_queue: LocalQueue, policy: Policy, w: Workload) -> None:
 
 
 def _add_penalties_since(local_queue: LocalQueue, policy: Policy, since: int) -> None:
-    """Penalties are not recorded: whoever was admitted after the sample has one."""
+    """Restore penalties, which no status records: one for each admission since the sample."""
     for w in local_queue.members.values():
         if w.phase is Phase.HOLDING and w.reserved_at > since:
             _add_penalty(local_queue, policy, w)
 
 
 def usage_by_queue(shard: Shard, policy: Policy) -> dict[Key, float]:
-    """The weighted usage that orders, per LocalQueue of usage-based queues."""
+    """Weighted past usage by LocalQueue, for usage-based ClusterQueues."""
     weights = policy.resource_weights or {}
     usage = {}
     for local_queue in _usage_based(shard):

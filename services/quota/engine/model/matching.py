@@ -8,7 +8,7 @@ __all__ = ["flavor_mismatch", "requirement_holds"]
 
 
 def flavor_mismatch(ps: PodSet, name: str, flavors: Mapping[str, FlavorChanged]) -> str | None:
-    """Why pods of this set can never run on that flavor's nodes; None: they can."""
+    """Why pods of this set can never run on nodes of that flavor; None: they can."""
     flavor = flavors.get(name)
     if flavor is None:
         return f"flavor {name} not found"
@@ -42,7 +42,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _selected(ps: PodSet, labels: Mapping[str, str]) -> bool:
-    """Node selector and affinity, of which only keys that the flavor has are looked at."""
+    """Whether node selector and affinity match; only keys that the flavor has count."""
     if any(labels[k] != v for k, v in ps.node_selector.items() if k in labels):
         return False
     terms = []
@@ -55,7 +55,7 @@ def _selected(ps: PodSet, labels: Mapping[str, str]) -> bool:
 
 
 def requirement_holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    """One term of a selector against a set of labels."""
+    """Whether `labels` satisfy one requirement of a selector."""
     label = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -75,7 +75,7 @@ def requirement_holds(requirement: Requirement, labels: Mapping[str, str]) -> bo
 
 
 def _compare(label: str, operator: str, value: str) -> bool:
-    """Whether `label` is greater (less) than `value`; both must be integers."""
+    """Whether `label` is greater (`Gt`) or less than `value`; False unless both are integers."""
     try:
         left, right = int(label), int(value)
     except ValueError:

@@ -1,4 +1,7 @@
-"""Who is next in a ClusterQueue, who is set aside, and what brings them back (`kueue.md` 2.2)."""
+"""The order of a ClusterQueue: its head, parked workloads, and waking them.
+
+Source: kubernetes-sigs/kueue pkg/cache/queue/cluster_queue.go.
+"""
 
 from heapq import heapify, heappop, heappush
 
@@ -29,7 +32,7 @@ __all__ = [
 
 
 def enqueue(cq: ClusterQueue, w: Workload) -> None:
-    """Let `w` wait in `cq`, with those that ask the same."""
+    """Let `w` wait in `cq`, in the class of its shape."""
     assert w.shape is not None, w.key
     local_queue = w.local_queue if cq.fact.usage_based else ""
     key = (w.shape.number, local_queue)
@@ -46,7 +49,7 @@ def enqueue(cq: ClusterQueue, w: Workload) -> None:
 
 
 def _activate(cq: ClusterQueue, waiting_class: WaitingClass) -> None:
-    """Enter the class into the queue's heap under its present head."""
+    """Push the class onto the queue's heap under its present head."""
     first = waiting_class.head()
     if first is None:
         return
@@ -65,7 +68,7 @@ def _activate(cq: ClusterQueue, waiting_class: WaitingClass) -> None:
 
 
 def dequeue(w: Workload) -> None:
-    """`w` waits no more: admitted, gone, or kept out. Heap entries are dropped when they surface."""
+    """Remove `w` from its queue. Its heap entries become void and are dropped later."""
     cq = w.queue
     if cq is None:
         return
@@ -86,10 +89,9 @@ def dequeue(w: Workload) -> None:
 
 
 def head(cq: ClusterQueue, usage: "dict[Key, float] | None" = None) -> Workload | None:
-    """Who is evaluated next; None when nobody is active.
+    """The workload that is evaluated next; None: there is none.
 
-    In a strict queue nobody goes before a workload that waits for its victims, unless it is of
-    higher rank.
+    In a strict queue only a workload of higher rank overtakes one that waits for its victims.
     """
     first = _head(cq, usage)
     if first is not None and cq.claimers and cq.strict:
@@ -100,9 +102,9 @@ def head(cq: ClusterQueue, usage: "dict[Key, float] | None" = None) -> Workload 
 
 
 def _head(cq: ClusterQueue, usage: "dict[Key, float] | None") -> Workload | None:
-    """The head, claims aside.
+    """The head, regardless of claims.
 
-    `usage` by LocalQueue orders before anything else (admission fair sharing).
+    With `usage` by LocalQueue, the least used one goes first (admission fair sharing).
     """
     if cq.fact.usage_based and usage is not None:
         return _least_used(cq, usage)
@@ -157,13 +159,13 @@ def _least_used(cq: ClusterQueue, usage: dict[Key, float]) -> Workload | None:
 
 
 def park_class(waiting_class: WaitingClass) -> None:
-    """Set all alike aside: none of them can be admitted until something changes."""
+    """Park a whole class: none of its workloads can be admitted until something changes."""
     waiting_class.parked = True
     waiting_class.heap_version = 0
 
 
 def set_claiming(cq: ClusterQueue, w: Workload) -> None:
-    """It waits for its victims now, not for its turn."""
+    """Move `w` out of its class: it waits for its victims."""
     assert w.waiting_class is not None, w.key
     w.waiting_class.count -= 1
     w.heap_version += 1
@@ -173,7 +175,7 @@ def set_claiming(cq: ClusterQueue, w: Workload) -> None:
 
 
 def park(cq: ClusterQueue, w: Workload) -> None:
-    """Set one workload aside."""
+    """Park one workload."""
     assert w.waiting_class is not None, w.key
     w.waiting_class.count -= 1
     w.heap_version += 1
@@ -183,7 +185,7 @@ def park(cq: ClusterQueue, w: Workload) -> None:
 
 
 def wake(shard: Shard, cq: ClusterQueue, now: int) -> bool:
-    """Bring back everybody who may come back: capacity may have become free."""
+    """Queue all parked workloads again whose back-off is over; return whether there were any."""
     moved = False
     for key, waiting_class in list(cq.classes.items()):
         if waiting_class.parked:
@@ -205,7 +207,7 @@ def wake(shard: Shard, cq: ClusterQueue, now: int) -> bool:
 
 
 def wake_tree(shard: Shard, tree: Tree, now: int) -> None:
-    """Wake every queue of a tree, if something called for it."""
+    """Wake every queue of a tree if `needs_wake` is set."""
     if not tree.needs_wake:
         return
     tree.needs_wake = False
@@ -215,17 +217,17 @@ def wake_tree(shard: Shard, tree: Tree, now: int) -> None:
 
 
 def namespace_matches(shard: Shard, cq: ClusterQueue, namespace: str) -> bool:
-    """Whether the queue takes workloads of that namespace."""
+    """Whether the namespace selector of the queue matches."""
     labels = shard.namespaces.get(namespace)
     selector = cq.fact.namespaces
     if labels is None or selector is None:
         return False
-    requirements = selector.requirements  # Most queues take all namespaces.
+    requirements = selector.requirements  # Most queues accept all namespaces.
     return not requirements or all(requirement_holds(r, labels) for r in requirements)
 
 
 def waiting_in_order(cq: ClusterQueue, usage: "dict[Key, float] | None" = None) -> list[Workload]:
-    """Everybody who waits, in the order in which they would be evaluated if all were active."""
+    """All waiting workloads, in the order of evaluation if all were active."""
     shares = usage if cq.fact.usage_based and usage is not None else {}
     return sorted(
         cq.waiting.values(),
@@ -240,7 +242,7 @@ def waiting_in_order(cq: ClusterQueue, usage: "dict[Key, float] | None" = None) 
 
 
 def reorder(cq: ClusterQueue) -> None:
-    """Sort in anew after the rules of order changed."""
+    """Sort all queued workloads again after the rules of the order changed."""
     queued = [w for w in cq.waiting.values() if w.phase is Phase.QUEUED]
     cq.classes.clear()
     cq.heads.clear()

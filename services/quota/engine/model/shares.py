@@ -10,7 +10,7 @@ __all__ = ["NEGATIVE", "Share", "compare", "share_of"]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How much of what it could borrow a node borrows, of the resource where that is most."""
+    """The dominant share: the largest ratio of borrowed to lendable amount over all resources."""
 
     ratio: float
     """In thousandths, before the weight."""
@@ -21,7 +21,7 @@ class Share:
 
     @property
     def infinite(self) -> bool:
-        """It borrows with weight 0."""
+        """Whether it borrows with weight 0."""
         return self.weight == 0 and self.ratio != 0
 
     @property
@@ -37,7 +37,7 @@ NEGATIVE = Share(-1.0, 1.0)
 
 
 def compare(a: Share, b: Share) -> int:
-    """-1, 0, 1: the lower share goes first, the higher is preempted first."""
+    """-1, 0 or 1. The lower share is admitted first, the higher one is preempted first."""
     if a.infinite and b.infinite:
         left, right = a.ratio, b.ratio
     elif a.infinite:
@@ -50,7 +50,7 @@ def compare(a: Share, b: Share) -> int:
 
 
 def share_of(node: Node) -> Share:
-    """The share of a node as usage stands; a root has none."""
+    """The share of a node by present usage; 0 for a root."""
     parent = node.parent
     if parent is None:
         return Share(0.0, node.weight)

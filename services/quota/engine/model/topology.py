@@ -1,4 +1,4 @@
-"""From configured queues and cohorts to trees; which queues are usable (`kueue.md` 2.3)."""
+"""Builds the quota trees from queues and cohorts, and says why a queue is inactive."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -23,7 +23,7 @@ def tree_of(cq: ClusterQueue) -> Tree:
 
 
 def rebuild_trees(shard: Shard) -> None:
-    """Build all trees anew from the present set-up, count all holders, wake what changed."""
+    """Rebuild all trees, count all holders in them, and wake the trees that changed."""
     before = shard.trees
     cohorts, cyclic = _cohort_nodes(shard)
     roots: list[Node] = []
@@ -109,7 +109,7 @@ def detach_holder(w: Workload) -> None:
 
 
 def _cohort_nodes(shard: Shard) -> tuple[dict[str, Node], frozenset[str]]:
-    """A node for each cohort that exists or is named, and those that are part of a cycle."""
+    """A node for each cohort that exists or is named; and the names of those in a cycle."""
     names = set(shard.cohorts)
     names |= {c.parent for c in shard.cohorts.values() if c.parent is not None}
     names |= {cq.fact.cohort for cq in shard.queues.values() if cq.fact.cohort is not None}
@@ -149,7 +149,7 @@ def _quotas(groups: tuple[ResourceGroup, ...]) -> Mapping[FlavorResource, Quota]
 
 
 def _bounded(quota: Quota) -> Quota:
-    """Never negative, and unlimited where it says so, whatever came through the border."""
+    """The quota without negative values, and with `UNLIMITED` for huge ones."""
     borrow, lend = quota.borrowing_limit, quota.lending_limit
     return Quota(
         nominal=unlimited_from(max(0, quota.nominal)),
@@ -159,7 +159,7 @@ def _bounded(quota: Quota) -> Quota:
 
 
 def _held_by_root(roots: list[Node]) -> dict[Node, list[FlavorResource]]:
-    """What is held below each root: it must be counted even where nobody owns it any more."""
+    """What is held below each root; it counts even if no node owns it any more."""
     held: dict[Node, list[FlavorResource]] = {}
     for root in roots:
         found: dict[FlavorResource, None] = {}
@@ -178,7 +178,7 @@ def _held_by_root(roots: list[Node]) -> dict[Node, list[FlavorResource]]:
 def inactive_reason(
     shard: Shard, cq: ClusterQueue, cyclic: frozenset[str] = frozenset()
 ) -> tuple[str, str] | None:
-    """Why the queue admits nothing: (reason, message), the first problem and all of them."""
+    """(reason of the first problem, message with all of them); None: the queue is active."""
     fact = cq.fact
     if fact.inactive is not None:
         return fact.inactive
@@ -198,7 +198,7 @@ def inactive_reason(
         problems.append(("AdmissionCheckInactive", text))
     problems += _multikueue_problems(shard, cq)
     for name in names:
-        # Kueue's reason and words; whoever asks for a topology must not be placed without.
+        # Kueue's reason and text. A pod that asks for a topology must not be placed without it.
         flavor = shard.flavors.get(name)
         if flavor is not None and flavor.topology is not None:
             text = f'there is no Topology "{flavor.topology}" for TAS flavor "{name}"'
@@ -211,7 +211,7 @@ def inactive_reason(
 
 
 def _multikueue_problems(shard: Shard, cq: ClusterQueue) -> list[tuple[str, str]]:
-    """What runs elsewhere is sent by one check alone, whatever the flavor; Kueue's reasons and words."""
+    """Misuse of MultiKueue checks: one check for all flavors, and alone. Kueue's reasons and texts."""
 
     def answered_by(controller: str) -> list[CheckRule]:
         rules = [rule for rule in cq.fact.checks if rule.name in shard.checks]

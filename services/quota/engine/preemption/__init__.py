@@ -1,1 +1,5 @@
-"""Whom to preempt so that a workload fits: the candidates, and two ways to choose among them."""
+"""Victims of a preemption: candidates, and two strategies to choose among them.
+
+A `PreemptionRequest` goes in (who asks, for what, what is contested); a list of (victim, reason)
+comes out, empty if no set of victims helps. Trials change the tree's usage and are undone.
+"""

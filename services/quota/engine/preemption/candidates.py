@@ -1,4 +1,7 @@
-"""Who may be preempted at all, and in which order (`kueue.md` 2.7)."""
+"""Which workloads may be preempted, and in which order.
+
+Source: kubernetes-sigs/kueue pkg/scheduler/preemption/preemption.go.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,23 +25,23 @@ __all__ = [
 ]
 
 Target: TypeAlias = tuple[Workload, str]
-"""A victim and the reason token."""
+"""(victim, reason of its preemption)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionRequest:
-    """A workload looks for victims."""
+    """A workload that needs victims."""
 
     workload: Workload
     cq: ClusterQueue
     requested: IndexedUsage
-    """All that it will use."""
+    """All that the workload will use."""
 
     contested: tuple[int, ...]
-    """What of it cannot be had without preemption."""
+    """Indices of flavors and resources that are not available without preemption."""
 
     fair_usage: dict[str, float] | None = None
-    """Admission fair sharing: usage by LocalQueue of the preemptor's cluster; None: off."""
+    """Admission fair sharing: past usage by LocalQueue; None: off."""
 
     @property
     def node(self) -> Node:
@@ -47,7 +50,7 @@ class PreemptionRequest:
 
 
 def satisfies_policy(preemptor: Workload, candidate: Workload, policy: PreemptionPolicy) -> bool:
-    """Whether the policy lets `preemptor` take the place of `candidate`."""
+    """Whether the policy lets `preemptor` preempt `candidate`."""
     if candidate.cannot_be_stopped:
         return False
     if policy == "Any":
@@ -64,15 +67,15 @@ def satisfies_policy(preemptor: Workload, candidate: Workload, policy: Preemptio
 
 
 def uses_contested(candidate: Workload, contested: Iterable[int]) -> bool:
-    """Whether it holds anything of what is contested."""
+    """Whether the candidate holds any of the contested resources."""
     return any(i in contested for i, _ in candidate.indexed_usage)
 
 
 def candidate_order(request: PreemptionRequest, w: Workload) -> tuple[object, ...]:
-    """Evicted ones first, other queues before one's own, low priority, late reservation."""
+    """Sort key of candidates: evicted, other queue, more past usage, lower priority, later reservation."""
     share = 0.0
     if request.fair_usage is not None and w.holding_node is request.node:
-        # Only comparable inside one queue; who used more goes first.
+        # Past usage is comparable only inside one queue; more usage is preempted first.
         share = -request.fair_usage.get(w.local_queue, 0.0)
     return (
         not w.evicted,
@@ -85,7 +88,7 @@ def candidate_order(request: PreemptionRequest, w: Workload) -> tuple[object, ..
 
 
 def preemptor_fits(request: PreemptionRequest, *, borrowing: bool) -> bool:
-    """Whether the preemptor fits into the tree as it is now."""
+    """Whether the preemptor fits into the tree with present usage."""
     node = request.node
     for i, amount in request.requested:
         if not borrowing and node.usage[i] + amount > node.nominal[i]:
@@ -96,7 +99,7 @@ def preemptor_fits(request: PreemptionRequest, *, borrowing: bool) -> bool:
 
 
 def exclude_workload(w: Workload) -> None:
-    """Try without it."""
+    """Remove a workload's usage for a trial."""
     assert w.holding_node is not None, w.key
     remove_usage(w.holding_node, w.indexed_usage)
 
@@ -108,7 +111,7 @@ def include_workload(w: Workload) -> None:
 
 
 def include_all(targets: Iterable[Target]) -> None:
-    """Undo a whole trial."""
+    """Undo `exclude_workload` for all targets."""
     for w, _ in targets:
         include_workload(w)
 
@@ -116,7 +119,7 @@ def include_all(targets: Iterable[Target]) -> None:
 def fill_back_victims(
     request: PreemptionRequest, targets: list[Target], *, borrowing: bool
 ) -> None:
-    """Spare those without whom it fits as well, latest chosen first; the last one always goes."""
+    """Spare victims that are not needed, the latest choice first; the last target always stays."""
     for i in range(len(targets) - 2, -1, -1):
         w, _ = targets[i]
         include_workload(w)

@@ -1,4 +1,7 @@
-"""Preemption by priority and place in the hierarchy (`kueue.md` 2.7)."""
+"""Preemption by priority and by position in the cohort hierarchy.
+
+Source: kubernetes-sigs/kueue pkg/scheduler/preemption/classical.
+"""
 
 from typing import Final, TypeAlias
 
@@ -18,7 +21,7 @@ from services.quota.engine.preemption.candidates import (
 
 __all__ = ["classical_targets"]
 
-# In which way a candidate may be preempted.
+# Variants of preemption.
 _WITHIN_QUEUE: Final = 0
 _HIERARCHICAL: Final = 1
 _NOT_BORROWING: Final = 2
@@ -32,11 +35,11 @@ _REASON: Final = (
 )
 
 _Candidate: TypeAlias = tuple[Workload, Node | None, int]
-"""(workload, lowest common ancestor, way)."""
+"""(workload, lowest common ancestor, variant)."""
 
 
 def classical_targets(request: PreemptionRequest) -> list[Target]:
-    """A small set of victims without whom the preemptor fits; empty: there is none."""
+    """A small set of victims without which the preemptor fits; empty: there is none."""
     own = _candidates_in_queue(request, request.node, None, advantage=False)
     hierarchy, priority = _candidates_in_cohort(request)
     if not own and not hierarchy and not priority:
@@ -70,7 +73,7 @@ def _in_order(
     priority: list[_Candidate],
     own: list[_Candidate],
 ) -> list[_Candidate]:
-    """Those already evicted first, then by kind; each kind in candidates' order."""
+    """Evicted ones first, then by variant, each variant in the order of candidates."""
     lists = [
         sorted(candidates, key=lambda c: candidate_order(request, c[0]))
         for candidates in (hierarchy, priority, own)
@@ -120,10 +123,10 @@ def _above_threshold(request: PreemptionRequest, w: Workload) -> bool:
 
 
 def _candidates_in_cohort(request: PreemptionRequest) -> tuple[list[_Candidate], list[_Candidate]]:
-    """Candidates over which the preemptor has the older right, and those it outranks.
+    """Candidates by hierarchical advantage, and candidates by priority.
 
-    Only in queues that use more than they own, below cohorts that do so too. The right is older
-    from the first ancestor on that owns all that is asked, unused.
+    Candidates are in queues that use more than they own, below cohorts that do so too. The preemptor
+    has the advantage from the first ancestor on that owns everything requested, unused.
     """
     hierarchy: list[_Candidate] = []
     priority: list[_Candidate] = []
@@ -148,7 +151,7 @@ def _candidates_in_cohort(request: PreemptionRequest) -> tuple[list[_Candidate],
 
 
 def _reclaim_advantages(request: PreemptionRequest) -> dict[Node, bool]:
-    """Per ancestor whether the preemptor has the older right to what is used below it."""
+    """Ancestor to whether the preemptor has the hierarchical advantage below it."""
     advantage, rest = fits_in_quota(request.node, request.requested)
     advantages = {}
     for ancestor in request.node.ancestors:
@@ -161,7 +164,7 @@ def _reclaim_advantages(request: PreemptionRequest) -> dict[Node, bool]:
 def _reclaimable_from(
     queue: Node, ancestors: dict[Node, bool], contested: tuple[int, ...]
 ) -> Node | None:
-    """The lowest common ancestor, if no cohort below it keeps within what it owns."""
+    """The lowest common ancestor; None: a cohort below it uses no more than it owns."""
     for cohort in queue.ancestors:
         if cohort in ancestors:
             return cohort
@@ -173,7 +176,7 @@ def _reclaimable_from(
 def _is_still_valid(
     request: PreemptionRequest, w: Workload, lca: Node | None, variant: int, *, borrowing: bool
 ) -> bool:
-    """Whether it is still right to take `w`, after those that were taken before it."""
+    """Whether `w` is still a valid victim, after the victims before it."""
     node = w.holding_node
     assert node is not None, w.key
     if node is request.node:

@@ -1,4 +1,7 @@
-"""Preemption that evens out shares (`kueue.md` 2.8)."""
+"""Preemption under fair sharing: it evens out dominant resource shares.
+
+Source: kubernetes-sigs/kueue pkg/scheduler/preemption/fairsharing.
+"""
 
 from collections.abc import Iterator
 
@@ -24,12 +27,12 @@ __all__ = ["fair_targets"]
 def fair_targets(
     request: PreemptionRequest, strategies: tuple[SharingStrategy, ...]
 ) -> list[Target]:
-    """Victims whose shares stay above the preemptor's; empty: there are none."""
+    """Victims in queues with higher shares than the preemptor's; empty: there are none."""
     candidates = _candidates(request)
     if not candidates:
         return []
     candidates.sort(key=lambda w: candidate_order(request, w))
-    # Shares are compared as if the preemptor were in already.
+    # Shares are compared as if the preemptor were admitted already.
     add_usage(request.node, request.requested)
     done, targets, retry = _first_strategy(request, candidates, strategies[0])
     if not done and len(strategies) > 1:
@@ -79,9 +82,9 @@ def _fits_without_request(request: PreemptionRequest) -> bool:
 
 
 class _TargetOrder:
-    """Gives the queue to take from next: down from the root, always to the highest share.
+    """Yields the queue to preempt in next: from the root down, always the highest share.
 
-    Whoever asks must take a candidate or drop the queue before asking again.
+    The caller must `pop` a candidate or `drop` the queue before it asks for the next one.
     """
 
     def __init__(self, request: PreemptionRequest, candidates: list[Workload]) -> None:
@@ -111,7 +114,7 @@ class _TargetOrder:
         self.pruned.add(queue)
 
     def shares(self, queue: Node) -> tuple[Share, Share]:
-        """Of the two nodes just below the lowest common ancestor: preemptor's and `queue`'s."""
+        """Shares of the preemptor's and of `queue`'s node just below their lowest common ancestor."""
         lca = next(n for n in queue.ancestors if n in self.ancestors)
         return share_of(_child_towards(self.request.node, lca)), share_of(
             _child_towards(queue, lca)
@@ -170,7 +173,7 @@ def _child_towards(node: Node, lca: Node) -> Node:
 def _first_strategy(
     request: PreemptionRequest, candidates: list[Workload], strategy: SharingStrategy
 ) -> tuple[bool, list[Target], list[Workload]]:
-    """(done, victims, candidates to try again with the second strategy)."""
+    """(preemptor fits, victims, candidates for the second strategy)."""
     order = _TargetOrder(request, candidates)
     targets: list[Target] = []
     retry: list[Workload] = []
@@ -210,7 +213,7 @@ def _first_strategy(
 def _second_strategy(
     request: PreemptionRequest, retry: list[Workload], targets: list[Target]
 ) -> bool:
-    """Take one from each queue that has more now than the preemptor would have."""
+    """Preempt one workload in each queue whose share is above the preemptor's future share."""
     order = _TargetOrder(request, retry)
     for queue in order.queues():
         mine, theirs = order.shares(queue)
