@@ -399,14 +399,6 @@ class Store:
         is_ours = self.configuration.is_multikueue_check
         return tuple(n for n in admission.checks if n not in ready and not is_ours(n))
 
-    def is_answered(self, admission: Admission, check: CheckState) -> bool:
-        """Whether `check` answers this reservation, and not an earlier one."""
-        return (
-            check.uid == admission.uid
-            and check.attempt == admission.number
-            and check.at >= admission.decided_at
-        )
-
     def live_orders(self, workload: WorkloadRef) -> list[Dispatch]:
         """Orders by which a copy may exist."""
         records = self.orders.get(workload, {}).values()

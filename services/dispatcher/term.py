@@ -101,7 +101,6 @@ class Term:
             collects_orphans=settings.collect_orphans,
         )
         self._checks = CheckStatePublisher(
-            cluster=settings.cluster,
             store=self._store,
             bus=bus,
             now=now,
@@ -115,6 +114,7 @@ class Term:
             bus=bus,
             now=now,
         )
+        self._handlers = self._message_handlers()
         self._unread = {"OBSERVED", "CHECKS", "DISPATCHES", "SPOKES"}
         self._has_work = asyncio.Event()
         """Set once a decision of quota may matter: until then, `ADMISSIONS` is not read."""
@@ -149,16 +149,15 @@ class Term:
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                on_hub: Handlers = {Observed: self._on_hub_object, Synced: self._on_synced}
-                on_observed = partial(self._on_item, "OBSERVED", on_hub)
+                on_observed = partial(self._on_item, "OBSERVED")
                 group.create_task(self._follow_kinds(self._cluster, observed, on_observed))
                 group.create_task(self._follow_admissions(f"{root}.admission.{token}.>"))
-                for stream, filters, handlers in (
-                    ("CHECKS", [f"{root}.check.{token}.>"], {CheckState: self._on_check_state}),
-                    ("DISPATCHES", dispatches, self._dispatch_handlers()),
-                    ("SPOKES", spokes, self._spoke_handlers()),
+                for stream, filters in (
+                    ("CHECKS", [f"{root}.check.{token}.>"]),
+                    ("DISPATCHES", dispatches),
+                    ("SPOKES", spokes),
                 ):
-                    group.create_task(self._follow(stream, filters, handlers))
+                    group.create_task(self._follow(stream, filters))
                 group.create_task(self._plan_dirty())
                 group.create_task(self._publish_spoke_statuses())
                 group.create_task(self._drop_settled())
@@ -168,31 +167,39 @@ class Term:
 
     # --- reading ---
 
-    def _dispatch_handlers(self) -> Handlers:
+    def _message_handlers(self) -> dict[str, Handlers]:
+        """What happens with each message, by stream."""
+        store, observe_status = self._store, self._spoke_statuses.observe
         return {
-            Dispatch: self._on_order,
-            CopyState: self._on_report,
-            Homecoming: self._on_hub_status,
+            "OBSERVED": {
+                Observed: lambda observed, _: store.observe_hub_object(observed),
+                Synced: lambda synced, _: store.mark_listed(synced.cluster),
+            },
+            "ADMISSIONS": {Admission: lambda admission, _: store.observe_admission(admission)},
+            "CHECKS": {CheckState: lambda check, entry: store.observe_check(check, entry.sequence)},
+            "DISPATCHES": {
+                Dispatch: self._on_order,
+                CopyState: lambda report, entry: store.observe_report(report, entry.sequence),
+                Homecoming: self._on_hub_status,
+            },
+            "SPOKES": {
+                Beat: lambda beat, entry: store.observe_heartbeat(beat, entry.sequence),
+                SpokeState: lambda status, _: observe_status(status),
+                CheckStanding: lambda status, _: observe_status(status),
+                PairState: lambda pair, _: observe_status(pair),
+            },
         }
 
-    def _spoke_handlers(self) -> Handlers:
-        return {
-            Beat: self._on_heartbeat,
-            SpokeState: self._on_spoke_status,
-            CheckStanding: self._on_spoke_status,
-            PairState: self._on_spoke_status,
-        }
-
-    async def _follow(self, stream: str, filters: list[str], handlers: Handlers) -> None:
+    async def _follow(self, stream: str, filters: list[str]) -> None:
         if stream not in _OWN_STREAMS:
             await self._own_streams_read.wait()
         async with aclosing(self._bus.watch(stream, *filters)) as items:
             async for item in items:
-                self._on_item(stream, handlers, item)
+                self._on_item(stream, item)
 
     async def _follow_admissions(self, filter_: str) -> None:
         await self._has_work.wait()
-        await self._follow("ADMISSIONS", [filter_], {Admission: self._on_admission})
+        await self._follow("ADMISSIONS", [filter_])
 
     async def _follow_kinds(
         self, cluster: str, filters: list[str], handler: Callable[[Entry | CaughtUp], None]
@@ -208,7 +215,7 @@ class Term:
             take=handler,
         ).run()
 
-    def _on_item(self, stream: str, handlers: Handlers, item: Entry | CaughtUp) -> None:
+    def _on_item(self, stream: str, item: Entry | CaughtUp) -> None:
         if isinstance(item, CaughtUp):
             self._unread.discard(stream)
             if stream == "CHECKS":
@@ -217,7 +224,7 @@ class Term:
                 self._own_streams_read.set()
             self._store.mark_all_dirty()
         else:
-            dispatch(item, handlers)
+            dispatch(item, self._handlers[stream])
             if not self._has_work.is_set() and self._store.has_work():
                 self._unread.add("ADMISSIONS")  # No plan is made before they are read.
                 self._has_work.set()
@@ -227,38 +234,15 @@ class Term:
         self._store.observe_integration(observed)
         self._wake.set()
 
-    def _on_synced(self, synced: Synced, _entry: Entry) -> None:
-        self._store.mark_listed(synced.cluster)
-
-    def _on_hub_object(self, observed: Observed, _entry: Entry) -> None:
-        self._store.observe_hub_object(observed)
-
-    def _on_admission(self, admission: Admission, _entry: Entry) -> None:
-        self._store.observe_admission(admission)
-
-    def _on_check_state(self, check: CheckState, entry: Entry) -> None:
-        self._store.observe_check(check, entry.sequence)
-
     def _on_order(self, order: Dispatch, entry: Entry) -> None:
         if "DISPATCHES" in self._unread:
             self._store.observe_order(order, entry.sequence)
         else:
             self._orders.observe_published(order, entry.sequence)
 
-    def _on_report(self, report: CopyState, entry: Entry) -> None:
-        self._store.observe_report(report, entry.sequence)
-
     def _on_hub_status(self, status: Homecoming, entry: Entry) -> None:
         if "DISPATCHES" in self._unread:  # Later ones are published by this term.
             self._store.record_hub_status(status, entry.sequence)
-
-    def _on_heartbeat(self, beat: Beat, entry: Entry) -> None:
-        self._store.observe_heartbeat(beat, entry.sequence)
-
-    def _on_spoke_status(
-        self, status: SpokeState | CheckStanding | PairState, _entry: Entry
-    ) -> None:
-        self._spoke_statuses.observe(status)
 
     async def _follow_spoke(self, spoke: str) -> None:
         kinds = [i.kind for i in INTEGRATIONS] + [WORKLOAD, CLUSTER_QUEUE, LOCAL_QUEUE]

@@ -175,21 +175,15 @@ class WindowChecks:
                 yield check
 
     async def _answer(self, admission: Admission, check: str) -> None:
-        # Quota ignores answers that are older than the reservation, and this clock may be behind.
         now = max(self._now(), admission.decided_at)
         answer = window_answer(self._windows[check], now)
-        state = CheckState(
-            cluster=self._cluster,
-            namespace=admission.namespace,
-            name=admission.name,
-            uid=admission.uid,
-            check=check,
-            state=answer.state,
-            message=answer.message,
+        state = CheckState.answer(
+            admission,
+            check,
+            answer.state,
+            answer.message,
+            now=now,
             requeue_after_seconds=answer.requeue_after_seconds,
-            attempt=admission.number,
-            at=now,
-            traceparent=admission.traceparent,
         )
         _, known = self._answers.get((state.ref, check), (None, 0))
         sequence = await publish_fenced(self._bus, state, known=known)

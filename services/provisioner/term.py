@@ -94,7 +94,6 @@ class Term:
             mark_dirty=self._mark_dirty,
         )
         self._checks = CheckPublisher(
-            cluster=settings.cluster,
             bus=bus,
             reservations=self._store.reservations,
             retry_seconds=settings.check_retry_seconds,

@@ -30,9 +30,6 @@ from shared.telemetry.spans import Context, Kind, Span, Value, derived_span_id, 
 
 __all__ = ["batch_of", "spans_of"]
 
-PENDING: Final = "Pending"
-"""Kueue's reason of a workload that waits for its first decision."""
-
 LINKS_MAX: Final = 500
 """Links of the span of one batch: viewers list all of them."""
 
@@ -214,7 +211,7 @@ class _Timeline:
         if not self._has_phase:
             self._has_phase = True
             if self._last is None:
-                self._start(event.stored, _waiting(PENDING))
+                self._start(event.stored, _waiting())
             return
         may_run = self._last is not None and self._last.state == "admitted"
         ready = event.pods_ready or (event.pods_ready is None and event.phase == "running")
@@ -229,7 +226,7 @@ class _Timeline:
         self._end_checks(event.at)
         match event.state:
             case "waiting" | "released":
-                self._start(event.at, _waiting(event.reason or PENDING, event))
+                self._start(event.at, _waiting(event))
             case "evicted":
                 self._start(event.at, _stopping(event))
             case "reserved":
@@ -405,7 +402,10 @@ def _reason(event: DecisionEvent) -> dict[str, Value]:
     return attributes
 
 
-def _waiting(reason: str, event: DecisionEvent | None = None) -> _Activity:
+def _waiting(event: DecisionEvent | None = None) -> _Activity:
+    """Waiting with the decision's reason; with Kueue's `Pending` if quota gave no reason yet."""
+    reason = "" if event is None else event.reason
+    reason = reason or "Pending"
     decision = {} if event is None else _reason(event)
     return _Activity(
         name=f"wait {reason}",

@@ -28,13 +28,11 @@ class CheckStatePublisher:
     def __init__(
         self,
         *,
-        cluster: str,
         store: Store,
         bus: Bus,
         now: Callable[[], datetime],
         retry_seconds: float,
     ) -> None:
-        self._cluster = cluster
         self._store = store
         self._bus = bus
         self._now = now
@@ -75,24 +73,18 @@ class CheckStatePublisher:
         known = self._store.answers.get(workload)
         if (
             known is not None
-            and self._store.is_answered(admission, known.message)
+            and known.message.answers(admission)
             and (known.message.state, known.message.message) == (state, message)
         ):
             return
-        check = CheckState(
-            cluster=self._cluster,
-            namespace=admission.namespace,
-            name=admission.name,
-            uid=admission.uid,
-            check=name,
-            state=state,
-            message=message,
+        check = CheckState.answer(
+            admission,
+            name,
+            state,
+            message,
+            now=self._now(),
             spoke=spoke,
             requeue_after_seconds=requeue_after_seconds,
-            attempt=admission.number,
-            # Quota ignores answers that are older than the reservation, and this clock may be behind.
-            at=max(self._now(), admission.decided_at),
-            traceparent=admission.traceparent,
         )
         read = max(self._read_up_to, 0 if known is None else known.sequence)
         sequence = await publish_fenced(self._bus, check, known=read)

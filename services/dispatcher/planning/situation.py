@@ -226,5 +226,5 @@ class SituationReader:
         record = self.store.answers.get(workload)
         if record is None or record.message.uid != admission.uid:
             return None
-        current = admission.state == "admitted" or self.store.is_answered(admission, record.message)
+        current = admission.state == "admitted" or record.message.answers(admission)
         return record.message.spoke if current else None

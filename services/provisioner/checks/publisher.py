@@ -22,7 +22,6 @@ log = structlog.get_logger(__name__)
 class CheckPublisher:
     """The only writer of the provisioner's checks. `Reservations` knows the answers."""
 
-    cluster: str
     bus: Bus
     reservations: Reservations
     retry_seconds: float
@@ -39,19 +38,13 @@ class CheckPublisher:
                     await self._publish(admission, check, answer)
 
     async def _publish(self, admission: Admission, check: str, answer: CheckAnswer) -> None:
-        state = CheckState(
-            cluster=self.cluster,
-            namespace=admission.namespace,
-            name=admission.name,
-            uid=admission.uid,
-            check=check,
-            state=answer.state,
-            message=answer.message,
+        state = CheckState.answer(
+            admission,
+            check,
+            answer.state,
+            answer.message,
+            now=self.now(),
             requeue_after_seconds=self.retry_seconds if answer.state == "Retry" else None,
-            attempt=admission.number,
-            # Quota ignores an answer that is older than its reservation, and this clock may be slow.
-            at=max(self.now(), admission.decided_at),
-            traceparent=admission.traceparent,
         )
         known = self.reservations.sequence_of(admission, check)
         sequence = await publish_fenced(self.bus, state, known=known)

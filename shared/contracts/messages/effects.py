@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 from shared.contracts import subjects
 from shared.contracts.kube.kinds import WORKLOAD_PRIORITY_CLASS
 from shared.contracts.kube.names import PRIORITY_CLASS_LABEL
+from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import Message, Part
 from shared.contracts.messages.workloads import OwnerReference
 from shared.contracts.refs import WorkloadRef
@@ -86,6 +87,43 @@ class CheckState(Message):
     """Which reservation of the workload this answers: an older one is not meant."""
 
     at: datetime
+
+    @classmethod
+    def answer(
+        cls,
+        admission: Admission,
+        check: str,
+        state: Literal["Pending", "Ready", "Retry", "Rejected"],
+        message: str,
+        *,
+        now: datetime,
+        spoke: str | None = None,
+        requeue_after_seconds: float | None = None,
+    ) -> "CheckState":
+        """The answer of `check` to a reservation."""
+        return cls(
+            cluster=admission.cluster,
+            namespace=admission.namespace,
+            name=admission.name,
+            uid=admission.uid,
+            check=check,
+            state=state,
+            message=message,
+            requeue_after_seconds=requeue_after_seconds,
+            spoke=spoke,
+            attempt=admission.number,
+            # Quota ignores answers that are older than the reservation, and this clock may be behind.
+            at=max(now, admission.decided_at),
+            traceparent=admission.traceparent,
+        )
+
+    def answers(self, admission: Admission) -> bool:
+        """Whether this answers the reservation, and not an earlier one."""
+        return (
+            self.uid == admission.uid
+            and self.attempt == admission.number
+            and self.at >= admission.decided_at
+        )
 
     @property
     def ref(self) -> WorkloadRef:
