@@ -23,7 +23,7 @@ def serial(path: Path) -> int:
     return x509.load_pem_x509_certificate(path.read_bytes()).serial_number
 
 
-def test_an_empty_folder_gets_an_authority_and_a_certificate_for_the_names(tmp_path: Path) -> None:
+def test_empty_folder_gets_authority_and_certificate_for_the_names(tmp_path: Path) -> None:
     folder = CertificateFolder(tmp_path / "new", NAMES)
 
     assert folder.ensure(NOW)
@@ -39,14 +39,14 @@ def test_an_empty_folder_gets_an_authority_and_a_certificate_for_the_names(tmp_p
         assert key.stat().st_mode & 0o077 == 0, "nobody else reads a private key"
 
 
-def test_what_is_good_is_left_alone(tmp_path: Path) -> None:
+def test_valid_certificate_stays(tmp_path: Path) -> None:
     folder = CertificateFolder(tmp_path, NAMES)
     folder.ensure(NOW)
 
     assert not folder.ensure(NOW + timedelta(days=SERVING_DAYS - RENEW_DAYS))
 
 
-def test_a_certificate_is_renewed_in_time_and_the_authority_stays(tmp_path: Path) -> None:
+def test_certificate_is_renewed_before_expiry_and_authority_stays(tmp_path: Path) -> None:
     folder = CertificateFolder(tmp_path, NAMES)
     folder.ensure(NOW)
     before, authority = serial(folder.certificate), folder.ca_bundle()
@@ -57,14 +57,14 @@ def test_a_certificate_is_renewed_in_time_and_the_authority_stays(tmp_path: Path
     assert folder.ca_bundle() == authority
 
 
-def test_another_name_needs_another_certificate(tmp_path: Path) -> None:
+def test_new_name_issues_new_certificate(tmp_path: Path) -> None:
     CertificateFolder(tmp_path, NAMES).ensure(NOW)
 
     assert CertificateFolder(tmp_path, (*NAMES, "other.example")).ensure(NOW)
     assert not CertificateFolder(tmp_path, ["127.0.0.1"]).ensure(NOW), "fewer names are covered"
 
 
-def test_a_certificate_that_somebody_else_put_there_is_never_written(tmp_path: Path) -> None:
+def test_foreign_certificate_is_never_overwritten(tmp_path: Path) -> None:
     folder = CertificateFolder(tmp_path, ["other.example"])
     write(folder, trustme.CA())
     before = folder.certificate.read_bytes()
@@ -79,7 +79,7 @@ def write(folder: CertificateFolder, authority: trustme.CA) -> None:
     folder.key.write_bytes(issued.private_key_pem.bytes())
 
 
-def test_files_that_change_are_taken_up_and_others_are_not(tmp_path: Path) -> None:
+def test_changed_files_are_reloaded_and_unchanged_are_not(tmp_path: Path) -> None:
     folder = CertificateFolder(tmp_path, ["127.0.0.1"])
     write(folder, trustme.CA())
     tls = ReloadingContext(folder.certificate, folder.key)
@@ -90,7 +90,7 @@ def test_files_that_change_are_taken_up_and_others_are_not(tmp_path: Path) -> No
     assert not tls.refresh()
 
 
-def test_half_a_pair_is_not_taken_up(tmp_path: Path) -> None:
+def test_certificate_without_its_key_is_not_loaded(tmp_path: Path) -> None:
     folder = CertificateFolder(tmp_path, ["127.0.0.1"])
     write(folder, trustme.CA())
     tls = ReloadingContext(folder.certificate, folder.key)
@@ -112,7 +112,7 @@ def test_half_a_pair_is_not_taken_up(tmp_path: Path) -> None:
     assert new_key != folder.key.read_bytes()
 
 
-def test_without_files_there_is_no_context(tmp_path: Path) -> None:
+def test_missing_files_give_no_tls_context(tmp_path: Path) -> None:
     folder = CertificateFolder(tmp_path, ["127.0.0.1"])
 
     with pytest.raises(FileNotFoundError):

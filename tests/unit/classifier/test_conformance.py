@@ -18,7 +18,7 @@ CONFIGURATION = ROOT / "deploy" / "examples" / "konflux" / "classifier"
 
 
 @pytest.mark.skipif(not SEEDS.is_dir(), reason="the seed documents are not at hand")
-def test_the_shipped_expressions_are_those_of_the_seed_unchanged() -> None:
+def test_shipped_expressions_equal_those_of_the_seed() -> None:
     document = next(SEEDS.glob("000_*.txt")).read_text()
     quoted = document[document.index("queueName: pipelines-queue\ncel:") :]
     seed = yaml.safe_load(quoted[: quoted.index("What this configuration does")])
@@ -26,7 +26,7 @@ def test_the_shipped_expressions_are_those_of_the_seed_unchanged() -> None:
     assert yaml.safe_load((CONFIGURATION / "config.yaml").read_text()) == seed
 
 
-def test_every_pipeline_run_gets_the_class_and_requests_of_the_reference() -> None:
+def test_pipeline_run_gets_class_and_requests_of_tekton_kueue() -> None:
     rules = parse_rules((CONFIGURATION / "config.yaml").read_text(), CelEngine())
     cases = yaml.safe_load((CASES / "konflux_cases.yaml").read_text())["cases"]
 
@@ -36,7 +36,7 @@ def test_every_pipeline_run_gets_the_class_and_requests_of_the_reference() -> No
     assert len(outcomes) == len(cases) > 20
 
 
-def test_every_expression_compiles_and_evaluates_as_in_the_reference() -> None:
+def test_expression_compiles_and_evaluates_as_in_tekton_kueue() -> None:
     cases = yaml.safe_load((CASES / "cel_cases.yaml").read_text())["cases"]
 
     outcomes = list(compare_expressions(cases, CelEngine()))
@@ -45,7 +45,7 @@ def test_every_expression_compiles_and_evaluates_as_in_the_reference() -> None:
     assert len(outcomes) == len(cases) > 20
 
 
-def test_the_command_says_how_many_match_and_exits_0_only_if_all_do(
+def test_command_prints_matches_and_exits_0_only_if_all_match(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["--cases", str(SAMPLES / "cel_cases.yaml"), "--cel"]) == 0

@@ -37,7 +37,7 @@ COMPILES = {
 
 
 @pytest.mark.parametrize("expression", COMPILES.values(), ids=COMPILES.keys())
-def test_compiles(expression: str) -> None:
+def test_expression_compiles(expression: str) -> None:
     assert len(ENGINE.compile([expression])) == 1
 
 
@@ -114,7 +114,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
-def test_is_refused_with_place_and_reason(case: Wrong) -> None:
+def test_invalid_expression_is_refused_with_index_and_reason(case: Wrong) -> None:
     with pytest.raises(CompileError, match=re.escape(case.problem)) as refusal:
         ENGINE.compile(['priority("good")', case.expression])
 
@@ -122,7 +122,7 @@ def test_is_refused_with_place_and_reason(case: Wrong) -> None:
     assert refusal.value.index == 1
 
 
-def test_the_text_in_an_error_is_short_enough_to_read() -> None:
+def test_expression_in_error_message_is_shortened() -> None:
     with pytest.raises(CompileError) as refusal:
         ENGINE.compile([f'label("{"x" * 5000}", nope)'])
 

@@ -129,7 +129,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_returns_mutations(case: Case) -> None:
+def test_expression_returns_mutations(case: Case) -> None:
     assert evaluate(case.expression) == case.mutations
 
 
@@ -204,7 +204,7 @@ FAILS = {
 
 
 @pytest.mark.parametrize(("expression", "problem"), FAILS.values(), ids=FAILS.keys())
-def test_fails_with_place_and_reason(expression: str, problem: str) -> None:
+def test_expression_fails_with_index_and_reason(expression: str, problem: str) -> None:
     with pytest.raises(EvaluationError) as failure:
         evaluate('label("fine", "fine")', expression)
 
@@ -213,7 +213,7 @@ def test_fails_with_place_and_reason(expression: str, problem: str) -> None:
     assert failure.value.index == 1
 
 
-def test_no_expression_sees_what_another_one_wants() -> None:
+def test_expression_does_not_see_mutations_of_others() -> None:
     mutations = evaluate(
         'label("x", "2")', 'label("seen", pipelineRun.metadata.labels["x"])', 'label("x", "3")'
     )
@@ -221,7 +221,7 @@ def test_no_expression_sees_what_another_one_wants() -> None:
     assert SetLabel(key="seen", value="1") in mutations
 
 
-def test_the_variables_are_those_of_the_configuration() -> None:
+def test_variables_have_the_names_of_the_configuration() -> None:
     mutations = evaluate(
         'annotation("all", plrNamespace + pacEventType + pacTestEventType + '
         "pipelineRun.metadata.name)"
@@ -231,7 +231,7 @@ def test_the_variables_are_those_of_the_configuration() -> None:
 
 
 @pytest.mark.skipif(not STATM.exists(), reason="needs Linux' /proc to see the memory in use")
-def test_evaluating_for_ever_takes_no_more_memory() -> None:
+def test_repeated_evaluation_does_not_leak_memory() -> None:
     programs = ENGINE.compile(['["a/b", "c/d"].map(p, resource(replace(p, "/", "-"), 1))'])
     variables = Variables(
         pipeline_run=RUN, namespace="ns", pac_event_type="", pac_test_event_type=""
@@ -253,7 +253,7 @@ def resident_bytes() -> int:
     return int(STATM.read_text().split()[1]) * 4096
 
 
-def test_a_null_in_what_is_returned_is_refused_and_does_no_harm() -> None:
+def test_null_in_result_is_refused() -> None:
     # The library gives away a reference of None for each null that it returns.
     programs = ENGINE.compile(['[{"a": null, "b": [null]}]'])
     variables = Variables(

@@ -129,7 +129,7 @@ def plain(value: Any) -> Any:
 
 @settings(max_examples=300, deadline=None)
 @given(expressions)
-def test_inlined_and_called_functions_agree(expression: str) -> None:
+def test_inlined_functions_return_the_same_as_called(expression: str) -> None:
     try:
         original = CHECKING.compile(expression)
     except RuntimeError:
@@ -142,7 +142,7 @@ def test_inlined_and_called_functions_agree(expression: str) -> None:
     assert run(inlined) == run(CALLING.compile(expression))
 
 
-def test_a_tree_survives_being_read_and_written() -> None:
+def test_syntax_tree_survives_parse_and_serialize() -> None:
     serialized = EVALUATING.compile('[0, 1 - 1, size("")].map(x, x == 0 && !false)').serialize()
 
     again = EVALUATING.deserialize(syntax.serialize(syntax.parse(serialized)))

@@ -109,12 +109,12 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_run_is_let_in_by_the_platforms_that_there_are(case: Case) -> None:
+def test_run_is_admissible_only_on_offered_platforms(case: Case) -> None:
     (state,) = states(Projector("hub"), case.offer, case.run)
     assert state.inadmissible == case.told
 
 
-def test_a_refused_run_is_let_in_when_its_platform_appears() -> None:
+def test_blocked_run_becomes_admissible_when_platform_appears() -> None:
     projector = Projector("hub")
     (refused,) = states(projector, OFFER, build("linux/riscv64"))
     more = {**OFFER.platforms, "linux/riscv64": "linux-riscv64"}
@@ -123,13 +123,13 @@ def test_a_refused_run_is_let_in_when_its_platform_appears() -> None:
     assert state.generation == refused.generation + 1, "quota is to look at it again"
 
 
-def test_an_offer_that_is_repeated_changes_nothing() -> None:
+def test_repeated_offer_changes_nothing() -> None:
     projector = Projector("hub")
     assert len(states(projector, OFFER, build("linux/riscv64"))) == 1
     assert states(projector, OFFER.model_copy(update={"at": datetime.now(UTC)})) == []
 
 
-def test_a_run_that_runs_is_not_refused_afterwards() -> None:
+def test_running_run_is_not_blocked_by_missing_platform() -> None:
     running = build("linux/riscv64", version=2)
     assert running.object is not None
     del running.object["spec"]["status"]
@@ -138,14 +138,14 @@ def test_a_run_that_runs_is_not_refused_afterwards() -> None:
     assert (state.phase, state.inadmissible) == ("running", None)
 
 
-def test_the_end_of_a_machine_gives_its_slot_back() -> None:
+def test_released_machine_returns_its_slot() -> None:
     projector = Projector("hub")
     states(projector, build("linux/arm64", "linux/x86_64"))
     (state,) = states(projector, released())
     assert state.pod_sets[0].returned == {"linux-arm64": "1"}
 
 
-def test_no_more_comes_back_than_was_asked_for() -> None:
+def test_returned_slots_never_exceed_requests() -> None:
     (state,) = states(Projector("hub"), build("linux/arm64"), released("t-1"), released("t-2"))
     assert state.pod_sets[0].returned == {"linux-arm64": "1"}
 
@@ -155,12 +155,12 @@ def test_no_more_comes_back_than_was_asked_for() -> None:
     [released(state="ready"), released(workload="pipelinerun-other-12345"), released(slots={})],
     ids=["a machine that is still there", "another run's machine", "one that stands for no slot"],
 )
-def test_nothing_comes_back_for(said: HostState) -> None:
+def test_no_slot_is_returned(said: HostState) -> None:
     (state,) = states(Projector("hub"), build("linux/arm64"), said)
     assert state.pod_sets[0].returned == {}
 
 
-def test_what_came_back_is_not_forgotten_with_the_word_about_the_machine() -> None:
+def test_returned_slots_stay_after_the_machine_message_is_gone() -> None:
     projector = Projector("hub")
     states(projector, build("linux/arm64"))
     (before,) = states(projector, released())

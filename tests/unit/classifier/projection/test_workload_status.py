@@ -11,7 +11,7 @@ from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import as_body
 from shared.contracts.kube.names import MAX_EXECUTION, workload_name
 from shared.contracts.messages.workloads import PodSet, WorkloadState
-from tests.unit.classifier.test_projector import QUEUE, job, seen
+from tests.unit.classifier.projection.objects import QUEUE, job, seen
 
 Json = dict[str, Any]
 SINCE = "2026-01-01T12:00:00Z"
@@ -58,7 +58,7 @@ RECORDED: dict[str, tuple[Json | None, Json]] = {
 
 
 @pytest.mark.parametrize(("obj", "expected"), RECORDED.values(), ids=RECORDED.keys())
-def test_recorded(obj: Json | None, expected: Json) -> None:
+def test_status_of_workload_object_becomes_fields(obj: Json | None, expected: Json) -> None:
     assert status_fields(None if obj is None else as_body(obj)) == expected
 
 
@@ -95,12 +95,12 @@ def projected(label: str, *objects: Json) -> WorkloadState:
     return state
 
 
-def test_the_label_limits_the_execution_time() -> None:
+def test_label_limits_execution_time() -> None:
     assert projected("3600").max_execution_seconds == 3600
 
 
 @pytest.mark.parametrize("label", ["0", "-5", "1h", "", "1e3", "٣", str(2**31), "9" * 63])
-def test_a_label_that_is_no_number_of_seconds_keeps_the_job_waiting_with_the_reason(
+def test_invalid_execution_time_label_makes_job_inadmissible(
     label: str,
 ) -> None:
     state = projected(label)
@@ -109,7 +109,7 @@ def test_a_label_that_is_no_number_of_seconds_keeps_the_job_waiting_with_the_rea
     assert MAX_EXECUTION in state.inadmissible
 
 
-def test_what_it_was_admitted_with_counts_until_it_waits_again() -> None:
+def test_admitted_execution_time_holds_until_job_waits_again() -> None:
     limits = {"maximumExecutionTimeSeconds": 60}
     assert projected("3600", workload("QuotaReserved", spec=limits)).max_execution_seconds == 60
     assert projected("3600", workload(spec=limits)).max_execution_seconds == 3600

@@ -214,14 +214,14 @@ def ask(case: Case) -> str | None:
     [c for c in CASES.values() if not c.problem],
     ids=[n for n, c in CASES.items() if not c.problem],
 )
-def test_what_one_pod_asks(case: Case) -> None:
+def test_requests_of_one_pod(case: Case) -> None:
     assert ask(case) == case.asks
 
 
 @pytest.mark.parametrize(
     "case", [c for c in CASES.values() if c.problem], ids=[n for n, c in CASES.items() if c.problem]
 )
-def test_a_broken_rule_is_told_with_what_would_be_asked(case: Case) -> None:
+def test_violated_rule_is_reported_with_resolved_pod_sets(case: Case) -> None:
     with pytest.raises(RequestsError, match=case.problem) as caught:
         ask(case)
     assert caught.value.pod_sets[0].requests.get("cpu") == case.asks
@@ -283,7 +283,7 @@ UNREADABLE: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("spec", "problem"), UNREADABLE.values(), ids=UNREADABLE)
-def test_a_template_that_cannot_be_read_is_told_by_its_place(spec: Any, problem: str) -> None:
+def test_unreadable_template_is_reported_with_its_path(spec: Any, problem: str) -> None:
     """A kind of one's own, or somebody's Workload, may have anything there."""
     raw = [{"name": "main", "count": 1, "template": {"spec": spec}}]
     with pytest.raises(RequestsError) as caught:

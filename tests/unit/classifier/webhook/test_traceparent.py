@@ -13,7 +13,7 @@ from services.classifier.webhook.tracing import trace_review
 from shared.contracts.kube import names
 from shared.contracts.messages.spokes import ORIGIN
 from shared.telemetry.tracing import NO_TRACING, new_traceparent
-from tests.unit.classifier.test_review import RULES, review, run
+from tests.unit.classifier.webhook.reviews import RULES, review, run
 
 TEKTON = "tekton.dev/pipelinerunSpanContext"
 NEW = "00-11111111111111111111111111111111-2222222222222222-01"
@@ -32,13 +32,13 @@ def made(annotations: dict[str, str] | None = None) -> dict[str, str]:
     return found
 
 
-def test_tekton_goes_on_with_the_trace_that_begins_here() -> None:
+def test_tekton_continues_the_trace_that_starts_here() -> None:
     annotations = made()
     assert annotations[names.TRACEPARENT_ANNOTATION] == NEW
     assert json.loads(annotations[TEKTON]) == {"traceparent": NEW}
 
 
-def test_a_trace_that_tekton_was_given_goes_on_here_and_what_it_was_given_stays() -> None:
+def test_trace_context_of_the_author_is_continued_and_stays() -> None:
     given = json.dumps({"traceparent": THEIRS, "tracestate": "vendor=1"})
     annotations = made({TEKTON: given})
     assert annotations[TEKTON] == given
@@ -56,7 +56,7 @@ def created(given: dict[str, Any], at: datetime) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("author", [None, THEIRS])
-def test_a_run_that_is_made_of_anothers_manifest_has_a_trace_of_its_own(author: str | None) -> None:
+def test_run_copied_from_another_gets_its_own_trace(author: str | None) -> None:
     first = run()
     if author is not None:
         first["metadata"]["annotations"] = {TEKTON: json.dumps({"traceparent": author})}
@@ -72,7 +72,7 @@ def test_a_run_that_is_made_of_anothers_manifest_has_a_trace_of_its_own(author: 
     assert again == one, "a webhook may be called twice"
 
 
-def test_the_copy_on_a_spoke_stays_in_its_originals_trace() -> None:
+def test_copy_on_spoke_stays_in_trace_of_the_original() -> None:
     one = created(run(), NOON)
     one["metadata"]["labels"][ORIGIN] = "hub"
     assert created(one, NOON + timedelta(hours=1)) == one
@@ -82,7 +82,7 @@ def test_the_copy_on_a_spoke_stays_in_its_originals_trace() -> None:
     "text",
     ["", "nonsense", "[]", "null", "{}", '{"traceparent": 5}', '{"traceparent": "00-1-2-3"}'],
 )
-def test_what_is_no_trace_context_is_replaced(text: str) -> None:
+def test_invalid_trace_context_is_replaced(text: str) -> None:
     annotations = made({TEKTON: text})
     assert annotations[names.TRACEPARENT_ANNOTATION] == NEW
     assert json.loads(annotations[TEKTON]) == {"traceparent": NEW}
@@ -108,7 +108,7 @@ def answered(**more: Any) -> tuple[Reply, list[tuple[str, dict[str, Any]]]]:
     return reply, spans.told
 
 
-def test_the_first_span_is_the_webhooks() -> None:
+def test_first_span_is_the_webhooks() -> None:
     _, [(name, said)] = answered()
     assert name == "POST /mutate"
     assert said["parent"] == NEW
@@ -118,11 +118,11 @@ def test_the_first_span_is_the_webhooks() -> None:
 
 
 @pytest.mark.parametrize("more", [{"dryRun": True}, {"operation": "UPDATE"}], ids=str)
-def test_what_creates_nothing_has_no_span(more: dict[str, Any]) -> None:
+def test_refusal_or_dry_run_has_no_span(more: dict[str, Any]) -> None:
     _, told = answered(**more)
     assert told == []
 
 
-def test_nothing_is_told_where_nobody_traces() -> None:
+def test_no_span_is_written_without_tracing() -> None:
     reply, _ = answered()
     trace_review(NO_TRACING, lambda: NOON, reply, "/mutate", 0.25)

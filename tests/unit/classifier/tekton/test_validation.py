@@ -1,138 +1,13 @@
-"""What expressions see of a PipelineRun, and which runs Tekton would refuse anyway."""
+"""What Tekton would refuse about a PipelineRun."""
 
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from services.classifier.tekton.defaulting import decode
-from services.classifier.tekton.durations import format_duration, parse_duration
 from services.classifier.tekton.reading import InvalidPipelineRunError
 from services.classifier.tekton.validation import validate
-
-
-def run(**spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "tekton.dev/v1",
-        "kind": "PipelineRun",
-        "metadata": {"name": "p"},
-        "spec": {"pipelineRef": {"name": "q"}} | spec,
-    }
-
-
-def inline(*tasks: dict[str, Any], **pipeline: Any) -> dict[str, Any]:
-    """The spec of a run with its pipeline inside."""
-    made = run()
-    made["spec"] = {"pipelineSpec": {"tasks": list(tasks)} | pipeline}
-    return made
-
-
-def task(name: str = "a", **fields: Any) -> dict[str, Any]:
-    return {"name": name, "taskRef": {"name": "t"}} | fields
-
-
-def test_defaults_are_filled_in_and_the_given_object_stays_as_it_is() -> None:
-    given = run()
-
-    seen = decode(given)
-
-    assert seen["spec"] == {
-        "pipelineRef": {"name": "q"},
-        "timeouts": {"pipeline": "1h0m0s"},
-        "taskRunTemplate": {"serviceAccountName": "default"},
-    }
-    assert seen["status"] == {}
-    assert given == run()
-
-
-def test_what_is_empty_or_unknown_is_not_there() -> None:
-    seen = decode(run(params=[], workspaces=None, status="", surprise=1))
-
-    assert seen["spec"].keys() == {"pipelineRef", "timeouts", "taskRunTemplate"}
-
-
-def test_numbers_are_doubles_because_that_is_what_json_has() -> None:
-    seen = decode(inline(task(retries=3)))
-
-    retries = seen["spec"]["pipelineSpec"]["tasks"][0]["retries"]
-    assert (retries, type(retries)) == (3, float)
-
-
-@pytest.mark.parametrize(
-    ("given", "seen"),
-    [
-        pytest.param("text", "text", id="text"),
-        pytest.param(["a", "b"], ["a", "b"], id="a list of text"),
-        pytest.param([], [], id="an empty list"),
-        pytest.param({"a": "b"}, {"a": "b"}, id="an object of text"),
-        pytest.param(7, "7", id="a number becomes text"),
-        pytest.param(True, "true", id="a boolean becomes text"),
-        pytest.param([1, 2], "[1,2]", id="a list of numbers becomes one text"),
-        pytest.param([["a"]], '[["a"]]', id="a list of lists becomes one text"),
-        pytest.param({"a": 1}, '{"a":1}', id="an object with a number becomes one text"),
-        pytest.param(None, "", id="null becomes empty text"),
-        pytest.param([None, "a"], ["", "a"], id="null in a list becomes empty text"),
-    ],
-)
-def test_a_parameter_value_is_read_as_tekton_reads_it(given: Any, seen: Any) -> None:
-    decoded = decode(run(params=[{"name": "p", "value": given}]))
-
-    assert decoded["spec"]["params"] == [{"name": "p", "value": seen}]
-
-
-def test_pipeline_tasks_get_their_defaults() -> None:
-    step = {"image": "busybox"}
-    seen = decode(
-        inline(
-            task(timeout="90m"),
-            {"name": "b", "taskRef": {"resolver": "git"}},
-            {"name": "c", "taskSpec": {"steps": [step], "params": [{"name": "x"}]}},
-            params=[{"name": "l", "default": ["a"]}, {"name": "o", "properties": {"k": {}}}],
-        )
-    )["spec"]["pipelineSpec"]
-
-    assert seen["tasks"][0] == task(timeout="1h30m0s", taskRef={"name": "t", "kind": "Task"})
-    assert seen["tasks"][1]["taskRef"] == {"resolver": "git"}
-    assert seen["tasks"][2]["taskSpec"] == {
-        "metadata": {},
-        "steps": [{"name": "", "computeResources": {}, "image": "busybox"}],
-        "params": [{"name": "x", "type": "string"}],
-    }
-    assert [param["type"] for param in seen["params"]] == ["array", "object"]
-
-
-@pytest.mark.parametrize(
-    ("text", "nanoseconds", "spelled"),
-    [
-        ("0", 0, "0s"),
-        ("1h", 3_600_000_000_000, "1h0m0s"),
-        ("90m", 5_400_000_000_000, "1h30m0s"),
-        ("1h0m0.5s", 3_600_500_000_000, "1h0m0.5s"),
-        ("-1m", -60_000_000_000, "-1m0s"),
-        (".5s", 500_000_000, "500ms"),
-        ("1.s", 1_000_000_000, "1s"),
-        ("1500us", 1_500_000, "1.5ms"),
-        ("2µs", 2_000, "2µs"),
-        ("7ns", 7, "7ns"),
-        ("25h", 90_000_000_000_000, "25h0m0s"),
-    ],
-)
-def test_durations_are_read_and_spelled_as_in_go(text: str, nanoseconds: int, spelled: str) -> None:
-    assert parse_duration(text, "timeouts.tasks") == nanoseconds
-    assert format_duration(nanoseconds) == spelled
-
-
-@pytest.mark.parametrize("text", ["", "1", "h", "1d", " 1h", "1h ", "1,5h", "--1h", "99999999h"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(InvalidPipelineRunError, match=r"timeouts\.tasks: .*duration"):
-        parse_duration(text, "timeouts.tasks")
-
-
-@given(st.integers(-(2**63) + 1, 2**63 - 1))
-def test_a_spelled_duration_reads_back(nanoseconds: int) -> None:
-    assert parse_duration(format_duration(nanoseconds), "") == nanoseconds
-
+from tests.unit.classifier.tekton.runs import inline, run, task
 
 ACCEPTED = {
     "a reference": run(),
@@ -179,12 +54,15 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("given", ACCEPTED.values(), ids=ACCEPTED.keys())
-def test_is_accepted(given: dict[str, Any]) -> None:
+def test_valid_run_is_accepted(given: dict[str, Any]) -> None:
     validate(decode(given))
 
 
 TWICE = [{"name": "x", "value": "1"}, {"name": "x", "value": "2"}]
+
+
 STEPS = {"steps": [{"image": "busybox", "script": "echo $(params.nope)"}]}
+
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "neither reference nor pipeline": (
@@ -356,7 +234,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("given", "problem"), REFUSED.values(), ids=REFUSED.keys())
-def test_is_refused_with_field_and_rule(given: dict[str, Any], problem: str) -> None:
+def test_invalid_run_is_refused_with_field_and_rule(given: dict[str, Any], problem: str) -> None:
     with pytest.raises(InvalidPipelineRunError) as refusal:
         validate(decode(given))
 
@@ -364,7 +242,7 @@ def test_is_refused_with_field_and_rule(given: dict[str, Any], problem: str) -> 
     assert str(refusal.value).startswith("pipelinerun validation failed: invalid pipelinerun: ")
 
 
-def test_all_that_is_wrong_is_said_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(InvalidPipelineRunError) as refusal:
         validate(decode(run(params=TWICE, timeouts={"tasks": "2h"})))
 

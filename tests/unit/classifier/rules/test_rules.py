@@ -18,20 +18,20 @@ def in_force(holder: RulesHolder) -> Rules:
     return holder.current
 
 
-def test_a_configuration_is_read() -> None:
+def test_configuration_is_parsed() -> None:
     rules = parse_rules(GOOD + "multiKueueOverride: true\n", ENGINE)
 
     assert (rules.queue_name, rules.multi_kueue_override, len(rules.programs)) == ("q", True, 1)
     assert rules.ignored == ()
 
 
-def test_only_the_queue_is_required() -> None:
+def test_only_queue_name_is_required() -> None:
     rules = parse_rules("queueName: q\ncel:\n", ENGINE)
 
     assert (rules.multi_kueue_override, len(rules.programs)) == (False, 0)
 
 
-def test_fields_that_the_format_does_not_have_are_ignored_and_named() -> None:
+def test_unknown_fields_are_ignored_and_listed() -> None:
     rules = parse_rules("queueName: q\nqueue: x\ncel: {expressions: [], limit: 3}\n", ENGINE)
 
     assert rules.ignored == ("queue", "cel.limit")
@@ -82,7 +82,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "problem"), REFUSED.values(), ids=REFUSED.keys())
-def test_is_refused_and_the_last_good_one_stays_in_force(text: str, problem: str) -> None:
+def test_invalid_configuration_is_refused_and_last_good_stays(text: str, problem: str) -> None:
     holder = RulesHolder(ENGINE)
     assert holder.offer(GOOD)
     good = in_force(holder)
@@ -95,7 +95,7 @@ def test_is_refused_and_the_last_good_one_stays_in_force(text: str, problem: str
         parse_rules(text, ENGINE)
 
 
-def test_a_good_one_replaces_the_last_and_clears_the_error() -> None:
+def test_good_configuration_replaces_the_last_and_clears_error() -> None:
     holder = RulesHolder(ENGINE)
     holder.offer("queueName: ''")
 
@@ -106,7 +106,7 @@ def test_a_good_one_replaces_the_last_and_clears_the_error() -> None:
     assert holder.error is None
 
 
-def test_the_last_good_one_survives_a_restart(tmp_path: Path) -> None:
+def test_last_good_configuration_survives_restart(tmp_path: Path) -> None:
     kept = tmp_path / "last-good.yaml"
     RulesHolder(ENGINE, last_good=kept).offer(GOOD)
     RulesHolder(ENGINE, last_good=kept).offer("queueName: ''")
@@ -118,12 +118,12 @@ def test_the_last_good_one_survives_a_restart(tmp_path: Path) -> None:
     assert in_force(restarted).queue_name == "q"
 
 
-def test_without_anything_kept_nothing_is_restored(tmp_path: Path) -> None:
+def test_nothing_is_restored_without_kept_file(tmp_path: Path) -> None:
     assert not RulesHolder(ENGINE).restore()
     assert not RulesHolder(ENGINE, last_good=tmp_path / "nothing").restore()
 
 
-def test_rules_that_cannot_be_kept_are_in_force_all_the_same(tmp_path: Path) -> None:
+def test_rules_that_cannot_be_written_to_disk_are_in_force(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     holder = RulesHolder(ENGINE, last_good=tmp_path / "file" / "last-good.yaml")
 
@@ -132,7 +132,7 @@ def test_rules_that_cannot_be_kept_are_in_force_all_the_same(tmp_path: Path) -> 
     assert in_force(holder).queue_name == "q"
 
 
-def test_a_file_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
+def test_unreadable_file_changes_nothing(tmp_path: Path) -> None:
     holder = RulesHolder(ENGINE)
     holder.offer(GOOD)
 
@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
     assert in_force(holder).queue_name == "q"
 
 
-async def test_a_file_is_followed_from_before_it_is_there(tmp_path: Path) -> None:
+async def test_file_is_loaded_when_it_appears_and_changes(tmp_path: Path) -> None:
     path, holder = tmp_path / "config.yaml", RulesHolder(ENGINE)
     following = asyncio.create_task(follow_rules(holder, path, every_seconds=0.01))
 

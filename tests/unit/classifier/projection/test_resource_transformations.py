@@ -105,7 +105,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_is_counted(case: Case) -> None:
+def test_requests_are_transformed(case: Case) -> None:
     resources = {"excludeResourcePrefixes": case.excluded, "transformations": case.transformations}
     assert counted(case.asked, **resources) == case.counted
 
@@ -125,14 +125,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
-def test_what_cannot_be_used_is_refused_in_words(case: tuple[dict[str, Any], str]) -> None:
+def test_invalid_transformation_is_refused_with_message(case: tuple[dict[str, Any], str]) -> None:
     resources, why = case
     with pytest.raises(ValueError, match=why):
         counted({}, **resources)
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.integers(0, 10**6).map(str)))
-def test_nothing_is_ever_counted_less_than_nothing(asked: dict[str, str]) -> None:
+def test_transformed_amounts_are_never_negative(asked: dict[str, str]) -> None:
     transformations = [of("a", {"b": "-7", "c": "2"}), of("b", {"c": "-3"}, strategy="Replace")]
     amounts = counted(asked, transformations=transformations)
     assert all(parse_quantity(text) >= 0 for text in amounts.values())

@@ -6,46 +6,11 @@ import pytest
 
 from services.classifier.projection.projector import Projector
 from shared.contracts.kube import kinds
-from shared.contracts.kube.kinds import Kind
 from shared.contracts.kube.names import workload_name
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.spokes import ORIGIN, PREBUILT_WORKLOAD
 from shared.contracts.messages.workloads import WorkloadState
-
-Json = dict[str, Any]
-QUEUE = {"kueue.x-k8s.io/queue-name": "main"}
-
-
-def job(name: str = "train", *, uid: str = "u-1", **parts: Any) -> Json:
-    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
-    metadata = {
-        "name": name,
-        "namespace": "team-a",
-        "uid": uid,
-        "resourceVersion": "5",
-        "creationTimestamp": "2026-01-01T00:00:00Z",
-        "labels": dict(parts.pop("labels", QUEUE)),
-        **parts.pop("metadata", {}),
-    }
-    spec = {"suspend": True, "template": template, **parts.pop("spec", {})}
-    return {"metadata": metadata, "spec": spec, "status": parts.pop("status", {})}
-
-
-def seen(kind: Kind, obj: Json, *, deleted: bool = False) -> Observed:
-    metadata = obj["metadata"]
-    return Observed(
-        cluster="hub",
-        group=kind.group,
-        version=kind.version,
-        plural=kind.plural,
-        kind=kind.kind,
-        namespace=metadata.get("namespace"),
-        name=metadata["name"],
-        uid=metadata.get("uid", ""),
-        resource_version=str(metadata.get("resourceVersion", "1")),
-        deleted=deleted,
-        object=None if deleted else obj,
-    )
+from tests.unit.classifier.projection.objects import QUEUE, Json, job, seen
 
 
 @pytest.fixture
@@ -59,18 +24,18 @@ def states(projector: Projector, *observations: Observed) -> list[WorkloadState]
     return [change.state for change in projector.changes()]
 
 
-def test_a_job_with_a_queue_label_becomes_a_workload(projector: Projector) -> None:
+def test_job_with_queue_label_becomes_workload(projector: Projector) -> None:
     [state] = states(projector, seen(kinds.JOB, job()))
     assert state.name == workload_name(kind="Job", group="batch", name="train", uid="u-1")
     assert (state.queue, state.phase, state.held) == ("main", "waiting", True)
     assert state.pod_sets[0].requests == {"cpu": "1"}
 
 
-def test_a_job_without_one_is_left_alone(projector: Projector) -> None:
+def test_job_without_queue_label_is_ignored(projector: Projector) -> None:
     assert states(projector, seen(kinds.JOB, job(labels={}))) == []
 
 
-def test_what_a_pod_asks_is_worked_out_anew_when_a_default_for_its_namespace_comes(
+def test_new_limit_range_default_changes_requests(
     projector: Projector,
 ) -> None:
     bare = {"spec": {"containers": [{"name": "c"}]}}
@@ -82,32 +47,32 @@ def test_what_a_pod_asks_is_worked_out_anew_when_a_default_for_its_namespace_com
     assert (before.pod_sets[0].requests, after.pod_sets[0].requests) == ({}, {"cpu": "2"})
 
 
-def test_what_another_job_controls_is_left_alone(projector: Projector) -> None:
+def test_job_controlled_by_another_job_is_ignored(projector: Projector) -> None:
     owner = {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "controller": True}
     owned = job(metadata={"ownerReferences": [owner]})
     assert states(projector, seen(kinds.JOB, owned)) == []
 
 
-def test_a_repeated_observation_changes_nothing(projector: Projector) -> None:
+def test_repeated_observation_changes_nothing(projector: Projector) -> None:
     assert len(states(projector, seen(kinds.JOB, job()))) == 1
     assert states(projector, seen(kinds.JOB, job())) == []
 
 
-def test_what_is_on_the_log_already_is_no_change(projector: Projector) -> None:
+def test_restored_state_is_no_change(projector: Projector) -> None:
     [state] = states(projector, seen(kinds.JOB, job()))
     restarted = Projector("hub")
     restarted.restore(state)
     assert states(restarted, seen(kinds.JOB, job())) == []
 
 
-def test_asking_for_something_else_is_a_new_generation(projector: Projector) -> None:
+def test_changed_request_is_a_new_generation(projector: Projector) -> None:
     [first] = states(projector, seen(kinds.JOB, job()))
     [running] = states(projector, seen(kinds.JOB, job(status={"active": 1})))
     [moved] = states(projector, seen(kinds.JOB, job(labels={"kueue.x-k8s.io/queue-name": "b"})))
     assert (first.generation, running.generation, moved.generation) == (0, 0, 1)
 
 
-def test_a_waiting_job_that_somebody_corrects_is_a_new_generation(projector: Projector) -> None:
+def test_edited_waiting_job_is_a_new_generation(projector: Projector) -> None:
     """What it asks of quota is the same, but the cluster may have refused to let it run as it was."""
 
     def generation(number: int, **parts: Any) -> list[int]:
@@ -120,27 +85,27 @@ def test_a_waiting_job_that_somebody_corrects_is_a_new_generation(projector: Pro
     assert generation(4) == [1], "and so was that"
 
 
-def test_a_queue_label_that_vanishes_does_not_set_a_job_free(projector: Projector) -> None:
+def test_removed_queue_label_does_not_release_job(projector: Projector) -> None:
     states(projector, seen(kinds.JOB, job(status={"active": 1})))
     [state] = states(projector, seen(kinds.JOB, job(labels={}, status={"active": 1, "ready": 1})))
     assert state.phase == "running"
 
 
-def test_a_deleted_job_leaves_a_tombstone(projector: Projector) -> None:
+def test_deleted_job_leaves_tombstone(projector: Projector) -> None:
     states(projector, seen(kinds.JOB, job()))
     [state] = states(projector, seen(kinds.JOB, job(), deleted=True))
     assert (state.phase, state.pods_active) == ("gone", False)
     assert states(projector, seen(kinds.JOB, job(), deleted=True)) == []
 
 
-def test_a_late_tombstone_does_not_end_the_next_life(projector: Projector) -> None:
+def test_late_tombstone_does_not_end_a_new_job_of_that_name(projector: Projector) -> None:
     states(projector, seen(kinds.JOB, job()))
     first, second = states(projector, seen(kinds.JOB, job(uid="u-2")))
     assert {first.phase, second.phase} == {"gone", "waiting"}
     assert states(projector, seen(kinds.JOB, job(), deleted=True)) == []
 
 
-def test_what_vanished_while_nobody_looked_is_gone(projector: Projector) -> None:
+def test_job_missing_after_list_is_gone(projector: Projector) -> None:
     [state] = states(projector, seen(kinds.JOB, job()))
     restarted = Projector("hub")
     restarted.restore(state)
@@ -154,7 +119,7 @@ def priority_class(value: int) -> Observed:
     )
 
 
-def test_a_missing_priority_class_waits_with_a_reason_until_it_is_there(
+def test_job_waits_with_reason_until_priority_class_exists(
     projector: Projector,
 ) -> None:
     labels = {**QUEUE, "kueue.x-k8s.io/priority-class": "high"}
@@ -166,7 +131,7 @@ def test_a_missing_priority_class_waits_with_a_reason_until_it_is_there(
     assert raised.priority == 9
 
 
-def test_a_pod_priority_class_counts_where_no_label_says_otherwise(projector: Projector) -> None:
+def test_pod_priority_class_counts_without_label(projector: Projector) -> None:
     with_class = job()
     with_class["spec"]["template"]["spec"]["priorityClassName"] = "batch"
     pod_class = {"metadata": {"name": "batch", "uid": "c"}, "value": 3}
@@ -187,7 +152,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("annotations", "problem"), BAD.values(), ids=BAD.keys())
-def test_bad_input_waits_with_the_reason(
+def test_invalid_job_waits_with_reason(
     projector: Projector, annotations: Json, problem: str
 ) -> None:
     run = job()
@@ -198,7 +163,7 @@ def test_bad_input_waits_with_the_reason(
     assert problem in state.inadmissible
 
 
-def test_a_run_that_its_user_paused_is_on_hold(projector: Projector) -> None:
+def test_run_paused_by_its_user_is_on_hold(projector: Projector) -> None:
     run = job(metadata={"annotations": {"sluicegate.dev/user-pending": "true"}})
     run["spec"] = {"status": "PipelineRunPending"}
     [state] = states(projector, seen(kinds.PIPELINE_RUN, run))
@@ -228,7 +193,7 @@ def condition(type_: str, status: str = "True") -> Json:
     return {"type": type_, "status": status, "lastTransitionTime": "2026-01-01T00:01:00Z"}
 
 
-def test_somebody_elses_workload_is_taken_as_it_is(projector: Projector) -> None:
+def test_external_workload_is_projected_from_its_status(projector: Projector) -> None:
     [state] = states(projector, seen(kinds.WORKLOAD, foreign()))
     assert (state.owner, state.queue, state.priority) == (None, "main", 5)
     assert state.held
@@ -245,7 +210,7 @@ def test_somebody_elses_workload_is_taken_as_it_is(projector: Projector) -> None
     assert finished.phase == "finished"
 
 
-def test_the_workload_of_an_earlier_copy_says_nothing_of_the_next(projector: Projector) -> None:
+def test_workload_of_earlier_copy_does_not_affect_the_next(projector: Projector) -> None:
     copied = {**QUEUE, ORIGIN: "multikueue", PREBUILT_WORKLOAD: "job-train"}
     earlier = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u-1"}
     admitted: Json = {
@@ -269,7 +234,7 @@ def test_the_workload_of_an_earlier_copy_says_nothing_of_the_next(projector: Pro
     ]
 
 
-def test_the_workload_object_of_a_job_is_no_workload_of_its_own(projector: Projector) -> None:
+def test_workload_object_of_a_job_is_no_second_workload(projector: Projector) -> None:
     [state] = states(projector, seen(kinds.JOB, job()))
     owner = {"apiVersion": "batch/v1", "kind": "Job", "uid": "u-1", "controller": True}
     obj = foreign()
@@ -319,7 +284,7 @@ def with_quota(name: str, uid: str, count: int) -> Json:
         "more, but it is told to wait",
     ],
 )
-def test_a_running_job_that_asks_for_more_pods_is_seen(
+def test_running_job_with_more_pods_is_outgrown(
     projector: Projector, spec: Json, outgrown: Json | None
 ) -> None:
     [state] = states(
@@ -330,7 +295,7 @@ def test_a_running_job_that_asks_for_more_pods_is_seen(
     assert state.outgrown == outgrown
 
 
-def test_one_object_that_cannot_be_read_keeps_no_other_from_being_looked_at(
+def test_unreadable_object_does_not_block_others(
     projector: Projector,
 ) -> None:
     """Where no schema and no webhook has seen it: it stays as it was, with the reason."""

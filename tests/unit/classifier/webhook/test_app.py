@@ -91,7 +91,7 @@ def run() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", [MUTATE_PATH, PIPELINE_RUN_PATH])
-async def test_a_pipeline_run_is_held_and_classified(tmp_path: Path, path: str) -> None:
+async def test_pipeline_run_is_held_and_classified(tmp_path: Path, path: str) -> None:
     async with service(tmp_path) as webhook:
         found = await webhook.review(run(), path)
 
@@ -104,7 +104,7 @@ async def test_a_pipeline_run_is_held_and_classified(tmp_path: Path, path: str) 
     }
 
 
-async def test_a_job_is_suspended_and_another_kind_at_its_path_is_denied(tmp_path: Path) -> None:
+async def test_job_is_suspended_and_wrong_kind_at_its_path_is_denied(tmp_path: Path) -> None:
     queued = {"name": "j", "labels": {"kueue.x-k8s.io/queue-name": "q"}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": queued, "spec": {}}
     async with service(tmp_path) as webhook:
@@ -115,7 +115,7 @@ async def test_a_job_is_suspended_and_another_kind_at_its_path_is_denied(tmp_pat
     assert denied["status"]["code"] == 400
 
 
-async def test_until_a_configuration_is_loaded_nothing_is_admitted(tmp_path: Path) -> None:
+async def test_nothing_is_admitted_before_a_configuration_is_loaded(tmp_path: Path) -> None:
     async with service(tmp_path, configuration=None) as webhook:
         status, text = await webhook.get("/readyz")
         assert (status, text) == (503, "no configuration is loaded: none was given yet\n")
@@ -131,7 +131,7 @@ async def test_until_a_configuration_is_loaded_nothing_is_admitted(tmp_path: Pat
         assert (await webhook.get("/healthz"))[0] == 200
 
 
-async def test_a_new_configuration_holds_from_the_next_request_and_a_bad_one_never(
+async def test_good_configuration_applies_to_next_request_and_bad_one_never(
     tmp_path: Path,
 ) -> None:
     async with service(tmp_path) as webhook:
@@ -145,7 +145,7 @@ async def test_a_new_configuration_holds_from_the_next_request_and_a_bad_one_nev
         assert b'"other"' in await queue()
 
 
-async def test_a_body_up_to_the_limit_is_read_and_a_larger_one_refused(tmp_path: Path) -> None:
+async def test_body_up_to_limit_is_read_and_larger_one_is_refused(tmp_path: Path) -> None:
     async with service(tmp_path) as webhook:
         url = webhook.url + MUTATE_PATH
         async with webhook.client.post(url, data=BytesIO(b" " * REVIEW_BYTES_MAX)) as answer:
@@ -155,7 +155,7 @@ async def test_a_body_up_to_the_limit_is_read_and_a_larger_one_refused(tmp_path:
         assert (await webhook.review(run()))["allowed"]
 
 
-async def test_a_change_of_an_object_that_an_api_server_writes_at_length_is_answered(
+async def test_update_with_escaped_characters_fits_the_limit(
     tmp_path: Path,
 ) -> None:
     """A script of as much as etcd keeps, twice, and most of it such as takes six characters."""
@@ -176,7 +176,7 @@ async def test_a_change_of_an_object_that_an_api_server_writes_at_length_is_answ
             assert (await answer.json())["response"]["allowed"] is True
 
 
-async def test_what_is_no_review_is_a_bad_request_in_words(tmp_path: Path) -> None:
+async def test_body_that_is_no_review_gets_message(tmp_path: Path) -> None:
     async with service(tmp_path) as webhook:
         async with webhook.client.post(webhook.url + MUTATE_PATH, data=b"{") as answer:
             assert answer.status == 400
@@ -184,13 +184,13 @@ async def test_what_is_no_review_is_a_bad_request_in_words(tmp_path: Path) -> No
         assert (await webhook.get("/elsewhere"))[0] == 404
 
 
-async def test_a_client_that_does_not_trust_our_authority_is_not_served(tmp_path: Path) -> None:
+async def test_client_that_does_not_trust_our_authority_fails(tmp_path: Path) -> None:
     async with service(tmp_path) as webhook, aiohttp.ClientSession() as stranger:
         with pytest.raises(aiohttp.ClientConnectorCertificateError):
             await stranger.get(webhook.url + "/healthz")
 
 
-async def test_the_certificate_is_renewed_under_load_and_no_request_fails(tmp_path: Path) -> None:
+async def test_certificate_is_renewed_under_load_without_failed_request(tmp_path: Path) -> None:
     # Issued so long ago that it is due for renewal today; until then the clock stands still.
     clock = [real_now() - timedelta(days=SERVING_DAYS - RENEW_DAYS + 1)]
     async with service(tmp_path, now=lambda: clock[0]) as webhook:
@@ -233,7 +233,7 @@ async def serial(webhook: Service) -> str:
     return str(shown["serialNumber"])
 
 
-async def test_nobody_is_ready_before_the_webhook_listens(tmp_path: Path) -> None:
+async def test_service_is_not_ready_before_webhook_listens(tmp_path: Path) -> None:
     rules = RulesHolder(CelEngine())
     server = WebServer(
         webhook_app(rules),
@@ -251,7 +251,7 @@ async def test_nobody_is_ready_before_the_webhook_listens(tmp_path: Path) -> Non
     await server.stop()
 
 
-async def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+async def test_used_port_is_reported(tmp_path: Path) -> None:
     async with service(tmp_path) as webhook:
         second = WebServer(
             webhook_app(webhook.rules),

@@ -6,34 +6,9 @@ from typing import Any
 import orjson
 import pytest
 
-from services.classifier.cel import CelEngine
-from services.classifier.rules import parse_rules
 from services.classifier.webhook.review import OBJECT_BYTES_MAX, Outcome, Reply, answer_mutation
 from shared.contracts.kube import kinds, names
-
-RULES = parse_rules(
-    "queueName: q\ncel: {expressions: [\"resource('a', 1)\", \"priority('p')\"]}", CelEngine()
-)
-
-
-def run(**spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "tekton.dev/v1",
-        "kind": "PipelineRun",
-        "metadata": {"generateName": "p-"},
-        "spec": {"pipelineRef": {"name": "b"}} | spec,
-    }
-
-
-def review(given: Any, **request: Any) -> bytes:
-    return orjson.dumps(
-        {
-            "apiVersion": "admission.k8s.io/v1",
-            "kind": "AdmissionReview",
-            "request": {"uid": "u-1", "operation": "CREATE", "namespace": "ns", "object": given}
-            | request,
-        }
-    )
+from tests.unit.classifier.webhook.reviews import RULES, review, run
 
 
 def response(reply: Reply) -> dict[str, Any]:
@@ -52,7 +27,7 @@ def patch(found: dict[str, Any]) -> list[dict[str, Any]]:
     return operations
 
 
-def test_a_run_is_allowed_with_a_patch() -> None:
+def test_run_is_allowed_with_patch() -> None:
     reply = answer_mutation(review(run()), RULES)
 
     found = response(reply)
@@ -72,7 +47,7 @@ def test_a_run_is_allowed_with_a_patch() -> None:
         ),
     ],
 )
-def test_what_is_not_ours_is_allowed_without_patch_and_patch_type(
+def test_unmanaged_object_is_allowed_without_patch_and_patch_type(
     request_fields: dict[str, Any],
 ) -> None:
     reply = answer_mutation(review(run(), **request_fields), RULES)
@@ -81,7 +56,7 @@ def test_what_is_not_ours_is_allowed_without_patch_and_patch_type(
     assert reply.outcome is Outcome.UNCHANGED
 
 
-def test_a_run_at_fault_is_denied_with_400() -> None:
+def test_invalid_run_is_denied_with_400() -> None:
     reply = answer_mutation(review(run(pipelineRef=None)), RULES)
 
     status = response(reply)["status"]
@@ -90,7 +65,7 @@ def test_a_run_at_fault_is_denied_with_400() -> None:
     assert reply.outcome is Outcome.REFUSED
 
 
-def test_an_expression_that_fails_denies_with_500() -> None:
+def test_failing_expression_denies_with_500() -> None:
     given = run()
     given["metadata"]["annotations"] = {f"{names.REQUESTS_PREFIX}a": "500m"}
 
@@ -102,7 +77,7 @@ def test_an_expression_that_fails_denies_with_500() -> None:
     assert reply.outcome is Outcome.FAILED
 
 
-def test_another_kind_at_the_path_of_one_kind_is_denied() -> None:
+def test_wrong_kind_at_path_of_one_kind_is_denied() -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {}}
 
     reply = answer_mutation(review(pod), RULES, kind=kinds.PIPELINE_RUN)
@@ -111,7 +86,7 @@ def test_another_kind_at_the_path_of_one_kind_is_denied() -> None:
 
 
 @pytest.mark.parametrize("given", [None, [], "x"])
-def test_no_object_is_denied(given: Any) -> None:
+def test_request_without_object_is_denied(given: Any) -> None:
     reply = answer_mutation(review(given), RULES)
 
     assert response(reply)["status"]["message"] == "request.object: must be an object"
@@ -138,7 +113,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize(("body", "problem"), MALFORMED.values(), ids=MALFORMED.keys())
-def test_what_is_no_review_is_a_bad_request(body: bytes, problem: str) -> None:
+def test_body_that_is_no_review_is_a_bad_request(body: bytes, problem: str) -> None:
     reply = answer_mutation(body, RULES)
 
     assert reply.status == 400
@@ -146,7 +121,7 @@ def test_what_is_no_review_is_a_bad_request(body: bytes, problem: str) -> None:
     assert reply.outcome is Outcome.MALFORMED
 
 
-def test_a_trace_begins_with_an_admission_but_not_with_a_dry_run() -> None:
+def test_trace_starts_with_review_but_not_with_dry_run() -> None:
     begun: list[str] = []
 
     def begin() -> str:
@@ -162,7 +137,7 @@ def test_a_trace_begins_with_an_admission_but_not_with_a_dry_run() -> None:
     assert names.TRACEPARENT_ANNOTATION not in str(patch(dry))
 
 
-def test_an_object_as_large_as_may_be_is_answered() -> None:
+def test_largest_allowed_object_is_answered() -> None:
     tasks = [
         {"name": f"t{n}", "taskRef": {"name": "x"}, "params": [{"name": "p", "value": "v" * 800}]}
         for n in range(3000)
@@ -177,7 +152,7 @@ def test_an_object_as_large_as_may_be_is_answered() -> None:
 @pytest.mark.parametrize(
     "field", ["taskRunTemplate", "params", "workspaces", "pipelineRef", "status", "surprise"]
 )
-def test_an_object_nested_without_end_is_denied(field: str, levels: int) -> None:
+def test_deeply_nested_object_is_denied(field: str, levels: int) -> None:
     flat: dict[str, Any] = {"taskRunTemplate": {"podTemplate": "deep"}, "status": "deep"}
     flat |= {"params": [{"name": "p", "value": "deep"}], "workspaces": "deep"}
     flat |= {"pipelineRef": {"name": "b", "params": "deep"}, "surprise": "deep"}
@@ -194,7 +169,7 @@ def test_an_object_nested_without_end_is_denied(field: str, levels: int) -> None
 
 
 @pytest.mark.parametrize("name", ["a" * 253, "*", ">", "é", "a.b.c"])
-def test_odd_names_are_the_api_servers_business(name: str) -> None:
+def test_invalid_names_are_left_to_the_api_server(name: str) -> None:
     given = run() | {"metadata": {"name": name, "labels": {"l" * 63: "v" * 63}}}
 
     assert response(answer_mutation(review(given), RULES))["allowed"] is True

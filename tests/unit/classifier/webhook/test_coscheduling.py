@@ -70,26 +70,26 @@ def annotations_of(made: MutationResult) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("mode", [None, *coscheduling.MODES])
-def test_only_an_isolated_run_asks_for_a_node(mode: str | None) -> None:
+def test_only_isolated_run_requests_a_node_slot(mode: str | None) -> None:
     asked = annotations_of(mutated(run(mode))).get(SLOTS)
     assert asked == ("1" if mode == "isolate-pipelinerun" else None)
 
 
-def test_an_isolated_run_asks_for_one_node_whatever_its_author_wrote() -> None:
+def test_isolated_run_requests_one_node_slot_whatever_its_author_wrote() -> None:
     assert annotations_of(mutated(run("isolate-pipelinerun", told={SLOTS: "0"})))[SLOTS] == "1"
 
 
-def test_twice_is_once() -> None:
+def test_second_mutation_changes_nothing() -> None:
     once = mutated(run("isolate-pipelinerun"))
     assert mutated(once.object).patch == ()
 
 
-def test_a_mode_that_rules_set_counts_as_the_authors() -> None:
+def test_mode_set_by_rules_counts_like_the_authors() -> None:
     assert annotations_of(mutated(run(), SETS_MODE))[SLOTS] == "1"
 
 
 @pytest.mark.parametrize("mode", ["", "isolate-pipelineruns", "PipelineRuns", "true"])
-def test_another_value_is_refused_with_the_annotation_the_value_and_the_four(mode: str) -> None:
+def test_unknown_mode_is_refused_naming_annotation_value_and_modes(mode: str) -> None:
     with pytest.raises(RefusedError) as refused:
         mutated(run(mode))
     assert refused.value.code == 400
@@ -99,7 +99,7 @@ def test_another_value_is_refused_with_the_annotation_the_value_and_the_four(mod
     )
 
 
-def test_a_job_cannot_be_coscheduled() -> None:
+def test_coscheduled_job_is_refused() -> None:
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -123,7 +123,7 @@ TASKS = {
 
 
 @pytest.mark.parametrize("case", TASKS.values(), ids=TASKS.keys())
-def test_a_task_of_two_claims_is_refused_in_mode_workspaces(
+def test_task_with_two_claims_is_refused_in_mode_workspaces(
     case: tuple[dict[str, list[str]], str | None],
 ) -> None:
     tasks, refused = case
@@ -135,7 +135,7 @@ def test_a_task_of_two_claims_is_refused_in_mode_workspaces(
         mutated(run("workspaces", tasks))
 
 
-def test_a_copy_of_a_run_does_not_follow_the_placeholders_of_the_first() -> None:
+def test_copied_run_loses_placeholder_annotations_of_the_original() -> None:
     stale = {AFFINITY_ANNOTATION: placeholder_name("u-1"), PLACEHOLDERS_ANNOTATION: "by-claim"}
     kept = {AFFINITY_ANNOTATION: "affinity-assistant-1234567890"}
     assert not stale.keys() & annotations_of(mutated(run(told=stale))).keys()
@@ -176,13 +176,13 @@ LED = {
 
 
 @pytest.mark.parametrize("case", LED.values(), ids=LED.keys())
-def test_where_a_task_run_is_led(case: tuple[Object, str | None]) -> None:
+def test_task_run_affinity_follows_its_claim(case: tuple[Object, str | None]) -> None:
     given, placeholder = case
     made = mutated(given)
     assert annotations_of(made).get(AFFINITY_ANNOTATION) == placeholder
     assert [step["value"] for step in made.patch] == ([] if placeholder is None else [placeholder])
 
 
-def test_a_task_run_of_two_claims_is_refused_in_tektons_words() -> None:
+def test_task_run_with_two_claims_is_refused_in_tektons_words() -> None:
     with pytest.raises(RefusedError, match="more than one PersistentVolumeClaim is bound: c, d"):
         mutated(task_run("c", "d"))

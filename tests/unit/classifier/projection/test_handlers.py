@@ -71,7 +71,7 @@ class Stage:
             self.world.close()
 
 
-def test_that_a_decision_was_written_down_is_said_a_while_later() -> None:
+def test_recorded_decision_is_published_after_a_delay() -> None:
     stage = Stage()
 
     async def drive() -> None:
@@ -94,7 +94,7 @@ def test_that_a_decision_was_written_down_is_said_a_while_later() -> None:
         pytest.param(EVICTED, ("waiting", "2026-01-01 00:00:02+00:00"), id="it is evicted"),
     ],
 )
-def test_what_follows_is_said_at_once_and_the_echo_no_more(
+def test_later_change_is_published_at_once_and_cancels_the_delayed_state(
     then: dict[str, str], expected: tuple[str, str | None]
 ) -> None:
     stage = Stage()
@@ -115,7 +115,7 @@ def test_what_follows_is_said_at_once_and_the_echo_no_more(
     stage.play(drive)
 
 
-def test_who_begins_says_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_term_publishes_recorded_decisions_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log of decisions may have been lost; what is written down stands for it."""
     monkeypatch.setattr(handlers, "DECISION_DELAY_SECONDS", 1_000_000.0)
     stage = Stage()

@@ -1,0 +1,43 @@
+"""Builders of observed objects that projection tests share."""
+
+from typing import Any
+
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.messages.observed import Observed
+
+Json = dict[str, Any]
+
+
+QUEUE = {"kueue.x-k8s.io/queue-name": "main"}
+
+
+def job(name: str = "train", *, uid: str = "u-1", **parts: Any) -> Json:
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+    metadata = {
+        "name": name,
+        "namespace": "team-a",
+        "uid": uid,
+        "resourceVersion": "5",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": dict(parts.pop("labels", QUEUE)),
+        **parts.pop("metadata", {}),
+    }
+    spec = {"suspend": True, "template": template, **parts.pop("spec", {})}
+    return {"metadata": metadata, "spec": spec, "status": parts.pop("status", {})}
+
+
+def seen(kind: Kind, obj: Json, *, deleted: bool = False) -> Observed:
+    metadata = obj["metadata"]
+    return Observed(
+        cluster="hub",
+        group=kind.group,
+        version=kind.version,
+        plural=kind.plural,
+        kind=kind.kind,
+        namespace=metadata.get("namespace"),
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        resource_version=str(metadata.get("resourceVersion", "1")),
+        deleted=deleted,
+        object=None if deleted else obj,
+    )
