@@ -32,18 +32,18 @@ class Handlers:
         """Subscribe each handler. Two messages about one object are never handled at the same time."""
         token = subjects.encode(self.cluster)
         own = (
-            ("WORKLOADS", "workload", self.on_workload, object_key),
-            ("ADMISSIONS", "admission", self.on_admission, object_key),
+            ("WORKLOADS", "workload", self.on_workload, _object_key),
+            ("ADMISSIONS", "admission", self.on_admission, _object_key),
         )
         for stream, what, handler, key in (
             *(() if self.own_kueue else own),
             ("HOSTS", "host", self.on_host, None),
-            ("DISPATCHES", "dispatch", self.on_dispatch, object_key),
+            ("DISPATCHES", "dispatch", self.on_dispatch, _object_key),
             ("DISPATCHES", "home", self.on_home, None),
             ("SPOKES", "spoke", self.on_spoke, None),
             ("SPOKES", "standing", self.on_standing, None),
         ):
-            filters = (f"{subjects.ROOT}.{what}.{token}.>",)
+            filters = (subjects.subject_filter(what, self.cluster),)
             bus.work(stream, f"patcher-{token}-{what}", handler, filters=filters, key=key)
 
     async def on_workload(self, entry: Entry) -> None:
@@ -81,6 +81,6 @@ class Handlers:
         await self.hub_status.write_check(entry.read(CheckStanding))
 
 
-def object_key(entry: Entry) -> str:
+def _object_key(entry: Entry) -> str:
     """The same key for state, admission and order of one workload: `<cluster>.<namespace>.<name>`."""
     return ".".join(entry.subject.split(".")[2:])

@@ -16,10 +16,10 @@ from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.workloads import WorkloadState
-from shared.contracts.subjects import observed_filter
+from shared.contracts.subjects import observed_filter, subject_filter
 from shared.integrations import INTEGRATIONS, Integrations, queue_of
 
-__all__ = ["ObjectCache", "version_of"]
+__all__ = ["ObjectCache"]
 
 _ObjectKey = tuple[str, str | None, str]
 """`<plural>_<group>`, namespace, name."""
@@ -27,7 +27,7 @@ _ObjectKey = tuple[str, str | None, str]
 _ENDED: Final = frozenset({"finished", "gone"})
 
 
-def version_of(obj: Body | None) -> int:
+def _version(obj: Body | None) -> int:
     """The resource version as a number that grows with each change (KEP-5504); -1 for None."""
     if obj is None:
         return -1
@@ -69,13 +69,11 @@ class ObjectCache:
 
     def workload(self, namespace: str, name: str) -> WorkloadState | None:
         """The latest state of a workload; None if there is none."""
-        known = self._workloads.get(self._subject("workload", namespace, name))
-        return None if known is None else known[1]
+        return self._workloads.get(self._subject("workload", namespace, name), (0, None))[1]
 
     def admission(self, namespace: str, name: str) -> Admission | None:
         """The latest admission of a workload; None if there is none."""
-        known = self._admissions.get(self._subject("admission", namespace, name))
-        return None if known is None else known[1]
+        return self._admissions.get(self._subject("admission", namespace, name), (0, None))[1]
 
     def admissions(self) -> tuple[Admission, ...]:
         """The latest admission of each workload."""
@@ -85,7 +83,7 @@ class ObjectCache:
         """Store what the API server answered, unless a newer state is known."""
         metadata = obj["metadata"]
         key = (kind.detail, metadata.get("namespace"), metadata["name"])
-        if version_of(obj) >= version_of(self._objects.get(key)):
+        if _version(obj) >= _version(self._objects.get(key)):
             self._store_if_needed(key, obj)
 
     def remove(self, kind: Kind, namespace: str | None, name: str) -> None:
@@ -185,7 +183,7 @@ class ObjectCache:
         await self._follow("ADMISSIONS", "admission", self._on_admission)
 
     async def _follow(self, stream: str, what: str, on_entry: Callable[[Entry], None]) -> None:
-        filter_ = f"{subjects.ROOT}.{what}.{subjects.encode(self._cluster)}.>"
+        filter_ = subject_filter(what, self._cluster)
         async with aclosing(self._bus.watch(stream, filter_)) as items:
             async for item in items:
                 self._on_item(stream, item, on_entry)
@@ -208,7 +206,7 @@ class ObjectCache:
         if observed.deleted or observed.body is None:
             if known is not None and known["metadata"]["uid"] == observed.uid:
                 del self._objects[key]
-        elif version_of(observed.body) >= version_of(known):
+        elif _version(observed.body) >= _version(known):
             self._store_if_needed(key, observed.body)
 
     def _store_if_needed(self, key: _ObjectKey, obj: Body) -> None:

@@ -9,11 +9,11 @@ from services.patcher.cluster.cache import ObjectCache
 from services.patcher.cluster.pacing import Backlog, RateLimiter, WriteLoad, drain
 from shared.bus.follow import follow
 from shared.bus.port import Bus, Entry
-from shared.contracts import subjects
 from shared.contracts.kube.bodies import Body, status_of
 from shared.contracts.kube.conditions import ACTIVE, Conditions, timestamp
 from shared.contracts.kube.kinds import CLUSTER_QUEUE, LOCAL_QUEUE
 from shared.contracts.messages.queues import FlavorUsage, QueueStatus
+from shared.contracts.subjects import subject_filter
 from shared.kube.port import ConflictError, Kube, NotFoundError
 
 __all__ = ["QueueStatusWriter", "queue_status"]
@@ -80,7 +80,7 @@ class QueueStatusWriter:
         self._bus = bus
         self._kube = kube
         self._cache = cache
-        self._filter = f"{subjects.ROOT}.queue.{subjects.encode(cluster)}.>"
+        self._filter = subject_filter("queue", cluster)
         self._now = now
         self._limiter = RateLimiter(per_second, burst=BURST, load=load)
         self._backlog: Backlog[str, QueueStatus] = Backlog()

@@ -7,6 +7,7 @@ such as Kelos' overwrite the whole status. Best effort: nothing waits for these 
 
 import asyncio
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Any, Final, Literal
 
 from services.patcher.cluster.cache import ObjectCache
@@ -115,10 +116,8 @@ class OwnerNotices:
         version = api_version.rpartition("/")[2]
         kind = Kind(group=group, version=version, plural=plural, kind="")
         patch = {"metadata": {"uid": uid, "annotations": {QUEUED: annotation}}}
-        try:
+        with suppress(NotFoundError):  # The owner is gone, and its job goes with it.
             await self._kube.patch(kind, namespace, name, patch)
-        except NotFoundError:
-            return  # The owner is gone, and its job goes with it.
 
 
 def _notice(state: WorkloadState, admission: Admission) -> tuple[Notice, str, str | None]:

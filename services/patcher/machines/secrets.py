@@ -6,6 +6,7 @@ dashboards and tools read them. Events say what the TaskRun waits for, and why.
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from shared.contracts.multi_platform import FINALIZER, secret_name
 from shared.contracts.seal import SealError, host_context
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, NotFoundError, RefusedError
 
-__all__ = ["MachineSecrets", "secret_for", "task_run_patch"]
+__all__ = ["MachineSecrets", "task_run_patch"]
 
 log = structlog.get_logger(__name__)
 
@@ -42,7 +43,7 @@ _EVENTS: Final[dict[str, tuple[str, EventType]]] = {
 """State of the host to reason and type of the event. `Pending` is the multi-platform controller's."""
 
 
-def secret_for(host: HostState, content: dict[str, str]) -> Body:
+def _secret_object(host: HostState, content: dict[str, str]) -> Body:
     """The secret that the build task mounts, with `content` as its data."""
     return {
         "apiVersion": SECRET.api_version,
@@ -145,13 +146,10 @@ class MachineSecrets:
             await self._update_task_run(host)
 
     async def _create(self, host: HostState) -> None:
-        try:
-            await self.kube.create(SECRET, secret_for(host, self._content(host)))
-        except AlreadyExistsError:
-            # An earlier attempt created it. The patcher has no permission to read it.
-            return
-        except NotFoundError:
-            return  # The namespace is gone, and the TaskRun with it.
+        # It exists if an earlier attempt created it; the patcher has no permission to read it. The
+        # namespace may be gone, and the TaskRun with it.
+        with suppress(AlreadyExistsError, NotFoundError):
+            await self.kube.create(SECRET, _secret_object(host, self._content(host)))
 
     def _content(self, host: HostState) -> dict[str, str]:
         content = host.secret or {}
@@ -198,7 +196,5 @@ class MachineSecrets:
             log.debug("pod not annotated; the kubelet syncs by itself", error=str(error))
 
     async def _delete(self, host: HostState) -> None:
-        try:
+        with suppress(NotFoundError):  # The garbage collector deleted it.
             await self.kube.delete(SECRET, host.namespace, secret_name(host.name))
-        except NotFoundError:
-            return  # The garbage collector deleted it.

@@ -15,6 +15,7 @@ import structlog
 
 from services.patcher.cluster.errors import is_transient_refusal, retry_later
 from services.patcher.cluster.patches import if_unchanged, remove_finalizer
+from services.patcher.cluster.writer import get_or_none
 from services.patcher.multikueue.priority import PriorityUpdater
 from shared.bus.follow import read
 from shared.bus.port import Bus, BusError, LaterError
@@ -159,12 +160,9 @@ class CopyReconciler:
     async def _check_existing(self, kind: Kind, obj: Body, dispatch: Dispatch) -> None:
         """Keep this copy, remove an earlier copy, or report that another object has the name."""
         wanted = obj["metadata"]
-        try:
-            found: Body = await self._kube.get(kind, dispatch.namespace, wanted["name"])
-        except NotFoundError as error:
-            raise LaterError(
-                "it went while it was looked at", delay_seconds=CHANGED_SECONDS
-            ) from error
+        found = await get_or_none(self._kube, kind, dispatch.namespace, wanted["name"])
+        if found is None:
+            raise LaterError("it was deleted meanwhile", delay_seconds=CHANGED_SECONDS)
         metadata = found["metadata"]
         if not _is_copy_of_hub(metadata, wanted):
             text = f"{kind.kind} {dispatch.namespace}/{wanted['name']} is there already"
@@ -193,9 +191,8 @@ class CopyReconciler:
     async def _remove(self, kind: Kind, wanted: Metadata, dispatch: Dispatch) -> None:
         """Remove the copy with this metadata; return when it is gone. Raises `LaterError` before."""
         for _ in range(ATTEMPTS_MAX):
-            try:
-                found: Body = await self._kube.get(kind, dispatch.namespace, wanted["name"])
-            except NotFoundError:
+            found = await get_or_none(self._kube, kind, dispatch.namespace, wanted["name"])
+            if found is None:
                 return
             metadata = found["metadata"]
             if not _is_copy_of_hub(metadata, wanted):
@@ -268,7 +265,7 @@ class CopyReconciler:
     async def _release_workload(self, dispatch: Dispatch, owner_uid: str) -> None:
         """Delete the Workload that a deleted copy owns: otherwise each waits for the other."""
         where = (WORKLOAD, dispatch.namespace, dispatch.name)
-        try:
+        with suppress(NotFoundError):
             workload: Body = await self._kube.get(*where)
             metadata = workload["metadata"]
             owners = metadata.get("ownerReferences") or []
@@ -279,8 +276,6 @@ class CopyReconciler:
             patch = remove_finalizer(workload, RESOURCE_IN_USE)
             if patch is not None:
                 await self._kube.patch(*where, patch)
-        except NotFoundError:
-            return
 
     # --- the rest ----------------------------------------------------------------------------------
 

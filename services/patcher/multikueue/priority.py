@@ -1,5 +1,6 @@
 """Updates the priority class of a copy when the class of the hub's job changes."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -86,12 +87,11 @@ class PriorityUpdater:
         metadata = found["metadata"]
         # With the uid, the API server refuses it for another object of that name.
         change = {**change, "metadata": {**change.get("metadata", {}), "uid": metadata["uid"]}}
+        name = metadata["name"]
         try:
-            await self.kube.patch(kind, metadata["namespace"], metadata["name"], change)
-        except NotFoundError:
-            return
+            with suppress(NotFoundError):
+                await self.kube.patch(kind, metadata["namespace"], name, change)
         except RefusedError as error:
             if is_transient_refusal(error):
                 raise LaterError(str(error)) from error
-            name = metadata["name"]
             log.warning("the cluster does not take a priority class", name=name, error=str(error))

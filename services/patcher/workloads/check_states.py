@@ -30,8 +30,6 @@ PER_SECOND: Final = 50.0
 """States written per second between decisions. No job starts later because of them."""
 
 BURST: Final = 20
-_PENDING: Final = "Pending"
-_READY: Final = "Ready"
 _RESET: Final = "Reset to Pending after eviction. Previously: "
 
 _Name = tuple[str, str]
@@ -76,14 +74,14 @@ def _held_state(
         # All checks were Ready, or it would not be admitted. The answer may not have arrived here yet,
         # or may be older than this decision.
         counts = answer is not None and (
-            answer.state == _READY or _whole_seconds(answer.at) >= since
+            answer.state == "Ready" or _whole_seconds(answer.at) >= since
         )
-        if answer is None or not counts or answer.state == _PENDING:
-            is_ready = present is not None and present.get("state") == _READY
+        if answer is None or not counts or answer.state == "Pending":
+            is_ready = present is not None and present.get("state") == "Ready"
             message = present.get("message", "") if present and is_ready else ""
-            return _updated(present, name, _READY, str(message), since)
+            return _updated(present, name, "Ready", str(message), since)
     elif answer is None or _whole_seconds(answer.at) < since:
-        return present if present is not None else _updated(None, name, _PENDING, "", since)
+        return present if present is not None else _updated(None, name, "Pending", "", since)
     state = _updated(present, name, answer.state, answer.message, _whole_seconds(answer.at))
     state.pop("requeueAfterSeconds", None)
     if answer.requeue_after_seconds is not None and answer.state == "Retry":
@@ -103,16 +101,16 @@ def _updated(present: _State | None, name: str, state: str, message: str, at: da
 
 def _reset_state(state: _State, answer: CheckState | None, admission: Admission) -> _State:
     before = str(state.get("state"))
-    if before == _PENDING and answer is not None and _is_unwritten(state, answer):
+    if before == "Pending" and answer is not None and _is_unwritten(state, answer):
         before = answer.state
-    if before == _PENDING:
+    if before == "Pending":
         return state
     retries = int(state.get("retryCount") or 0) + (before == "Retry")
     state.pop("requeueAfterSeconds", None)
     # From the answered state, also if it was never written, so that the transition time moves.
     answered = {**state, "state": before}
     at = _whole_seconds(admission.decided_at)
-    new = _updated(answered, str(state.get("name")), _PENDING, f"{_RESET}{before}", at)
+    new = _updated(answered, str(state.get("name")), "Pending", f"{_RESET}{before}", at)
     return {**new, "retryCount": retries} if retries else new
 
 
@@ -133,7 +131,7 @@ class CheckStates:
     def __init__(self, *, bus: Bus, cluster: str) -> None:
         self._bus = bus
         self._cluster = cluster
-        self._filter = f"{subjects.ROOT}.check.{subjects.encode(cluster)}.>"
+        self._filter = subjects.subject_filter("check", cluster)
         self._backlog: Backlog[_Name, None] = Backlog()
 
     async def latest(self, admission: Admission) -> list[CheckState]:

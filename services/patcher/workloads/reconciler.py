@@ -5,6 +5,7 @@ finds the admission that let it run.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -89,10 +90,8 @@ class WorkloadReconciler:
         if state is None or admission is None or obj is None or state.finish is not None:
             return
         if admission.state == "waiting" and _belongs_to(obj, state):
-            try:
+            with suppress(NotFoundError):  # It was deleted meanwhile.
                 await self._write_status(obj, state, admission)
-            except NotFoundError:
-                return  # It was deleted meanwhile.
 
     async def write_check_states(self, namespace: str, name: str) -> bool:
         """Write the answers of the checks; False if the reservation is not written yet."""
@@ -106,10 +105,8 @@ class WorkloadReconciler:
         obj = self.cache.object(WORKLOAD, namespace, name)
         if obj is None or not _belongs_to(obj, state) or not holds_quota(obj):
             return False
-        try:
+        with suppress(NotFoundError):  # It was deleted meanwhile.
             await self._write_status(obj, state, admission, is_decision=False)
-        except NotFoundError:
-            log.debug("deleted already", workload=name)
         return True
 
     def _latest(self, namespace: str, name: str) -> tuple[WorkloadState | None, Admission | None]:
@@ -248,7 +245,7 @@ class WorkloadReconciler:
         """Let a Workload that a user deletes go, so that its job gets a new one. Returns the job."""
         if holds_quota(obj):
             await self.jobs.restore(state, obj)
-        await self._remove_finalizer(obj, state)
+        await self._remove_finalizer(obj)
         self.cache.remove(WORKLOAD, state.namespace, state.name)
         restored, _ = await self.jobs.find(state)
         return job if restored is None else restored
@@ -348,15 +345,13 @@ class WorkloadReconciler:
         def patch(current: Body) -> Patch | None:
             return status_patch(current, finished_status(current, finish, at=self.now()))
 
-        try:
+        with suppress(NotFoundError):  # It was deleted, and its job with it.
             after = await self.writer.patch(WORKLOAD, obj, patch, subresource="status")
             if after is not obj:
                 text = f"Workload '{state.namespace}/{state.name}' is declared finished"
                 self.events.record(*_job_reference(state, owner), "FinishedWorkload", text)
             await self.jobs.clean_up(owner, after)
             await self.writer.patch(WORKLOAD, after, _remove_our_finalizer)
-        except NotFoundError:
-            return  # Deleted, and its job with it.
 
     async def _remove_workload(self, state: WorkloadState) -> None:
         """The job was deleted: let the garbage collector delete the Workload too, and forget it."""
@@ -364,14 +359,12 @@ class WorkloadReconciler:
         obj = self.cache.object(WORKLOAD, state.namespace, state.name)
         self.reasons.discard(state.namespace, state.name)
         if obj is not None and state.owner is not None:
-            await self._remove_finalizer(obj, state)
+            await self._remove_finalizer(obj)
         self.cache.forget(state.namespace, state.name)
 
-    async def _remove_finalizer(self, obj: Body, state: WorkloadState) -> None:
-        try:
+    async def _remove_finalizer(self, obj: Body) -> None:
+        with suppress(NotFoundError):  # The garbage collector deleted it.
             await self.writer.patch(WORKLOAD, obj, _remove_our_finalizer)
-        except NotFoundError:
-            log.debug("deleted already", workload=state.name)
 
     def _not_seen(self, what: str) -> LaterError:
         return LaterError(f"{what} was not observed yet", delay_seconds=self.not_seen_seconds)
