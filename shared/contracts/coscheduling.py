@@ -1,8 +1,8 @@
-"""Coscheduling per run: its modes, its names, and who serves which mode. Pure.
+"""Coscheduling of one run's pods: modes, names, and what implements which mode. Pure.
 
-The modes are Tekton's (TEP-0135), chosen run by run instead of for a whole cluster. What stock Tekton
-lets others do is in `research/tekton.md` 4.4: above all it leads the pods of a TaskRun to whatever pod
-has the labels that an annotation names.
+The modes are Tekton's (TEP-0135), chosen for each run instead of for a whole cluster. Tekton gives the
+pods of a TaskRun a required affinity to the pod that the annotation `AFFINITY_ANNOTATION` names. With
+Tekton's own coscheduling disabled, the patcher creates that pod: a placeholder.
 """
 
 import hashlib
@@ -37,16 +37,16 @@ __all__ = [
     "WORKSPACE_LABEL",
     "Claim",
     "CoscheduleError",
+    "Mechanism",
     "Mode",
     "Placeholder",
-    "Server",
     "claims_of",
+    "mechanism_for",
     "mode_of",
     "placeholder_annotation",
     "placeholder_annotations",
     "placeholder_name",
     "placeholders_of",
-    "served_by",
 ]
 
 Mode = Literal["disabled", "workspaces", "pipelineruns", "isolate-pipelinerun"]
@@ -54,30 +54,30 @@ MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 PER_RUN: Final[tuple[Mode, ...]] = ("pipelineruns", "isolate-pipelinerun")
 
 NODE_SLOTS: Final = "node-slots"
-"""The resource that counts nodes for isolated runs: each asks for one. Its quota is how many nodes
-may be given to one run each."""
+"""The resource that counts nodes of isolated runs: each run requests one. Its quota is the number of
+nodes that isolated runs may occupy."""
 
 NODE_SLOTS_ANNOTATION: Final = names.REQUESTS_PREFIX + NODE_SLOTS
 
 AFFINITY_ANNOTATION: Final = "pipeline.tekton.dev/affinity-assistant"
-"""Tekton's: on a run it is copied to its TaskRuns; the pod of a TaskRun with it must go to the node of
-the pod that is labelled with this instance and Tekton's component."""
+"""Tekton's annotation of a run, which Tekton copies to its TaskRuns. The pod of such a TaskRun must go to
+the node of the pod that has this value as `INSTANCE_LABEL` and `ASSISTANT_COMPONENT` as component."""
 
 PLACEHOLDERS_ANNOTATION: Final = "sluicegate.dev/anchored"
 PLACEHOLDER_PER_CLAIM: Final = "by-claim"
-"""On a run in mode `workspaces`, and so on its TaskRuns: each claim has a placeholder, and a task follows
-that of its claim. The webhook says so to Tekton when the TaskRun is created."""
+"""Annotation of a run in mode `workspaces`, copied to its TaskRuns: each claim has a placeholder, and a
+task follows that of its claim. The webhook sets `AFFINITY_ANNOTATION` when the TaskRun is created."""
 
 COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 INSTANCE_LABEL: Final = "app.kubernetes.io/instance"
 ASSISTANT_COMPONENT: Final = "affinity-assistant"
-"""Tekton's word: a placeholder of ours and an assistant of Tekton's keep away from each other, too."""
+"""The component of Tekton's own affinity assistants, so that they and placeholders repel each other."""
 
 RUN_LABEL: Final = "tekton.dev/pipelineRun"
 RUN_UID_LABEL: Final = "tekton.dev/pipelineRunUID"
 WORKSPACE_LABEL: Final = "tekton.dev/workspace"
 COSCHEDULED_RUN_LABEL: Final = "sluicegate.dev/coscheduled-run"
-"""On placeholders, and on claims that were made for one: the uid of their run."""
+"""Label of placeholders, and of claims created for one: the uid of their run."""
 
 COSCHEDULED_ANNOTATION: Final = "sluicegate.dev/coscheduled"
 """Annotation of a Workload, with the mode, while placeholders may exist for it. It is written before
@@ -96,42 +96,42 @@ FEATURE_FLAGS: Final = "feature-flags"
 """Tekton's ConfigMap with its settings for the whole cluster."""
 
 SEVERAL_CLAIMS: Final = "more than one PersistentVolumeClaim is bound"
-"""Tekton's sentence for a task of two claims, where claims choose the node."""
+"""Tekton's message for a task with two claims in mode `workspaces`."""
 
 TEKTON_DEFAULT: Final[Mode] = "workspaces"
-"""What Tekton does where its ConfigMap `feature-flags` says nothing."""
+"""Tekton's mode if its ConfigMap `feature-flags` names none."""
 
 PLACEHOLDER_PREFIX: Final = "sluicegate-anchor-"
 DIGEST_LENGTH: Final = 10
 
-Server = Literal["nobody", "tekton", "placeholders"]
-"""What brings the pods of a run together: nothing has to, Tekton does, or placeholders of the patcher."""
+Mechanism = Literal["none", "tekton", "placeholders"]
+"""What brings the pods of a run together: nothing, Tekton itself, or placeholders of the patcher."""
 
 
 class CoscheduleError(ValueError):
-    """What a run asks for cannot be. The text names the annotation, its value and the rule."""
+    """The mode of a run is impossible. The text names the annotation, its value and the rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A claim that a workspace of a run is bound to."""
+    """The PersistentVolumeClaim of a workspace of a run."""
 
     workspace: str
     name: str
     template: Mapping[str, Any] | None = None
-    """What it is to be made of; None for one that its user brought."""
+    """From which the claim is created; None for a claim that exists already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placeholder:
-    """A placeholder pod that pods of a run follow, and the claims that it mounts."""
+    """A pod that holds a node for the pods of a run, and the claims that it names as volumes."""
 
     name: str
     claims: tuple[str, ...]
 
 
 def mode_of(obj: Object) -> Mode | None:
-    """The mode that a run asks for; None if it asks for none. Raises `CoscheduleError`."""
+    """The mode that the annotation of a run names; None without one. Raises `CoscheduleError`."""
     asked = ((obj.get("metadata") or {}).get("annotations") or {}).get(names.COSCHEDULE)
     if asked is None:
         return None
@@ -144,7 +144,7 @@ def mode_of(obj: Object) -> Mode | None:
 
 
 def claims_of(run: Object) -> tuple[Claim, ...]:
-    """The claims behind a run's workspaces, in their order; the names are Tekton's own for its uid."""
+    """The claims of a run's workspaces, in their order, under the names that Tekton computes."""
     uid = run["metadata"]["uid"]
     found: dict[str, Claim] = {}
     for binding in (run.get("spec") or {}).get("workspaces") or ():
@@ -160,15 +160,15 @@ def claims_of(run: Object) -> tuple[Claim, ...]:
 
 
 def placeholder_name(run_uid: str, claim: str = "") -> str:
-    """Name a placeholder: of the whole run, or of one of its claims.
+    """Name the placeholder of a whole run, or of one of its claims.
 
-    A pure function, so that whoever comes after a crash finds what was made before it.
+    The name depends on nothing else, so a process finds after a crash what it created before.
     """
     return PLACEHOLDER_PREFIX + _digest(f"{run_uid}/{claim}")
 
 
 def placeholder_annotations(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """The annotations among these that lead to placeholders of ours: on a copy, to those of another run."""
+    """The keys of annotations that name placeholders. A copied run has those of the original run."""
     return tuple(
         key
         for key in (AFFINITY_ANNOTATION, PLACEHOLDERS_ANNOTATION)
@@ -178,7 +178,7 @@ def placeholder_annotations(annotations: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def placeholders_of(run: Object, mode: Mode) -> tuple[Placeholder, ...]:
-    """The placeholders that a run needs: one for all of it, or one for each of its claims."""
+    """The placeholders that a run needs: one for the run, or one for each of its claims."""
     uid, claims = run["metadata"]["uid"], claims_of(run)
     if mode in PER_RUN:
         return (Placeholder(name=placeholder_name(uid), claims=tuple(c.name for c in claims)),)
@@ -196,18 +196,18 @@ def placeholder_annotation(run: Object, mode: Mode) -> tuple[str, str]:
     return PLACEHOLDERS_ANNOTATION, PLACEHOLDER_PER_CLAIM
 
 
-def served_by(mode: Mode, *, tekton: str, claims: Iterable[Claim]) -> Server:
-    """Who serves `mode` where Tekton itself is set to `tekton`.
+def mechanism_for(mode: Mode, *, tekton: str, claims: Iterable[Claim]) -> Mechanism:
+    """What implements `mode` if Tekton's own mode is `tekton`.
 
-    Raises `CoscheduleError` where that contradicts: Tekton's setting wins over what any run says.
+    Raises `CoscheduleError` if they contradict, because Tekton's mode applies to all runs.
     """
     if mode == tekton:
-        return "nobody" if mode == "disabled" else "tekton"
+        return "none" if mode == "disabled" else "tekton"
     if tekton == "disabled":
         return "placeholders"
     if tekton == "workspaces" and not tuple(claims):
-        # Without a claim it does nothing, and leaves alone what others say.
-        return "nobody" if mode == "disabled" else "placeholders"
+        # Without a claim Tekton does nothing, and keeps annotations as they are.
+        return "none" if mode == "disabled" else "placeholders"
     raise CoscheduleError(
         f"annotation {names.COSCHEDULE}: {mode!r} contradicts Tekton's own setting coschedule: "
         f"{tekton!r} (ConfigMap feature-flags)"

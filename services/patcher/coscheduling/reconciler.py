@@ -147,7 +147,7 @@ class CoschedulingReconciler:
             mode = coscheduling.mode_of(run)
             if mode is None:
                 return None
-            server = coscheduling.served_by(
+            mechanism = coscheduling.mechanism_for(
                 mode, tekton=await self._tekton_setting(), claims=coscheduling.claims_of(run)
             )
         except CoscheduleError as error:
@@ -161,7 +161,7 @@ class CoschedulingReconciler:
                 "which is set when a run is created",
                 reason="Coscheduling",
             )
-        needed = server == "placeholders" and bool(coscheduling.placeholders_of(run, mode))
+        needed = mechanism == "placeholders" and bool(coscheduling.placeholders_of(run, mode))
         return mode if needed else None
 
     async def _tekton_setting(self) -> str:

@@ -310,15 +310,15 @@ def test_mode_changed_before_the_start_is_applied(case: tuple[str | None, bool])
 
 PLAIN = tasks("a", "b")
 WITH_CLAIMS = tasks("a", "b", a=["src"], b=["src"])
-OURS, TEKTONS, NOBODYS, REFUSED = "placeholders", "tekton", "nobody", "refused"
+OURS, TEKTONS, NONE, REFUSED = "placeholders", "tekton", "none", "refused"
 MATRIX = {
     # Tekton's setting: the mode of the run: who serves it without claims, and with.
     "disabled": {
-        "disabled": (NOBODYS, NOBODYS), "workspaces": (NOBODYS, OURS),
+        "disabled": (NONE, NONE), "workspaces": (NONE, OURS),
         "pipelineruns": (OURS, OURS), "isolate-pipelinerun": (OURS, OURS),
     },
     "workspaces": {
-        "disabled": (NOBODYS, REFUSED), "workspaces": (NOBODYS, TEKTONS),
+        "disabled": (NONE, REFUSED), "workspaces": (NONE, TEKTONS),
         "pipelineruns": (OURS, REFUSED), "isolate-pipelinerun": (OURS, REFUSED),
     },
     "pipelineruns": {
