@@ -237,7 +237,7 @@ class Dispatch(Message):
 
 
 class HostState(Message):
-    """A machine for one TaskRun. Never carries key material."""
+    """The state of one TaskRun's host. Never carries key material in plain text."""
 
     stream: ClassVar[str] = "HOSTS"
     type: ClassVar[str] = "dev.sluicegate.host.v1"
@@ -251,32 +251,32 @@ class HostState(Message):
     platform: str
     state: Literal["waiting", "launching", "ready", "failed", "released"]
     host: str = ""
-    """Name of the host or instance."""
+    """Name of the static host or machine."""
 
     address: str = ""
     provider: str = ""
     message: str = ""
     secret: dict[str, str] | None = None
-    """What the TaskRun's secret must hold (`host`, `user-dir`, `error` …), without keys."""
+    """The content of the TaskRun's secret (`host`, `user-dir`, `error` …), without keys."""
 
     sealed: str | None = None
-    """More of that secret (`otp` …, `id_rsa`), which only the cluster's patcher can open."""
+    """The rest of that secret (`otp` …, `id_rsa`), sealed for the cluster's patcher."""
 
     failed_hosts: list[str] = []
-    """Hosts that this TaskRun was given and that could not be prepared for it."""
+    """Hosts that could not be prepared for this TaskRun."""
 
     asked_at: datetime | None = None
     """When the TaskRun was created."""
 
     ordered_at: datetime | None = None
-    """When its machine was ordered; None: it needs none of its own."""
+    """When its machine was ordered. None if no machine was ordered for it."""
 
     workload: str = ""
-    """Workload of the run that the TaskRun is a part of; empty: of none."""
+    """Workload of the PipelineRun that the TaskRun belongs to. Empty if it belongs to none."""
 
     slots: dict[str, str] = {}
-    """Resources of that workload that a machine of this platform stands for: they are given back when
-    it is `released`."""
+    """Resources of that workload that count a machine of this platform. Quota releases them with the state
+    `released`."""
 
     at: datetime
 
@@ -287,7 +287,7 @@ class HostState(Message):
 
 
 class HostAccess(Part):
-    """How to get onto a host, as it was when a place on it was given away. Names a key, holds none."""
+    """How to log in to a host, as configured when the slot was given. Names a key, contains none."""
 
     user: str
     port: int = 22
@@ -295,13 +295,13 @@ class HostAccess(Part):
     """Name of the secret with the private key and the hosts' public keys."""
 
     host_keys: list[str] = []
-    """Public keys that the host may have; besides those that the secret names."""
+    """Accepted public keys of the host, besides those in the secret."""
 
     sudo_commands: str = ""
 
 
 class HostSlot(Part):
-    """A TaskRun's place on a host."""
+    """The slot of one TaskRun on one host."""
 
     uid: str
     """Of the TaskRun."""
@@ -313,45 +313,45 @@ class HostSlot(Part):
 
     address: str
     state: Literal["held", "preparing", "ready", "cleaning"] = "ready"
-    """`held`: kept for a run that has quota, until its TaskRun comes; `preparing`: its user is being
-    made; `cleaning`: being removed, the place is not free yet."""
+    """`held`: reserved for a run that has quota, until its TaskRun exists. `preparing`: its user is being
+    made. `cleaning`: its user is being removed, so the slot is not free yet."""
 
     access: HostAccess | None = None
-    """None: nobody has to go there."""
+    """None if nobody logs in to the host."""
 
     sealed: str = ""
-    """As in `HostState`: the place and its key are recorded together, or not at all."""
+    """As in `HostState`. The slot and its key are recorded in one message."""
 
 
 class Machine(Part):
-    """A machine that was ordered from a provider, from before the order until it is proved gone."""
+    """A machine of a provider, recorded from before its order until it is proved gone."""
 
     name: str
-    """Ours, derived from the TaskRun's uid: ordering it twice gives one machine."""
+    """Derived from the TaskRun's uid, so that ordering it twice gives one machine."""
 
     provider: str
     tag: str = ""
     state: Literal["launching", "running", "terminating"]
     shared: bool = False
-    """Of a pool: it outlives the TaskRun that it was ordered for."""
+    """True for a machine of a pool, which outlives the TaskRun that it was ordered for."""
 
     holder: str
     """Uid of the TaskRun that it was ordered for."""
 
     task_run: str
-    """`<namespace>:<name>` of that TaskRun: the provider's tag `taskRunID`."""
+    """`<namespace>:<name>` of that TaskRun, the tag `taskRunID` at the provider."""
 
     address: str = ""
     launched_at: datetime
     deadline: datetime
-    """Without an address by then, it is given up."""
+    """A machine without an address at this time is given up."""
 
 
 class PlatformState(Message):
-    """Who sits where on one platform, and its machines: the record that allocation is decided on.
+    """The slots and machines of one platform: the record that allocation starts from.
 
-    Written with the expected last sequence of its subject, so two provisioners cannot both give
-    the last place away. `HostState` follows from it. Never a tombstone: platforms are few.
+    It is published with the expected last sequence of its subject, so that two provisioners cannot both
+    give the last slot away. `HostState` follows from it. It is never deleted: platforms are few.
     """
 
     stream: ClassVar[str] = "HOSTS"
@@ -362,10 +362,10 @@ class PlatformState(Message):
     seats: list[HostSlot] = []
     machines: list[Machine] = []
     attempts: dict[str, int] = {}
-    """TaskRun uid to how many machines were ordered for it."""
+    """TaskRun uid to the number of machines that were ordered for it."""
 
     refusals: dict[str, str] = {}
-    """TaskRun uid to why it gets no host; kept until that TaskRun has ended."""
+    """TaskRun uid to the reason why it gets no host. Kept until the TaskRun ends."""
 
     failed_hosts: dict[str, list[str]] = {}
     """TaskRun uid to the hosts that could not be prepared for it."""
@@ -374,25 +374,25 @@ class PlatformState(Message):
 
     @property
     def subject(self) -> str:
-        """``sluice.platform.<cluster>._.<platform>``: those who follow hosts do not get it."""
+        """``sluice.platform.<cluster>._.<platform>``: not among the subjects of `HostState`."""
         return subjects.join("platform", self.cluster, None, self.platform)
 
 
 class PlatformOffer(Message):
-    """Which platforms the builds of a cluster may ask for: the host configuration, read."""
+    """The platforms that builds of a cluster may ask for, from its host configuration."""
 
     stream: ClassVar[str] = "HOSTS"
     type: ClassVar[str] = "dev.sluicegate.platform-offer.v1"
 
     cluster: str
     configured: bool = True
-    """False: there is no host configuration, and nothing follows from a platform's absence."""
+    """False if there is no host configuration. A missing platform then means nothing."""
 
     platforms: dict[str, str] = {}
-    """Platform to the resource that its slots are counted as: `linux/arm64` to `linux-arm64`."""
+    """Platform to the resource that counts its slots: `linux/arm64` to `linux-arm64`."""
 
     problems: dict[str, str] = {}
-    """Platform that is configured and cannot be had, to why."""
+    """Configured platform to the reason why it cannot be used."""
 
     at: datetime
 
@@ -403,7 +403,7 @@ class PlatformOffer(Message):
 
 
 class SealKey(Message):
-    """The public key of a cluster's patcher: what is sealed to it nobody else can read."""
+    """The public key of a cluster's patcher, for which secrets are sealed."""
 
     stream: ClassVar[str] = "HOSTS"
     type: ClassVar[str] = "dev.sluicegate.seal-key.v1"
@@ -421,20 +421,20 @@ class SealKey(Message):
 
 
 class OneTimeKey(Message):
-    """A private key that waits to be fetched once. Who has not its password cannot read it."""
+    """A private key that can be fetched once. It is encrypted with a password."""
 
     stream: ClassVar[str] = "KEYS"
     type: ClassVar[str] = "dev.sluicegate.one-time-key.v1"
 
     cluster: str
     id: str
-    """Derived from the password, and does not tell it."""
+    """Derived from the password by a one-way function."""
 
     state: Literal["waiting", "claimed", "delivered"]
-    """`claimed`: on its way to somebody; without a confirmation it may be fetched again."""
+    """`claimed`: it is being delivered. Without a confirmation it can be fetched again."""
 
     box: str = ""
-    """Encrypted with a key that is derived from the password; empty once delivered."""
+    """The encrypted key. Empty once delivered."""
 
     expires_at: datetime
     at: datetime
