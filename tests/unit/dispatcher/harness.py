@@ -156,16 +156,16 @@ class Harness:
         self, spoke: str, dispatch: Dispatch, state: Any, message: str = "", **more: Any
     ) -> None:
         """Report about an order, as the spoke's patcher does."""
-        said = CopyState(
+        report = CopyState(
             spoke=spoke, cluster="hub", namespace=dispatch.namespace, name=dispatch.name,
             uid=dispatch.uid, number=dispatch.number, state=state, message=message, at=self.world.now(),
             **more,
         )  # fmt: skip
-        await self.bus.publish(said)
+        await self.bus.publish(report)
 
-    def forge(self, said: Message, *, under: Message) -> None:
+    def forge(self, message: Message, *, under: Message) -> None:
         """Publish a message under the subject of another one."""
-        assert self.server.publish(under.subject, said.encode(), {"ce-type": said.type})
+        assert self.server.publish(under.subject, message.encode(), {"ce-type": message.type})
 
     async def sync(self, cluster: str) -> None:
         """Publish that a watcher has listed `cluster`."""

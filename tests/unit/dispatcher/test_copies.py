@@ -1,4 +1,4 @@
-"""What is carried to a spoke, what is recognised there, and which spokes a check may use."""
+"""How copies are made and read, and which spokes a check has."""
 
 from typing import Any
 
@@ -83,7 +83,9 @@ def test_copy_of_cancelled_run_is_created_pending() -> None:
         as_body(run), integration=PIPELINE_RUN, workload="w", origin="o", order="hub/7"
     )
     assert copy["spec"] == {"status": "PipelineRunPending"}
-    assert PIPELINE_RUN.carry(run) == {"status": "CancelledRunFinally"}, "is told once it is chosen"
+    assert PIPELINE_RUN.carry(run) == {"status": "CancelledRunFinally"}, (
+        "sent once the spoke is chosen"
+    )
 
 
 def test_copy_keeps_manual_selector() -> None:
@@ -215,7 +217,7 @@ def test_flavor_requires_spoke_by_node_label() -> None:
     configuration.observe(seen(kinds.RESOURCE_FLAVOR, "any", {}))
     assert configuration.required_spoke("gpus") == "a"
     assert configuration.required_spoke("any") is None
-    assert configuration.required_spoke("nobody") is None
+    assert configuration.required_spoke("unknown") is None
 
 
 def test_check_without_configuration_has_a_problem() -> None:
@@ -232,4 +234,4 @@ def test_check_of_other_controller_is_not_multikueue() -> None:
     configuration.observe(seen(kinds.ADMISSION_CHECK, "machines", other))
     assert configuration.is_multikueue_check("mk")
     assert not configuration.is_multikueue_check("machines")
-    assert not configuration.is_multikueue_check("nobody")
+    assert not configuration.is_multikueue_check("unknown")

@@ -1,4 +1,4 @@
-"""Who is offered a workload, by each way to nominate."""
+"""The spokes that each strategy nominates."""
 
 from typing import Any
 
@@ -29,43 +29,43 @@ CASES: dict[
     str,
     tuple[NominationRules, tuple[Candidate, ...], dict[str, float], tuple[str, ...], float | None],
 ] = {
-    "all at once: everybody": (NominationRules(strategy=ALL), FIVE, {}, ("a", "b", "c", "d", "e"), None),
-    "all at once: nobody is there": (NominationRules(strategy=ALL), (), {}, (), None),
-    "in rounds: the first two": (ROUND, FIVE, {}, ("a", "b"), 300),
-    "in rounds: the round is not over": (ROUND, FIVE, {"a": 100, "b": 100}, ("a", "b"), 200),
-    "in rounds: two more": (ROUND, FIVE, {"a": 300, "b": 300}, ("a", "b", "c", "d"), 300),
-    "in rounds: the last": (
+    "all at once: all": (NominationRules(strategy=ALL), FIVE, {}, ("a", "b", "c", "d", "e"), None),
+    "all at once: no candidates": (NominationRules(strategy=ALL), (), {}, (), None),
+    "incremental: first round": (ROUND, FIVE, {}, ("a", "b"), 300),
+    "incremental: round not over": (ROUND, FIVE, {"a": 100, "b": 100}, ("a", "b"), 200),
+    "incremental: second round": (ROUND, FIVE, {"a": 300, "b": 300}, ("a", "b", "c", "d"), 300),
+    "incremental: last round": (
         ROUND, FIVE, {"a": 600, "b": 600, "c": 300, "d": 300}, ("a", "b", "c", "d", "e"), None,
     ),
-    "in rounds: nobody is left": (ROUND, spokes("a"), {"a": 900}, ("a",), None),
-    "best fit: who has room": (FIT, (FULL, FREE), {}, ("free",), 10),
-    "best fit: nobody has room: the order of the configuration": (
+    "incremental: no spokes left": (ROUND, spokes("a"), {"a": 900}, ("a",), None),
+    "best fit: spoke with free quota": (FIT, (FULL, FREE), {}, ("free",), 10),
+    "best fit: all full, order of configuration": (
         FIT, spokes("a", "b", fits=False), {}, ("a",), 1,
     ),
-    "best fit: the emptiest": (
+    "best fit: lowest load": (
         FIT, (Candidate(spoke="a", load=0.5), Candidate(spoke="b", load=0.2)), {}, ("b",), 10,
     ),
-    "best fit: nearly as empty, then the order counts": (
+    "best fit: nearly same load, order of configuration": (
         FIT, (Candidate(spoke="a", load=0.201), Candidate(spoke="b", load=0.2)), {}, ("a",), 10,
     ),
-    "best fit: who failed comes last": (
+    "best fit: failed spoke comes last": (
         FIT, (Candidate(spoke="a", failures=1), Candidate(spoke="b", load=0.9)), {}, ("b",), 10,
     ),
-    "best fit: who is slow comes later": (
+    "best fit: slow spoke comes later": (
         FIT, (Candidate(spoke="a", latency_seconds=5), Candidate(spoke="b", load=0.9)), {}, ("b",), 10,
     ),
-    "best fit: there is room where it is, and it has been there for a moment": (
+    "best fit: young offer on spoke that fits stays": (
         FIT, spokes("a", "b"), {"a": 4}, ("a",), 6,
     ),
-    "best fit: there is room, and still it does not get it": (FIT, spokes("a", "b"), {"a": 10}, ("b",), 10),
-    "best fit: there is no room where it is, and another one has some": (
+    "best fit: old offer without quota moves": (FIT, spokes("a", "b"), {"a": 10}, ("b",), 10),
+    "best fit: offer on full spoke moves to free spoke": (
         FIT, (FULL, FREE), {"full": 1}, ("free",), 10,
     ),
-    "best fit: … but it has hardly got there": (FIT, (FULL, FREE), {"full": 0.5}, ("full",), 0.5),
-    "best fit: nobody has: it waits where it is": (
+    "best fit: young offer on full spoke stays": (FIT, (FULL, FREE), {"full": 0.5}, ("full",), 0.5),
+    "best fit: all full, offer stays": (
         FIT, spokes("a", "b", fits=False), {"b": 1000}, ("b",), 1,
     ),
-    "best fit: nobody is there": (FIT, (), {}, (), None),
+    "best fit: no candidates": (FIT, (), {}, (), None),
 }  # fmt: skip
 
 

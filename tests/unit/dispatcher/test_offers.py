@@ -163,28 +163,28 @@ def test_workload_without_multikueue_check_is_ignored() -> None:
 def test_no_offer_before_other_checks_are_ready() -> None:
     with Harness() as harness:
 
-        async def say(state: Literal["Pending", "Ready"], *, late: float = 0.0) -> None:
-            said = CheckState(
+        async def publish_window(state: Literal["Pending", "Ready"], *, late: float = 0.0) -> None:
+            state_message = CheckState(
                 cluster="hub", namespace="team-a", name=workload_of(), uid="uid-train", check="window",
                 state=state, at=harness.world.now() - timedelta(seconds=late),
             )  # fmt: skip
-            await harness.bus.publish(said)
+            await harness.bus.publish(state_message)
 
         async def drive() -> None:
             train = job()
             await harness.submit(train)
             await asyncio.sleep(30)
-            await say("Ready", late=5.0)
+            await publish_window("Ready", late=5.0)
             await harness.decide(train, "reserved", CHECK, "window")
             pending = await harness.until_check("Pending")
             assert pending.message == "The workload waits for other admission checks: window"
-            await say("Pending")
+            await publish_window("Pending")
             await asyncio.sleep(30)
             assert await harness.last_order("east") is None, (
                 "it was ready for an earlier reservation"
             )
 
-            await say("Ready")
+            await publish_window("Ready")
             east = await harness.until_order("east", "offered")
             await harness.observe_copy("east", east)
             await harness.observe_remote_workload("east", east)

@@ -1,4 +1,4 @@
-"""The table is whole: everything is either a transition or impossible."""
+"""The table is complete: every pair is either a transition or impossible."""
 
 from itertools import product
 

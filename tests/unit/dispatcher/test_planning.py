@@ -1,4 +1,4 @@
-"""Every situation has one next step, and the step leads to no further one by itself."""
+"""The plan of each situation, and properties that hold for all plans."""
 
 from dataclasses import replace
 from typing import Any
@@ -46,148 +46,148 @@ def withdrawn(**more: Any) -> Order:
 BOTH = {EAST: offered(), WEST: offered()}
 
 CASES: dict[str, tuple[Situation, str | None, dict[str, Event]]] = {
-    "nothing was said yet: all spokes are offered it": (
+    "no orders: all spokes get an offer": (
         situation(), "Pending", {EAST: NOMINATED, WEST: NOMINATED},
     ),
-    "all wait: nothing to do": (
+    "all copies wait: no events": (
         situation(orders=BOTH, copies={EAST: CopyPhase.WAITING}), "Pending", {},
     ),
-    "the first with quota wins": (
+    "first copy with quota wins": (
         situation(orders=BOTH, copies={EAST: CopyPhase.WAITING, WEST: CopyPhase.RESERVED}),
         "Ready", {EAST: LOST, WEST: WON},
     ),
-    "a copy that ended before it was chosen wins too": (
+    "copy that finished before it was chosen wins": (
         situation(orders=BOTH, copies={WEST: CopyPhase.FINISHED}), "Ready", {EAST: LOST, WEST: WON},
     ),
-    "a recorded winner stays the winner": (
+    "recorded winner stays the winner": (
         situation(orders=BOTH, copies={WEST: CopyPhase.RESERVED}, recorded_winner=EAST),
         "Ready", {EAST: WON, WEST: LOST},
     ),
-    "chosen and running: nothing to do": (
+    "chosen and running: no events": (
         situation(orders={EAST: chosen()}, copies={EAST: CopyPhase.RESERVED}), "Ready", {},
     ),
-    "chosen and admitted: nobody waits for an answer": (
+    "chosen and admitted: no answer": (
         situation(awaits_check=False, orders={EAST: chosen()}, copies={EAST: CopyPhase.RESERVED}), None, {},
     ),
-    "chosen and done: its status comes home, nothing is taken back": (
+    "chosen and finished: no retry": (
         situation(awaits_check=False, orders={EAST: chosen()}, copies={EAST: CopyPhase.FINISHED}), None, {},
     ),
-    "chosen and gone: the hub takes it back": (
+    "chosen and gone: retry": (
         situation(awaits_check=False, orders={EAST: chosen()}), "Retry", {},
     ),
-    "chosen and being deleted there: the hub takes it back": (
+    "chosen and terminating: retry": (
         situation(awaits_check=False, orders={EAST: chosen()}, copies={EAST: CopyPhase.TERMINATING}),
         "Retry", {},
     ),
-    "chosen and evicted there: the hub takes it back": (
+    "chosen and evicted on spoke: retry": (
         situation(awaits_check=False, orders={EAST: chosen()}, copies={EAST: CopyPhase.EVICTED}), "Retry", {},
     ),
-    "chosen on a spoke of which nothing is heard: it stays": (
+    "chosen on silent spoke: stays": (
         situation(orders={EAST: chosen()}, copies={EAST: CopyPhase.RESERVED}, silent=frozenset({EAST})),
         "Ready", {},
     ),
-    "chosen on a spoke that an operator declared lost: the hub takes it back": (
+    "chosen on spoke declared lost: retry": (
         situation(awaits_check=False, orders={EAST: chosen()}, copies={EAST: CopyPhase.RESERVED},
                   stopped=frozenset({EAST})),
         "Retry", {},
     ),
-    "the hub lets go: everything is withdrawn": (
+    "not wanted any more: all orders are withdrawn": (
         situation(wanted=False, orders={EAST: chosen(), WEST: offered()}), None,
         {EAST: RELEASED, WEST: RELEASED},
     ),
-    "a spoke that ran it has not said that it is gone: nobody else gets it": (
+    "removal on started spoke not confirmed: no offers": (
         situation(orders={EAST: withdrawn(started=True)}), "Pending", {},
     ),
-    "… not even one that has a copy on offer": (
+    "removal not confirmed: other offers are withdrawn": (
         situation(orders={EAST: withdrawn(started=True), WEST: offered()},
                   copies={WEST: CopyPhase.RESERVED}),
         "Pending", {WEST: LOST},
     ),
-    "… unless its lease ran out, or an operator declared it lost": (
+    "removal not confirmed but spoke stopped: new offer": (
         situation(orders={EAST: withdrawn(started=True)}, stopped=frozenset({EAST})),
         "Pending", {WEST: NOMINATED},
     ),
-    "a spoke that never was chosen never ran it": (
+    "withdrawn offer that was never started: new offer elsewhere": (
         situation(orders={EAST: withdrawn()}), "Pending", {WEST: NOMINATED},
     ),
-    "it said that it is gone: it may have it again": (
+    "removal confirmed: the spoke gets a new offer": (
         situation(orders={EAST: withdrawn(started=True, removed=True)}), "Pending",
         {EAST: NOMINATED, WEST: NOMINATED},
     ),
-    "a spoke that cannot take it is left out": (
+    "spoke that refuses loses its offer": (
         situation(orders={EAST: offered(refusal="taken"), WEST: offered()}), "Pending", {EAST: LOST},
     ),
-    "nobody can take it": (
+    "all spokes refuse: retry": (
         situation(candidates=(Candidate(spoke=EAST),), orders={EAST: offered(refusal="the name is taken")}),
         "Retry", {EAST: LOST},
     ),
-    "no spoke may be used": (situation(candidates=(), problem="none"), "Retry", {}),
-    "another check is not ready: nobody is offered it": (
+    "no usable spoke: retry": (situation(candidates=(), problem="none"), "Retry", {}),
+    "other check pending: no offers": (
         situation(pending_checks=("window",)), "Pending", {},
     ),
-    "… nor does a copy win that has quota": (
+    "other check pending: copy with quota does not win": (
         situation(pending_checks=("window",), orders=BOTH, copies={EAST: CopyPhase.RESERVED}), "Pending",
         {EAST: LOST, WEST: LOST},
     ),
-    "… but what was chosen stays": (
+    "other check pending: chosen spoke stays": (
         situation(pending_checks=("window",), orders={EAST: chosen()}, copies={EAST: CopyPhase.RESERVED}),
         "Ready", {},
     ),
-    "a spoke may not be used any more": (
+    "spoke not usable any more loses its offer": (
         situation(candidates=(Candidate(spoke=WEST),), orders=BOTH), "Pending", {EAST: LOST},
     ),
-    "a running copy whose order was lost is adopted, alone": (
+    "orphan with quota is adopted, other spokes get no offer": (
         situation(orphans={WEST: CopyPhase.RESERVED}), "Pending", {WEST: NOMINATED},
     ),
-    "it ended well as it was taken back: nobody begins again": (
+    "succeeded during withdrawal: no new offers": (
         situation(orders={EAST: withdrawn(started=True, removed=True), WEST: offered()},
                   copies={WEST: CopyPhase.RESERVED}, succeeded_on=EAST),
         "Pending", {WEST: LOST},
     ),
-    "a waiting copy whose order was lost is removed first": (
+    "waiting orphan is deleted": (
         situation(orphans={WEST: CopyPhase.WAITING}), "Pending", {EAST: NOMINATED, WEST: ORPHANED},
     ),
-    "a copy that nobody wants is an orphan": (
+    "orphan of unwanted workload is deleted": (
         situation(wanted=False, orphans={WEST: CopyPhase.RESERVED}), None, {WEST: ORPHANED},
     ),
-    "… and left alone where nobody collects them": (
+    "orphan of unwanted workload stays without collection": (
         situation(wanted=False, collects_orphans=False, orphans={WEST: CopyPhase.RESERVED}), None, {},
     ),
-    "… but not one that was ordered once": (
+    "orphan with an order is deleted without collection": (
         situation(wanted=False, collects_orphans=False, orphans={WEST: CopyPhase.WAITING},
                   orders={WEST: withdrawn(started=True, removed=True)}),
         None, {WEST: ORPHANED},
     ),
-    "… nor one that is in the way": (
+    "orphan of wanted workload is deleted without collection": (
         situation(collects_orphans=False, orphans={WEST: CopyPhase.WAITING}), "Pending",
         {EAST: NOMINATED, WEST: ORPHANED},
     ),
-    "its user wants it stopped": (
+    "spec changed by user: chosen spoke gets the change": (
         situation(awaits_check=False, orders={EAST: chosen()}, copies={EAST: CopyPhase.RESERVED},
                   spec_change_requested=True),
         None, {EAST: SPEC_CHANGED},
     ),
-    "its job has another priority class: whoever has a copy is told": (
+    "priority changed: spokes with offers get it": (
         situation(orders={EAST: offered(priority_changed=True), WEST: offered(priority_changed=True)},
                   copies={EAST: CopyPhase.WAITING}),
         "Pending", {EAST: PRIORITY_CHANGED, WEST: PRIORITY_CHANGED},
     ),
-    "… also who runs it": (
+    "priority changed: chosen spoke gets it": (
         situation(awaits_check=False, orders={EAST: chosen(priority_changed=True)},
                   copies={EAST: CopyPhase.RESERVED}),
         None, {EAST: PRIORITY_CHANGED},
     ),
-    "… not who has an end of it": (
+    "priority changed: finished copy does not get it": (
         situation(awaits_check=False, orders={EAST: chosen(priority_changed=True)},
                   copies={EAST: CopyPhase.FINISHED}),
         None, {},
     ),
-    "… nor who is told something else anyway": (
+    "priority changed: other event replaces it": (
         situation(orders={EAST: offered(priority_changed=True), WEST: offered(priority_changed=True)},
                   copies={WEST: CopyPhase.RESERVED}),
         "Ready", {EAST: LOST, WEST: WON},
     ),
-    "its user was heard": (
+    "spec change already sent: no events": (
         situation(awaits_check=False, orders={EAST: chosen(spec_change_sent=True)},
                   copies={EAST: CopyPhase.RESERVED}, spec_change_requested=True),
         None, {},
@@ -203,19 +203,19 @@ def test_plan_of_situation(now: Situation, answer: str | None, events: dict[str,
 
 
 def test_message_of_answer() -> None:
-    def said(**more: Any) -> str:
+    def message(**more: Any) -> str:
         answer = plan(situation(**more)).answer
         assert answer is not None
         return answer.message
 
-    assert said() == "The workload waits for one of: east, west"
-    assert said(candidates=(), problem="none") == "none"
-    assert said(candidates=()) == "No usable worker cluster"
+    assert message() == "The workload waits for one of: east, west"
+    assert message(candidates=(), problem="none") == "none"
+    assert message(candidates=()) == "No usable worker cluster"
     ran = {"awaits_check": False, "orders": {EAST: chosen()}}
-    assert said(**ran) == 'Admitting remote no longer exists: "east"'
-    assert said(**ran, stopped=frozenset({EAST})) == 'Admitting remote lost: "east"'
+    assert message(**ran) == 'Admitting remote no longer exists: "east"'
+    assert message(**ran, stopped=frozenset({EAST})) == 'Admitting remote lost: "east"'
     evicted = {"copies": {EAST: CopyPhase.EVICTED}, "evictions": {EAST: "Preempted to …"}}
-    assert said(**ran, **evicted) == 'Workload evicted on worker cluster: "Preempted to …"'
+    assert message(**ran, **evicted) == 'Workload evicted on worker cluster: "Preempted to …"'
 
 
 orders = st.dictionaries(
@@ -269,7 +269,7 @@ def test_plan_has_only_possible_events_and_one_running_spoke(now: Situation) -> 
     running = {spoke for spoke, state in states.items() if state is CHOSEN}
     assert len(running) <= 1
     may_run = {s for s in may_still_run(now) if now.orders[s].state is WITHDRAWN}
-    assert not (running - now_chosen and may_run), "started while it may run elsewhere"
+    assert not (running - now_chosen and may_run), "started while an earlier copy may still run"
 
 
 @given(situations)

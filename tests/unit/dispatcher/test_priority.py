@@ -13,14 +13,14 @@ LABEL = "kueue.x-k8s.io/priority-class"
 VALUES = {"low": 10, "high": 100}
 
 
-def ranked(class_: str | None) -> Object:
+def job_of_class(class_: str | None) -> Object:
     """The job, with that label."""
     train = job()
     train["metadata"]["labels"] |= {LABEL: class_} if class_ else {}
     return train
 
 
-async def classes(harness: Harness, **values: int) -> None:
+async def observe_classes(harness: Harness, **values: int) -> None:
     """The hub has these."""
     for name, value in values.items():
         obj: Object = {"metadata": {"name": name, "uid": name}, "value": value}
@@ -29,9 +29,9 @@ async def classes(harness: Harness, **values: int) -> None:
 
 async def offered(harness: Harness, class_: str | None) -> Dispatch:
     """A job of that class is offered to east."""
-    await classes(harness, **VALUES)
-    await harness.submit(ranked(class_))
-    await harness.decide(ranked(class_), "reserved")
+    await observe_classes(harness, **VALUES)
+    await harness.submit(job_of_class(class_))
+    await harness.decide(job_of_class(class_), "reserved")
     return await harness.until_order("east", "offered")
 
 
@@ -48,8 +48,8 @@ def play(
         harness.run(act)
 
 
-async def told(harness: Harness) -> Dispatch:
-    """What east was told last, once there is nothing more to say."""
+async def settled_order(harness: Harness) -> Dispatch:
+    """The last order to east, after the dispatcher has settled."""
     await asyncio.sleep(2)
     last = await harness.last_order("east")
     assert last is not None
@@ -61,8 +61,8 @@ def test_waiting_copy_gets_new_priority_by_the_same_order() -> None:
         first = await offered(harness, "low")
         assert (first.priority_class, first.reranked) == ("low", False)
         await harness.observe_copy("east", first)
-        await harness.observe(kinds.JOB, ranked("high"))
-        last = await told(harness)
+        await harness.observe(kinds.JOB, job_of_class("high"))
+        last = await settled_order(harness)
         assert (last.state, last.priority_class, last.reranked) == ("offered", "high", True)
         assert last.job is not None
         assert last.job["metadata"]["labels"][LABEL] == "high", "if it is made only now"
@@ -76,8 +76,8 @@ def test_waiting_copy_gets_new_priority_by_the_same_order() -> None:
 def test_offer_without_observed_copy_gets_new_priority() -> None:
     async def drive(harness: Harness) -> None:
         await offered(harness, "low")
-        await harness.observe(kinds.JOB, ranked("high"))
-        assert (await told(harness)).priority_class == "high"
+        await harness.observe(kinds.JOB, job_of_class("high"))
+        assert (await settled_order(harness)).priority_class == "high"
 
     play(drive)
 
@@ -87,8 +87,8 @@ def test_running_copy_gets_new_priority_without_its_job() -> None:
         first = await offered(harness, "low")
         await harness.observe_copy("east", first, active=1)
         await harness.until_order("east", "chosen")
-        await harness.observe(kinds.JOB, ranked("high"))
-        last = await told(harness)
+        await harness.observe(kinds.JOB, job_of_class("high"))
+        last = await settled_order(harness)
         assert (last.state, last.priority_class, last.reranked) == ("chosen", "high", True)
         assert last.job is None
 
@@ -101,8 +101,8 @@ def test_finished_copy_keeps_its_priority() -> None:
         done = {"type": "Complete", "status": "True"}
         await harness.observe_copy("east", first, conditions=[done])
         before = await harness.until_order("east", "chosen")
-        await harness.observe(kinds.JOB, ranked("high"))
-        assert await told(harness) == before
+        await harness.observe(kinds.JOB, job_of_class("high"))
+        assert await settled_order(harness) == before
 
     play(drive)
 
@@ -118,9 +118,9 @@ def test_adopted_copy_gets_current_priority_of_job() -> None:
         copy = job()
         copy["metadata"] |= {"uid": "east-1", "annotations": order, "labels": labels}
         await harness.observe(kinds.JOB, {**copy, "status": {"active": 1}}, cluster="east")
-        await classes(harness, **VALUES)
-        await harness.submit(ranked("high"))
-        await harness.decide(ranked("high"), "reserved")
+        await observe_classes(harness, **VALUES)
+        await harness.submit(job_of_class("high"))
+        await harness.decide(job_of_class("high"), "reserved")
         adopted = await harness.until_order("east", "chosen")
         assert (adopted.number, adopted.priority_class, adopted.reranked) == (5, "high", True)
 
@@ -131,10 +131,12 @@ def test_unknown_class_removed_label_and_changed_value_are_not_sent() -> None:
     async def drive(harness: Harness) -> None:
         before = await offered(harness, "low")
         for class_ in ("unheard-of", None):
-            await harness.observe(kinds.JOB, ranked(class_))
-            assert await told(harness) == before
-        await classes(harness, low=11)
-        assert await told(harness) == before, "its own class of that name counts on a spoke"
+            await harness.observe(kinds.JOB, job_of_class(class_))
+            assert await settled_order(harness) == before
+        await observe_classes(harness, low=11)
+        assert await settled_order(harness) == before, (
+            "its own class of that name counts on a spoke"
+        )
 
     play(drive)
 
@@ -142,16 +144,16 @@ def test_unknown_class_removed_label_and_changed_value_are_not_sent() -> None:
 def test_class_added_to_job_without_class_is_not_sent() -> None:
     async def drive(harness: Harness) -> None:
         before = await offered(harness, None)
-        await harness.observe(kinds.JOB, ranked("high"))
-        assert await told(harness) == before
+        await harness.observe(kinds.JOB, job_of_class("high"))
+        assert await settled_order(harness) == before
 
     play(drive)
 
 
 def test_spoke_with_own_kueue_gets_class_and_value_of_hub() -> None:
     async def drive(harness: Harness) -> None:
-        async def said() -> tuple[int, str]:
-            spec = ((await told(harness)).workload or {})["spec"]
+        async def priority_of_workload() -> tuple[int, str]:
+            spec = ((await settled_order(harness)).workload or {})["spec"]
             reference = spec["priorityClassRef"]
             assert (reference["group"], reference["kind"]) == (
                 "kueue.x-k8s.io",
@@ -160,12 +162,12 @@ def test_spoke_with_own_kueue_gets_class_and_value_of_hub() -> None:
             return spec["priority"], reference["name"]
 
         await offered(harness, "low")
-        assert await said() == (10, "low")
-        await harness.observe(kinds.JOB, ranked("high"))
-        assert await said() == (100, "high")
-        await classes(harness, high=101)
-        assert await said() == (101, "high")
-        last = await told(harness)
+        assert await priority_of_workload() == (10, "low")
+        await harness.observe(kinds.JOB, job_of_class("high"))
+        assert await priority_of_workload() == (100, "high")
+        await observe_classes(harness, high=101)
+        assert await priority_of_workload() == (101, "high")
+        last = await settled_order(harness)
         assert last.job is not None
         assert last.job["metadata"]["labels"][LABEL] == "high", "for when it is made"
 

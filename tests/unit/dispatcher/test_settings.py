@@ -1,4 +1,4 @@
-"""What the dispatcher is told by variables and by Kueue's Configuration, and what cannot be."""
+"""Settings from variables and from Kueue's Configuration."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from shared.settings.configuration import Configuration, MultiKueue, read_config
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "spokes.md"
 
 
-def said(**section: object) -> MultiKueue:
-    return Configuration.model_validate({"multiKueue": section}).multi_kueue
+def section(**values: object) -> MultiKueue:
+    return Configuration.model_validate({"multiKueue": values}).multi_kueue
 
 
 def test_configuration_document_of_how_to_is_applied(tmp_path: Path) -> None:
@@ -40,26 +40,26 @@ def test_empty_section_changes_no_setting(monkeypatch: pytest.MonkeyPatch) -> No
 def test_variable_overrides_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_DISPATCHER", "all-at-once")
     settings = DispatcherSettings().with_configuration(
-        said(dispatcherName="example.com/mine", origin="me")
+        section(dispatcherName="example.com/mine", origin="me")
     )
 
     assert (settings.dispatcher, settings.multikueue_origin) == ("all-at-once", "me")
 
 
 def test_lost_timeout_is_at_least_silent_seconds() -> None:
-    settings = DispatcherSettings().with_configuration(said(workerLostTimeout="0s"))
+    settings = DispatcherSettings().with_configuration(section(workerLostTimeout="0s"))
 
     assert settings.worker_lost_timeout_seconds == settings.silent_seconds
 
 
 def test_gc_interval_zero_disables_orphan_collection() -> None:
-    assert not DispatcherSettings().with_configuration(said(gcInterval="0s")).collect_orphans
+    assert not DispatcherSettings().with_configuration(section(gcInterval="0s")).collect_orphans
 
 
 def test_lease_shorter_than_silent_seconds_is_refused() -> None:
     settings = DispatcherSettings(redispatch="afterLease")
 
     with pytest.raises(ValidationError, match="leaves leases of -240 s"):
-        settings.with_configuration(said(workerLostTimeout="1m"))
+        settings.with_configuration(section(workerLostTimeout="1m"))
     with pytest.raises(ValidationError, match="for SLUICE_SILENT_SECONDS"):
         DispatcherSettings(redispatch="afterLease", worker_lost_timeout_seconds=320)

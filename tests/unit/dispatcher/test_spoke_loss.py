@@ -264,7 +264,7 @@ def test_messages_of_a_spoke_under_another_name_are_ignored() -> None:
 
             still = await harness.last_order("west")
             assert still is not None
-            assert still.state == "withdrawn", "west itself has not said that its copy is gone"
+            assert still.state == "withdrawn", "west itself has not reported its copy as gone"
             await harness.until_spoke("west", active=False)  # It is not west that is heard.
 
         harness.run(drive)

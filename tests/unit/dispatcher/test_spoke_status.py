@@ -1,4 +1,4 @@
-"""How spokes and checks are said to stand: conditions for kubectl, and numbers for alerts."""
+"""Conditions and metrics of spokes and checks."""
 
 import asyncio
 from typing import Any
@@ -10,8 +10,8 @@ from shared.contracts.kube import kinds
 from shared.contracts.messages.spokes import CheckStanding, PairState
 from tests.unit.dispatcher.harness import CHECK, Harness, job
 
-LOOK_SECONDS = 30
-"""Spokes are looked at every few seconds."""
+PUBLISH_SECONDS = 30
+"""Longer than the interval of publishing."""
 
 
 def config(*clusters: str) -> dict[str, Any]:
@@ -21,8 +21,8 @@ def config(*clusters: str) -> dict[str, Any]:
 def standing(harness: Harness) -> tuple[bool, str, str]:
     entry = harness.server.latest("SPOKES", f"sluice.standing.hub._.{CHECK}")
     assert entry is not None
-    said = CheckStanding.decode(entry.data)
-    return said.active, said.reason, said.message
+    standing_message = CheckStanding.decode(entry.data)
+    return standing_message.active, standing_message.reason, standing_message.message
 
 
 STANDINGS = {
@@ -53,7 +53,7 @@ def test_check_is_active_while_one_of_its_clusters_is_usable(
 
         async def drive() -> None:
             await harness.observe(kinds.MULTIKUEUE_CONFIG, config(*named))
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(PUBLISH_SECONDS)
             assert standing(harness) == expected
 
         harness.run(drive)
@@ -64,11 +64,11 @@ def test_check_is_inactive_until_its_configuration_exists() -> None:
 
         async def drive() -> None:
             await harness.observe(kinds.MULTIKUEUE_CONFIG, config(), deleted=True)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(PUBLISH_SECONDS)
             missing = f'MultiKueueConfig "all" of AdmissionCheck "{CHECK}" not found'
             assert standing(harness) == (False, "BadConfig", missing)
             await harness.observe(kinds.MULTIKUEUE_CONFIG, config("east"))
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(PUBLISH_SECONDS)
             assert standing(harness)[:2] == (True, "Active")
 
         harness.run(drive)
@@ -82,7 +82,7 @@ def test_check_with_other_parameters_is_inactive() -> None:
             spec = {"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters}
             check = {"metadata": {"name": CHECK, "uid": f"uid-{CHECK}"}, "spec": spec}
             await harness.observe(kinds.ADMISSION_CHECK, check)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(PUBLISH_SECONDS)
             names_none = f'AdmissionCheck "{CHECK}" names no MultiKueueConfig'
             assert standing(harness) == (False, "BadConfig", names_none)
 
@@ -92,17 +92,17 @@ def test_check_with_other_parameters_is_inactive() -> None:
 def test_problem_of_kubeconfig_is_in_condition_of_its_cluster() -> None:
     with Harness() as harness:
 
-        async def say(problem: str) -> None:
+        async def publish_problem(problem: str) -> None:
             await harness.bus.publish(
                 PairState(cluster="hub", spoke="east", problem=problem, at=harness.world.now())
             )
 
         async def drive() -> None:
             await harness.until_spoke("east", active=True)
-            await say("Secret east: there is no file")
+            await publish_problem("Secret east: there is no file")
             state = await harness.until_spoke("east", active=False)
             assert (state.reason, state.message) == ("BadConfig", "Secret east: there is no file")
-            await say("")
+            await publish_problem("")
             assert (await harness.until_spoke("east", active=True)).reason == "Active"
 
         harness.run(drive)
@@ -171,7 +171,7 @@ def test_metrics_count_offers_and_winners_and_drop_removed_spokes() -> None:
             await harness.observe_copy("west", west)
             await harness.observe_remote_workload("west", west)
             await harness.until_order("west", "chosen")
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(PUBLISH_SECONDS)
 
             def grown(what: str, spoke: str) -> float:
                 return counted(what, spoke) - before[what, spoke]
@@ -183,11 +183,11 @@ def test_metrics_count_offers_and_winners_and_drop_removed_spokes() -> None:
             assert measured("multikueue_cluster_connected", cluster="west") == 1
             assert measured("multikueue_cluster_latency_seconds", cluster="west") is not None
             await harness.report("east", west.model_copy(update={"spoke": "east"}), "refused", "no")
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(PUBLISH_SECONDS)
             assert measured("multikueue_cluster_failures", cluster="east") == 1
             gone = {"metadata": {"name": "west", "uid": "uid-west"}, "spec": {}}
             await harness.observe(kinds.MULTIKUEUE_CLUSTER, gone, deleted=True)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(PUBLISH_SECONDS)
             assert measured("multikueue_cluster_connected", cluster="west") is None
             assert measured("multikueue_workloads", cluster="west", order="chosen") is None
 

@@ -85,8 +85,8 @@ def test_winner_recorded_before_crash_is_kept_when_another_spoke_is_first_afterw
             harness.world.crash("dispatcher")
             check = await harness.last_check()
             assert check is not None
-            said = check.model_copy(update={"state": "Ready", "spoke": "east"})
-            await harness.bus.publish(said)
+            published = check.model_copy(update={"state": "Ready", "spoke": "east"})
+            await harness.bus.publish(published)
             await harness.observe_remote_workload("west", west)
             await harness.observe_remote_workload("east", east)
             harness.world.heal("dispatcher", "bus")
@@ -114,10 +114,10 @@ def test_order_of_other_dispatcher_read_before_its_admission_is_kept() -> None:
                 at=harness.world.now(),
             )
             # The order overtakes the admission on the way to this dispatcher.
-            said = harness.bus.publish(order)
+            published = harness.bus.publish(order)
             await harness.submit(train)
             await harness.decide(train, "reserved")
-            await said
+            await published
             await harness.until_order("west", "offered")
             await asyncio.sleep(5)
             kept = await harness.last_order("east")
@@ -137,7 +137,7 @@ def test_messages_leave_views_after_last_copy_is_gone() -> None:
             await harness.until_order("west", "withdrawn")
             await harness.observe_copy("east", east, deleted=True)
             await asyncio.sleep(800)
-            assert "east" in await harness.view("DISPATCHES"), "a copy is there yet"
+            assert "east" in await harness.view("DISPATCHES"), "one copy still exists"
             await harness.observe_copy("west", west, deleted=True)
             await harness.report_gone("west", west)
             await asyncio.sleep(120)

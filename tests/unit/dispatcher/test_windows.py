@@ -1,4 +1,4 @@
-"""What an admission check says by the clock; how it is said is played in `tests/conformance/seeds`."""
+"""The answer of a window check by the clock; `tests/conformance/seeds` tests the whole check."""
 
 from datetime import UTC, datetime
 
@@ -36,8 +36,8 @@ def test_window_that_never_opens_rejects() -> None:
 
 
 def test_unreadable_windows_retry_with_reason() -> None:
-    said = window_answer(
+    answer = window_answer(
         "annotation sluicegate.dev/windows: no window", datetime(2026, 1, 1, tzinfo=UTC)
     )
 
-    assert said == ("Retry", "annotation sluicegate.dev/windows: no window", UNREADABLE_SECONDS)
+    assert answer == ("Retry", "annotation sluicegate.dev/windows: no window", UNREADABLE_SECONDS)

@@ -1,4 +1,4 @@
-"""The process: it is there where somebody takes traces, and nowhere else."""
+"""The tracer runs only if a collector is configured."""
 
 import pytest
 

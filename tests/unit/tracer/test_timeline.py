@@ -1,4 +1,4 @@
-"""From the facts of one workload to its trace: names, parents, and no time unaccounted for."""
+"""From the events of one workload to its spans: names, parents, and full coverage of its time."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -194,8 +194,8 @@ def test_eviction_gives_stop_span_and_new_waiting() -> None:
     logs.decide(20, "admitted", 4)
     logs.release(21, 4)
     logs.finish(30)
-    told = named(logs.trace())
-    assert told[4:7] == [
+    spans_by_name = named(logs.trace())
+    assert spans_by_name[4:7] == [
         ("run", 3, 10),
         ("stop Preempted", 10, 12),
         ("wait InsufficientQuota", 12, 20),
@@ -258,7 +258,7 @@ def test_copy_is_part_of_hub_trace_from_its_order_on() -> None:
 
 
 def test_copy_with_creation_time_before_order_starts_after_order() -> None:
-    """A cluster tells when it made something in whole seconds."""
+    """A cluster gives creation times in whole seconds."""
     logs = Logs()
     order = {"spoke": "hub", "uid": "at-home", "state": "offered", "number": 1, "at": second(0.3)}
     logs.put(Dispatch.model_validate(WORKLOAD | {"cluster": "home"} | order), 0.3)
@@ -308,7 +308,7 @@ def test_decisions_read_after_end_are_kept() -> None:
 
 
 def test_order_read_after_copy_is_gone_belongs_to_that_copy() -> None:
-    """An order names no copy, for it was there before; what comes after its end is the next one's."""
+    """An order has no uid of its copy; an order after the end of a copy is for the next copy."""
     logs = Logs()
     logs.state(1, labels={ORIGIN: "multikueue"})
     logs.finish(30, labels={ORIGIN: "multikueue"})
@@ -317,8 +317,8 @@ def test_order_read_after_copy_is_gone_belongs_to_that_copy() -> None:
         order = {"spoke": "hub", "uid": "at-home", "state": "offered", "number": 1}
         home = WORKLOAD | {"cluster": "home", "at": second(at)}
         logs.put(Dispatch.model_validate(home | order), at)
-    told = [one for one in named(logs.trace()) if "dispatch" in one[0]]
-    assert told == [
+    spans_by_name = [one for one in named(logs.trace()) if "dispatch" in one[0]]
+    assert spans_by_name == [
         ("create sluice.dispatch.{spoke}.{namespace}.{name}", -3, -2.99),
         ("process sluice.dispatch.{spoke}.{namespace}.{name}", -2.99, 0),
     ]

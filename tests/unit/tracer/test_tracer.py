@@ -1,4 +1,4 @@
-"""The tracer between logs and a collector: nothing is lost, whoever dies or is away."""
+"""The tracer between logs and a collector: no trace is lost in restarts and outages."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -24,18 +24,18 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-class Shelf:
-    """A collector in memory, which can be away, or dislike somebody."""
+class MemoryCollector:
+    """A collector in memory, which can be away, or refuse one workload."""
 
     def __init__(self) -> None:
         self.kept: list[Span] = []
         self.away = False
-        self.dislikes = ""
-        self.asked = 0
+        self.refuses = ""
+        self.requests = 0
 
     def take(self, spans: Sequence[Span]) -> bool:
-        self.asked += 1
-        if self.away or (self.dislikes and any(self._of(span) == self.dislikes for span in spans)):
+        self.requests += 1
+        if self.away or (self.refuses and any(self._of(span) == self.refuses for span in spans)):
             return False
         self.kept += spans
         return True
@@ -62,7 +62,7 @@ class Logs:
 
     def __init__(self) -> None:
         self.server = MemoryServer()
-        self.shelf = Shelf()
+        self.collector = MemoryCollector()
         self.bus = MemoryBus(self.server, instance="test")
         self._numbers = 0
 
@@ -88,7 +88,7 @@ class Logs:
     async def tracing(self, instance: str = "tracer") -> AsyncIterator[None]:
         bus = MemoryBus(self.server, instance=instance)
         await bus.start()
-        tracer = Tracer(bus=bus, collector=self.shelf, now=now, settle_seconds=0.02)
+        tracer = Tracer(bus=bus, collector=self.collector, now=now, settle_seconds=0.02)
         task = asyncio.create_task(tracer.run())
         try:
             await eventually(self.record)
@@ -138,8 +138,8 @@ async def test_first_term_traces_waiting_but_not_ended_workloads(
     await logs.workload("waits", done=False)
     async with logs.tracing():
         await logs.workload("new", done=True)
-        await eventually(logs.shelf.workloads)
-    assert logs.shelf.workloads() == ["new"]
+        await eventually(logs.collector.workloads)
+    assert logs.collector.workloads() == ["new"]
 
 
 async def test_restart_continues_after_last_delivered_trace(logs: Logs) -> None:
@@ -148,27 +148,27 @@ async def test_restart_continues_after_last_delivered_trace(logs: Logs) -> None:
         await recorded(logs, 2)
     await logs.workload("second", done=True)
     async with logs.tracing("another"):
-        await eventually(lambda: len(logs.shelf.workloads()) > 1)
+        await eventually(lambda: len(logs.collector.workloads()) > 1)
         await recorded(logs, 4)
-    assert logs.shelf.workloads() == ["first", "second"]
+    assert logs.collector.workloads() == ["first", "second"]
     async with logs.tracing("a third"):
         await logs.workload("third", done=True)
-        await eventually(lambda: len(logs.shelf.workloads()) > 2)
-    assert logs.shelf.workloads() == ["first", "second", "third"]
+        await eventually(lambda: len(logs.collector.workloads()) > 2)
+    assert logs.collector.workloads() == ["first", "second", "third"]
 
 
 async def test_decisions_of_one_moment_are_one_batch_delivered_once(logs: Logs) -> None:
     async with logs.tracing():
         for name in ("a", "b", "c"):
             await logs.workload(name, done=False)
-        await eventually(logs.shelf.batches)
+        await eventually(logs.collector.batches)
         await eventually(lambda: batched(logs, 3))
     async with logs.tracing("another"):
         await logs.workload("d", done=True)
-        await eventually(logs.shelf.workloads)
-        await eventually(lambda: len(logs.shelf.batches()) > 1)
-    assert logs.shelf.batches() == [3, 1]
-    assert len(logs.shelf.kept[0].links) == 3
+        await eventually(logs.collector.workloads)
+        await eventually(lambda: len(logs.collector.batches()) > 1)
+    assert logs.collector.batches() == [3, 1]
+    assert len(logs.collector.kept[0].links) == 3
 
 
 async def test_workload_open_at_restart_has_whole_trace(logs: Logs) -> None:
@@ -183,53 +183,55 @@ async def test_workload_open_at_restart_has_whole_trace(logs: Logs) -> None:
         fields = {"cluster": "hub", "namespace": "a", "name": "long", "uid": "long"}
         end = {"phase": "finished", "finish": Finish(success=True, at=now()), "created_at": BEGAN}
         await logs.put(WorkloadState.model_validate(fields | end))
-        await eventually(lambda: "long" in logs.shelf.workloads())
-    names = [s.name for s in logs.shelf.kept if s.attributes.get("sluicegate.workload") == "long"]
+        await eventually(lambda: "long" in logs.collector.workloads())
+    names = [
+        s.name for s in logs.collector.kept if s.attributes.get("sluicegate.workload") == "long"
+    ]
     assert any(name.startswith("create sluice.admission") for name in names), names
 
 
 async def test_collector_gets_everything_after_outage(logs: Logs) -> None:
-    logs.shelf.away = True
+    logs.collector.away = True
     async with logs.tracing():
         for name in ("a", "b", "c"):
             await logs.workload(name, done=True)
-        await eventually(lambda: logs.shelf.asked > 3)
-        assert logs.shelf.kept == []
-        logs.shelf.away = False
-        await eventually(lambda: len(logs.shelf.workloads()) == 3)
-    assert sorted(logs.shelf.workloads()) == ["a", "b", "c"]
+        await eventually(lambda: logs.collector.requests > 3)
+        assert logs.collector.kept == []
+        logs.collector.away = False
+        await eventually(lambda: len(logs.collector.workloads()) == 3)
+    assert sorted(logs.collector.workloads()) == ["a", "b", "c"]
 
 
 async def test_refused_trace_does_not_delay_others(logs: Logs) -> None:
-    logs.shelf.dislikes = "bad"
+    logs.collector.refuses = "bad"
     async with logs.tracing():
         await logs.workload("bad", done=True)
         for number in range(8):
             await logs.workload(f"good-{number}", done=True)
             await asyncio.sleep(0.03)
-        await eventually(lambda: len(logs.shelf.workloads()) == 8)
+        await eventually(lambda: len(logs.collector.workloads()) == 8)
         await recorded(logs, 18)
-    assert "bad" not in logs.shelf.workloads()
+    assert "bad" not in logs.collector.workloads()
 
 
 async def test_reading_stops_while_delivery_queue_is_full(
     logs: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "PENDING_MAX", 10)
-    logs.shelf.away = True
+    logs.collector.away = True
     async with logs.tracing():
         for number in range(60):
             await logs.workload(f"w-{number}", done=True)
-        await eventually(lambda: logs.shelf.asked > 2)
-        logs.shelf.away = False
-        await eventually(lambda: len(logs.shelf.workloads()) >= 60)
-    assert len(set(logs.shelf.workloads())) == 60
+        await eventually(lambda: logs.collector.requests > 2)
+        logs.collector.away = False
+        await eventually(lambda: len(logs.collector.workloads()) >= 60)
+    assert len(set(logs.collector.workloads())) == 60
 
 
 async def test_second_tracer_stands_by(logs: Logs) -> None:
     async with logs.tracing("one"), logs.tracing("two"):
         await logs.workload("a", done=True)
-        await eventually(logs.shelf.workloads)
+        await eventually(logs.collector.workloads)
         await recorded(logs, 2)
         await asyncio.sleep(0.1)
-    assert logs.shelf.workloads() == ["a"]
+    assert logs.collector.workloads() == ["a"]

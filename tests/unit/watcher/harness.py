@@ -81,8 +81,8 @@ class Harness:
     def published(self, kind: Kind | None = None) -> list[Observed]:
         """Every observation on the log, oldest first."""
         entries = [entry for entry in self.log() if not entry.subject.endswith(".synced")]
-        said = [Observed.decode(entry.data, entry.headers) for entry in entries]
-        return [one for one in said if kind is None or one.plural == kind.plural]
+        messages = [Observed.decode(entry.data, entry.headers) for entry in entries]
+        return [one for one in messages if kind is None or one.plural == kind.plural]
 
     def synced(self) -> int:
         return sum(entry.subject.endswith(".synced") for entry in self.log())
@@ -99,7 +99,7 @@ class Harness:
 
     async def truth(self, *kinds: Kind) -> dict[str, tuple[str, str]]:
         """The same, as the cluster has it."""
-        there = {}
+        existing = {}
         for kind in kinds:
             for item in (await self.kube.list(kind)).items:
                 metadata = item["metadata"]
@@ -114,8 +114,8 @@ class Harness:
                     uid=metadata["uid"],
                     resource_version=metadata["resourceVersion"],
                 )
-                there[one.subject] = (one.uid, one.resource_version)
-        return there
+                existing[one.subject] = (one.uid, one.resource_version)
+        return existing
 
     async def job(self, name: str, **annotations: str) -> Object:
         return await self.kube.create(JOB, job(name, **annotations))

@@ -1,4 +1,4 @@
-"""Kinds that an Integration brings are watched from then on, and nothing is said twice."""
+"""Kinds that an Integration describes are watched, and no state is published twice."""
 
 import asyncio
 from typing import Any
@@ -123,8 +123,8 @@ def test_changed_version_replaces_the_watched_one() -> None:
         await asyncio.sleep(5)
         await gadget(harness, "two")
         await asyncio.sleep(5)
-        said = [(one.name, one.version) for one in harness.published(GADGET)]
-        assert said == [("one", "v1"), ("one", "v2"), ("two", "v2")]
+        messages = [(one.name, one.version) for one in harness.published(GADGET)]
+        assert messages == [("one", "v1"), ("one", "v2"), ("two", "v2")]
 
     run_harness(drive)
 

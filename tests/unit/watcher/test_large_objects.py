@@ -1,4 +1,4 @@
-"""Objects that no message holds: said in short, whole for whoever reads the bus, and cleaned up."""
+"""Objects that are too large for a message: truncated on the log, whole for readers of the bus."""
 
 import asyncio
 from contextlib import aclosing
@@ -23,8 +23,8 @@ async def read(harness: Harness) -> dict[str, Observed]:
         async for item in items:
             if isinstance(item, CaughtUp):
                 break
-            said = Observed.decode(item.data, item.headers)
-            found[said.name] = said
+            messages = Observed.decode(item.data, item.headers)
+            found[messages.name] = messages
     await bus.stop()
     return found
 
@@ -36,10 +36,10 @@ def test_reader_gets_whole_object_and_log_has_truncated_one() -> None:
         await harness.job("small")
         await asyncio.sleep(5)
 
-        said = {one.name: one for one in harness.published(JOB)}
-        assert said["small"].object_ref is None
-        assert said["big"].object_ref is not None
-        short = said["big"].object
+        messages = {one.name: one for one in harness.published(JOB)}
+        assert messages["small"].object_ref is None
+        assert messages["big"].object_ref is not None
+        short = messages["big"].object
         assert short is not None
         assert TRUNCATED in short["metadata"]["annotations"]
         assert short["spec"]["suspend"] is True
@@ -96,7 +96,7 @@ def test_next_watcher_keeps_used_bodies_and_deletes_others() -> None:
         await bus.start()
         for cluster in ("hub", "other"):
             name = f"sluice.observed.{cluster}.default.lost.jobs_batch/1"
-            await bus.put_body(name, b"never said")
+            await bus.put_body(name, b"never published")
         await bus.stop()
         await asyncio.sleep(7200)
         assert len(harness.server.bodies) == 3

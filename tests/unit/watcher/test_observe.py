@@ -1,4 +1,4 @@
-"""What of an object travels, and what never does."""
+"""What a message contains of an object, and what it leaves out."""
 
 import pytest
 

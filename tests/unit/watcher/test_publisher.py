@@ -1,4 +1,4 @@
-"""What still goes out, and in which order, when the bus does not take something at first."""
+"""What is published, and in which order, after the bus refused a message."""
 
 import asyncio
 from contextlib import suppress
@@ -14,7 +14,7 @@ from shared.testing.world.memory_bus import MemoryBus, MemoryServer
 
 
 def state(text: str) -> Observed:
-    """``u1@5`` is the life u1 at version 5, ``u1@6 gone`` its end."""
+    """``u1@5`` is uid u1 at version 5, ``u1@6 gone`` its tombstone."""
     identity, _, gone = text.partition(" ")
     uid, _, version = identity.partition("@")
     return Observed(
@@ -36,14 +36,14 @@ def text_of(one: Observed) -> str:
 
 
 COALESCED = {
-    "of one life only the latest state waits": (["u1@1", "u1@2", "u1@3"], ["u1@3"]),
-    "an end takes the place of what led to it": (["u1@1", "u1@2 gone"], ["u1@2 gone"]),
-    "an end goes before a new life": (["u1@2 gone", "u2@3"], ["u1@2 gone", "u2@3"]),
-    "lives that nobody knew of leave no trace": (
+    "only the latest state of a uid is queued": (["u1@1", "u1@2", "u1@3"], ["u1@3"]),
+    "tombstone replaces earlier states": (["u1@1", "u1@2 gone"], ["u1@2 gone"]),
+    "tombstone comes before new uid": (["u1@2 gone", "u2@3"], ["u1@2 gone", "u2@3"]),
+    "objects that never were on the log leave no messages": (
         ["u1@2 gone", "u2@3", "u2@4 gone", "u3@5", "u3@6 gone", "u4@7"],
         ["u1@2 gone", "u4@7"],
     ),
-    "at last everything may be gone": (
+    "only tombstones remain": (
         ["u1@2 gone", "u2@3", "u2@4 gone"],
         ["u1@2 gone", "u2@4 gone"],
     ),
@@ -76,20 +76,20 @@ class Full(MemoryBus):
 
 
 REFUSED = {
-    "it is said when there is room": ("u1@1", [], ["u1@1"]),
-    "a newer state of the same life takes its place": ("u1@1", ["u1@2"], ["u1@2"]),
-    "its end takes its place": ("u1@1", ["u1@2 gone"], ["u1@2 gone"]),
-    "an end that was refused still goes before the new life": (
+    "published when there is room": ("u1@1", [], ["u1@1"]),
+    "newer state of the same uid replaces it": ("u1@1", ["u1@2"], ["u1@2"]),
+    "tombstone replaces it": ("u1@1", ["u1@2 gone"], ["u1@2 gone"]),
+    "refused tombstone comes before new uid": (
         "u1@2 gone",
         ["u2@3"],
         ["u1@2 gone", "u2@3"],
     ),
-    "a state that was refused gives way to its end, and that goes before the new life": (
+    "tombstone replaces refused state and comes before new uid": (
         "u1@1",
         ["u1@2 gone", "u2@3"],
         ["u1@2 gone", "u2@3"],
     ),
-    "an end that was refused goes before the last of many lives": (
+    "refused tombstone comes before the last of many uids": (
         "u1@2 gone",
         ["u2@3", "u2@4 gone", "u3@5"],
         ["u1@2 gone", "u3@5"],
@@ -97,9 +97,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("first", "then", "said"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(("first", "then", "published"), REFUSED.values(), ids=REFUSED.keys())
 def test_messages_on_log_after_bus_refused_the_first(
-    first: str, then: list[str], said: list[str]
+    first: str, then: list[str], published: list[str]
 ) -> None:
     loop = VirtualLoop()
     server = MemoryServer()
@@ -127,9 +127,9 @@ def test_messages_on_log_after_bus_refused_the_first(
         return early
 
     try:
-        assert loop.run_until_complete(run()) is False, "flushed before it was said"
+        assert loop.run_until_complete(run()) is False, "flushed before it was published"
         stored = server.stream("OBSERVED").messages
         observed = [Observed.decode(stored[sequence].data) for sequence in sorted(stored)]
-        assert [text_of(one) for one in observed] == said
+        assert [text_of(one) for one in observed] == published
     finally:
         loop.dispose()

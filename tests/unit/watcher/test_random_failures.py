@@ -64,7 +64,7 @@ def test_random_failures_lose_no_state_and_keep_order(seed: int) -> None:
 
     async def drive(harness: Harness) -> None:
         names = [f"j{number}" for number in range(8)]
-        there: set[str] = set()
+        existing: set[str] = set()
         await harness.start(kube=Troubled(harness.api, chance))
         for _ in range(150):
             await asyncio.sleep(chance.choice((0.0, 0.01, 0.3, 5.0)))
@@ -77,12 +77,12 @@ def test_random_failures_lose_no_state_and_keep_order(seed: int) -> None:
                 harness.server.restart(down_seconds=chance.choice((0.1, 5, 30, 100)))
             elif action < 0.10:
                 harness.api.store.forget_events()
-            elif name not in there:
+            elif name not in existing:
                 await harness.job(name)
-                there.add(name)
+                existing.add(name)
             elif action < 0.4:
                 await harness.delete(name)
-                there.discard(name)
+                existing.discard(name)
             else:
                 await harness.touch(name, str(action))
         await asyncio.sleep(600)
@@ -92,10 +92,10 @@ def test_random_failures_lose_no_state_and_keep_order(seed: int) -> None:
     run_harness(drive, seed=seed)
 
 
-def check_histories(said: list[Observed]) -> None:
+def check_histories(messages: list[Observed]) -> None:
     """Of each object: versions only grow, one life after another, each of them ended."""
     histories: dict[str, list[Observed]] = defaultdict(list)
-    for one in said:
+    for one in messages:
         histories[one.subject].append(one)
     for history in histories.values():
         for before, after in pairwise(history):

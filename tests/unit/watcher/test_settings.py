@@ -1,4 +1,4 @@
-"""What an operator may say about what is watched."""
+"""Settings of what is watched."""
 
 import pytest
 from pydantic import ValidationError

@@ -63,11 +63,11 @@ def test_each_change_is_published_once_and_deletion_as_tombstone() -> None:
         await asyncio.sleep(1)
         await harness.delete("j")
         await asyncio.sleep(1)
-        said = harness.published(JOB)
-        assert [one.deleted for one in said] == [False, False, True]
-        assert len({one.resource_version for one in said}) == 3
-        assert said[-1].object is not None
-        assert said[-1].object["metadata"]["labels"] == {"touched": "1"}
+        messages = harness.published(JOB)
+        assert [one.deleted for one in messages] == [False, False, True]
+        assert len({one.resource_version for one in messages}) == 3
+        assert messages[-1].object is not None
+        assert messages[-1].object["metadata"]["labels"] == {"touched": "1"}
 
     run_harness(drive)
 
@@ -156,8 +156,8 @@ def test_tombstone_of_published_uid_comes_first_after_long_bus_outage() -> None:
         await harness.delete("j")
         second = await harness.job("j")
         await asyncio.sleep(300)
-        said = [(one.deleted, one.uid) for one in harness.published(JOB)]
-        assert said == [
+        messages = [(one.deleted, one.uid) for one in harness.published(JOB)]
+        assert messages == [
             (False, first["metadata"]["uid"]),
             (True, first["metadata"]["uid"]),
             (False, second["metadata"]["uid"]),
@@ -177,9 +177,9 @@ def test_unacknowledged_state_is_replaced_by_newer_one() -> None:
         await asyncio.sleep(0.1)
         await harness.touch("j", "1")
         await asyncio.sleep(300)
-        (said,) = harness.published(JOB)
-        assert said.object is not None
-        assert said.object["metadata"]["labels"] == {"touched": "1"}
+        (message,) = harness.published(JOB)
+        assert message.object is not None
+        assert message.object["metadata"]["labels"] == {"touched": "1"}
 
     run_harness(drive)
 
@@ -200,7 +200,7 @@ def test_second_watcher_stands_by() -> None:
 
 
 def test_older_state_does_not_follow_newer_one_of_other_watcher() -> None:
-    """The lease was lost unnoticed: somebody else has said the newer state, and its end."""
+    """The lease was lost unnoticed: another watcher has published the newer state and the tombstone."""
 
     async def drive(harness: Harness) -> None:
         await harness.job("j")
@@ -281,7 +281,7 @@ def test_synced_is_published_only_after_every_kind_is_listed() -> None:
         await asyncio.sleep(600)
         assert harness.synced() == 0
         assert "localqueues" in (watcher.ready() or "")
-        assert "nobody may" in (watcher.ready() or "")
+        assert "not allowed" in (watcher.ready() or "")
         kube.allowed = True
         await asyncio.sleep(60)
         assert harness.synced() == 1
@@ -300,7 +300,7 @@ class Forbidding(LocalKube):
         self, kind: Kind, *, namespace: str | None = None, labels: str | None = None
     ) -> Listing:
         if kind == LOCAL_QUEUE and not self.allowed:
-            raise RefusedError("nobody may", status=403)
+            raise RefusedError("not allowed", status=403)
         return await super().list(kind, namespace=namespace, labels=labels)
 
 
@@ -311,9 +311,9 @@ def test_message_of_cluster_queue_has_kind_and_group() -> None:
         )
         await harness.start()
         await asyncio.sleep(5)
-        (said,) = harness.published(CLUSTER_QUEUE)
-        assert said.subject == "sluice.observed.hub._.q.clusterqueues_kueue_x-k8s_io"
-        assert said.object is not None
-        assert said.object["kind"] == "ClusterQueue"
+        (message,) = harness.published(CLUSTER_QUEUE)
+        assert message.subject == "sluice.observed.hub._.q.clusterqueues_kueue_x-k8s_io"
+        assert message.object is not None
+        assert message.object["kind"] == "ClusterQueue"
 
     run_harness(drive)
