@@ -1,9 +1,9 @@
 """Measures the engine alone, in simulated time: `make bench-engine`.
 
 Workloads arrive, are admitted, run, and end; a preempted one starts from zero. Facts that fall on one
-millisecond are taken together. The last line is ``engine: <admissions per CPU second>, <peak MiB>`` of
+millisecond are applied together. The last line is ``engine: <admissions per CPU second>, <peak MiB>`` of
 the large load; before it come what grows with what, and how long the deep load takes beside the same
-policy run plainly, one round of every queue a millisecond. Garbage is collected as seldom as in the
+policy run plainly, one cycle of every tree a millisecond. Garbage is collected as seldom as in the
 service (`shared.runtime.host`).
 """
 
@@ -54,7 +54,7 @@ STEADY: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """Workloads that are alike, as each queue gets them."""
+    """Equal workloads that every queue receives."""
 
     name: str
     count: int
@@ -82,12 +82,12 @@ class Load:
 
 @dataclass(slots=True)
 class Result:
-    """What one run brought."""
+    """The result of one run."""
 
     admissions: int = 0
     preemptions: int = 0
     wasted: int = 0
-    """CPU milliseconds of work that was thrown away."""
+    """CPU milliseconds of preempted work."""
 
     makespan: int = 0
     """Milliseconds of simulated time."""
@@ -194,20 +194,20 @@ class _World:
             times.append(self.ends[0][0])
         return min(times, default=None)
 
-    def tell(self, now: int) -> None:
-        """Everything that happens up to this millisecond."""
-        take = self.engine.apply
+    def apply_events(self, now: int) -> None:
+        """Apply everything that happens up to this millisecond."""
+        apply = self.engine.apply
         while self.ends and self.ends[0][0] <= now:
             at, key = heapq.heappop(self.ends)
             if self.started.get(key) == at - self.kinds[key].runs:
                 del self.started[key]
-                take(WorkloadFinished(cluster=CLUSTER, namespace="ns", name=key[3:], uid=key[3:]))
+                apply(WorkloadFinished(cluster=CLUSTER, namespace="ns", name=key[3:], uid=key[3:]))
         while self.arrived < len(self.arrivals) and self.arrivals[self.arrived][0] <= now:
-            take(self.arrivals[self.arrived][1])
+            apply(self.arrivals[self.arrived][1])
             self.arrived += 1
 
     def act(self, decisions: list[Any], now: int) -> bool:
-        """Start what was admitted and stop what was preempted; whether any was."""
+        """Start admitted workloads and stop preempted ones; return whether any was preempted."""
         stopped = False
         for decision in decisions:
             if isinstance(decision, Reserve):
@@ -227,7 +227,7 @@ class _World:
 
 
 def run(what: Load, *, plainly: bool = False) -> Result:
-    """Play a load; `plainly`: one round of every queue a millisecond, as the reference cycles."""
+    """Play a load; `plainly`: one cycle of every tree a millisecond, as Kueue does."""
     world = _World(what)
     gc.collect()
     gc.freeze()  # What the load generator keeps is not the engine's to trace.
@@ -241,7 +241,7 @@ def run(what: Load, *, plainly: bool = False) -> Result:
             break
         else:
             now = max(at, now + 1) if plainly else at
-        world.tell(now)
+        world.apply_events(now)
         if plainly:
             world.act(world.engine.cycle(now * MILLI), now)
         else:
@@ -273,7 +273,7 @@ def steady(*, waiting: int, cohorts: int, per_cohort: int) -> float:
         kinds=kinds,
     )
     world = _World(what)
-    world.tell(0)
+    world.apply_events(0)
     world.act(world.engine.decide(0), 0)
     before = world.result.admissions
     gc.collect()
@@ -281,7 +281,7 @@ def steady(*, waiting: int, cohorts: int, per_cohort: int) -> float:
     begin = time.process_time()
     while world.result.admissions - before < STEADY and world.ends:
         now = world.ends[0][0]
-        world.tell(now)
+        world.apply_events(now)
         while world.act(world.engine.decide(now * MILLI), now):
             pass
     spent = time.process_time() - begin
@@ -317,7 +317,7 @@ def _compare(say: Any) -> None:
 
 
 def main() -> int:
-    """Print all of it."""
+    """Run all benchmarks and print the results."""
 
     def say(line: str) -> None:
         sys.stdout.write(f"{line}\n")

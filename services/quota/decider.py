@@ -272,11 +272,11 @@ class Decider:
         self._apply_workload_changed(state)
         if admission is not None:
             self._evict_if_tampered(state, admission)
-        # Where the log was lost, or never had it, what the cluster records is adopted.
+        # Without a decision on the log, adopt the admission that the cluster records.
         adopted = outbound.recorded_holding(state) if admission is None else None
         if adopted is not None:
             self._adopted[ref] = adopted
-            self._reasons.forget(ref)  # Why it waited is not true any more.
+            self._reasons.forget(ref)  # It waits no more.
             self._apply_fact(adopted)
         if state.pods_active:
             self._apply_fact(
@@ -305,7 +305,7 @@ class Decider:
         self._apply_fact(self._timers.complete_fact(ref, state, fact))
 
     def _evict_if_tampered(self, state: WorkloadState, admission: Admission) -> None:
-        """Put it out for what somebody did to it: for a deleted Workload object once."""
+        """Evict a workload that somebody changed behind quota's back; for a deleted object only once."""
         why = outbound.eviction_cause(state, admission)
         if why is None or (
             state.deleting and self._deleted_objects.get(state.ref) == state.deleting
@@ -327,7 +327,7 @@ class Decider:
         if admission is None or state is None or outcome.uid != state.uid:
             return
         if (outcome.term, outcome.number) < (admission.term, admission.number):
-            return  # It is about an earlier decision.
+            return  # The outcome of an earlier decision.
         if outcome.action == "suspend" and outcome.result == "applied":
             self._suspended_versions[ref] = outcome.version
             self._drain(ref)
@@ -335,7 +335,7 @@ class Decider:
             self._on_release_refused(state, outcome)
 
     def _on_release_refused(self, state: WorkloadState, outcome: Outcome) -> None:
-        """It never started, so its quota is free at once; it waits until it asks for something else."""
+        """The job never started: release its quota at once, and wait until its requests change."""
         text = f"{RELEASE_REFUSED}: {outcome.message}"
         self._refused_releases[state.ref] = (state.uid, state.generation, text)
         self._apply_workload_changed(state)
@@ -356,9 +356,9 @@ class Decider:
         )
 
     def _drain(self, ref: WorkloadRef) -> None:
-        """An evicted workload gives its quota back once its suspended state was observed (ADR 4).
+        """Release an evicted workload's quota once its suspended state was observed (ADR 4).
 
-        One that ran unplanned does when it waits like any other: nobody else would ever start it.
+        An unplanned one releases its quota when its job is suspended and has no pods.
         """
         state, admission = self._states.get(ref), self._admissions.get(ref)
         if state is None or admission is None:

@@ -1,4 +1,4 @@
-"""Everything an operator may set for the quota service, with its default."""
+"""Settings of the quota service, with their defaults."""
 
 from typing import Annotated, Literal
 

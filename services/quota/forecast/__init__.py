@@ -1,4 +1,8 @@
-"""What would happen: the same engine, in simulated time, from a state that was read. Writes nothing."""
+"""Forecasts: the same engine in simulated time, from a snapshot of the streams. Writes nothing.
+
+`snapshot` reads the state of one instant, `history` the run times of finished workloads. `simulation`
+plays the future from both, and `expected_start` plays many futures to say when a workload starts.
+"""
 
 from services.quota.forecast.expected_start import ExpectedStart, expected_start
 from services.quota.forecast.history import FinishedRun, History

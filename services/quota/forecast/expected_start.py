@@ -1,4 +1,4 @@
-"""When a workload is going to start: many possible futures, and where most of them agree."""
+"""When a workload will probably start: simulates many possible futures and compares them."""
 
 import math
 from bisect import bisect_left
@@ -18,32 +18,32 @@ __all__ = ["CONFIDENCE", "ExpectedStart", "expected_start"]
 
 FUTURES: Final = 40
 CONFIDENCE: Final = 0.8
-"""Share of the futures that lie between `earliest` and `latest`."""
+"""Share of the futures between `earliest` and `latest`."""
 
 STRETCHES: Final = 12
-"""Into which the recent past is cut."""
+"""Number of stretches into which recent submissions are cut."""
 
 HORIZON: Final = timedelta(days=1)
 INSTANTS_MAX: Final = 2_000
-"""How far a future is played: what starts later than this, or never, is not foreseen."""
+"""Instants that a future is simulated for; a later start counts as none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedStart:
-    """When it is going to start, as far as the past tells."""
+    """When a workload will probably start."""
 
     at: datetime
     """Half of the futures start it before."""
 
     earliest: datetime
     latest: datetime | None
-    """None: too far away to say."""
+    """None: beyond the horizon."""
 
     known_runs: int
-    """From how many past runs the run time of its own sort is known."""
+    """Number of past runs that its own run time is estimated from."""
 
     never: float
-    """Share of the futures in which it does not start within the horizon."""
+    """Share of the futures without a start within the horizon."""
 
 
 def expected_start(
@@ -107,10 +107,9 @@ def _started(course: Simulation, ident: Id) -> int | None:
 
 
 class _Submissions:
-    """The recent submissions once more, from now on: random stretches of them, one after another.
+    """Repeats random stretches of the recent submissions, one after another, from now on.
 
-    Stretches, not single ones: what comes in bursts comes in bursts again. Random ones, not all of
-    them: tomorrow is not exactly as busy as today.
+    Whole stretches keep bursts together. Random ones vary the load, as it varies from day to day.
     """
 
     def __init__(self, picture: Snapshot, recent: Sequence[WorkloadState], past: History) -> None:
@@ -123,7 +122,7 @@ class _Submissions:
         self._begin = min(self._times, default=self._now)
 
     def again(self, random: Random) -> Iterator[Arrival]:
-        """One possible sequence of them, without an end."""
+        """One possible sequence of submissions, without an end."""
         stretch = (self._now - self._begin) // STRETCHES
         number, begin = 0, self._now
         while stretch > 0:
@@ -141,9 +140,9 @@ class _Submissions:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Linear between the two nearest, such that one more of their kind is below it as often as `share`.
+    """The quantile by linear interpolation, so that another sample is below it with chance `share`.
 
-    The truth falls before, between or after the futures that were played: of n they leave n + 1 gaps.
+    Another sample falls into one of the n + 1 gaps before, between and after n samples.
     """
     place = min(max(share * (len(ordered) + 1) - 1, 0.0), len(ordered) - 1.0)
     low = int(place)

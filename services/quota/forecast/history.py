@@ -1,4 +1,4 @@
-"""What past workloads teach about those that wait: how long they ran, and when they came."""
+"""Run times of finished workloads, to estimate those of similar ones."""
 
 import re
 from bisect import bisect_right, insort
@@ -13,13 +13,13 @@ from shared.contracts.messages.workloads import WorkloadState
 __all__ = ["UNKNOWN_SECONDS", "FinishedRun", "History"]
 
 ENOUGH: Final = 5
-"""Runs of one sort below which a wider sort is asked."""
+"""With fewer runs than this of one sort, a wider sort is used."""
 
 KEPT_MAX: Final = 200
-"""Runs of one sort; older ones say little about today."""
+"""Runs that are kept of one sort; older ones say little about today."""
 
 UNKNOWN_SECONDS: Final = 300.0
-"""How long a workload is taken to run where nothing has ever ended."""
+"""The assumed run time while no workload has finished yet."""
 
 _SUFFIX: Final = re.compile(r"-[a-z0-9]{5}$")
 _DIGITS: Final = re.compile(r"\d+")
@@ -29,7 +29,7 @@ _Sort = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRun:
-    """One workload that ran to its end."""
+    """One finished workload."""
 
     state: WorkloadState
     seconds: float
@@ -51,34 +51,34 @@ class _Lengths:
 
 
 class History:
-    """Run times of what ended, asked from the most alike to everything."""
+    """Run times by sort of workload, from very similar ones to all."""
 
     def __init__(self) -> None:
         self._run_times: dict[_Sort, _Lengths] = {}
 
     def add(self, run: FinishedRun) -> None:
-        """Take in one more."""
+        """Add a run."""
         for sort in _sorts(run.state):
             self._run_times.setdefault(sort, _Lengths()).add(run.seconds)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has ended that is known: then every run time is a guess."""
+        """Whether no run is known, so that every run time is a guess."""
         return not self._run_times
 
     def count_of(self, state: WorkloadState) -> int:
-        """From how many runs an answer about `state` comes; 0: it would be a guess."""
+        """Number of runs that an answer about `state` is based on; 0: it would be a guess."""
         return len(self._samples_of(state))
 
     def median_seconds(self, state: WorkloadState, *, elapsed: float = 0.0) -> float:
-        """The median of how much longer it runs, in seconds, after `elapsed`."""
+        """Median of the remaining run time after `elapsed`, in seconds."""
         longer = self._longer_than(state, elapsed)
         return longer[len(longer) // 2] - elapsed if longer else _rest(elapsed)
 
     def sample_seconds(
         self, state: WorkloadState, random: Random, *, elapsed: float = 0.0
     ) -> float:
-        """One possible rest of its run, in seconds."""
+        """A random remaining run time after `elapsed`, in seconds."""
         longer = self._longer_than(state, elapsed)
         if longer:
             return _between(longer, elapsed, random) - elapsed
@@ -101,10 +101,10 @@ class History:
 
 
 def _between(longer: list[float], elapsed: float, random: Random) -> float:
-    """A length that falls with the same chance before, between or after those that are known.
+    """A run time that falls with equal chance before, between or after the known ones.
 
-    To draw only from what there was would say that nothing can be shorter or longer: where few ran as
-    long as this one, that is far too sure.
+    Samples of the known ones alone would exclude shorter and longer runs, which is too certain if
+    only few runs were as long as this one.
     """
     place = random.randrange(len(longer) + 1)
     if place == len(longer):
@@ -114,12 +114,12 @@ def _between(longer: list[float], elapsed: float, random: Random) -> float:
 
 
 def _rest(elapsed: float) -> float:
-    """What ran longer than all before is as likely to run as long again as not."""
+    """Remaining seconds beyond all known runs: as long again as it ran already."""
     return max(UNKNOWN_SECONDS, elapsed) if elapsed else UNKNOWN_SECONDS
 
 
 def _sorts(state: WorkloadState) -> Iterator[_Sort]:
-    """From the narrowest to the widest: the same name, the same shape, the same queue, all."""
+    """Sorts from the narrowest to the widest: same name, same shape, same queue, all."""
     where = (state.cluster, state.namespace, state.queue)
     owner = state.owner
     name = state.name if owner is None else owner.name

@@ -1,7 +1,7 @@
-"""Plays what is going to happen: workloads arrive, are admitted, run and end, in simulated time.
+"""Simulates the future: workloads arrive, are admitted, run and end, in simulated time.
 
-Pure, and only as wrong as the run times that it is given. What it takes for granted: an eviction
-frees its quota at once, an admission check says yes at once, and a preempted workload starts from zero.
+Pure. It assumes that the given run times are right, that an eviction frees its quota at once, that
+admission checks become ready at once, and that a preempted workload starts from zero.
 """
 
 import heapq
@@ -36,29 +36,29 @@ NEVER: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A workload that is submitted, or waits already. All times in nanoseconds."""
+    """A workload that is submitted later, or waits already. Times are in nanoseconds."""
 
     fact: WorkloadChanged
     at: int
-    """Since when it may be admitted."""
+    """From when on it may be admitted."""
 
     runs_for: int
-    """From its admission to its end."""
+    """Run time from its admission to its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningWorkload:
-    """A workload that holds quota when the course begins."""
+    """A workload that holds quota when the simulation begins."""
 
     held: QuotaHeld
     ends_at: int
     requeued: Arrival | None = None
-    """What it asks, so that it queues again when it is preempted; None: then it is lost from sight."""
+    """How it queues again after a preemption; None: it does not."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SimulatedWorkload:
-    """What became of one workload, as far as the course went."""
+    """The result of one workload, up to the end of the simulation."""
 
     cluster: str
     key: Key
@@ -75,7 +75,7 @@ class SimulatedWorkload:
     ended_at: int | None = None
     preemptions: int = 0
     reason: str = ""
-    """Why it waited last."""
+    """The last reason for which it waited."""
 
 
 class Simulation:
@@ -97,19 +97,19 @@ class Simulation:
         self.engine = QuotaEngine(policy)
         self.now = start
         self.last_end = start
-        """When the last of all that ended so far did, also of what ran when the course began."""
+        """When the latest end so far was, workloads that ran from the beginning included."""
 
         self.results: dict[_Id, SimulatedWorkload] = {}
         self.first_decisions: list[Decision] = []
-        """What was decided in the first instant."""
+        """Decisions of the first instant."""
 
         self._arrived: dict[_Id, Arrival] = {}
         self._ends: list[tuple[int, int, _Id]] = []
         self._runs: dict[_Id, int] = {}
-        """Number of the present run of whatever runs: an end of an earlier one means nothing."""
+        """Running workload to the number of its run; ends of earlier runs are void."""
 
         self._number = 0
-        # `later` is asked for one by one, so that it may go on for ever.
+        # `later` is consumed one by one, because it may be endless.
         present = sorted(arrivals, key=lambda arrival: arrival.at)
         self._arrivals = heapq.merge(present, later, key=lambda arrival: arrival.at)
         self._next = next(self._arrivals, None)
@@ -122,7 +122,7 @@ class Simulation:
     def run(
         self, *, until: int = NEVER, done: Callable[["Simulation"], bool] | None = None
     ) -> "Simulation":
-        """Play until nothing is left to happen, `until` is reached, or `done` says so."""
+        """Simulate until nothing is left to happen, `until` is reached, or `done` returns True."""
         while not (done is not None and done(self)):
             at = self._next_at() if self._has_begun else self.now
             if at is None or at > until:
@@ -134,7 +134,7 @@ class Simulation:
             self._has_begun = True
         return self
 
-    # What happens ----------------------------------------------------------------------------------
+    # Events ----------------------------------------------------------------------------------------
 
     def _restore(self, holder: RunningWorkload) -> None:
         held = holder.held
@@ -163,7 +163,7 @@ class Simulation:
         return min(times, default=None)
 
     def _apply_due_events(self) -> None:
-        """Everything that happens up to now."""
+        """Apply everything that happens up to now."""
         while self._ends and self._ends[0][0] <= self.now:
             at, number, ident = heapq.heappop(self._ends)
             if self._runs.get(ident) == number:
@@ -182,8 +182,8 @@ class Simulation:
         self.engine.apply(
             WorkloadFinished(cluster=cluster, namespace=namespace, name=name, uid=uid)
         )
-        if (fate := self.results.get(ident)) is not None:
-            fate.ended_at = at
+        if (result := self.results.get(ident)) is not None:
+            result.ended_at = at
 
     def _arrive(self, arrival: Arrival) -> None:
         fact = arrival.fact
@@ -198,16 +198,16 @@ class Simulation:
         self.engine.apply(fact)
 
     def _decide(self) -> None:
-        """Decide until nothing follows from what was decided."""
+        """Decide until the decisions cause no more facts."""
         while decisions := self.engine.decide(self.now):
             if not self._has_begun:
                 self.first_decisions += decisions
-            told = [self._carry_out(decision) for decision in decisions]
-            if not any(told):
+            caused_facts = [self._carry_out(decision) for decision in decisions]
+            if not any(caused_facts):
                 break
 
     def _carry_out(self, decision: Decision) -> bool:
-        """Carry a decision out; whether that told the engine something."""
+        """Carry a decision out; return whether that gave the engine a fact."""
         ident = (decision.cluster, decision.key)
         match decision:
             case Reserve() if decision.admitted:
@@ -221,8 +221,8 @@ class Simulation:
                 self._stop(ident, decision.uid)
                 return True
             case Wait():
-                if (fate := self.results.get(ident)) is not None:
-                    fate.reason = decision.reason
+                if (result := self.results.get(ident)) is not None:
+                    result.reason = decision.reason
             case _:
                 pass
         return False
@@ -231,9 +231,9 @@ class Simulation:
         known = self._arrived.get(ident)
         if known is None:
             return
-        if (fate := self.results.get(ident)) is not None and fate.started_at is None:
-            fate.started_at = self.now
-            fate.cluster_queue = cluster_queue
+        if (result := self.results.get(ident)) is not None and result.started_at is None:
+            result.started_at = self.now
+            result.cluster_queue = cluster_queue
         self._schedule_end(ident, self.now + known.runs_for)
 
     def _approve(self, decision: Reserve) -> None:
@@ -255,10 +255,10 @@ class Simulation:
         cluster, key = ident
         namespace, _, name = key.partition("/")
         self._runs.pop(ident, None)
-        if (fate := self.results.get(ident)) is not None:
-            fate.preemptions += 1
+        if (result := self.results.get(ident)) is not None:
+            result.preemptions += 1
         elif (known := self._arrived.get(ident)) is not None:
-            # It held quota when all began: from now on it is followed like whoever waits.
+            # It held quota from the beginning: from now on it has a result like waiting ones.
             self.results[ident] = SimulatedWorkload(
                 cluster=cluster,
                 key=key,
@@ -270,6 +270,6 @@ class Simulation:
 
 
 def repeated(fact: WorkloadChanged, *, at: int, name: str, runs: int) -> Arrival:
-    """A workload like another one, at another time and under another name."""
+    """The arrival of an equal workload at another time, under another name."""
     again = replace(fact, name=name, uid=name, created_at=at, generation=0)
     return Arrival(fact=again, at=at, runs_for=runs)

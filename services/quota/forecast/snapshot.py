@@ -1,4 +1,4 @@
-"""All that quota knew at one instant, read from the streams or from files, and what may be changed in it."""
+"""The state of quota at one instant, read from the streams or from files, and changeable for what-if."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ SECOND: Final = 1_000_000_000
 
 @dataclass(slots=True, kw_only=True)
 class Snapshot:
-    """The last state of everything. Changing it changes nothing anywhere else."""
+    """The last state of every object, workload and admission. Changes stay in this snapshot."""
 
     at: datetime
     observed: dict[str, Observed] = field(default_factory=dict)
@@ -38,10 +38,10 @@ class Snapshot:
     admissions: dict[Id, Admission] = field(default_factory=dict)
     policy: Policy = field(default_factory=Policy)
     problems: list[str] = field(default_factory=list)
-    """Objects that cannot be used, in words."""
+    """Sentences about objects that cannot be used."""
 
     def copy(self) -> "Snapshot":
-        """One that can be changed without changing this one."""
+        """A copy whose changes do not affect this snapshot."""
         return Snapshot(
             at=self.at,
             observed=dict(self.observed),
@@ -51,7 +51,7 @@ class Snapshot:
         )
 
     def observe(self, observed: Observed) -> None:
-        """Put an object in its place, or take it away."""
+        """Add, replace or remove an object."""
         if observed.deleted:
             self.observed.pop(observed.subject, None)
         else:
@@ -64,7 +64,7 @@ class Snapshot:
                 yield each
 
     def cluster_queue_of(self, state: WorkloadState) -> str:
-        """Where a workload has quota, or where its LocalQueue points; empty if nowhere."""
+        """The ClusterQueue whose quota it holds, or to which its LocalQueue points; empty: none."""
         admission = self.admissions.get(_id(state))
         if admission is not None and admission.uid == state.uid and admission.state in HOLDING:
             return admission.cluster_queue
@@ -73,22 +73,22 @@ class Snapshot:
                 return str(((each.object or {}).get("spec") or {}).get("clusterQueue") or "")
         return ""
 
-    # Into the future -------------------------------------------------------------------------------
+    # Simulation ------------------------------------------------------------------------------------
 
     def configuration(self) -> Iterator[Fact]:
-        """Queues, flavors and what else decides about work."""
-        rank = {
+        """Facts about queues, flavors and all else that decides about workloads."""
+        order = {
             (kind.group, kind.plural): number for number, kind in enumerate(CONFIGURATION_KINDS)
         }
-        wanted = [o for o in self.observed.values() if (o.group, o.plural) in rank]
-        for each in sorted(wanted, key=lambda o: (rank[o.group, o.plural], o.subject)):
+        wanted = [o for o in self.observed.values() if (o.group, o.plural) in order]
+        for each in sorted(wanted, key=lambda o: (order[o.group, o.plural], o.subject)):
             try:
                 yield from inbound.observed_facts(each)
             except inbound.TranslateError as error:
                 self.problems.append(str(error))
 
     def arrivals(self, past: History, random: Random | None = None) -> Iterator[Arrival]:
-        """Whatever waits, as of now."""
+        """The waiting workloads."""
         for ident, state in self.workloads.items():
             if state.phase == "finished" or self.quota_held(ident) is not None:
                 continue
@@ -98,7 +98,7 @@ class Snapshot:
     def arrival(
         self, state: WorkloadState, past: History, random: Random | None = None
     ) -> Arrival | None:
-        """What `state` asks from now on; None if it cannot be used."""
+        """The arrival of a workload; None: its state cannot be used."""
         try:
             fact = inbound.workload_changed(state)
         except inbound.TranslateError as error:
@@ -111,7 +111,7 @@ class Snapshot:
         return Arrival(fact=fact, at=at, runs_for=int(seconds * SECOND))
 
     def holders(self, past: History, random: Random | None = None) -> Iterator[RunningWorkload]:
-        """Whatever holds quota, and when it is going to give it back."""
+        """The workloads that hold quota, with their estimated ends."""
         now = inbound.nanoseconds(self.at)
         for ident, state in self.workloads.items():
             held = None if state.phase == "finished" else self.quota_held(ident)
@@ -129,7 +129,7 @@ class Snapshot:
             )
 
     def quota_held(self, ident: Id) -> QuotaHeld | None:
-        """The quota that a workload holds, by the log or by what its cluster records."""
+        """The quota that a workload holds, by the log or by its cluster's record; None: it holds none."""
         state, admission = self.workloads.get(ident), self.admissions.get(ident)
         if state is None:
             return None
@@ -140,7 +140,7 @@ class Snapshot:
     def simulation(
         self, past: History, *, random: Random | None = None, later: Iterable[Arrival] = ()
     ) -> Simulation:
-        """What is going to happen, with typical run times or with drawn ones; `later` comes in order."""
+        """A simulation with median run times, or with random ones; `later` must be in order of time."""
         return Simulation(
             set_up=self.configuration(),
             holders=self.holders(past, random),
@@ -150,10 +150,10 @@ class Snapshot:
             policy=self.policy,
         )
 
-    # The neighbourhood -----------------------------------------------------------------------------
+    # Competitors -----------------------------------------------------------------------------------
 
     def cohort_only(self, cluster: str, cluster_queue: str) -> "Snapshot":
-        """Only the workloads that compete with those of one ClusterQueue: its whole cohort tree."""
+        """A snapshot with only the workloads in the cohort tree of one ClusterQueue, which compete."""
         roots = self._roots(cluster)
         root = roots.get(cluster_queue)
         small = self.copy()
@@ -166,7 +166,7 @@ class Snapshot:
         return small
 
     def _roots(self, cluster: str) -> dict[str, str]:
-        """ClusterQueue to the top of its cohort tree, or to itself."""
+        """ClusterQueue to the root of its tree."""
         parents: dict[str, str] = {}
         for each in self.of(kinds.COHORT, cluster):
             spec = _spec(each)
@@ -185,13 +185,13 @@ class Snapshot:
 
 
 class SnapshotReader:
-    """Builds a picture from the messages of the views, in any order."""
+    """Builds a snapshot from the messages of the views, in any order."""
 
     def __init__(self, at: datetime) -> None:
         self.snapshot = Snapshot(at=at)
 
     def apply(self, subject: str, body: Mapping[str, Any]) -> None:
-        """One message. What is of no use to quota is left out. Raises pydantic's ValidationError."""
+        """Apply one message; other kinds of messages are ignored. Raises pydantic's ValidationError."""
         match subject.split(".", 2)[1]:
             case "observed" if not subject.endswith(".synced"):
                 self.snapshot.observe(Observed.model_validate(body))
@@ -211,7 +211,7 @@ class SnapshotReader:
 def finished_runs(
     admissions: Iterable[Admission], workloads: Iterable[WorkloadState]
 ) -> Iterator[FinishedRun]:
-    """The runs that a log tells of: from the last admission before the end to the end.
+    """The runs on a log, each from the last admission before the workload's end.
 
     Both in the order of the log.
     """
@@ -219,14 +219,14 @@ def finished_runs(
     for admission in admissions:
         if admission.state == "admitted":
             begun.setdefault((_id(admission), admission.uid), []).append(admission.decided_at)
-    told: set[tuple[Id, str]] = set()
+    seen: set[tuple[Id, str]] = set()
     for state in workloads:
         life = (_id(state), state.uid)
-        if state.finish is None or state.finish.at is None or life in told:
+        if state.finish is None or state.finish.at is None or life in seen:
             continue
         before = [at for at in begun.get(life, []) if at <= state.finish.at]
         if before:
-            told.add(life)
+            seen.add(life)
             yield FinishedRun(state=state, seconds=(state.finish.at - before[-1]).total_seconds())
 
 

@@ -1,7 +1,7 @@
-"""The life of a workload in the eyes of quota, as a table: state and event to the next state and its effects.
+"""The lifecycle of a workload as a table: (state, event) to the next state and its effects.
 
-What is not in the table is late or repeated, and changes nothing: a workload never goes back by it.
-`docs/reference/lifecycle.md` is written from here.
+A pair that is not in the table is late or repeated and changes nothing.
+`docs/reference/lifecycle.md` is generated from this module.
 """
 
 from collections.abc import Mapping
@@ -110,7 +110,7 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """Where an event leads, and what it does."""
+    """The next state and the effects of an event."""
 
     state: State
     effects: tuple[Effect, ...] = ()
@@ -185,9 +185,9 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Transition]] = {
 }
 
 IGNORED: Final = frozenset(product(State, Event)) - TRANSITIONS.keys()
-"""What comes too late, or once more: the workload stays where it is."""
+"""Late or repeated events, which change nothing."""
 
 
 def transition_for(state: State, event: Event) -> Transition | None:
-    """Where `event` leads from `state`; None: it is late, and nothing happens."""
+    """The transition of `event` in `state`; None: the event is late and changes nothing."""
     return TRANSITIONS.get((state, event))

@@ -1,7 +1,7 @@
-"""Kueue's metrics, by its names and labels, so that dashboards and alerts made for it go on working.
+"""Kueue's metrics by its names and labels, so that dashboards and alerts for Kueue keep working.
 
-Counters and waits follow the decisions as they are published; everything that *is* at a moment is
-read from the engine when somebody scrapes, so that no label set outlives what it tells of.
+`decisions` counts each decision when it is published. `gauges` reads the engine at each scrape, so that
+no series outlives its object. `service` has the metrics of the service itself, `catalogue` the names.
 """
 
 from services.quota.metrics.decisions import DecisionMetrics

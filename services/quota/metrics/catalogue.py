@@ -1,6 +1,6 @@
-"""Every metric of the reference: which of them we have, and why not the others.
+"""Every metric of Kueue: those that quota publishes, and why it does not publish the others.
 
-Names, kinds and labels as in Kueue's `pkg/metrics/metrics.go` (`research/ecosystem.md` 2.5).
+Names, kinds and labels are those of kubernetes-sigs/kueue pkg/metrics/metrics.go.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ __all__ = ["LEADER", "NOT_OURS", "OURS", "Metric"]
 
 ROLE: Final = "replica_role"
 LEADER: Final = "leader"
-"""Only who decides has something to tell."""
+"""Only the leader publishes these metrics."""
 
 WAITS: Final = (1.0, *(2.5 * 2**n for n in range(15)))
 """Buckets in seconds, up to eleven hours."""
 
 ROUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""The reference's, and two below: most rounds are shorter than its first."""
+"""Kueue's buckets and two below them: most cycles are shorter than Kueue's first bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Metric:
     """Of a histogram."""
 
     def values(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """Those of all labels, where `labels` leaves out the role."""
+        """The values of all labels; `labels` leaves out the role."""
         return (*labels, LEADER) if ROLE in self.labels else tuple(labels)
 
 
@@ -143,4 +143,4 @@ NOT_OURS: Final[dict[str, str]] = {
     "multikueue_workloads_admitted_total": "the dispatcher tells it",
     "multikueue_workloads_dispatched_total": "the dispatcher tells it",
 }
-"""Metric to why the quota service does not tell it."""
+"""Metric to the reason for which the quota service does not publish it."""

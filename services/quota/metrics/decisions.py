@@ -1,4 +1,4 @@
-"""Counters and waits, from the decisions of a leadership in their order."""
+"""Counters and histograms of decisions, fed with the decisions of each term in their order."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,7 +17,7 @@ NAME_LABELS: Final = {
     "clusterqueues": ("cluster_queue", "preempting_cluster_queue"),
     "cohorts": ("cohort",),
 }
-"""Kinds of objects to the labels that hold their names."""
+"""Plural of a kind to the labels that hold names of its objects."""
 
 _DUE_TO: Final = "DeactivatedDueTo"
 _PREEMPTIONS: Final = frozenset(
@@ -33,14 +33,14 @@ _READY: Final = frozenset({"Started", "Recovered"})
 
 @dataclass(slots=True)
 class _Record:
-    """What has to be remembered of one workload to tell how long something took."""
+    """Times of one workload that durations are computed from."""
 
     uid: str
     waiting_since: datetime | None = None
-    """Of its wait: when it was requeued; None: when it was created."""
+    """When it was requeued; None: it has waited since its creation."""
 
     cluster_queue: str = ""
-    """That had it last: it is where its eviction and its end are told."""
+    """The last ClusterQueue whose quota it held; evictions and ends count there."""
 
     reserved_at: datetime | None = None
     admitted_at: datetime | None = None
@@ -51,7 +51,7 @@ class _Record:
 
 
 class DecisionMetrics:
-    """What a quota service counts. One for the whole process; leaderships come and go."""
+    """Counts decisions. One for the process, over all terms."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry if registry is not None else CollectorRegistry()
@@ -72,22 +72,22 @@ class DecisionMetrics:
                     buckets=metric.buckets,
                 )
         self._series: dict[tuple[str, ...], Any] = {}
-        """Metric and labels to what counts: prometheus_client takes longer to find it than to count."""
+        """(metric, labels) to the series: prometheus_client finds it more slowly than it counts."""
 
         self._records: dict[tuple[str, str], _Record] = {}
 
     def reset(self) -> None:
-        """Another leadership begins: what was remembered may be out of date."""
+        """Forget all workloads: a new term begins."""
         self._records.clear()
 
     def record_attempt(self, *, seconds: float, admitted: bool) -> None:
-        """A round of deciding was over."""
+        """Count a call of `decide` that decided something."""
         result = "success" if admitted else "inadmissible"
         self._count("kueue_admission_attempts_total", result)
         self._series_of("kueue_admission_attempt_duration_seconds", result).observe(seconds)
 
     def restore(self, admission: Admission) -> None:
-        """A decision of an earlier leadership: remembered, not counted."""
+        """Remember a decision of an earlier term without counting it."""
         record = self._record(admission)
         record.cluster_queue = admission.cluster_queue or record.cluster_queue
         if admission.state in {"reserved", "admitted"}:
@@ -103,7 +103,7 @@ class DecisionMetrics:
         cohorts: tuple[str, ...] = (),
         preempting: str = "",
     ) -> None:
-        """A decision of this leadership.
+        """Count a decision of this term.
 
         `cohorts`: of its ClusterQueue, from the nearest to the root. `preempting`: the ClusterQueue for
         which it is preempted.
@@ -133,12 +133,12 @@ class DecisionMetrics:
                     series.remove_by_labels(found)
         self._series.clear()
 
-    # One kind of decision each --------------------------------------------------------------------
+    # Kinds of decisions ---------------------------------------------------------------------------
 
     def _reserved(self, told: "_DecisionContext") -> None:
         record = told.record
         if record.reserved_at is not None:
-            return  # Something of it is told anew.
+            return  # A repetition with other details.
         record.reserved_at = told.at
         record.cluster_queue = told.admission.cluster_queue
         self._count_both("quota_reserved_workloads_total", told)
@@ -189,14 +189,14 @@ class DecisionMetrics:
             labels = (record.cluster_queue, record.evicted_for[0])
             self._observe(name, labels, record.evicted_at, told.at)
         if told.admission.reason == "Finished" and record.cluster_queue:
-            # Who never had quota may name queues that nobody has.
+            # A workload that never had quota may name a queue that does not exist.
             self._count_both("finished_workloads_total", told)
             self._observe_both("execution_time_seconds", told, record.admitted_at)
         if record.reserved_at is not None:
             record.waiting_since = told.at
         record.reserved_at = record.admitted_at = record.ready_at = record.evicted_at = None
 
-    # Telling --------------------------------------------------------------------------------------
+    # Counting -------------------------------------------------------------------------------------
 
     def _record(self, admission: Admission) -> _Record:
         ident = (admission.cluster, f"{admission.namespace}/{admission.name}")
@@ -206,7 +206,7 @@ class DecisionMetrics:
         return record
 
     def _series_of(self, name: str, *labels: str) -> Any:
-        """The series of those labels."""
+        """The series with those labels."""
         key = (name, *labels)
         if (series := self._series.get(key)) is None:
             metric = self._counters.get(name) or self._histograms[name]
@@ -217,7 +217,7 @@ class DecisionMetrics:
         self._series_of(name, *labels).inc()
 
     def _count_both(self, name: str, told: "_DecisionContext") -> None:
-        """Of the ClusterQueue and of the LocalQueue."""
+        """Count for the ClusterQueue and for the LocalQueue."""
         self._count(f"kueue_{name}", told.record.cluster_queue, told.priority_class)
         self._count(f"kueue_local_queue_{name}", *told.local_queue, told.priority_class)
 
@@ -243,7 +243,7 @@ class DecisionMetrics:
 
 
 class _DecisionContext:
-    """One decision, with what the metrics say of it besides."""
+    """One decision with its workload, for labels and durations."""
 
     __slots__ = ("admission", "record", "state")
 
@@ -262,7 +262,7 @@ class _DecisionContext:
 
     @property
     def since(self) -> datetime | None:
-        """Since when it waits."""
+        """When it began to wait."""
         created = None if self.state is None else self.state.created_at
         return self.record.waiting_since or created
 
@@ -272,12 +272,12 @@ class _DecisionContext:
 
     @property
     def local_queue(self) -> tuple[str, str]:
-        """Name and namespace."""
+        """(name, namespace)."""
         return self.admission.queue, self.admission.namespace
 
 
 def cause_of(admission: Admission) -> tuple[str, str]:
-    """Reason and underlying cause of an eviction, in the words of the reference's labels."""
+    """Reason and underlying cause of an eviction, as in Kueue's labels."""
     reason = admission.reason
     if reason in _PREEMPTIONS:
         return "Preempted", ""

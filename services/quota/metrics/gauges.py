@@ -1,7 +1,6 @@
-"""How everything stands, read from the engine whenever somebody scrapes.
+"""Gauges, read from the engine at each scrape.
 
-Where one service decides for several clusters, queues of equal name are told as one: the labels are
-the reference's, which knows one cluster.
+Queues of the same name in several clusters are summed, because Kueue's labels have no cluster.
 """
 
 import platform
@@ -29,34 +28,34 @@ Sample = tuple[str, tuple[str, ...], float]
 
 
 class Source(Protocol):
-    """A leadership's memory, as far as it is looked at."""
+    """The part of a term's state that gauges read."""
 
     @property
     def engine(self) -> QuotaEngine:
-        """What decides."""
+        """The engine of the term."""
 
     def states(self) -> Iterable[WorkloadState]:
-        """Every workload that is known, the finished ones included."""
+        """Every known workload, finished ones included."""
 
 
 class GaugeCollector(Collector):
-    """The gauges. Without a leadership there are none but the build's."""
+    """Collects the gauges. Without a term there is only the one of the build."""
 
     def __init__(self, source: Callable[[], Source | None], *, version: str) -> None:
         self._source = source
         self._version = version
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: so that registering does not already collect."""
+        """Nothing, so that registering does not collect."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """All gauges as they stand."""
+        """All gauges with their present values."""
         sums: dict[str, Counter[tuple[str, ...]]] = {
             name: Counter() for name, metric in OURS.items() if metric.kind == "gauge"
         }
         for name, labels, value in self._figures():
-            # A sum over clusters; what is 1 for being so stays what it is.
+            # Sums over clusters.
             sums[name][labels] += value  # type: ignore[assignment]  # Counter takes floats
         for name, values in sums.items():
             metric = OURS[name]
@@ -72,7 +71,7 @@ class GaugeCollector(Collector):
             return
         for shard in source.engine.shards():
             if shard.stale:
-                continue  # Its trees are built before it decides again.
+                continue  # Its trees are rebuilt before the next decision.
             for cq in shard.queues.values():
                 yield from _cluster_queue(cq)
                 yield from _pending(cq)
@@ -148,7 +147,7 @@ def _pending(cq: ClusterQueue) -> Iterator[Sample]:
 
 
 def _reason(w: Workload) -> str:
-    """The token alone: texts name workloads and numbers, and would be labels without end."""
+    """The reason token alone; messages with names and numbers would be an endless set of labels."""
     shared = (
         w.waiting_class.wait_reason
         if w.waiting_class is not None and w.waiting_class.parked
@@ -243,18 +242,18 @@ def _finished(source: Source) -> Iterator[Sample]:
         if state.phase != "finished":
             continue
         queue = queues.get((state.cluster, f"{state.namespace}/{state.queue}"))
-        if queue is not None:  # Users may name any; only those that are there are labels.
+        if queue is not None:  # Workloads may name any queue; only existing ones become labels.
             yield "kueue_finished_workloads", (queue,), 1
             yield "kueue_local_queue_finished_workloads", (state.queue, state.namespace), 1
 
 
 def _units(resource: str, amount: int) -> float:
-    """As the reference tells it: CPUs, bytes, pieces."""
+    """The amount in Kueue's units: CPUs, bytes, pieces."""
     return amount / 1000 if resource == "cpu" else float(amount)
 
 
 def cohorts_of(engine: QuotaEngine, cluster: str, cluster_queue: str) -> tuple[str, ...]:
-    """The cohorts above a ClusterQueue, nearest first."""
+    """The cohorts above a ClusterQueue, nearest first; empty: none."""
     for shard in engine.shards():
         if shard.name == cluster and (cq := shard.queues.get(cluster_queue)) is not None:
             return tuple(node.name for node in cq.node.ancestors)
@@ -262,7 +261,7 @@ def cohorts_of(engine: QuotaEngine, cluster: str, cluster_queue: str) -> tuple[s
 
 
 def queue_of(engine: QuotaEngine, cluster: str, key: str) -> str:
-    """The ClusterQueue in which a workload waits or whose quota it has; empty: in none."""
+    """The ClusterQueue in which a workload waits or whose quota it holds; empty: none."""
     for shard in engine.shards():
         if shard.name == cluster and (w := shard.workloads.get(key)) is not None:
             return w.holding_queue or (w.queue.name if w.queue is not None else "")

@@ -1,4 +1,4 @@
-"""From manifests and workload states to facts. Knows both vocabularies and does nothing else.
+"""Messages of the inputs become facts of the engine.
 
 `kueue.x-k8s.io/v1beta1` and `v1beta2` mean the same here: `cohort` is `cohortName`, `Borrow` and
 `Preempt` are `MayStopSearch`, `admissionChecks` is a strategy without flavors.
@@ -69,14 +69,14 @@ _OPERATORS: Final = {o: o for o in ("In", "NotIn", "Exists", "DoesNotExist", "Gt
 
 
 class TranslateError(ValueError):
-    """An object that cannot be used as it stands. Names object, field and value."""
+    """An object that cannot be used in its present form. Names object, field and value."""
 
     def __init__(self, what: str, path: str, problem: str) -> None:
         super().__init__(f"{what}: {path}: {problem}")
 
 
 def nanoseconds(at: datetime) -> int:
-    """Since the epoch, exactly."""
+    """Nanoseconds since the epoch, exactly."""
     delta = at - _EPOCH
     return ((delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds) * 1_000
 
@@ -98,11 +98,11 @@ def message_type(stream: str, subject: str) -> type[Message]:
             raise AssertionError(f"{stream} is no input")
 
 
-# Objects that decide about work ----------------------------------------------------------------
+# Configuration ---------------------------------------------------------------------------------
 
 
 def observed_facts(observed: Observed) -> list[Fact]:
-    """The facts in one observation; none for a kind that quota does not weigh."""
+    """The facts in one observation; none for a kind that does not concern quota."""
     resource = (observed.group, observed.plural)
     if observed.deleted or observed.object is None:
         gone = _GONE.get(resource)
@@ -154,9 +154,9 @@ def cluster_queue(cluster: str, obj: Object) -> facts.ClusterQueueChanged:
         name=_name(obj),
         cohort=spec.get("cohortName") or spec.get("cohort") or None,
         groups=reader.groups(),
-        strategy=reader.word("spec.queueingStrategy", _STRATEGY, "BestEffortFIFO"),
+        strategy=reader.choice("spec.queueingStrategy", _STRATEGY, "BestEffortFIFO"),
         namespaces=reader.selector("spec.namespaceSelector"),
-        stop=reader.word("spec.stopPolicy", _STOP, "None"),
+        stop=reader.choice("spec.stopPolicy", _STOP, "None"),
         fungibility=reader.fungibility(),
         preemption=reader.preemption(),
         checks=reader.checks(),
@@ -176,7 +176,7 @@ def local_queue(cluster: str, obj: Object) -> facts.LocalQueueChanged:
         namespace=str(obj["metadata"].get("namespace", "")),
         name=_name(obj),
         cluster_queue=target,
-        stop=reader.word("spec.stopPolicy", _STOP, "None"),
+        stop=reader.choice("spec.stopPolicy", _STOP, "None"),
         weight=reader.weight(),
         **_consumed(obj),
     )
@@ -188,7 +188,7 @@ class _Consumed(TypedDict, total=False):
 
 
 def _consumed(obj: Object) -> _Consumed:
-    """What of its use is recorded; nothing where that cannot be read, as for a new LocalQueue."""
+    """The past usage in its status; nothing if that is absent or unreadable, as for a new LocalQueue."""
     sharing = (obj.get("status") or {}).get("fairSharing") or {}
     recorded = sharing.get("admissionFairSharingStatus")
     if not recorded:
@@ -214,7 +214,7 @@ def namespace(cluster: str, obj: Object) -> facts.NamespaceChanged:
 
 
 def admission_check(cluster: str, obj: Object) -> facts.AdmissionCheckChanged:
-    """An AdmissionCheck: active as its controller says; one of ours also until it says anything."""
+    """An AdmissionCheck. It is active by its condition; one of ours also before it has the condition."""
     controller = str((obj.get("spec") or {}).get("controllerName") or "")
     ours = controller in OWN_CONTROLLERS
     conditions = (obj.get("status") or {}).get("conditions") or []
@@ -267,14 +267,14 @@ _GONE: Final[dict[tuple[str, str], Callable[[Observed], Fact]]] = {
 
 
 def workload_changed(state: WorkloadState, *, refused: str | None = None) -> facts.WorkloadChanged:
-    """What a workload asks. `refused`: why the cluster did not let it run as it stands."""
+    """The requests of a workload. `refused`: why the cluster refused to start its job."""
     what = f"workload {state.namespace}/{state.name}"
     return facts.WorkloadChanged(
         cluster=state.cluster,
         namespace=state.namespace,
         name=state.name,
         uid=state.uid,
-        # A refusal changes what is known, though the workload asks for the same: a step in between.
+        # A refusal changes the fact without a new generation: count it as a half step.
         generation=2 * state.generation + (refused is not None),
         queue=state.queue,
         priority=state.priority,
@@ -329,7 +329,7 @@ class _Reader:
         self.spec: Object = obj.get("spec") or {}
 
     def fail(self, path: str, problem: str) -> NoReturn:
-        """Refuse the object."""
+        """Raise `TranslateError` for the object."""
         raise TranslateError(self._what, path, problem)
 
     def get(self, path: str) -> Any:
@@ -339,8 +339,8 @@ class _Reader:
             value = value.get(part) if isinstance(value, Mapping) else None
         return value
 
-    def word(self, path: str, allowed: Mapping[str, Any], otherwise: Any) -> Any:
-        """One of a few words."""
+    def choice(self, path: str, allowed: Mapping[str, Any], otherwise: Any) -> Any:
+        """The engine's value of an enum field; `otherwise` if it is absent."""
         value = self.get(path)
         if value is None or value == "":
             return otherwise
@@ -349,7 +349,7 @@ class _Reader:
         return allowed[value]
 
     def weight(self) -> int:
-        """`spec.fairSharing.weight` in billionths; 0 is a weight too."""
+        """`spec.fairSharing.weight` in billionths; 0 is a valid weight."""
         value = self.get("spec.fairSharing.weight")
         if value is None:
             return facts.WEIGHT_ONE
@@ -362,7 +362,7 @@ class _Reader:
         return weight
 
     def groups(self) -> tuple[facts.ResourceGroup, ...]:
-        """`spec.resourceGroups`; no resource and no flavor may stand in two of them."""
+        """`spec.resourceGroups`; a resource or flavor may be in one of them only."""
         seen_resources: set[str] = set()
         seen_flavors: set[str] = set()
         groups = []
@@ -419,9 +419,9 @@ class _Reader:
         """`spec.flavorFungibility`."""
         base = "spec.flavorFungibility"
         return facts.Fungibility(
-            when_can_borrow=self.word(f"{base}.whenCanBorrow", _SEARCH, "MayStopSearch"),
-            when_can_preempt=self.word(f"{base}.whenCanPreempt", _SEARCH, "TryNextFlavor"),
-            preference=self.word(f"{base}.preference", _PREFERENCE, None),
+            when_can_borrow=self.choice(f"{base}.whenCanBorrow", _SEARCH, "MayStopSearch"),
+            when_can_preempt=self.choice(f"{base}.whenCanPreempt", _SEARCH, "TryNextFlavor"),
+            preference=self.choice(f"{base}.preference", _PREFERENCE, None),
         )
 
     def preemption(self) -> facts.Preemption:
@@ -429,9 +429,9 @@ class _Reader:
         base = "spec.preemption"
         threshold = self.get(f"{base}.borrowWithinCohort.maxPriorityThreshold")
         return facts.Preemption(
-            within=self.word(f"{base}.withinClusterQueue", _WITHIN, "Never"),
-            reclaim=self.word(f"{base}.reclaimWithinCohort", _RECLAIM, "Never"),
-            borrow=self.word(f"{base}.borrowWithinCohort.policy", _BORROW, "Never"),
+            within=self.choice(f"{base}.withinClusterQueue", _WITHIN, "Never"),
+            reclaim=self.choice(f"{base}.reclaimWithinCohort", _RECLAIM, "Never"),
+            borrow=self.choice(f"{base}.borrowWithinCohort.policy", _BORROW, "Never"),
             borrow_threshold=None if threshold is None else int(threshold),
         )
 
@@ -447,7 +447,7 @@ class _Reader:
         return tuple(rules)
 
     def selector(self, path: str) -> facts.Selector | None:
-        """A label selector; None where there is none, which selects nothing."""
+        """A label selector; None: there is none, which selects nothing."""
         raw = self.get(path)
         if raw is None:
             return None

@@ -1,9 +1,7 @@
-"""Whatever happens in whatever order, the books are right."""
+"""The engine against a model, with random facts: invariants, repetition, restart."""
 
 from collections.abc import Iterator
-from random import Random
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -23,37 +21,35 @@ from services.quota.engine.facts import (
     PodSet,
     Preempt,
     Preemption,
-    Quota,
     QuotaHeld,
     Release,
     Reserve,
     WorkloadChanged,
-    WorkloadDrained,
     WorkloadFinished,
     WorkloadGone,
     WorkloadRunning,
 )
 from services.quota.engine.invariants import check
-from services.quota.engine.model.state import Node, Phase, Shard, Workload
-from services.quota.engine.model.tree import add_usage, available, build_tree, remove_usage
+from services.quota.engine.model.state import Phase, Shard, Workload
+from services.quota.engine.model.tree import available
 from services.quota.engine.preemption.candidates import exclude_workload, include_workload
 from tests.unit.quota.builders import (
     CLUSTER,
     SECOND,
-    Bench,
     cohort,
     drained,
-    finished,
     group,
     local,
     queue,
     quota,
-    slots,
-    work,
 )
 
 NAMES = [f"w{n}" for n in range(14)]
+
+
 QUEUES = ["a", "b", "c", "d"]
+
+
 RULES = st.builds(
     Preemption,
     within=st.sampled_from(
@@ -63,16 +59,14 @@ RULES = st.builds(
     borrow=st.sampled_from(["Never", "LowerPriority"]),
     borrow_threshold=st.sampled_from([None, 1]),
 )
-OF_WORKLOADS = (
-    WorkloadChanged,
-    WorkloadGone,
-    WorkloadFinished,
-    CheckStateChanged,
-    WorkloadRunning,
-    WorkloadDrained,
-)
+
+
 SEARCH = st.sampled_from(["MayStopSearch", "TryNextFlavor"])
+
+
 FUNGIBILITY = st.builds(Fungibility, when_can_borrow=SEARCH, when_can_preempt=SEARCH)
+
+
 LIMIT = st.sampled_from([None, 0, 2, 5])
 
 
@@ -247,10 +241,10 @@ class QuotaLedger(RuleBasedStateMachine):
     @rule()
     def repeat(self) -> None:
         """Whatever was told last is told again; it changes nothing."""
-        before = picture(self.engine)
+        before = state_of(self.engine)
         for name in sorted(self.known):
             self.engine.apply(self.known[name])
-        assert picture(self.engine) == before
+        assert state_of(self.engine) == before
 
     @rule()
     def decide(self) -> None:
@@ -316,9 +310,9 @@ class QuotaLedger(RuleBasedStateMachine):
     def ask_why(self, name: str) -> None:
         """A question leaves no trace, and has an answer."""
         self.engine.cluster_queue(CLUSTER, "a")
-        before = picture(self.engine)
+        before = state_of(self.engine)
         answer = self.engine.explain(CLUSTER, f"ns/{name}")
-        assert picture(self.engine) == before
+        assert state_of(self.engine) == before
         assert (answer is None) == (name not in self.known)
         if answer is not None:
             assert answer.reason
@@ -335,7 +329,7 @@ class QuotaLedger(RuleBasedStateMachine):
             check(self.engine)
 
 
-def picture(engine: QuotaEngine) -> object:
+def state_of(engine: QuotaEngine) -> object:
     """All that decisions depend on, as plain values."""
     return [
         (
@@ -401,59 +395,7 @@ def _held(w: Workload) -> QuotaHeld:
     )
 
 
-TestBooks = QuotaLedger.TestCase
-TestBooks.settings = settings(
+TestQuotaLedger = QuotaLedger.TestCase
+TestQuotaLedger.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
-
-
-def test_a_trial_and_its_undo_change_nothing() -> None:
-    """Adding and removing are inverses whatever the limits, also beyond quota."""
-    root = Node("root", queue=None, quotas={("f", "r"): Quota(nominal=3)}, weight=1)
-    leaf = Node(
-        "leaf", queue=None, quotas={("f", "r"): Quota(nominal=5, lending_limit=2)}, weight=1
-    )
-    root.cohorts.append(leaf)
-    tree = build_tree(root)
-    for start in range(9):
-        for more in range(9):
-            add_usage(leaf, ((0, start),))
-            before = [list(n.usage) for n in tree.nodes]
-            add_usage(leaf, ((0, more),))
-            remove_usage(leaf, ((0, more),))
-            assert [list(n.usage) for n in tree.nodes] == before
-            remove_usage(leaf, ((0, start),))
-            assert [n.usage for n in tree.nodes] == [[0], [0]]
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_nobody_is_admitted_to_what_others_still_hold(seed: int) -> None:
-    """Quotas that nobody lowers and jobs that nobody starts by hand: no more is ever held than there is."""
-    random = Random(seed)
-    rules = Preemption(within="LowerPriority", reclaim="Any")
-    names = ("a", "b", "c", "d")
-    bench = Bench(*(queue(n, slots(5), cohort="all", preemption=rules) for n in names))
-    holding: dict[str, None] = {}
-    draining: dict[str, None] = {}
-    for number in range(120):
-        facts: list[Fact] = []
-        for which in range(random.randrange(4)):
-            asks, to = random.choice((1, 1, 1, 3, 7)), random.choice(names)
-            one = work(f"w{number}-{which}", asks, to=to, priority=asks)
-            facts.append(one)
-        for left in random.sample(sorted(draining), min(len(draining), random.randrange(3))):
-            del draining[left]
-            facts.append(drained(left))
-        if holding and random.random() < 0.3:
-            ended = random.choice(sorted(holding))
-            del holding[ended]
-            facts.append(finished(ended.removeprefix("ns/")))
-        for decision in bench.decide(*facts):
-            if isinstance(decision, Reserve):
-                holding[decision.key] = None
-            elif isinstance(decision, Preempt):
-                holding.pop(decision.key, None)
-                draining[decision.key] = None
-        (shard,) = bench.engine.shards()
-        free = [available(shard.queues[name].node, 0) for name in names]
-        assert min(free) >= 0, f"{number}: {free}"

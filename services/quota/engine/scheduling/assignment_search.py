@@ -1,6 +1,6 @@
-"""What a workload would get, and whom it would preempt for it, as usage stands.
+"""Which flavors a workload would get by present usage, and which victims it would preempt.
 
-Nothing here changes anything: trials on the tree are undone before they return.
+Trials on the tree are undone before they return, so that nothing changes.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ __all__ = ["AssignmentSearch", "shape_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignmentSearch:
-    """Weighs the workloads of one tree."""
+    """Searches assignments for the workloads of one tree."""
 
     shard: Shard
     tree: Tree
@@ -44,7 +44,7 @@ class AssignmentSearch:
     def find(
         self, cq: ClusterQueue, w: Workload, scan: FlavorScan | None, pinned: Pinned | None
     ) -> tuple[Assignment, list[Target]]:
-        """Flavors and victims: for all pods, else for as many as will fit."""
+        """Flavors and victims for all pods, or else for as many pods as fit (partial admission)."""
         shape = shape_of(w)
         plan = plan_for(cq, shape, self.shard.flavors)
         if (
@@ -86,7 +86,7 @@ class AssignmentSearch:
     def _find_with_fewer_pods(
         self, cq: ClusterQueue, w: Workload, scan: FlavorScan | None, pinned: Pinned | None
     ) -> tuple[Assignment, list[Target]] | None:
-        """The largest counts that fit, by bisection between all pods and the minimum."""
+        """The largest pod counts that fit, by bisection between all pods and the minimum; None: none fit."""
         shape = shape_of(w)
         full = [ps.count for ps in shape.pod_sets]
         deltas = [0 if ps.min_count is None else ps.count - ps.min_count for ps in shape.pod_sets]
@@ -123,7 +123,7 @@ class AssignmentSearch:
         return classical_targets(request)
 
     def _targets_for(self, cq: ClusterQueue, w: Workload, assignment: Assignment) -> list[Target]:
-        # The reference leaves the count of pods out here, though it is contested all the same.
+        # As in Kueue, the count of pods is not requested here, though it may be contested.
         frs = self.tree.flavor_resources
         asks = tuple((i, v) for i, v in assignment.usage.items() if v and frs[i][1] != PODS)
         return self._find_targets(cq, w, asks, assignment.contested())
@@ -131,7 +131,7 @@ class AssignmentSearch:
     def _preemption_oracle(
         self, cq: ClusterQueue, w: Workload, index: int, amount: int
     ) -> tuple[int, int]:
-        """Whether preemption could make room for this alone, and how it would borrow then."""
+        """Whether preemption could free this alone, and how high the queue would borrow then."""
         targets = self._find_targets(cq, w, ((index, amount),), (index,))
         if not targets:
             return 1, lowest_height_that_fits(cq.node, index, amount)[0]
@@ -145,6 +145,6 @@ class AssignmentSearch:
 
 
 def shape_of(w: Workload) -> Shape:
-    """What it asks; every workload in a queue has a shape."""
+    """The shape of a queued workload, which always has one."""
     assert w.shape is not None, w.key
     return w.shape

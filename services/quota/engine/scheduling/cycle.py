@@ -1,8 +1,11 @@
-"""One round of admission in one tree (`kueue.md` 2.1).
+"""One scheduling cycle in one tree.
 
-Every ClusterQueue gives its head; all heads are weighed against the same usage; then they are
-taken in order, and each one sees what those before it took. What an entry takes for this round
-only (a preemptor's place, a reservation) is taken back at the end.
+1. Every ClusterQueue nominates its head; all heads get an assignment by the same usage.
+2. The entries are processed in order; each one sees the usage of those before it.
+3. Usage that an entry takes for this cycle only (a preemptor's, a reservation) is removed again.
+4. Entries that were not admitted are requeued or parked.
+
+Source: kubernetes-sigs/kueue pkg/scheduler/scheduler.go. ADR 10 describes the differences.
 """
 
 from dataclasses import dataclass, field
@@ -55,12 +58,12 @@ __all__ = ["Entry", "Policy", "SchedulingCycle"]
 
 SECOND: Final = 1_000_000_000
 FRUITLESS_PREEMPTIONS_MAX: Final = 3
-"""So often a workload may preempt the same victim without getting in (ADR 10)."""
+"""How often a workload may preempt the same victim without being admitted (ADR 10)."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SchedulingCycle:
-    """One round in one tree; `run` says whether anything changed."""
+    """One cycle in one tree. Call `run` once."""
 
     shard: Shard
     tree: Tree
@@ -69,32 +72,32 @@ class SchedulingCycle:
     decisions: list[Decision]
     search: AssignmentSearch
     like_kueue: bool = False
-    """Admit also to what victims still hold (ADR 10)."""
+    """As Kueue, admit workloads into quota that victims still hold (ADR 10)."""
 
     entries: list[Entry] = field(default_factory=list)
-    """The heads of this round."""
+    """The heads of this cycle."""
 
     _scan_positions: tuple[object, ...] | None = None
     """What `_scans` found; computed once, for a round may preempt for each of many heads."""
 
     temporary_usage: list[tuple[Node, IndexedUsage]] = field(default_factory=list)
-    """Usage that is to be given back at the end of the round."""
+    """Usage that is removed at the end of the cycle."""
 
     victims: dict[Key, Workload] = field(default_factory=dict)
-    """Whoever is on the way out for somebody else of this round, or by an older claim."""
+    """Victims of this cycle and of claims from earlier cycles."""
 
     unfulfilled: list[Workload] = field(default_factory=list)
-    """Claimers whose victims are gone and who do not fit all the same."""
+    """Claimers that do not fit although their victims are gone."""
 
     lowest_borrowing: int | None = None
-    """How far the admitted and the preemptors of this round borrow, the least of them; None: nobody yet."""
+    """Lowest borrowing height of the admitted and preempting entries so far; None: there are none."""
 
     changed: bool = False
     has_untried_flavors: bool = False
-    """Somebody has flavors left to try, so the next round may differ though nothing changed."""
+    """Some head has flavors left to try: the next cycle may differ although nothing changed."""
 
     def run(self) -> None:
-        """Take one head of every queue, and decide about each."""
+        """Decide about one head of every queue."""
         self.tree.cycle_number += 1
         entries = self.entries = self._nominate()
         claims = sorted(self._claimers(), key=lambda w: (-w.priority, w.queued_at, w.uid))
@@ -112,7 +115,7 @@ class SchedulingCycle:
                 self._process(entry)
         self._process_claims_before(claims, None)
         for w in self.unfulfilled:
-            # Somebody of higher rank took its place, or the set-up changed: it is weighed anew.
+            # A workload of higher rank took the quota, or queues changed: evaluate it anew.
             cq = w.queue
             assert cq is not None, w.key
             del self.shard.claims[w.key]
@@ -136,10 +139,10 @@ class SchedulingCycle:
         ]
 
     def _process_claims_before(self, claims: list[Workload], entry: Entry | None) -> None:
-        """Let the claims that `entry` does not outrank take their place before it.
+        """Process the claims that `entry` does not outrank before the entry itself.
 
-        It outranks a claim of lower priority, unless it would have to borrow more: then what is
-        freed is rather the claimer's own.
+        An entry outranks a claim of lower priority, unless it would borrow more than the claimer:
+        then the freed quota is rather the claimer's own.
         """
         due = [w for w in claims if entry is None or not outranks(entry, w)]
         for w in due:
@@ -147,7 +150,7 @@ class SchedulingCycle:
             self._process_claim(w)
 
     def _process_claim(self, w: Workload) -> None:
-        """Its workload fits, because its victims or others went: in it goes. Else its place is kept."""
+        """Admit a claimer that fits by now; otherwise keep its quota reserved in this cycle."""
         claim, cq = w.claim, w.queue
         assert claim is not None, w.key
         assert cq is not None, w.key
@@ -190,7 +193,7 @@ class SchedulingCycle:
     def _park(
         self, cq: ClusterQueue, w: Workload, wait_reason: WaitReason, *, always: bool
     ) -> None:
-        """Out of the way until something wakes it; a strict queue keeps it as its head."""
+        """Park it until something wakes it; a strict queue keeps it as its head unless `always`."""
         self._set_wait_reason(w, wait_reason)
         if always or not cq.strict:
             park(cq, w)
@@ -218,7 +221,7 @@ class SchedulingCycle:
     def _next_scan(
         self, assignment: Assignment, cq: ClusterQueue, w: Workload
     ) -> FlavorScan | None:
-        """Where the next search goes on; None: at the first flavor."""
+        """Where the next flavor search goes on; None: at the first flavor."""
         for tried in assignment.tried:
             for at in tried.values():
                 if at != -1:
@@ -276,16 +279,16 @@ class SchedulingCycle:
         )
 
     def _must_yield_to_lower_borrowing(self, e: Entry) -> bool:
-        """Whether it borrows, and others go on with what they need not borrow: it is weighed again.
+        """Whether the entry borrows higher than another entry that was admitted in this cycle.
 
-        Each queue gives one head a round. What its next head may take of its own is not lent in between,
-        to be reclaimed in the next round from somebody who has just begun (ADR 10).
+        Each queue nominates one head a cycle. Quota that the next head of a queue may take as its own
+        must not be lent in between, only to be reclaimed from a workload that just started (ADR 10).
         """
         own = self.lowest_borrowing
         return not self.like_kueue and own is not None and e.assignment.borrowing_height > own
 
     def _reassign_and_fit(self, e: Entry) -> bool:
-        """Whether it fits beside those before it; looks anew if they chose the same victims."""
+        """Whether the entry fits beside those before it; assigns anew if they chose the same victims."""
         if not self.victims or not any(w.key in self.victims for w, _ in e.targets):
             return self._fits_without_victims(e)
         others = list(self.victims.values())
@@ -316,9 +319,10 @@ class SchedulingCycle:
         return result
 
     def _fits_beside_victims(self, e: Entry) -> bool:
-        """Whether it fits while victims still run: they may leave more than their preemptors take.
+        """Whether the entry fits while victims still run.
 
-        The reference gives that rest away at once, and has more running than there is quota for.
+        Victims may free more than their preemptors take. Kueue admits into that rest at once, and then
+        more runs than there is quota for.
         """
         if self.like_kueue or not self.victims:
             return True
@@ -330,7 +334,7 @@ class SchedulingCycle:
         return result
 
     def _repeats_a_preemption(self, e: Entry) -> bool:
-        """Whether this preemption was tried before and led back to where it began (ADR 10)."""
+        """Whether this preemption was tried in the same state before, so that it leads nowhere (ADR 10)."""
         w = e.workload
         victims = tuple(sorted(v.key for v, _ in e.targets))
         this = (w.key, victims, self.tree.holdings_hash, self._positions_of_scans())
@@ -344,7 +348,7 @@ class SchedulingCycle:
         return False
 
     def _positions_of_scans(self) -> tuple[object, ...]:
-        """How far each head has looked through its flavors; that belongs to the state, too."""
+        """Positions of the heads' flavor scans, which belong to the compared state; computed once."""
         if self._scan_positions is None:
             self._scan_positions = tuple(
                 (e.workload.key, tuple(tuple(tried.items()) for tried in e.assignment.tried))
@@ -395,7 +399,7 @@ class SchedulingCycle:
             )
 
     def _reserve(self, w: Workload, cq: ClusterQueue, grant: Grant) -> None:
-        """Give it the quota."""
+        """Reserve quota for a workload."""
         assert w.fact is not None, w.key
         dequeue(w)
         if w.claim is not None:
@@ -411,19 +415,19 @@ class SchedulingCycle:
         w.indexed_usage = grant.indexed_usage
         w.holding_hash = hash((w.key, grant.indexed_usage))
         self.tree.holdings_hash ^= w.holding_hash
-        # The condition that records it has seconds only; later ones are preempted first.
+        # The condition that records it has whole seconds. Later reservations are preempted first.
         w.reserved_at = self.now - self.now % SECOND
         w.scan = None
         w.wait_reason = None
         w.published_reason = ""
-        # What an eviction cost it counts until it is admitted again.
+        # A position lost by an eviction counts until this admission.
         w.queued_at = w.fact.created_at
         if w.checks:
             w.checks.clear()
         cq.holders[w.key] = w
         if w.fact.unready:
             self.shard.unready_holders[w.key] = None
-        # Recorded as a replacement of what was assumed, which counts as something let go.
+        # As in Kueue, recording the admission counts as a release: flavor scans start over.
         cq.generation += 1
         add_usage(cq.node, w.indexed_usage)
         checks = cq.required_checks(grant.assigned)
@@ -464,7 +468,7 @@ class SchedulingCycle:
             or pending
             or cq.strict
         ):
-            # It stays; the next round tries other flavors, if it has any.
+            # It stays queued; the next cycle tries other flavors, if there are any.
             self.has_untried_flavors = self.has_untried_flavors or pending or e.resumed_scan
             return
         self.changed = True
@@ -481,7 +485,7 @@ class SchedulingCycle:
 
 
 def _queue_of(w: Workload) -> ClusterQueue:
-    """The queue whose quota it holds."""
+    """The queue whose quota the workload holds."""
     assert w.holding_node is not None, w.key
     assert w.holding_node.queue is not None, w.key
     return w.holding_node.queue

@@ -1,4 +1,4 @@
-"""What a round works on: the policy, a head that may be admitted, and how it goes back."""
+"""An entry of a scheduling cycle: a head that may be admitted, and why it is requeued otherwise."""
 
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -12,25 +12,25 @@ __all__ = ["Entry", "RequeueReason", "classical_order", "outranks"]
 
 
 class RequeueReason(Enum):
-    """How a workload goes back to its queue."""
+    """Why a workload goes back to its queue."""
 
     GENERIC = auto()
     NO_FIT = auto()
     NO_CANDIDATES = auto()
     RETRY = auto()
-    """At once: it lost only to what else happened in this round."""
+    """It lost to other entries of this cycle: the next cycle evaluates it again."""
 
     PENDING_PREEMPTION = auto()
-    """Its victims, or another's, are on their way out."""
+    """Its victims, or those of another workload, are draining."""
 
     PREEMPTION_LOOP = auto()
     PODS_NOT_READY = auto()
-    """It fits; somebody who was admitted before is not ready yet."""
+    """It fits, but a workload that was admitted before is not ready yet."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Entry:
-    """A head that may be admitted in this round."""
+    """A head that may be admitted in this cycle."""
 
     workload: Workload
     cq: ClusterQueue
@@ -39,7 +39,7 @@ class Entry:
     targets: list[Target]
     indexed_usage: IndexedUsage
     resumed_scan: bool = False
-    """Its flavor scan did not begin with the first flavor."""
+    """Its flavor scan did not start with the first flavor."""
 
     requeue_reason: RequeueReason = RequeueReason.GENERIC
     admitted: bool = False
@@ -47,7 +47,7 @@ class Entry:
     message: str = ""
 
     def usage_to_reserve(self) -> IndexedUsage:
-        """What a preemptor without victims keeps from the others in this round (`kueue.md` 2.1.2)."""
+        """Usage that a preemptor without victims reserves for this cycle (Kueue: `resourcesToReserve`)."""
         node = self.node
         reserved = []
         for i, amount in self.indexed_usage:
@@ -63,13 +63,13 @@ class Entry:
 
 
 def classical_order(e: Entry) -> tuple[int, int, int, str]:
-    """Who borrows less goes first, then priority, then age."""
+    """Sort key of entries: lower borrowing first, then higher priority, then age."""
     w = e.workload
     return e.assignment.borrowing_height, -w.priority, w.queued_at, w.uid
 
 
 def outranks(e: Entry, claimer: Workload) -> bool:
-    """Whether `e` may take what was freed for somebody else."""
+    """Whether the entry may take quota that was freed for `claimer`."""
     claim = claimer.claim
     assert claim is not None, claimer.key
     return (

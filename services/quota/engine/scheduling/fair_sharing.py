@@ -1,4 +1,7 @@
-"""Dominant resource share, and the order of entries under fair sharing (`kueue.md` 2.1.4, 2.8)."""
+"""The order of entries under fair sharing.
+
+Source: kubernetes-sigs/kueue pkg/scheduler/fair_sharing_iterator.go.
+"""
 
 from collections.abc import Iterable
 
@@ -11,7 +14,7 @@ __all__ = ["tournament"]
 
 
 def tournament(root: Node, entries: dict[Node, Entry]) -> Entry:
-    """Who goes next in this tree: at each level the lowest share after its own admission wins."""
+    """The next entry in this tree: at each level the lowest share after its own admission wins."""
     shares: dict[tuple[Node, Node], Share] = {}
     for node, entry in entries.items():
         add_usage(node, entry.indexed_usage)
@@ -59,6 +62,6 @@ def _before(a: Entry, b: Entry, cohort: Node, shares: dict[tuple[Node, Node], Sh
 
 
 def _borrows(entry: Entry, share: Share) -> bool:
-    """Whether its side borrows something that it asks for itself."""
+    """Whether the entry's side of the tree borrows a resource that the entry requests."""
     usage = entry.assignment.usage
     return any(usage.get(i, 0) > 0 for i in share.borrowed)

@@ -1,8 +1,8 @@
-"""Which flavors a workload would get (`kueue.md` 2.4).
+"""Which flavors a workload would get by present usage.
 
-Pod sets in order, resource groups in order, flavors in order. What can be known without usage
-(which flavors match at all, in which order resources are looked at) is a plan, made once per shape
-and queue; `assign` weighs a plan against the present usage.
+Pod sets, resource groups and flavors are tried in their order. Everything that does not depend on
+usage (matching flavors, order of resources) is a plan, computed once per shape and queue.
+Source: kubernetes-sigs/kueue pkg/scheduler/flavorassigner/flavorassigner.go.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ PREEMPT: Final = 1
 DEFERRED: Final = 2
 FIT: Final = 3
 
-# What one flavor offers one resource, from worst to best.
+# Modes in which one flavor offers one resource, from worst to best.
 _NO_FIT: Final = 0
 _NO_CANDIDATES: Final = 1
 _PREEMPT: Final = 2
@@ -44,17 +44,17 @@ _MODE: Final = (NO_FIT, PREEMPT, PREEMPT, PREEMPT, FIT)
 _WORST: Final = (_NO_FIT, 1 << 60)
 
 Oracle: TypeAlias = Callable[[int, int], tuple[int, int]]
-"""(flavor and resource, amount) to (mode 1 to 3, borrowing height after preemption)."""
+"""(index of flavor and resource, amount) to (mode 1 to 3, borrowing height after preemption)."""
 
 Pinned: TypeAlias = list[dict[str, str]]
-"""Per pod set, resource to the only flavor to be considered."""
+"""Per pod set, resource to the only flavor to consider."""
 
 Refusal: TypeAlias = tuple[object, ...]
-"""Why a flavor is not assigned as it is: a token of the kind, then what its message needs."""
+"""Why a flavor is not assigned: the kind of the refusal, then the parts of its message."""
 
 
 class Chosen:
-    """The flavor that one resource of one pod set got."""
+    """The flavor that one resource of one pod set gets."""
 
     __slots__ = ("borrowing_height", "flavor", "index", "mode", "tried")
 
@@ -67,7 +67,7 @@ class Chosen:
 
 
 class Assignment:
-    """What a workload would get, and what stands in its way."""
+    """What a workload would get, and what stands in the way."""
 
     __slots__ = (
         "_grant",
@@ -86,21 +86,21 @@ class Assignment:
         self.flavor_resources = frs
         self.mode = NO_FIT
         self.borrowing_height = 0
-        """The height at which it borrows; 0: not at all."""
+        """How high in the tree it borrows; 0: not at all."""
         self.chosen: list[dict[str, Chosen]] = []
         self.usage: dict[int, int] = {}
         self.refusals: list[tuple[str, list[Refusal]]] = []
-        """(pod set, why) where something stands in the way."""
+        """(pod set, refusals) for each pod set with refusals."""
         self.tried: list[dict[str, int]] = []
         self._grant: Grant | None = None
 
     @property
     def indexed_usage(self) -> IndexedUsage:
-        """Usage as the tree takes it."""
+        """Usage by the tree's numbers."""
         return tuple(self.usage.items())
 
     def grant(self) -> Grant:
-        """What is given out if nothing stands in the way."""
+        """What the workload gets if it is admitted with this assignment."""
         if self._grant is not None:
             return self._grant
         key = tuple(c.flavor for chosen in self.chosen for c in chosen.values())
@@ -121,7 +121,7 @@ class Assignment:
         return known
 
     def contested(self) -> tuple[int, ...]:
-        """What cannot be had without preemption."""
+        """Indices of flavors and resources that need preemption."""
         return tuple(
             dict.fromkeys(
                 c.index for chosen in self.chosen for c in chosen.values() if c.mode == PREEMPT
@@ -129,15 +129,15 @@ class Assignment:
         )
 
     def message(self) -> str:
-        """What stands in the way, in the reference's words."""
+        """What stands in the way, in Kueue's words."""
         return assignment_message(self)
 
     def pinned(self) -> Pinned:
-        """The flavors of this assignment, to be kept when it is computed again."""
+        """The flavors of this assignment, to keep them when it is computed again."""
         return [{r: c.flavor for r, c in chosen.items()} for chosen in self.chosen]
 
 
-# Weighing ------------------------------------------------------------------------------------
+# Assigning ------------------------------------------------------------------------------------
 
 
 def assign_flavors(
@@ -149,7 +149,7 @@ def assign_flavors(
     may_preempt_borrowing: bool,
     pinned: Pinned | None = None,
 ) -> Assignment:
-    """Find flavors for all pod sets, each seeing what those before it would use."""
+    """Find flavors for all pod sets; each one sees the usage of those before it."""
     result = Assignment(plan, cq.node.tree.flavor_resources)
     usage = result.usage
     mode = FIT
@@ -200,9 +200,9 @@ def assign_flavors(
 
 
 def first_flavor_if_it_fits(cq: ClusterQueue, plan: Plan) -> Assignment | None:
-    """The common case, without the general search: one group, and its first flavor simply fits.
+    """The assignment of the common case: one resource group whose first flavor fits; None otherwise.
 
-    The answer is the same object each time; nobody changes an assignment that fits.
+    Returns the same object each time. An assignment that fits is never changed.
     """
     if len(plan.pod_sets) != 1:
         return None
@@ -303,7 +303,7 @@ def _fits(
     may_preempt_borrowing: bool,
     refusals: list[Refusal],
 ) -> tuple[int, int]:
-    """How one resource could be had from one flavor: (mode, height of borrowing)."""
+    """(mode, borrowing height) in which one flavor offers one resource."""
     value = assumed + amount
     if value > node.potential_available[index]:
         refusals.append(("exceeds", index, assumed, amount, node.potential_available[index]))
@@ -341,11 +341,11 @@ def _try_next(mode: tuple[int, int], fungibility: Fungibility) -> bool:
     return borrow > 0 and fungibility.when_can_borrow == "TryNextFlavor"
 
 
-# Words ---------------------------------------------------------------------------------------
+# Messages ------------------------------------------------------------------------------------
 
 
 def assignment_message(assignment: Assignment) -> str:
-    """What stands in the way, in the reference's words (`kueue.md` 1.8)."""
+    """What stands in the way, in Kueue's words."""
     parts = []
     for pod_set, refusals in assignment.refusals:
         reasons = ", ".join(sorted(_say(r, assignment.flavor_resources) for r in refusals))
@@ -380,7 +380,7 @@ _SEVERITY: Final = {"WaitingForQuota": 2, "ExceedsMaxQuota": 3, "NoMatchingFlavo
 
 
 def no_fit_reason(assignment: Assignment, cq: ClusterQueue) -> str:
-    """The token: least severe over a group's flavors, most severe over groups and pod sets."""
+    """The reason token: least severe of a group's flavors, most severe of groups and pod sets."""
     worst = ""
     for _, refusals in assignment.refusals:
         groups: dict[int, str] = {}

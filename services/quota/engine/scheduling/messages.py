@@ -1,4 +1,4 @@
-"""What a round says: why a head was not taken, and for whom a victim goes."""
+"""Messages of a scheduling cycle: why a head was not admitted, and why a victim is preempted."""
 
 from typing import Final
 
@@ -30,7 +30,7 @@ PODS_NOT_READY: Final = "waiting for all admitted workloads to be in PodsReady c
 
 
 def preempted(by: Workload, its: Node, reason: str, victims: Node) -> str:
-    """What a victim is told; `its` and `victims` are the nodes of both queues. Kueue's words."""
+    """The message to a victim, in Kueue's words; `its` and `victims` are the nodes of both queues."""
     return (
         f"Preempted to accommodate a workload (UID: {by.uid}, JobUID: UNKNOWN)"
         f" due to {HUMAN[reason]}; preemptor path: {_path(its)};"

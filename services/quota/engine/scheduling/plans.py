@@ -1,7 +1,7 @@
-"""What can be known of a workload's flavors without looking at usage.
+"""Flavor plans: everything about a workload's flavors that does not depend on usage.
 
-Which flavors of which groups a pod set may use at all, in which order, and how much it asks of each:
-computed once for each shape in each queue.
+A plan says which flavors of which groups a pod set may use, in which order, and how much it requests
+of each. It is computed once for each shape in each queue.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class FlavorPlan:
 
     name: str
     mismatch: str | None
-    """Why it can never be used, in words."""
+    """Why the pod set can never use it; None: it can."""
 
     requests: tuple[tuple[str, int, int], ...]
     """(resource, index, amount)."""
@@ -52,7 +52,7 @@ class PodSetPlan:
     count: int
     groups: tuple[GroupPlan, ...]
     missing: str | None
-    """A resource that the queue does not offer; groups after it are not looked at."""
+    """A resource that the queue does not offer; later groups are not tried."""
 
     has_requests: bool
     """It requests something at all."""
@@ -66,10 +66,10 @@ class Plan:
 
     pod_sets: tuple[PodSetPlan, ...]
     grants: dict[tuple[str, ...], Grant] = field(default_factory=dict)
-    """What was given out, by the flavors chosen."""
+    """Grants by the flavors chosen."""
 
     first_flavor_fits: list[object] = field(default_factory=list)
-    """The assignment of the first flavor when it simply fits; at most one."""
+    """The assignment for the case that the first flavor fits; at most one."""
 
 
 def plan_for(

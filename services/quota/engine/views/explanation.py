@@ -1,7 +1,7 @@
-"""Why a workload waits, computed from the present state when somebody asks.
+"""Why a workload waits, computed from the present state for each query.
 
-Nothing here is remembered, so nothing can be stale: the flavors are weighed anew, as the next round
-would weigh them, and the trial leaves no trace.
+Nothing is stored, so that nothing can be stale: flavors are assigned anew as the next scheduling
+cycle would assign them, and the trial is undone.
 """
 
 from collections.abc import Mapping
@@ -25,35 +25,35 @@ from services.quota.engine.scheduling.messages import PODS_NOT_READY
 __all__ = ["Explanation", "Shortfall", "explain"]
 
 NAMES_MAX: Final = 10
-"""How many workloads are named who are ahead, or who hold what is needed."""
+"""Workloads that one list of an explanation names, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """One resource in one flavor of which there is not enough. Amounts as in facts."""
+    """One resource in one flavor of which there is too little. Amounts as in facts."""
 
     flavor: str
     resource: str
     asked: int
     free: int
-    """What the queue could take now, borrowing included."""
+    """What the queue could still use now, borrowing included."""
 
     borrowable: int
-    """How much of `free` is not its own."""
+    """The part of `free` that it would borrow."""
 
     maximum: int
-    """What it could ever have, if nobody else used anything."""
+    """What it could use in an empty tree."""
 
     limit: str = ""
-    """Whose limit that is, and how high."""
+    """The limit that is reached, and its owner."""
 
     holders: tuple[Key, ...] = ()
-    """Who holds most of it in the tree, largest first."""
+    """The largest holders in the tree, largest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why a workload waits, or that it does not."""
+    """Why a workload waits, or that it has quota."""
 
     key: Key
     reason: str
@@ -67,26 +67,26 @@ class Explanation:
 
     position_in_local_queue: int | None = None
     ahead: tuple[Key, ...] = ()
-    """The first of those before it."""
+    """The first workloads before it."""
 
     victims: tuple[Key, ...] = ()
-    """Whom it preempted and now waits for."""
+    """Its victims that are still draining."""
 
     unready: tuple[Key, ...] = ()
-    """Whose pods must be ready before anybody else is admitted."""
+    """Workloads whose pods must become ready before any other admission."""
 
     shares: Mapping[str, str] = field(default_factory=dict)
-    """Under fair sharing: what it would have with it, and what those have whom it may not displace."""
+    """Under fair sharing: its share with this workload, and shares that it may not preempt."""
 
     remedy: str = ""
-    """What would let it in."""
+    """What would let it be admitted."""
 
     requeue_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _WaitingState:
-    """What the next round would say."""
+    """What the next cycle would find."""
 
     reason: str
     message: str
@@ -96,7 +96,7 @@ class _WaitingState:
 
 
 def explain(shard: Shard, policy: Policy, w: Workload, now: int) -> Explanation:
-    """Look at one workload as the next round would."""
+    """Explain one workload as the next cycle would find it."""
     cq = w.queue
     if w.phase is Phase.HOLDING:
         return _holding(w)
@@ -199,7 +199,7 @@ def _why_it_waits(
 
 
 def _not_admitting(shard: Shard, cq: ClusterQueue, reason: str, why: str) -> _WaitingState:
-    """Its queue is inactive: why, and of checks what their controllers say."""
+    """Its queue is inactive: the reason, and the messages of inactive checks."""
     checks = (shard.checks.get(rule.name) for rule in cq.fact.checks)
     said = [
         f"{check.name}: {check.inactive_message}"
@@ -213,7 +213,7 @@ def _not_admitting(shard: Shard, cq: ClusterQueue, reason: str, why: str) -> _Wa
 
 
 def _short_of_quota(policy: Policy, cq: ClusterQueue, assignment: Assignment) -> _WaitingState:
-    """There is not enough of something, and nobody may be displaced for it."""
+    """There is too little quota, and no workload may be preempted for it."""
     no_fit = assignment.mode == NO_FIT
     reason = no_fit_reason(assignment, cq) if no_fit else "WaitingForQuota"
     return _WaitingState(
@@ -228,7 +228,7 @@ def _short_of_quota(policy: Policy, cq: ClusterQueue, assignment: Assignment) ->
 def _waiting_its_turn(
     shard: Shard, policy: Policy, cq: ClusterQueue, w: Workload, now: int, assignment: Assignment
 ) -> _WaitingState:
-    """It could go, if it were not for others."""
+    """It fits or could preempt, but other workloads come first."""
     if assignment.mode == FIT and shard.unready_holders:
         remedy = "their pods must become ready, or their time for that must be over"
         return _WaitingState("WaitingForPodsReady", PODS_NOT_READY, remedy)
@@ -240,7 +240,7 @@ def _waiting_its_turn(
     shortfalls = _shortfalls(cq, assignment)
     last = w.wait_reason
     if last is not None and last.message and last.reason == "WaitingForQuota":
-        # It lost to others of its round, or would go round in a circle.
+        # It lost to other entries of its cycle, or would repeat a preemption.
         remedy = "what the message names must change"
         return _WaitingState(last.reason, last.full_message(), remedy, shortfalls)
     text = "Workload is pending evaluation in the scheduling queue"
@@ -266,7 +266,7 @@ def _remedy(reason: str, cq: ClusterQueue, assignment: Assignment) -> str:
 
 
 def _shortfalls(cq: ClusterQueue, assignment: Assignment) -> tuple[Shortfall, ...]:
-    """Where there is not enough, once for each flavor and resource."""
+    """The shortfalls, one for each flavor and resource."""
     asked: dict[int, int] = {}
     for _, refusals in assignment.refusals:
         for refusal in refusals:
@@ -311,7 +311,7 @@ def _holders(cq: ClusterQueue, index: int) -> tuple[Key, ...]:
 
 
 def _limit(node: Node, index: int, asked: int) -> str:
-    """Whose limit `asked` meets first: now, or ever if even an empty tree had not enough."""
+    """The limit that `asked` reaches first: by present usage, or in an empty tree if that is too small."""
     ever = asked > node.potential_available[index]
     resource = node.tree.flavor_resources[index][1]
 
@@ -338,7 +338,7 @@ def _limit(node: Node, index: int, asked: int) -> str:
 
 
 def _kept_back(node: Node, index: int) -> list[str]:
-    """What others in the tree do not lend, though they do not use it."""
+    """Unused quota that lending limits keep from the queue."""
     mine = {node, *node.ancestors}
     resource = node.tree.flavor_resources[index][1]
     return [
@@ -353,7 +353,7 @@ def _display_name(node: Node) -> str:
 
 
 def _shares(cq: ClusterQueue, assignment: Assignment) -> dict[str, str]:
-    """The shares that are compared: its side's with it, and those of who borrows what it needs."""
+    """The compared shares: its own with this workload, and those of queues that borrow what it needs."""
     node = cq.node
     found: dict[str, str] = {}
     add_usage(node, assignment.indexed_usage)

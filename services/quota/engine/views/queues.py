@@ -1,4 +1,4 @@
-"""How queues and cohorts stand, for status, metrics and people. Computed when asked."""
+"""Counts and usage of queues and cohorts, for statuses, metrics and queries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class ResourceUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueView:
-    """A ClusterQueue or LocalQueue at this moment."""
+    """Counts and usage of a ClusterQueue or LocalQueue."""
 
     name: str
     pending: int
@@ -46,7 +46,7 @@ class QueueView:
     admitted: int
     reservation: Mapping[FlavorResource, ResourceUse]
     usage: Mapping[FlavorResource, ResourceUse]
-    """Of those that are admitted."""
+    """Usage of admitted workloads alone."""
 
     inactive: tuple[str, str] | None
     """(reason, message) of the condition Active=False."""
@@ -55,10 +55,10 @@ class QueueView:
     """`weightedShare` under fair sharing."""
 
     consumed: Mapping[str, int] | None = None
-    """What a LocalQueue used lately, in thousandths; None where that does not matter."""
+    """Decayed past usage of a LocalQueue, in thousandths; None: it is not sampled."""
 
     sampled_at: int | None = None
-    """Nanoseconds until which it is counted."""
+    """When past usage was sampled last, in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

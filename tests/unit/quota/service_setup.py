@@ -1,0 +1,140 @@
+"""The quota service on a bus in memory; the test plays watcher, classifier and patcher."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from services.quota.app import assemble
+from services.quota.settings import QuotaSettings
+from shared.bus.port import CaughtUp
+from shared.contracts.kube import kinds
+from shared.contracts.kube.kinds import Kind
+from shared.contracts.messages.admissions import Admission
+from shared.contracts.messages.effects import Outcome
+from shared.contracts.messages.observed import Observed, Synced
+from shared.contracts.messages.workloads import PodSet, WorkloadState
+from shared.contracts.windows import CONTROLLER as WINDOWS
+from shared.testing.waiting import eventually
+from shared.testing.world.memory_bus import MemoryBus
+from shared.testing.world.memory_server import MemoryServer
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+SETTINGS = QuotaSettings(reason_delay_seconds=0, audit_seconds=0.05)
+
+
+class Setup:
+    """A bus with one queue of two cpus on it; the test plays watcher, classifier and patcher."""
+
+    def __init__(self) -> None:
+        self.server = MemoryServer()
+        self.bus = MemoryBus(self.server, instance="test")
+        self._processes: list[tuple[asyncio.Task[None], MemoryBus]] = []
+        self._version = 0
+
+    async def start_quota(
+        self,
+        name: str = "a",
+        *,
+        bus: MemoryBus | None = None,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        bus = bus or MemoryBus(self.server, instance=f"quota-{name}")
+        service = assemble(
+            settings=SETTINGS, bus=bus, now=lambda: datetime.now(UTC), registry=registry
+        )
+        await bus.start()
+        self._processes.append((asyncio.create_task(service.run()), bus))
+
+    async def stop_quota(self) -> None:
+        task, bus = self._processes.pop(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await bus.stop()
+
+    async def close(self) -> None:
+        while self._processes:
+            await self.stop_quota()
+        await self.bus.stop()
+
+    async def cluster(self, *, cpus: int = 2, checks: Sequence[str] = ()) -> None:
+        flavor = {"name": "f", "resources": [{"name": "cpu", "nominalQuota": str(cpus)}]}
+        group = {"coveredResources": ["cpu"], "flavors": [flavor]}
+        queue = {"namespaceSelector": {}, "resourceGroups": [group], "preemption": PREEMPTION}
+        await self.observe(kinds.NAMESPACE, "team", {})
+        for name in checks:
+            await self.observe(kinds.ADMISSION_CHECK, name, {"controllerName": WINDOWS})
+        queue["admissionChecksStrategy"] = {"admissionChecks": [{"name": n} for n in checks]}
+        await self.observe(kinds.RESOURCE_FLAVOR, "f", {})
+        await self.observe(kinds.CLUSTER_QUEUE, "cq", queue)
+        await self.observe(kinds.LOCAL_QUEUE, "q", {"clusterQueue": "cq"}, namespace="team")
+        await self.bus.publish(Synced(cluster="hub", epoch="1", kinds=[], at=NOON))
+
+    async def observe(
+        self,
+        kind: Kind,
+        name: str,
+        spec: dict[str, Any],
+        *,
+        namespace: str | None = None,
+        deleted: bool = False,
+    ) -> None:
+        self._version += 1
+        metadata = {"name": name, "namespace": namespace, "uid": name}
+        await self.bus.publish(
+            Observed(
+                cluster="hub", group=kind.group, version=kind.version, plural=kind.plural,
+                kind=kind.kind, namespace=namespace, name=name, uid=name,
+                resource_version=str(self._version), object={"metadata": metadata, "spec": spec},
+                deleted=deleted,
+            )
+        )  # fmt: skip
+
+    async def workload(self, name: str, **more: Any) -> WorkloadState:
+        cpu = more.pop("cpu", "1")
+        state = WorkloadState(
+            cluster="hub", namespace="team", name=name, uid=f"u-{name}", queue="q", created_at=NOON,
+            pod_sets=[PodSet(name="main", count=1, requests={"cpu": cpu})],
+            **{"phase": "waiting", "version": "1", **more},
+        )  # fmt: skip
+        await self.bus.publish(state)
+        return state
+
+    async def outcome(self, admission: Admission, action: str, result: Any, **more: Any) -> None:
+        await self.bus.publish(
+            Outcome(
+                cluster="hub", namespace="team", name=admission.name, uid=admission.uid,
+                action=action, result=result, term=admission.term, number=admission.number,
+                at=NOON, **more,
+            )
+        )  # fmt: skip
+
+    async def log(self) -> list[Admission]:
+        found = []
+        async with aclosing(self.bus.replay("ADMISSIONS", "sluice.admission.>")) as items:
+            async for item in items:
+                if isinstance(item, CaughtUp):
+                    break
+                found.append(Admission.decode(item.data, item.headers))
+        return found
+
+    async def states(self, name: str) -> list[str]:
+        return [a.state for a in await self.log() if a.name == name]
+
+    async def last(self, name: str) -> Admission:
+        return [a for a in await self.log() if a.name == name][-1]
+
+
+PREEMPTION = {"withinClusterQueue": "LowerPriority"}
+
+
+async def became(setup: Setup, name: str, state: str) -> None:
+    async def yes() -> bool:
+        return (await setup.states(name))[-1:] == [state]
+
+    await eventually(yes)

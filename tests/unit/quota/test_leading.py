@@ -1,0 +1,150 @@
+"""Terms of the quota service: restarts, fencing, lost logs, audits."""
+
+import asyncio
+
+import pytest
+
+from services.quota.auditor import contradictions
+from services.quota.engine import QuotaEngine
+from shared.bus.port import FencedError
+from shared.contracts.messages.admissions import Admission, AdmissionState, Term
+from shared.contracts.messages.effects import CheckState
+from shared.contracts.messages.workloads import Finish
+from shared.testing.world.memory_bus import MemoryBus
+from tests.unit.quota.service_setup import NOON, Setup, became
+
+
+async def test_restart_repeats_and_forgets_no_admission(setup: Setup) -> None:
+    await setup.cluster()
+    for name in "xyz":
+        await setup.workload(name)
+    await setup.start_quota()
+    await became(setup, "z", "waiting")
+    await setup.stop_quota()
+    before = await setup.log()
+    await setup.start_quota("b")
+    await setup.workload("x", phase="finished", finish=Finish(success=True))
+    await became(setup, "z", "admitted")
+    new = (await setup.log())[len(before) :]
+    assert [(a.name, a.state, a.term) for a in new] == [("x", "released", 2), ("z", "admitted", 2)]
+
+
+async def test_stale_leader_is_fenced_by_server(setup: Setup) -> None:
+    await setup.cluster()
+    await setup.start_quota()
+    await setup.workload("x")
+    await became(setup, "x", "admitted")
+    last = await setup.bus.last_sequence("ADMISSIONS")
+    stale = (await setup.last("x")).model_copy(update={"state": "released", "number": 99})
+    with pytest.raises(FencedError):
+        await setup.bus.publish(stale, expect_last=last - 1)
+
+
+async def test_leader_that_reads_another_term_restarts(setup: Setup) -> None:
+    await setup.cluster()
+    await setup.start_quota()
+    await setup.workload("x")
+    await became(setup, "x", "admitted")
+    last = await setup.bus.last_sequence("ADMISSIONS")
+    await setup.bus.publish(Term(term=7, holder="other", began_at=NOON), expect_last=last)
+    await setup.workload("y")
+    await became(setup, "y", "admitted")
+    assert (await setup.last("y")).term == 8
+
+
+class Overtaken(MemoryBus):
+    """A bus on which the leader before goes on deciding until the next one begins."""
+
+    decided: Admission | None = None
+
+    async def last_sequence(self, stream: str) -> int:
+        if stream == "ADMISSIONS" and self.decided is not None:
+            await self.publish(self.decided)
+            self.decided = None
+        return await super().last_sequence(stream)
+
+
+@pytest.mark.parametrize("state", ["admitted", "evicted", "waiting"])
+async def test_new_leader_applies_only_last_decision_of_each_workload(
+    setup: Setup, state: AdmissionState
+) -> None:
+    await setup.cluster(checks=["safe"])
+    await setup.workload("x")
+    await setup.start_quota()
+    await became(setup, "x", "reserved")
+    await setup.stop_quota()
+    reserved = await setup.last("x")
+    ready = CheckState(
+        cluster="hub", namespace="team", name="x", uid="u-x", check="safe", state="Ready",
+        message="", attempt=reserved.number, at=reserved.decided_at,
+    )  # fmt: skip
+    await setup.bus.publish(ready)
+    bus = Overtaken(setup.server, instance="quota-b")
+    bus.decided = reserved.model_copy(update={"state": state, "number": reserved.number + 1})
+    await setup.start_quota("b", bus=bus)
+    await setup.workload("y")
+    await became(setup, "y", "reserved")
+    after = (await setup.states("x"))[1:]
+    assert after == ([state] if state != "waiting" else ["waiting", "reserved"])
+
+
+async def test_term_grows_although_log_lost_its_term_messages(
+    setup: Setup,
+) -> None:
+    await setup.cluster()
+    decided = Admission(
+        cluster="hub", namespace="team", name="z", uid="u-z", state="released", term=7, number=1,
+        decided_at=NOON, cluster_queue="cq",
+    )  # fmt: skip
+    await setup.bus.publish(decided)
+    await setup.workload("x")
+    await setup.start_quota()
+    await became(setup, "x", "admitted")
+    assert (await setup.last("x")).term == 8
+
+
+async def test_nearly_full_log_accepts_releases_but_no_admissions(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.quota.term.FULLNESS_INTERVAL_SECONDS", 0.02)
+    await setup.cluster(cpus=30)
+    await setup.start_quota()
+    for number in range(29):
+        await setup.workload(f"w{number}")
+    await setup.workload("x")
+    await became(setup, "x", "admitted")
+    stream = setup.server.stream("ADMISSIONS")
+    stream._bytes_max = int(stream.bytes / 0.85)
+    await asyncio.sleep(0.2)
+
+    await setup.workload("y")
+    await setup.workload("x", phase="finished", finish=Finish(success=True))
+    await became(setup, "x", "released")
+    await asyncio.sleep(0.2)
+    assert await setup.states("y") == []
+
+    stream._bytes_max = stream.bytes * 10
+    await became(setup, "y", "admitted")
+
+
+async def test_lost_log_is_restored_from_cluster_records(setup: Setup) -> None:
+    await setup.cluster(cpus=1)
+    assigned = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
+    recorded = {"clusterQueue": "cq", "podSetAssignments": [assigned]}
+    running = {"phase": "running", "pods_active": True, "held": False}
+    await setup.workload("x", admission=recorded, **running)
+    await setup.workload("y")
+    await setup.start_quota()
+    await became(setup, "y", "waiting")
+    assert all(a.state != "admitted" or a.name == "x" for a in await setup.log())
+
+
+def test_audit_names_workload_that_holds_quota_by_log_only() -> None:
+    admission = Admission(
+        cluster="hub", namespace="team", name="x", uid="u", state="admitted", term=1, number=1,
+        decided_at=NOON, cluster_queue="cq",
+    )  # fmt: skip
+    [problem] = contradictions(QuotaEngine(), [admission])
+    assert problem == "hub: team/x holds quota of cq by the log, not by the engine"
+    released = admission.model_copy(update={"state": "released"})
+    assert contradictions(QuotaEngine(), [released]) == []
