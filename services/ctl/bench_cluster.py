@@ -43,7 +43,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process so far, including its ended children. Linux only."""
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    fields = stat.rpartition(")")[2].split()  # The name before may hold blanks.
+    fields = stat.rpartition(")")[2].split()  # The name before it may contain blanks.
     return sum(int(value) for value in fields[11:15]) / _TICKS
 
 

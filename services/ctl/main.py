@@ -280,7 +280,7 @@ def _settings_error(error: ValueError) -> list[str] | None:
         f"sluice: setting SLUICE_{'_'.join(str(part) for part in each['loc']).upper()}: "
         f"{each['msg']}, got {str(each.get('input'))[:80]!r}"
         if each["loc"]
-        else f"sluice: settings: {each['msg']}"  # Of several together: its input is all of them.
+        else f"sluice: settings: {each['msg']}"  # A rule about several settings: its input is all of them.
         for each in error.errors()
     ]
 

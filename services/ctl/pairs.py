@@ -144,7 +144,7 @@ class Pairs:
                 async with asyncio.timeout(self._settings.look_seconds):
                     await self._updated.wait()
             except TimeoutError:
-                pass  # The files may be others.
+                pass  # Check whether the files have changed.
             self._updated.clear()
 
     async def _reconcile(self) -> None:
@@ -231,7 +231,7 @@ class Pairs:
                         "SLUICE_CLUSTER": spoke,
                         "SLUICE_INSTANCE": f"{self._settings.instance}-{spoke}",
                         "SLUICE_KUBECONFIG": str(desired.kubeconfig),
-                        # Any port, for nobody: ours is taken.
+                        # Any free port: the default is taken by this process.
                         "SLUICE_HEALTH_HOST": "127.0.0.1",
                         "SLUICE_HEALTH_PORT": "0",
                         **proof,

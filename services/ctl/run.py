@@ -38,7 +38,7 @@ the hub has kubeconfigs of spokes. The simulator stands in for a cluster."""
 def run_program(program: Program, arguments: Sequence[str]) -> int:
     """Import the program's module and call its `main`; return its exit status."""
     if program is Program.SIMULATOR:
-        # It has options of its own: it is also a program by itself (`python -m services.simulator`).
+        # The simulator parses its own options: it is also started as `python -m services.simulator`.
         sys.argv = ["sluice run simulator", *arguments]
         module = importlib.import_module("services.simulator.command")
     elif arguments:
@@ -48,7 +48,7 @@ def run_program(program: Program, arguments: Sequence[str]) -> int:
             hint="services read their settings from the environment: SLUICE_…",
         )
     elif program is Program.PAIRS:
-        # It starts other programs, as `sluice dev` does.
+        # It is part of ctl, because it starts other programs as `sluice dev` does.
         module = importlib.import_module("services.ctl.pairs")
     else:
         module = importlib.import_module(f"services.{program.value}.app")

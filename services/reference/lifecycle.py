@@ -81,7 +81,7 @@ def _diagram() -> list[str]:
     for (state, event), transition in TRANSITIONS.items():
         edges.setdefault((state, transition.state), []).append(event)
     for (state, after), events in edges.items():
-        if after is not State.FINISHED:  # From everywhere: it would hide the rest.
+        if after is not State.FINISHED:  # Every state leads there: the edges would hide the rest.
             lines.append(f"    {state.name} --> {after.name}: {'<br>'.join(events)}")
     lines.append(f"    {State.READY.name} --> {State.FINISHED.name}: finished, from every state")
     lines.append(f"    {State.FINISHED.name} --> [*]")

@@ -82,7 +82,7 @@ def declared_metrics() -> list[DeclaredMetric]:
         for service, modules in MODULES.items()
         for module in modules
         for metric in vars(module).values()
-        # A module may have taken it from another.
+        # Duplicates: a module may import a metric of another one.
         if isinstance(metric, MetricWrapperBase)
     ]
     found += [

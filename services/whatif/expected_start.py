@@ -45,7 +45,7 @@ def _add_expected_start(loaded: LoadedState, item: Json) -> None:
         ident,
         past=loaded.history,
         recent=loaded.recent(RECENT),
-        # The same question at the same moment has the same answer.
+        # Seeded by the uid: the same question at the same moment has the same answer.
         random=Random(state.uid),
     )
     if expected is None:

@@ -90,7 +90,7 @@ def load_documents(path: Path) -> list[tuple[str, Any]]:
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(str(path), f"cannot be read: {error}") from error
     try:
-        # The loader is the safe one less its dates.
+        # Safe: `_Loader` is the safe loader without dates.
         documents = list(yaml.load_all(text, Loader=_Loader))
     except (yaml.YAMLError, RecursionError) as error:
         raise CommandError(str(path), f"is not YAML: {' '.join(str(error).split())}") from error

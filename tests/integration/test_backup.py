@@ -103,7 +103,7 @@ async def sluice(url: str, *arguments: str) -> Result:
     return await asyncio.to_thread(lambda: CliRunner().invoke(app, command))
 
 
-async def test_in_an_empty_server_everything_goes_on_from_a_backup(tmp_path: Path) -> None:
+async def test_services_continue_from_a_backup_in_an_empty_server(tmp_path: Path) -> None:
     target = str(tmp_path / "backup")
     async with nats_server() as old:
         async with deciding(old.url) as bus:
@@ -133,7 +133,7 @@ async def test_in_an_empty_server_everything_goes_on_from_a_backup(tmp_path: Pat
         assert terms["second"] > before["first"]["term"], "a term is never used again"
 
 
-async def test_what_is_there_is_never_overwritten(tmp_path: Path) -> None:
+async def test_restore_never_overwrites_a_stream(tmp_path: Path) -> None:
     target = tmp_path / "backup"
     async with nats_server() as server:
         done = await sluice(server.url, "bus", "backup", str(target))
@@ -151,7 +151,7 @@ async def test_what_is_there_is_never_overwritten(tmp_path: Path) -> None:
             assert refused.status == Exit.FAILED
 
 
-async def test_the_user_that_declares_the_streams_may_save_and_restore_them(tmp_path: Path) -> None:
+async def test_user_that_declares_streams_may_back_up_and_restore(tmp_path: Path) -> None:
     secured = secure(tmp_path / "users", (), now())
     for turn in ("save", "restore"):
         server = await EmbeddedServer(tmp_path / turn, config=secured.config).start()

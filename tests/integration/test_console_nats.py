@@ -84,7 +84,7 @@ async def ask(client: Client, subject: str, **question: Any) -> Any:
                 await asyncio.sleep(0.05)
 
 
-async def test_who_looks_finds_the_service_and_is_answered_by_right(place: Place) -> None:
+async def test_viewer_finds_the_service_and_gets_answers(place: Place) -> None:
     access = place.secured.access("viewer")
     async with intruder(place.running.url, access) as (client, said):
         reply = await ask(client, SUBJECT, token="dana")
@@ -111,7 +111,7 @@ async def test_who_looks_finds_the_service_and_is_answered_by_right(place: Place
 
 
 @pytest.mark.parametrize("user", ["watcher", "quota", "patcher"])
-async def test_who_has_no_business_with_it_may_not_ask(place: Place, user: str) -> None:
+async def test_other_users_may_not_ask_the_console(place: Place, user: str) -> None:
     async with intruder(place.running.url, place.secured.access(user)) as (client, said):
         with pytest.raises(SilenceError):
             await client.request(SUBJECT, b'{"token": "dana"}', timeout=SILENCE_SECONDS)
@@ -119,7 +119,7 @@ async def test_who_has_no_business_with_it_may_not_ask(place: Place, user: str) 
 
 
 @pytest.mark.parametrize("user", ["viewer", "quota", "watcher"])
-async def test_nobody_else_hears_questions_with_the_tokens_in_them(place: Place, user: str) -> None:
+async def test_other_users_cannot_read_requests_with_tokens(place: Place, user: str) -> None:
     access = place.secured.access("viewer")
     async with (
         intruder(place.running.url, place.secured.access(user)) as (thief, said),

@@ -1,6 +1,6 @@
 """The console's page in a real browser, as somebody uses it: signs in, looks, asks why, watches.
 
-Skipped where there is no Chromium; what the page asks for is tested without one in `test_console.py`.
+Skipped where there is no Chromium; what the page asks for is tested without one in `console/`.
 """
 
 from collections.abc import AsyncIterator
@@ -84,7 +84,7 @@ async def says(page: Page, selector: str, text: str) -> None:
     await page.until(f"document.querySelector({selector!r})?.innerText.includes({text!r})")
 
 
-async def test_who_signs_in_sees_the_queues_and_workloads_that_are_for_them(page: Page) -> None:
+async def test_signed_in_user_sees_allowed_queues_and_workloads(page: Page) -> None:
     await sign_in(page, "token-of-dana")
     await page.until(f"{NAMES}.includes('runs')")
     assert sorted(await page.value(NAMES)) == ["first", "odd", "runs"]
@@ -96,7 +96,7 @@ async def test_who_signs_in_sees_the_queues_and_workloads_that_are_for_them(page
     await says(page, "#connection", "live")
 
 
-async def test_who_may_not_is_told_so_and_may_try_another_token(page: Page) -> None:
+async def test_refused_user_may_try_another_token(page: Page) -> None:
     await sign_in(page, "made-up")
     await says(page, "#signin-why", "the cluster does not know this token")
     await sign_in(page, "token-of-bob")
@@ -126,7 +126,7 @@ async def counts(page: Page, place: Place, *expected: int) -> None:
     await page.until(f"{COUNTS}.join() === {','.join(map(str, expected))!r}")
 
 
-async def test_what_changes_is_shown_without_asking(page: Page, place: Place) -> None:
+async def test_page_shows_changes_without_reload(page: Page, place: Place) -> None:
     await sign_in(page, "token-of-root")
     await page.until(f"{NAMES}.length === 4")
     await counts(page, place, 3, 1, 1)
@@ -138,9 +138,7 @@ async def test_what_changes_is_shown_without_asking(page: Page, place: Place) ->
     await counts(page, place, 3, 1, 1)
 
 
-async def test_why_one_waits_is_told_and_told_anew_when_that_changes(
-    page: Page, place: Place
-) -> None:
+async def test_page_explains_a_workload_and_updates_it(page: Page, place: Place) -> None:
     await sign_in(page, "token-of-dana")
     await page.until(f"{NAMES}.length === 3")
     await page.value("document.querySelector(\"[data-key='hub/team/first'] .name\").click()")
@@ -152,7 +150,7 @@ async def test_why_one_waits_is_told_and_told_anew_when_that_changes(
     assert await page.value(OPEN)
 
 
-async def test_it_is_used_without_a_mouse(page: Page) -> None:
+async def test_page_works_with_the_keyboard(page: Page) -> None:
     await sign_in(page, "token-of-dana")
     await page.until(f"{NAMES}.length === 3")
     for _ in range(12):
@@ -171,7 +169,7 @@ async def test_it_is_used_without_a_mouse(page: Page) -> None:
 SCHEMES = ("light", "dark")
 
 
-async def test_every_text_is_legible_in_light_and_dark(page: Page, tmp_path: Path) -> None:
+async def test_page_has_enough_contrast_in_light_and_dark(page: Page, tmp_path: Path) -> None:
     async def faint() -> list[Any]:
         found: list[Any] = []
         for scheme in SCHEMES:
@@ -189,9 +187,7 @@ async def test_every_text_is_legible_in_light_and_dark(page: Page, tmp_path: Pat
     assert await page.value("document.documentElement.scrollWidth <= 360")
 
 
-async def test_nothing_comes_from_elsewhere_and_nothing_that_is_shown_runs(
-    page: Page, place: Place
-) -> None:
+async def test_page_loads_nothing_foreign_and_runs_no_shown_text(page: Page, place: Place) -> None:
     await sign_in(page, "token-of-root")
     await says(page, "[data-key='hub/team/odd']", "<b id=evil>bold</b>")
     assert await page.value("document.getElementById('evil')") is None

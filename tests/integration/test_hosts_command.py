@@ -38,7 +38,7 @@ def said(now: datetime) -> list[Message]:
     ]  # fmt: skip
 
 
-async def test_it_shows_who_is_on_a_platform_and_who_waits_for_it_and_why() -> None:
+async def test_hosts_shows_running_and_waiting_task_runs() -> None:
     async with nats_server() as server:
         bus = NatsBus(url=server.url, instance="test", now=lambda: datetime.now(UTC))
         await bus.start()

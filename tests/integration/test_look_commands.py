@@ -136,7 +136,7 @@ def error_of(result: Result) -> CommandError:
     return result.exception
 
 
-async def test_workloads_and_queues_are_shown_as_they_stand(deciding: Office) -> None:
+async def test_get_shows_workloads_and_queues_with_their_state(deciding: Office) -> None:
     # Where it stands in the queue comes from the quota service, which may be slow to say so.
     text = await deciding.until("get", "workloads", "-n", "team", shows="PENDING    1 ")
     lines = text.splitlines()
@@ -155,7 +155,7 @@ async def test_workloads_and_queues_are_shown_as_they_stand(deciding: Office) ->
     assert "default/cpu=2/2" in text
 
 
-async def test_what_is_asked_for_may_be_narrowed_and_comes_in_every_form(office: Office) -> None:
+async def test_get_filters_rows_and_prints_every_format(office: Office) -> None:
     wide = (await office.sluice("get", "rf", "-o", "wide")).stdout
     assert wide.splitlines()[1].split() == ["default", "disk=ssd", "3h", "<none>", "cq"]
     names = (await office.sluice("get", "wl", "-A", "-o", "name", "-l", "app!=a")).stdout
@@ -168,7 +168,7 @@ async def test_what_is_asked_for_may_be_narrowed_and_comes_in_every_form(office:
     assert rows.startswith("job-a ")
 
 
-async def test_every_kind_comes_in_every_form(office: Office) -> None:
+async def test_get_prints_every_kind_in_every_format(office: Office) -> None:
     await office.observe(kinds.MULTIKUEUE_CLUSTER, "north", {})
     now = datetime.now(UTC)
     machine = Machine(
@@ -204,7 +204,9 @@ async def test_every_kind_comes_in_every_form(office: Office) -> None:
         assert "\x1b" not in "".join(result.stdout for result in shown.values()), "no terminal"
 
 
-async def test_nothing_and_nobody_have_their_sentences_and_statuses(office: Office) -> None:
+async def test_empty_results_and_missing_services_have_messages_and_statuses(
+    office: Office,
+) -> None:
     empty = await office.sluice("get", "wl")
     assert empty.exit_code == Exit.OK
     assert empty.stderr == "No resources found in default namespace.\n"
@@ -218,7 +220,7 @@ async def test_nothing_and_nobody_have_their_sentences_and_statuses(office: Offi
     assert "nobody answers" in str(silent)
 
 
-async def test_explain_and_its_refusals(deciding: Office) -> None:
+async def test_explain_answers_and_refuses_unknown_workloads(deciding: Office) -> None:
     text = await deciding.until("explain", "team/b", shows="WaitingForQuota")
     assert "cpu in flavor default: asked 2, free 0" in text
     assert "Held by:         job-a 2" in text
@@ -244,7 +246,7 @@ async def offered(office: Office, line: str) -> list[str]:
     return printed.decode().split()
 
 
-async def test_tab_offers_what_there_is(office: Office) -> None:
+async def test_completion_offers_existing_names(office: Office) -> None:
     assert await offered(office, "sluice get cq ") == ["cq"]
     assert await offered(office, "sluice get wl -n team job-a") == ["job-a"]
     assert await offered(office, "sluice get wl -n ") == ["team"]
@@ -277,7 +279,7 @@ async def watched(
         await process.wait()
 
 
-async def test_a_watch_prints_what_changes(office: Office) -> None:
+async def test_watch_prints_changed_rows(office: Office) -> None:
     async def finish() -> None:
         await office.workload("b", seconds=200, phase="finished")
 
@@ -287,7 +289,7 @@ async def test_a_watch_prints_what_changes(office: Office) -> None:
     assert "FINISHED" in lines[3]
 
 
-async def test_who_preempted_whom_is_told_from_the_log(office: Office) -> None:
+async def test_who_preempted_reads_the_log_of_decisions(office: Office) -> None:
     now = datetime.now(UTC)
     for number, state in enumerate(("admitted", "evicted", "released", "waiting"), start=1):
         await office.bus.publish(
@@ -309,7 +311,7 @@ async def test_who_preempted_whom_is_told_from_the_log(office: Office) -> None:
     assert "Nobody preempted team/b" in nobody.stderr
 
 
-async def test_doctor_names_what_is_wrong_and_what_to_do(deciding: Office) -> None:
+async def test_doctor_names_problems_and_advice(deciding: Office) -> None:
     await deciding.observe(kinds.LOCAL_QUEUE, "lost", {"clusterQueue": "none"}, namespace="team")
     letter = DeadLetter(
         service="patcher", original_subject="sluice.admission.hub.team.x", original_sequence=3,
@@ -341,7 +343,7 @@ print(*{name.partition(".")[0] for name in sys.modules})
 """
 
 
-def test_looking_imports_nothing_that_takes_time() -> None:
+def test_get_against_nats_imports_no_slow_package() -> None:
     """What made `get` slow to start: FastStream, and aiohttp, which nats-py imports if it is there."""
     arguments = ("get", "wl", "--nats-url", "nats://127.0.0.1:9")
     done = subprocess.run(

@@ -100,7 +100,7 @@ async def hub(folder: Path, **settings: Any) -> AsyncIterator[Hub]:
                 await bus.stop()
 
 
-async def test_a_cluster_with_a_kubeconfig_is_watched_and_served_until_it_is_no_more(
+async def test_pair_runs_as_long_as_its_cluster_has_a_kubeconfig(
     tmp_path: Path,
 ) -> None:
     simulator = Simulator(behaviour=False)
@@ -133,7 +133,7 @@ async def _nobody(at: Hub) -> bool:
     return not at.supervisor.names
 
 
-async def test_a_pair_whose_api_server_goes_away_says_so(tmp_path: Path) -> None:
+async def test_pair_reports_a_lost_api_server(tmp_path: Path) -> None:
     simulator = Simulator(behaviour=False)
     await simulator.start()
     async with hub(tmp_path) as at:
@@ -158,7 +158,7 @@ async def test_a_pair_whose_api_server_goes_away_says_so(tmp_path: Path) -> None
         assert await at.problem() == "", "the pair itself is well"
 
 
-async def test_a_pair_that_keeps_ending_is_said(
+async def test_crash_looping_pair_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLUICE_EVENTS_PER_SECOND", "many")
@@ -196,7 +196,7 @@ UNUSABLE: dict[str, tuple[Spec, str, str]] = {
 
 
 @pytest.mark.parametrize(("spec", "content", "problem"), UNUSABLE.values(), ids=UNUSABLE.keys())
-async def test_what_keeps_a_pair_from_running_is_said_until_it_is_cured(
+async def test_problem_of_a_pair_is_published_until_it_is_solved(
     tmp_path: Path, spec: Spec, content: str, problem: str
 ) -> None:
     async with hub(tmp_path) as at:
@@ -214,7 +214,7 @@ async def test_what_keeps_a_pair_from_running_is_said_until_it_is_cured(
         await eventually(cured)
 
 
-async def test_without_a_key_of_its_own_a_pair_would_be_nobody_on_the_bus(tmp_path: Path) -> None:
+async def test_pair_without_a_key_is_not_started(tmp_path: Path) -> None:
     make_keys(tmp_path, ["pairs"])
     keys = {"nats_nkey": key_file(tmp_path, "pairs"), "spoke_keys": tmp_path}
     async with hub(tmp_path, **keys) as at:

@@ -37,7 +37,7 @@ def standing(spoke: str, *, active: bool, why: str) -> SpokeState:
     )  # fmt: skip
 
 
-async def test_its_exit_status_says_whether_all_are_connected() -> None:
+async def test_exit_status_of_spokes_says_whether_all_are_connected() -> None:
     async with nats_server() as server:
         bus = NatsBus(url=server.url, instance="test", now=lambda: datetime.now(UTC))
         await bus.start()
@@ -61,7 +61,7 @@ async def test_its_exit_status_says_whether_all_are_connected() -> None:
     assert shown[1].stdout.rstrip().endswith("DeclaredLost: An operator declared it lost: flood")
 
 
-async def test_an_operator_gives_a_spoke_up_and_takes_that_back(tmp_path: Path) -> None:
+async def test_spoke_is_declared_lost_and_found_again(tmp_path: Path) -> None:
     simulator = Simulator(behaviour=False)
     await simulator.start()
     try:

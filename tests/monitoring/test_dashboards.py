@@ -24,7 +24,7 @@ def recording() -> Recording:
 
 
 @pytest.mark.parametrize("dashboard", dashboards(), ids=lambda dashboard: dashboard.uid)
-def test_every_question_is_answered_at_some_time(
+def test_every_panel_expression_has_recorded_data(
     dashboard: Dashboard, recording: Recording
 ) -> None:
     length = len(recording.series[0].values)
@@ -35,7 +35,7 @@ def test_every_question_is_answered_at_some_time(
 
 
 @pytest.mark.parametrize("dashboard", dashboards(), ids=lambda dashboard: dashboard.uid)
-def test_panels_ask_for_metrics_and_labels_that_there_are(dashboard: Dashboard) -> None:
+def test_panels_use_declared_metrics_and_labels(dashboard: Dashboard) -> None:
     known = {sample: {*one.labels} for one in declared_metrics() for sample in one.samples}
     known |= {"up": set()}
     for panel in dashboard.panels:
@@ -46,7 +46,7 @@ def test_panels_ask_for_metrics_and_labels_that_there_are(dashboard: Dashboard) 
                 assert labels | shown <= known[metric] | SCRAPED, f"{panel.title}: {labels | shown}"
 
 
-def test_what_is_recorded_is_declared(recording: Recording) -> None:
+def test_recorded_metrics_are_declared(recording: Recording) -> None:
     """So that the reference page, of which the same list is made, leaves nothing out."""
     known = {sample: {*one.labels} for one in declared_metrics() for sample in one.samples}
     known |= {"up": set()}
@@ -55,7 +55,7 @@ def test_what_is_recorded_is_declared(recording: Recording) -> None:
         assert labels <= known[metric] | SCRAPED, f"{metric}: {labels}"
 
 
-def test_the_files_are_made_of_the_tables() -> None:
+def test_dashboard_files_match_their_tables() -> None:
     assert {path.name: path.read_text() for path in FOLDER.glob("*.json")} == rendered()
     assert len(rendered()) == 5
 

@@ -50,12 +50,12 @@ ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-|[0-9a-f]{12}")
 
 
 @pytest.mark.parametrize("name", sorted(THEIRS))
-def test_kind_and_labels_are_the_reference_s(name: str) -> None:
+def test_adopted_metrics_have_the_original_kind_and_labels(name: str) -> None:
     ours = {one.name: (one.service, one.kind, one.labels) for one in declared_metrics()}
     assert ours[name] == THEIRS[name]
 
 
-def test_a_name_is_told_by_one_kind_of_service_only() -> None:
+def test_metric_is_declared_by_one_service_only() -> None:
     names = Counter(one.name for one in declared_metrics())
     assert names.most_common(1)[0][1] == 1
 
@@ -71,7 +71,7 @@ def test_no_label_is_a_name_or_an_id_of_work() -> None:
             assert len(value) <= 63, "it is a message"
 
 
-def test_what_bounds_the_values_of_each_label_is_known() -> None:
+def test_every_label_has_bounded_values() -> None:
     values: dict[str, set[str]] = {}
     for series in read().series:
         for label, value in series.labels:
@@ -83,7 +83,7 @@ def test_what_bounds_the_values_of_each_label_is_known() -> None:
     assert VALUES.keys() <= labels, "the page tells of labels that there are"
 
 
-def test_a_thousand_workloads_are_as_many_series_as_one() -> None:
+def test_series_count_does_not_grow_with_workloads() -> None:
     def series_of(count: int) -> int:
         meter = DecisionMetrics(CollectorRegistry())
         for number in range(count):

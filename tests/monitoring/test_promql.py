@@ -84,7 +84,7 @@ def equal(ours: Vector, theirs: Vector) -> bool:
     )
 
 
-def test_a_few_answers_as_one_would_work_them_out() -> None:
+def test_promql_answers_worked_out_by_hand() -> None:
     at = {"x": "1"}
     assert evaluate("b{x='1'} * 2", some(), 25) == {frozenset(at.items()): 8.0}
     [rate] = as_vector(evaluate("sum(rate(a{le='+Inf', x='1'}[20s]))", some(), 25)).values()
@@ -92,13 +92,13 @@ def test_a_few_answers_as_one_would_work_them_out() -> None:
     assert evaluate("b > 4", some(), 25) == {series_of('b{x="3",y="z"}'): 9.0}
 
 
-def test_what_is_not_evaluated_is_refused() -> None:
+def test_unsupported_promql_is_refused() -> None:
     for expression in ("a offset 5m", "stddev(a)", "deriv(a[5m])", "rate(a[5m:1m])", "a ^ 2"):
         with pytest.raises(UnsupportedError):
             evaluate(expression, some(), 25)
 
 
-def test_vectors_that_cannot_be_matched_are_no_answer() -> None:
+def test_unmatched_vectors_give_no_result() -> None:
     with pytest.raises(AssertionError, match="many-to-one matching must be explicit"):
         evaluate("a / on (x) b", some(), 25)
     with pytest.raises(AssertionError, match="many-to-many matching is not allowed"):
@@ -111,7 +111,7 @@ needs_promtool = pytest.mark.skipif(
 
 
 @needs_promtool
-def test_every_part_of_the_language_is_evaluated_as_prometheus_does(tmp_path: Path) -> None:
+def test_promql_parts_match_prometheus(tmp_path: Path) -> None:
     theirs = answers(QUESTIONS, some(), 25, tmp_path)
     assert sum(map(bool, theirs.values())) > len(QUESTIONS) * 0.9, "most have an answer"
     for expression in QUESTIONS:
@@ -120,7 +120,7 @@ def test_every_part_of_the_language_is_evaluated_as_prometheus_does(tmp_path: Pa
 
 
 @needs_promtool
-def test_what_dashboards_and_rules_ask_is_answered_as_prometheus_does(tmp_path: Path) -> None:
+def test_dashboard_and_rule_expressions_match_prometheus(tmp_path: Path) -> None:
     asked = {filled_in(expr) for page in dashboards() for _, expr in expressions(page)}
     asked |= {rule["expr"] for rule in every_rule()}
     recording = read()

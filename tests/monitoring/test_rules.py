@@ -69,7 +69,7 @@ def test_an_alert_fires_when_it_should_and_only_then(case: Json) -> None:
         )
 
 
-def test_of_each_alert_it_is_shown_when_it_fires_and_when_it_does_not() -> None:
+def test_each_alert_has_a_firing_and_a_silent_case() -> None:
     shown: dict[str, set[bool]] = defaultdict(set)
     for case in CASES:
         for question in case["alert_rule_test"]:
@@ -78,7 +78,7 @@ def test_of_each_alert_it_is_shown_when_it_fires_and_when_it_does_not() -> None:
     assert len(BY_NAME) >= 15
 
 
-def test_rules_ask_for_metrics_and_labels_that_there_are() -> None:
+def test_rules_use_declared_metrics_and_labels() -> None:
     known = {sample: {*one.labels} for one in declared_metrics() for sample in one.samples}
     known |= {"up": set()}
     for rule in every_rule():
@@ -87,7 +87,7 @@ def test_rules_ask_for_metrics_and_labels_that_there_are() -> None:
             assert labels <= known[metric] | {"job", "instance", "le"}, f"{rule['alert']}: {labels}"
 
 
-def test_a_healthy_system_is_not_told_of() -> None:
+def test_healthy_system_fires_no_alert() -> None:
     recording = read()
     last = int(recording.step_seconds * (len(recording.series[0].values) - 1))
     for rule in every_rule():
@@ -95,7 +95,7 @@ def test_a_healthy_system_is_not_told_of() -> None:
         assert firing(at_once, recording, last - last % EVERY_SECONDS) == set(), rule["alert"]
 
 
-def test_each_alert_has_a_page_that_says_what_to_do() -> None:
+def test_each_alert_has_a_runbook() -> None:
     pages = {path.stem for path in RUNBOOKS.glob("Sluicegate*.md")}
     assert pages == BY_NAME.keys()
     for name, rule in BY_NAME.items():
@@ -110,7 +110,7 @@ def test_each_alert_has_a_page_that_says_what_to_do() -> None:
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not on the PATH: Prometheus is not asked")
-def test_prometheus_itself_takes_the_rules_and_agrees_on_when_they_fire(tmp_path: Path) -> None:
+def test_promtool_accepts_the_rules_and_their_tests(tmp_path: Path) -> None:
     for what, path in (("rules", RULES), ("config", RULES.with_name("prometheus.yaml"))):
         checked = run("check", what, str(path))
         assert checked.returncode == 0, checked.stdout + checked.stderr

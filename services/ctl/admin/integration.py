@@ -106,7 +106,7 @@ def finding_of(integrations: list[Integration], obj: dict[str, Any]) -> CheckRes
             status=Exit.FAILED,
         )
     integration = of_kind[0]
-    # One that is not created yet has no uid; the patches test it.
+    # An object that is not created yet has no uid, but the patches test it.
     obj = {**obj, "metadata": {"uid": "(its uid)", **metadata}}
     why = ""
     if SHIPPED.is_nested(obj):
@@ -146,7 +146,7 @@ def _read(
     try:
         raw = integration.pod_sets(obj)
     except ObjectError:
-        return [], {}  # Its problems are among the object's.
+        return [], {}  # `problems` of the integration reports it.
     try:
         asked = resolve_pod_sets(raw, limit_ranges=[], runtime_class=lambda _name: {})
     except RequestsError as error:

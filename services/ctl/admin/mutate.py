@@ -42,5 +42,5 @@ def mutated_yaml(file: Path, config: Path) -> str:
         ) from error
     made = mutated.object
     if made.get("kind") == PIPELINE_RUN.kind:
-        made = {**made, "status": made.get("status") or {}}  # As the reference prints it.
+        made = {**made, "status": made.get("status") or {}}  # As tekton-kueue prints it.
     return yaml_text(made)

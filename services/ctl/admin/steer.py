@@ -67,7 +67,7 @@ async def write_steering_field(
             return (
                 f"{title} is {'stopped' if stop else 'active'} already ({field}: {_shown(value)})"
             )
-        # The uid keeps a new object of the same name from being meant.
+        # The uid makes the API server refuse the patch for a new object of the same name.
         metadata = {"uid": obj["metadata"]["uid"]}
         await kube.patch(kind, namespace, real, {"metadata": metadata, "spec": {field: value}})
     except NotFoundError as error:

@@ -57,7 +57,7 @@ def names(
 def where(parameters: dict[str, object]) -> tuple[str | None, Path]:
     """NATS URL and folder of a half-typed command line."""
     directory = Path(str(parameters.get("directory") or ".sluice"))
-    # A command that writes to the cluster has no option for it, yet names are asked for.
+    # Commands that write to the cluster have no `--nats-url`, but complete names as well.
     named = (parameters.get("nats_url"), *map(os.environ.get, ("SLUICE_NATS_URL", "NATS_URL")))
     given = next((str(url) for url in named if url), None)
     return nats_url_of(given, directory), directory

@@ -360,7 +360,7 @@ def verdict_of(result: CaseResult, rules: Rules) -> str:
         return ""
     class_, requests = result.priority_class, result.requests
     if not (result.case.run.get("metadata") or {}).get("namespace"):
-        # An API server always names a namespace; what is expected without one, `sluice mutate` says.
+        # An API server always sets a namespace; `sluice mutate` shows the result without one.
         class_, requests = _without_namespace(result.case.run, rules)
         result.note = f"without a namespace, as `sluice mutate` takes it: {class_ or 'no class'}"
     return "; ".join(_differences(expected, class_, requests, result))

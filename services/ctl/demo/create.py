@@ -106,7 +106,7 @@ async def create_with_retries(kube: Kube, kind: Kind, obj: Object) -> Object:
             return await kube.get(kind, metadata["namespace"], metadata["name"])
         except (ConflictError, ThrottledError, UnavailableError) as error:
             if DENIED in str(error):
-                # An expression that failed is a 500 too, but an answer: the same comes again.
+                # A failed expression of the webhook is a 500, too: trying again would fail again.
                 raise RefusedError(str(error), status=error.status) from error
             if loop.time() > until:
                 raise

@@ -127,7 +127,7 @@ def _labels(rng: Random, tier: str, index: int) -> tuple[str, dict[str, str]]:
         case "pre-merge-build":
             return tenant, {names.PAC_EVENT: rng.choice(("pull_request", "retest-comment"))}
         case "dependency-update":
-            # Half of them by a nudge, half by MintMaker, which has a limit of its own.
+            # Half come from a nudge, half from MintMaker, which has its own limit.
             return (MINTMAKER, {}) if index % 16 >= 8 else (tenant, {_BUILD_TYPE: "nudge"})
         case _:
             return tenant, {}
@@ -188,12 +188,12 @@ _SHAPES: Final[dict[str, Callable[[], Object]]] = {
 
 
 def _jobs(rng: Random, count: int) -> Iterator[Arrival]:
-    # Two shapes, so that there are enough of each for a comparison.
+    # Only two shapes, so that each has enough jobs for a comparison.
     shapes = ((2, "1", "2Gi"), (4, "1", "1Gi"))
     for index in range(count):
         place = index % len(JOB_CLASSES)
         if place == 0:
-            # One shape for each class in turn: what differs in wait is the class.
+            # All classes of a turn get one shape, so that only the class makes waits differ.
             classes = rng.sample(JOB_CLASSES, len(JOB_CLASSES))
             shape = shapes[index // len(JOB_CLASSES) % len(shapes)]
         yield _job(rng, classes[place], index, *shape)

@@ -64,7 +64,7 @@ class ProgressTracker:
     def stage(self, uid: str) -> str:
         """The stage of a workload: waiting, admitted or finished."""
         if self._phases.get(uid) in _ENDED:
-            # Its end counts when its quota was given back.
+            # It counts as finished once its quota is released.
             return "admitted" if self._states.get(uid) in HOLDING else "finished"
         return "admitted" if self._states.get(uid) in HOLDING else "waiting"
 

@@ -133,7 +133,7 @@ class Running:
 @asynccontextmanager
 async def running(options: DevOptions, say: Say) -> AsyncIterator[Running]:
     """Start everything, and stop everything at the end. Raises `CommandError` if something does not start."""
-    manifests = load_manifests(options.manifests)  # Wrong input is said before anything is started.
+    manifests = load_manifests(options.manifests)  # Fail on wrong input before anything starts.
     directory = options.directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
     with _exclusive(directory):
@@ -194,7 +194,7 @@ class _Starter:
         if url is None:
             data = self._directory / "nats"
             if self._options.kubeconfig is None:
-                # A simulated cluster begins empty: what was decided about another means nothing.
+                # A simulated cluster starts empty, so decisions about an earlier one must go.
                 shutil.rmtree(data, ignore_errors=True)
             data.mkdir(exist_ok=True)
             port = free_port()
@@ -234,7 +234,7 @@ class _Starter:
         name, port = Program.SIMULATOR.value, free_port()
         kubeconfig = self._directory / "kubeconfig"
         kubeconfig.unlink(missing_ok=True)
-        # For the simulator's own restarts: what one `sluice dev` simulated is over with it.
+        # The journal serves restarts of the simulator within one `sluice dev`, not later ones.
         journal = self._directory / "simulator.jsonl"
         journal.unlink(missing_ok=True)
         arguments = (
@@ -271,9 +271,9 @@ class _Starter:
         if self.secured is not None:
             common["SLUICE_SPOKE_KEYS"] = str(self.secured.folder)
         if self._options.kubeconfig is None:
-            # A simulated cluster has nobody in it who could have a token, and nothing that is secret.
+            # A simulated cluster has no users with tokens, and no secrets.
             common["SLUICE_CONSOLE_AUTHORIZATION"] = "none"
-        # Where traces are taken, somebody has to make them.
+        # If traces are collected, the tracer has to send them.
         traced = ServiceSettings().otlp_endpoint
         programs = (*SERVICES, Program.PAIRS, *((Program.TRACER,) if traced else ()))
         for program in programs:

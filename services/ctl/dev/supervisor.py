@@ -83,7 +83,7 @@ class _Child:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the child's process group."""
         if self.running and self.process is not None:
-            # It may end between the look and the signal.
+            # The process may have ended since the check.
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
 
@@ -204,7 +204,7 @@ class Supervisor:
             if child.running:
                 child.signal(signal.SIGTERM)
             elif child.task is not None:
-                child.task.cancel()  # It waits for its next start.
+                child.task.cancel()  # It waits for its restart.
         _, late = await asyncio.wait(tasks, timeout=self._grace_seconds)
         for child in group:
             if child.task in late:
@@ -249,12 +249,12 @@ class Supervisor:
                 await self._copy(child.spec.name, process.stdout, log)
             return await process.wait()
         finally:
-            child.signal(signal.SIGKILL)  # Also when we are cancelled: nobody stays.
+            child.signal(signal.SIGKILL)  # Also after a cancellation: no child is left.
 
     async def _copy(
         self, name: str, output: asyncio.StreamReader, log: BufferedWriter | None
     ) -> None:
-        begun = b""  # A line whose end has not been written yet.
+        begun = b""  # A line without its end yet.
         while chunk := await output.read(LINE_BYTES_MAX):
             if log is not None:
                 log.write(chunk)
@@ -281,7 +281,7 @@ def _die_with_parent(parent: int) -> Callable[[], None] | None:
 
     def before_exec() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-        if os.getppid() != parent:  # It died before we could ask.
+        if os.getppid() != parent:  # The parent died before the call.
             os._exit(int(Exit.FAILED))
 
     return before_exec

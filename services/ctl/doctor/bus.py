@@ -43,7 +43,7 @@ async def streams(reader: Look) -> list[Finding]:
             try:
                 info = await reader.call(f"STREAM.INFO.{stream}")
             except JetStreamError:
-                continue  # It is missing, which was said above.
+                continue  # Missing: there is a finding already.
             found += full_or_behind(stream, info)
     return found
 
@@ -88,7 +88,7 @@ async def consumers(reader: Look) -> list[Finding]:
         try:
             listed = await reader.call(f"CONSUMER.LIST.{name}{SUFFIX}", {"offset": 0})
         except JetStreamError:
-            continue  # The stream is missing, which is said elsewhere.
+            continue  # Missing: `streams` reports it.
         for info in listed.get("consumers") or []:
             if info["config"].get("durable_name"):
                 found += consumer_findings(name + SUFFIX, info)
@@ -148,7 +148,7 @@ async def _held(reader: Look, name: str) -> bool:
         )
     except JetStreamError:
         return False
-    # A lease that was released or ran out leaves an empty message.
+    # A released or expired lease leaves an empty message.
     return bool(base64.b64decode(answer["message"].get("data", "")))
 
 

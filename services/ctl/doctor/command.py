@@ -61,7 +61,7 @@ async def examine(reader: Look) -> list[Finding]:
         snapshot = await read(reader, inputs)
         letters = await reader.now("DEAD")
     except JetStreamError:
-        return found  # Without the streams, which is said already, there is nothing to examine.
+        return found  # Without streams there is nothing else to examine.
     if not snapshot.synced:
         found.append(
             Finding(

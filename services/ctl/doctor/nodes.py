@@ -45,7 +45,7 @@ def _flavors_without_nodes(snapshot: Snapshot, cluster: str) -> Iterator[Finding
             where=f"ResourceFlavor {ident.name}",
             problem=f"matches no node of {cluster}: none has {text}",
             advice="label nodes so, or correct nodeLabels; what is admitted on it stays unscheduled",
-            # An autoscaler may start such nodes when they are needed.
+            # An autoscaler may add such nodes on demand.
             wrong=False,
         )
 

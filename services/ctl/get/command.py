@@ -127,7 +127,7 @@ async def _with_positions(reader: Look, query: Query, rows: list[Row]) -> list[R
             rpc.POSITIONS, json.dumps(question).encode(), timeout_seconds=POSITIONS_SECONDS
         )
     except SilentError:
-        return rows  # Nobody leads at the moment; everything else is still worth showing.
+        return rows  # No quota service leads at the moment: show the rest.
     places = {
         (item["cluster"], item["namespace"], item["name"]): str(item["position"])
         for item in json.loads(answer).get("items", [])
@@ -238,7 +238,7 @@ async def _watched(reader: Look, query: Query) -> AsyncIterator[str]:
                 snapshot.apply(seen)
             rows = query.rows(snapshot, utc_now())
             if printer is None and not rows:
-                continue  # Nothing to put under a header yet.
+                continue  # No rows yet: print no header.
             first = printer is None
             printer = printer or _Printer(query, rows)
             fresh = [row for row in rows if told.get(row.ident) != printer.stable_cells(row)]

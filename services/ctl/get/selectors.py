@@ -31,7 +31,7 @@ def _requirement(text: str) -> Selects:
     if match := _SET.fullmatch(text):
         key, wanted = match["key"], {value.strip() for value in match["values"].split(",")}
         inside = match["how"] == "in"
-        # As the API server reads it: `notin` also holds where there is no such label.
+        # As in the API server: `notin` also matches objects without the label.
         return lambda labels: (key in labels and labels[key] in wanted) == inside
     if match := _EQUAL.fullmatch(text):
         key, value, equal = match["key"], match["value"], match["how"] != "!="

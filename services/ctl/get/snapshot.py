@@ -70,7 +70,7 @@ class Snapshot:
             case "spoke":
                 self.spokes[ObjectKey(body["cluster"], "", body["spoke"])] = body
             case _:
-                pass  # A term, or what a later version publishes.
+                pass  # A term, or a message of a later version.
 
     def _apply_observed(self, seen: Seen) -> None:
         body = seen.body

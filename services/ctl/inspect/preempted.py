@@ -94,7 +94,7 @@ async def _read(
             await reader.replay("ADMISSIONS", subject_pattern("admission", namespace=namespace))
         )
     names = {workload[1]}
-    # The job's name leads to its workloads, also to those that are over.
+    # A job's name stands for all its workloads, finished ones included.
     for message in await reader.replay(
         "WORKLOADS", subject_pattern("workload", namespace=namespace)
     ):

@@ -125,7 +125,7 @@ def _share(used: str, nominal: str) -> float:
     try:
         part, whole = parse_quantity(used), parse_quantity(nominal)
     except QuantityError:
-        return 0.0  # Quota refused the object that says so; doctor tells.
+        return 0.0  # Quota refuses the malformed object; `sluice doctor` reports it.
     if whole == 0:
         return 1.0 if part else 0.0
     return part / whole

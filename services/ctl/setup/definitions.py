@@ -97,7 +97,7 @@ async def _apply(kube: Kube, definition: Definition, there: Object | None) -> No
         try:
             await kube.create(CUSTOM_RESOURCE_DEFINITION, wanted)
         except AlreadyExistsError:
-            return  # Somebody was faster: then it is theirs.
+            return  # Another program was faster: the definition is not ours.
     elif _ours(there):
         spec = wanted["spec"] | {"conversion": {"strategy": "None", "webhook": None}}
         await kube.patch(CUSTOM_RESOURCE_DEFINITION, None, definition.name, {"spec": spec})

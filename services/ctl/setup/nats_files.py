@@ -33,7 +33,7 @@ def context(description: str, *, url: str = LOCAL, access: Access = OPEN) -> dic
 def files() -> dict[Path, dict[str, Any]]:
     """Each file and its content."""
     written = {
-        # The command's schema asks for that one, too; it is the default.
+        # The schema of the `nats` command requires this field; the value is its default.
         DATA / "streams" / f"{name}.json": config | {"max_consumers": -1}
         for name, config in load().configs().items()
     }

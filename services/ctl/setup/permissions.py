@@ -44,7 +44,7 @@ def make_keys(folder: Path, users: Sequence[str]) -> dict[str, str]:
         path = key_file(folder, user)
         if not path.exists():
             seed, keys[user] = new_key()
-            # Readable by nobody else from its first moment on.
+            # Created with its final mode, so that no other user can ever read it.
             path.touch(mode=0o600, exist_ok=False)
             path.write_text(f"{seed}\n")
             continue

@@ -62,7 +62,9 @@ WHO_SEES = [
 
 
 @pytest.mark.parametrize(("name", "everything", "team", "waiting"), WHO_SEES)
-async def test_who_sees(name: str, everything: str, team: str, waiting: str) -> None:
+async def test_rbac_decides_what_is_visible(
+    name: str, everything: str, team: str, waiting: str
+) -> None:
     user, here = User(name=name), authorizer()
     assert await told(here.visibility(user)) == everything
     assert await told(here.visibility(user, "team")) == team
@@ -70,12 +72,12 @@ async def test_who_sees(name: str, everything: str, team: str, waiting: str) -> 
 
 
 @pytest.mark.parametrize("name", ["admin", "dana", "local"])
-async def test_who_may_see_who_waits_in_a_local_queue(name: str) -> None:
+async def test_user_with_rights_may_see_pending_workloads_of_local_queue(name: str) -> None:
     await authorizer().waiting_in_local_queue(User(name=name), "team", "main")
 
 
 @pytest.mark.parametrize("name", ["lena", "queues", "viz", "bob"])
-async def test_who_may_not_see_who_waits_in_a_local_queue(name: str) -> None:
+async def test_user_without_rights_may_not_see_pending_workloads_of_local_queue(name: str) -> None:
     with pytest.raises(StatusError, match="in the namespace"):
         await authorizer().waiting_in_local_queue(User(name=name), "team", "main")
 
@@ -98,13 +100,15 @@ WHO_PLAYS = [
 
 
 @pytest.mark.parametrize(("what", "scope", "shows"), WHO_PLAYS)
-async def test_who_may_try_out(what: str, scope: ChangeScope, shows: dict[str, str]) -> None:
+async def test_rights_needed_for_a_simulation(
+    what: str, scope: ChangeScope, shows: dict[str, str]
+) -> None:
     for name in ("admin", "dana", "lena", "queues", "viz", "local", "bob"):
         authorize_simulation = authorizer().authorize_simulation(User(name=name), scope)
         assert await told(authorize_simulation) == shows.get(name, "403"), name
 
 
-async def test_with_too_many_namespaces_one_has_to_be_named() -> None:
+async def test_too_many_namespaces_require_a_named_one() -> None:
     names = [f"tenant-{number}" for number in range(NAMESPACES_MAX + 1)]
     here, dana = authorizer(*names, "team"), User(name="dana")
     assert await told(here.visible_namespaces(dana)) == "400"
@@ -132,5 +136,5 @@ TOUCHES = [
 
 
 @pytest.mark.parametrize(("question", "scope"), TOUCHES)
-def test_what_a_question_is_about(question: dict[str, object], scope: ChangeScope) -> None:
+def test_scope_of_a_proposed_change(question: dict[str, object], scope: ChangeScope) -> None:
     assert ProposedChange(SimulateRequest.model_validate(question), DEFAULT_POLICY).scope == scope

@@ -97,7 +97,7 @@ TOKENS: list[Any] = [
 
 
 @pytest.mark.parametrize(("headers", "code"), TOKENS)
-def test_a_token_is_taken_from_one_header_only(headers: Headers, code: int) -> None:
+def test_token_is_read_from_authorization_header_only(headers: Headers, code: int) -> None:
     async def scene(here: Site) -> None:
         assert (await here.ask("/api/v1/queues", headers)).code == code
         assert (await here.ask("/api/v1/queues?token=dana&access_token=dana", {})).code == 401
@@ -117,9 +117,7 @@ HOSTS: list[Any] = [
 
 
 @pytest.mark.parametrize(("host", "code"), HOSTS)
-def test_without_authorisation_only_names_of_this_machine_are_answered(
-    host: str, code: int
-) -> None:
+def test_without_authorisation_only_local_host_names_are_answered(host: str, code: int) -> None:
     async def scene(here: Site) -> None:
         for path in ("/api/v1/queues", "/", "/openapi.json"):
             assert (await here.ask(path, {**DANA, "host": host})).code == code, path
@@ -131,7 +129,7 @@ PATHS = ("/api/v1/queues", "/api/v1/events", "/nowhere", "/openapi.json", *PAGES
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_answer_tells_the_browser_to_load_and_keep_nothing(path: str) -> None:
+def test_every_response_has_security_headers(path: str) -> None:
     async def scene(here: Site) -> None:
         for headers in (DANA, {}):
             told = (await here.ask(path, headers)).headers
@@ -140,7 +138,7 @@ def test_every_answer_tells_the_browser_to_load_and_keep_nothing(path: str) -> N
     site(scene)
 
 
-def test_nobody_makes_it_read_the_streams_and_somebody_does() -> None:
+def test_only_an_authenticated_question_starts_reading() -> None:
     async def scene(here: Site) -> None:
         for path in PATHS:
             await here.ask(path, {})
@@ -152,7 +150,7 @@ def test_nobody_makes_it_read_the_streams_and_somebody_does() -> None:
     site(scene)
 
 
-def test_who_asks_while_nothing_can_be_read_is_told_when_to_come_again() -> None:
+def test_question_before_streams_are_read_gets_retry_after() -> None:
     async def scene(here: Site) -> None:
         answer = await here.ask("/api/v1/queues")
         assert (answer.code, answer.headers["retry-after"]) == (503, "2")
@@ -161,7 +159,7 @@ def test_who_asks_while_nothing_can_be_read_is_told_when_to_come_again() -> None
     site(scene, follows=False)
 
 
-def test_an_open_page_keeps_it_reading_and_takes_a_seat_until_it_is_closed() -> None:
+def test_open_event_stream_keeps_reading_and_holds_a_slot() -> None:
     async def scene(here: Site) -> None:
         open_ones = [asyncio.create_task(here.open()) for _ in range(STREAMS_MAX)]
         await asyncio.sleep(1.0)
@@ -179,7 +177,7 @@ def test_an_open_page_keeps_it_reading_and_takes_a_seat_until_it_is_closed() -> 
     site(scene)
 
 
-def test_a_seat_is_not_lost_to_who_is_refused() -> None:
+def test_refused_event_stream_frees_its_slot() -> None:
     async def scene(here: Site) -> None:
         for _ in range(STREAMS_MAX + 1):
             assert (await here.ask("/api/v1/events", {})).code == 401
@@ -188,7 +186,7 @@ def test_a_seat_is_not_lost_to_who_is_refused() -> None:
     site(scene)
 
 
-def test_a_failure_of_ours_is_no_secret_but_its_details_are() -> None:
+def test_internal_error_answers_500_without_details() -> None:
     async def scene(here: Site) -> None:
         del here.queries.authorizer
         answer = await here.ask("/api/v1/queues")

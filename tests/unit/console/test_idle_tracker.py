@@ -27,7 +27,7 @@ def play(scene: Callable[[], Awaitable[None]]) -> None:
         loop.dispose()
 
 
-def test_it_begins_with_the_first_question() -> None:
+def test_tracker_is_in_use_from_the_first_question() -> None:
     async def scene() -> None:
         idle_tracker = IdleTracker(IDLE_SECONDS)
         assert await when(idle_tracker.wait_until_used, most=500.0) is None
@@ -37,7 +37,7 @@ def test_it_begins_with_the_first_question() -> None:
     play(scene)
 
 
-def test_it_is_over_when_nobody_has_asked_for_the_whole_time() -> None:
+def test_tracker_is_idle_after_the_whole_time_without_question() -> None:
     async def scene() -> None:
         idle_tracker = IdleTracker(IDLE_SECONDS)
         idle_tracker.touch()
@@ -48,7 +48,7 @@ def test_it_is_over_when_nobody_has_asked_for_the_whole_time() -> None:
     play(scene)
 
 
-def test_a_question_between_its_end_and_the_next_wait_is_not_lost() -> None:
+def test_question_between_idle_and_next_wait_is_not_lost() -> None:
     async def scene() -> None:
         idle_tracker = IdleTracker(IDLE_SECONDS)
         idle_tracker.touch()
@@ -59,7 +59,7 @@ def test_a_question_between_its_end_and_the_next_wait_is_not_lost() -> None:
     play(scene)
 
 
-def test_with_no_time_set_it_is_always_there() -> None:
+def test_tracker_without_idle_time_is_always_in_use() -> None:
     async def scene() -> None:
         idle_tracker = IdleTracker(0)
         assert await when(idle_tracker.wait_until_used) == 0.0

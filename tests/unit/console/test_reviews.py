@@ -78,7 +78,7 @@ async def code(asked: Awaitable[object]) -> int:
     return 200
 
 
-def test_a_token_is_whose_the_cluster_says_it_is() -> None:
+def test_token_review_names_the_user() -> None:
     async def scene(kube: Reviewer, access: KubeReviewer) -> None:
         assert await access.authenticate("of-dana") == DANA
         assert kube.asked == [{"kind": "TokenReview", "token": "of-dana"}]
@@ -95,9 +95,7 @@ def test_a_token_is_whose_the_cluster_says_it_is() -> None:
         pytest.param("of-nobody", 1, id="one that the cluster does not know"),
     ],
 )
-def test_without_a_token_that_somebody_has_nobody_is_let_in(
-    token: str | None, reviews: int
-) -> None:
+def test_missing_or_unknown_token_is_refused(token: str | None, reviews: int) -> None:
     async def scene(kube: Reviewer, access: KubeReviewer) -> None:
         assert await code(access.authenticate(token)) == 401
         assert len(kube.asked) == reviews
@@ -105,7 +103,7 @@ def test_without_a_token_that_somebody_has_nobody_is_let_in(
     play(scene)
 
 
-def test_all_that_is_known_of_the_user_and_of_the_wish_is_shown_to_the_cluster() -> None:
+def test_access_review_has_all_of_user_and_attributes() -> None:
     async def scene(kube: Reviewer, access: KubeReviewer) -> None:
         pending = ResourceAttributes(
             verb="get", group="g", resource="r", subresource="s", namespace="n", name="x"
@@ -147,7 +145,7 @@ def test_all_that_is_known_of_the_user_and_of_the_wish_is_shown_to_the_cluster()
     play(scene)
 
 
-def test_what_is_denied_is_not_allowed_whatever_else_is_said() -> None:
+def test_denied_wins_over_allowed() -> None:
     async def scene(kube: Reviewer, access: KubeReviewer) -> None:
         kube.denied = True
         assert not await access.is_allowed(DANA, LIST)
@@ -156,9 +154,7 @@ def test_what_is_denied_is_not_allowed_whatever_else_is_said() -> None:
 
 
 @pytest.mark.parametrize(("allows", "seconds"), [(True, ALLOWED_SECONDS), (False, DENIED_SECONDS)])
-def test_an_answer_holds_for_its_time_and_then_it_is_asked_again(
-    allows: bool, seconds: float
-) -> None:
+def test_cached_review_expires(allows: bool, seconds: float) -> None:
     async def scene(kube: Reviewer, access: KubeReviewer) -> None:
         kube.allows = allows
         assert await access.is_allowed(DANA, LIST) is allows
@@ -172,7 +168,7 @@ def test_an_answer_holds_for_its_time_and_then_it_is_asked_again(
     play(scene)
 
 
-def test_a_token_that_ended_is_let_in_no_longer_than_an_answer_holds() -> None:
+def test_expired_token_is_refused_after_the_cache_time() -> None:
     async def scene(kube: Reviewer, access: KubeReviewer) -> None:
         assert await code(access.authenticate("of-dana")) == 200
         kube.token = "another"
@@ -182,7 +178,7 @@ def test_a_token_that_ended_is_let_in_no_longer_than_an_answer_holds() -> None:
     play(scene)
 
 
-def test_who_asks_the_same_at_the_same_time_gets_the_same_answer() -> None:
+def test_concurrent_equal_reviews_share_one_request() -> None:
     async def scene(kube: Reviewer, access: KubeReviewer) -> None:
         kube.answers_after = 1.0
         impatient = asyncio.create_task(access.is_allowed(DANA, LIST))
@@ -195,7 +191,7 @@ def test_who_asks_the_same_at_the_same_time_gets_the_same_answer() -> None:
     play(scene)
 
 
-def test_while_the_cluster_gives_no_answer_nobody_is_let_in_and_nothing_is_remembered() -> None:
+def test_unanswered_review_refuses_and_is_not_cached() -> None:
     async def scene(kube: Reviewer, access: KubeReviewer) -> None:
         kube.fails = UnavailableError("no", status=500, reason="InternalError")
         assert await code(access.authenticate("of-dana")) == 503
@@ -210,7 +206,7 @@ def test_while_the_cluster_gives_no_answer_nobody_is_let_in_and_nothing_is_remem
     play(scene)
 
 
-def test_no_token_is_kept() -> None:
+def test_cache_holds_no_token() -> None:
     async def scene(kube: Reviewer, access: KubeReviewer) -> None:
         await access.authenticate("of-dana")
         assert "of-dana" not in repr(vars(access._users))

@@ -64,7 +64,7 @@ STATUSES: list[Any] = [
 
 
 @pytest.mark.parametrize(("messages", "expected", "reason"), STATUSES)
-def test_a_workload_stands_as_was_decided_last(
+def test_workload_row_has_the_status_of_the_last_decision(
     messages: list[Any], expected: str, reason: str
 ) -> None:
     def check(row: WorkloadRow) -> None:
@@ -73,7 +73,7 @@ def test_a_workload_stands_as_was_decided_last(
     rows(check, *messages)
 
 
-def test_it_is_shown_with_its_job_its_queues_and_what_it_asks_of_all_pods() -> None:
+def test_workload_row_has_job_queues_and_total_requests() -> None:
     two = workload(
         "first",
         priority=7,
@@ -103,7 +103,7 @@ def test_it_is_shown_with_its_job_its_queues_and_what_it_asks_of_all_pods() -> N
     rows(check, two)
 
 
-def test_where_it_was_admitted_counts_and_not_where_its_queue_points_now() -> None:
+def test_workload_row_shows_the_admitting_cluster_queue() -> None:
     admitted = decided("admitted", cluster_queue="before", spoke="east", admitted_at=START)
 
     def check(row: WorkloadRow) -> None:
@@ -112,7 +112,7 @@ def test_where_it_was_admitted_counts_and_not_where_its_queue_points_now() -> No
     rows(check, RUNS, admitted)
 
 
-def test_what_is_done_says_when_it_began_and_ended() -> None:
+def test_finished_workload_row_has_start_and_end() -> None:
     def check(row: WorkloadRow) -> None:
         assert row.admitted_at == START - timedelta(seconds=60)
         assert (row.finished_at, row.succeeded) == (START, True)
@@ -144,7 +144,7 @@ def row_of(stage: Stage, namespace: str = "", name: str = "cq") -> QueueRow:
     return row
 
 
-def test_a_queue_of_which_nothing_was_said_is_shown_as_it_is_configured() -> None:
+def test_queue_without_status_shows_its_configuration() -> None:
     async def scene(stage: Stage) -> None:
         await asyncio.sleep(1.0)
         row = row_of(stage)
@@ -157,7 +157,7 @@ def test_a_queue_of_which_nothing_was_said_is_shown_as_it_is_configured() -> Non
     queues(scene)
 
 
-def test_a_queue_is_shown_with_its_counts_and_how_much_of_its_quota_is_used() -> None:
+def test_queue_row_has_counts_and_usage() -> None:
     async def scene(stage: Stage) -> None:
         reservation = used(cpu=("5", "1"), gpu=("1", "0"))
         await stage.say(status(pending=3, reserving=2, admitted=1, reservation=reservation))
@@ -175,9 +175,7 @@ SHARES = [("0", "0", 0.0), ("0", "1", 1.0), ("4", "1", 0.25), ("4", "500m", 0.12
 
 
 @pytest.mark.parametrize(("nominal", "reserved", "share"), SHARES)
-def test_the_share_is_what_is_reserved_of_the_nominal_quota(
-    nominal: str, reserved: str, share: float
-) -> None:
+def test_share_is_reserved_divided_by_nominal(nominal: str, reserved: str, share: float) -> None:
     async def scene(stage: Stage) -> None:
         await stage.say(
             stage.cluster_queue(int(nominal)), status(reservation=used(cpu=(reserved, "0")))
@@ -187,7 +185,7 @@ def test_the_share_is_what_is_reserved_of_the_nominal_quota(
     queues(scene)
 
 
-def test_what_is_not_configured_is_not_shown() -> None:
+def test_unconfigured_queue_has_no_row() -> None:
     async def scene(stage: Stage) -> None:
         await stage.say(status("gone", pending=1))
         assert queue_row(stage.view, ("hub", "", "gone")) is None

@@ -26,16 +26,16 @@ REFUSED: list[Any] = [
 
 
 @pytest.mark.parametrize(("given", "problem"), REFUSED)
-def test_what_is_not_safe_is_refused_at_the_start(given: dict[str, Any], problem: str) -> None:
+def test_unsafe_settings_are_refused(given: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError, match=problem):
         ConsoleSettings(**given)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
-def test_on_this_machine_authorisation_may_be_left_out(host: str) -> None:
+def test_authorisation_may_be_off_on_loopback(host: str) -> None:
     assert ConsoleSettings(console_authorization="none", console_host=host).console_host == host
 
 
 @pytest.mark.parametrize("seconds", [0, 60, 3600])
-def test_it_may_always_read_or_rest_after_a_minute(seconds: float) -> None:
+def test_idle_seconds_is_zero_or_at_least_a_minute(seconds: float) -> None:
     assert ConsoleSettings(console_idle_seconds=seconds).console_idle_seconds == seconds

@@ -57,7 +57,7 @@ def names(rows: list[dict[str, Any]]) -> list[str]:
     return [row["name"] for row in rows]
 
 
-def test_at_first_everything_is_told_that_somebody_may_see() -> None:
+def test_first_event_is_a_snapshot_of_visible_objects() -> None:
     async def scene(page: Following) -> None:
         name, told = await page.next()
         assert name == "snapshot"
@@ -70,7 +70,7 @@ def test_at_first_everything_is_told_that_somebody_may_see() -> None:
     following(scene)
 
 
-def test_then_what_changed_and_nothing_of_others() -> None:
+def test_change_events_hold_visible_objects_only() -> None:
     async def scene(page: Following) -> None:
         await page.next()
         await page.stage.say(workload("second"), workload("fourth", namespace="others"))
@@ -87,7 +87,7 @@ def test_then_what_changed_and_nothing_of_others() -> None:
     following(scene)
 
 
-def test_of_what_concerns_only_others_nothing_is_told_but_that_the_console_lives() -> None:
+def test_invisible_changes_cause_heartbeats_only() -> None:
     async def scene(page: Following) -> None:
         await page.next()
         await page.stage.say(workload("fourth", namespace="others"))
@@ -100,7 +100,7 @@ def test_of_what_concerns_only_others_nothing_is_told_but_that_the_console_lives
     following(scene)
 
 
-def test_what_changes_many_times_in_a_moment_is_told_once_as_it_is_then() -> None:
+def test_quick_changes_of_one_object_make_one_event() -> None:
     async def scene(page: Following) -> None:
         await page.next()
         coming = asyncio.create_task(page.next())
@@ -116,7 +116,7 @@ def test_what_changes_many_times_in_a_moment_is_told_once_as_it_is_then() -> Non
     following(scene)
 
 
-def test_who_fell_too_far_behind_is_told_everything_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_too_far_behind_gets_a_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "CHANGES_MAX", 3)
 
     async def scene(page: Following) -> None:
@@ -128,7 +128,7 @@ def test_who_fell_too_far_behind_is_told_everything_anew(monkeypatch: pytest.Mon
     following(scene)
 
 
-def test_who_is_given_more_rights_is_told_everything_anew() -> None:
+def test_new_rights_cause_a_snapshot() -> None:
     async def scene(page: Following) -> None:
         await page.next()
         page.people.authorizer["dana"] = frozenset({"list workloads"})
@@ -149,7 +149,7 @@ LOSSES = [
 
 
 @pytest.mark.parametrize(("what", "happen", "code"), LOSSES)
-def test_it_ends_and_says_why_when(
+def test_event_stream_ends_with_a_reason(
     what: str, happen: Callable[[People], object], code: int
 ) -> None:
     async def scene(page: Following) -> None:
@@ -164,7 +164,7 @@ def test_it_ends_and_says_why_when(
     following(scene)
 
 
-def test_also_while_much_happens_it_is_asked_again_who_may_see_it() -> None:
+def test_rights_are_checked_again_under_steady_changes() -> None:
     async def scene(page: Following) -> None:
         await page.next()
         page.people.authorizer["dana"] = frozenset()
@@ -179,7 +179,7 @@ def test_also_while_much_happens_it_is_asked_again_who_may_see_it() -> None:
     following(scene)
 
 
-def test_who_may_see_nothing_is_refused_before_the_first_event() -> None:
+def test_user_without_rights_is_refused_before_the_first_event() -> None:
     async def scene(page: Following) -> None:
         with pytest.raises(StatusError, match="cannot list"):
             await page.next()

@@ -33,7 +33,7 @@ class Torn(Observed):
 # Only while somebody looks ----------------------------------------------------------------------
 
 
-def test_nothing_is_read_until_somebody_asks() -> None:
+def test_streams_are_not_read_before_the_first_question() -> None:
     async def scene(stage: Stage) -> None:
         await stage.basics()
         await stage.start()
@@ -46,7 +46,7 @@ def test_nothing_is_read_until_somebody_asks() -> None:
     play(scene, idle_seconds=IDLE_SECONDS)
 
 
-def test_who_asks_while_the_bus_is_away_is_told_so_after_a_moment() -> None:
+def test_question_while_bus_is_down_fails_after_the_wait() -> None:
     async def scene(stage: Stage) -> None:
         stage.server.up = False
         asked = asyncio.create_task(stage.view.wait_until_read(5.0))
@@ -58,7 +58,7 @@ def test_who_asks_while_the_bus_is_away_is_told_so_after_a_moment() -> None:
     play(scene, idle_seconds=IDLE_SECONDS)
 
 
-def test_when_nobody_asks_any_more_nothing_is_read_or_kept() -> None:
+def test_idle_view_stops_reading_and_drops_its_state() -> None:
     async def scene(stage: Stage) -> None:
         await stage.basics()
         await stage.say(workload("first"), ended("done", after=60.0))
@@ -74,7 +74,7 @@ def test_when_nobody_asks_any_more_nothing_is_read_or_kept() -> None:
     play(scene, idle_seconds=IDLE_SECONDS)
 
 
-async def test_what_was_read_is_not_held_by_anything_then() -> None:
+async def test_idle_view_frees_its_memory() -> None:
     stage = Stage(idle_seconds=0.05)  # In real time: the virtual loop remembers tasks that ended.
     await stage.start()
     assert await stage.view.wait_until_read(60.0)
@@ -84,7 +84,7 @@ async def test_what_was_read_is_not_held_by_anything_then() -> None:
     await stage.stop()
 
 
-def test_who_asks_again_sees_what_happened_meanwhile() -> None:
+def test_question_after_idle_time_sees_the_present_state() -> None:
     async def scene(stage: Stage) -> None:
         await stage.basics()
         await stage.start()
@@ -103,7 +103,7 @@ def test_who_asks_again_sees_what_happened_meanwhile() -> None:
 # What is known ----------------------------------------------------------------------------------
 
 
-def test_a_workload_is_known_with_the_decision_about_its_present_life() -> None:
+def test_workload_comes_with_the_decision_for_its_uid() -> None:
     async def scene(stage: Stage) -> None:
         await stage.basics()
         await stage.start()
@@ -123,7 +123,7 @@ def test_a_workload_is_known_with_the_decision_about_its_present_life() -> None:
     play(scene)
 
 
-def test_who_waits_is_known_in_order_and_who_was_admitted_waits_no_more() -> None:
+def test_positions_follow_the_queue_order_and_skip_admitted() -> None:
     async def scene(stage: Stage) -> None:
         await stage.basics()
         first, second = workload("first"), workload("second", priority=-1)
@@ -143,7 +143,7 @@ def test_who_waits_is_known_in_order_and_who_was_admitted_waits_no_more() -> Non
     play(scene)
 
 
-def test_what_is_deleted_is_not_known_any_more() -> None:
+def test_deleted_objects_leave_the_view() -> None:
     async def scene(stage: Stage) -> None:
         await stage.basics()
         await stage.say(status(pending=1))
@@ -157,7 +157,7 @@ def test_what_is_deleted_is_not_known_any_more() -> None:
     play(scene)
 
 
-def test_what_cannot_be_read_is_left_out_and_the_rest_is_known() -> None:
+def test_undecodable_message_is_skipped() -> None:
     async def scene(stage: Stage) -> None:
         await stage.basics()
         await stage.start()
@@ -168,7 +168,7 @@ def test_what_cannot_be_read_is_left_out_and_the_rest_is_known() -> None:
     play(scene)
 
 
-def test_how_long_what_ended_had_run_is_learned_once_for_each_life() -> None:
+def test_run_time_is_recorded_once_for_each_uid() -> None:
     async def scene(stage: Stage) -> None:
         await stage.basics()
         await stage.start()
@@ -183,7 +183,7 @@ def test_how_long_what_ended_had_run_is_learned_once_for_each_life() -> None:
 # What changed -----------------------------------------------------------------------------------
 
 
-def test_changes_are_told_once_each_the_latest_first() -> None:
+def test_changes_since_lists_each_object_once_latest_first() -> None:
     async def scene(stage: Stage) -> None:
         await stage.basics()
         await stage.start()
@@ -206,7 +206,7 @@ def test_changes_are_told_once_each_the_latest_first() -> None:
     play(scene)
 
 
-def test_who_is_behind_another_reading_is_told_everything_anew() -> None:
+def test_version_of_an_earlier_reading_is_unknown() -> None:
     async def scene(stage: Stage) -> None:
         await stage.basics()
         await stage.start()
@@ -220,7 +220,7 @@ def test_who_is_behind_another_reading_is_told_everything_anew() -> None:
 # Whether it is what the leader has --------------------------------------------------------------
 
 
-def test_where_the_leader_counts_otherwise_again_and_again_everything_is_read_anew() -> None:
+def test_lasting_drift_from_the_leader_causes_a_new_reading() -> None:
     async def scene(stage: Stage) -> None:
         await stage.basics()
         await stage.say(workload("first"), status(pending=2))
@@ -238,7 +238,7 @@ def test_where_the_leader_counts_otherwise_again_and_again_everything_is_read_an
     play(scene)
 
 
-def test_where_both_count_alike_nothing_is_read_twice() -> None:
+def test_equal_counts_cause_no_new_reading() -> None:
     async def scene(stage: Stage) -> None:
         await stage.basics()
         await stage.say(workload("first"), status(pending=1), status("main", "team", pending=1))
@@ -251,7 +251,7 @@ def test_where_both_count_alike_nothing_is_read_twice() -> None:
     play(scene)
 
 
-def test_a_picture_is_a_copy() -> None:
+def test_snapshot_is_a_copy() -> None:
     async def scene(stage: Stage) -> None:
         await stage.basics()
         await stage.say(workload("first"))

@@ -113,7 +113,7 @@ DEFAULT = {"priorityClass": "konflux-default", "requests": {}}
         ),
     ],
 )
-def test_verdicts(given: CaseResult, said: str) -> None:
+def test_each_check_finds_its_fault(given: CaseResult, said: str) -> None:
     assert verdict_of(given, RULES) == said
 
 
@@ -150,7 +150,9 @@ def test_a_folder_of_manifests_gives_its_pipelineruns_and_nothing_else(tmp_path:
         ),
     ],
 )
-def test_what_cannot_be_read_is_said(tmp_path: Path, text: str, said: str) -> None:
+def test_unreadable_file_of_cases_is_named_with_its_problem(
+    tmp_path: Path, text: str, said: str
+) -> None:
     path = tmp_path / "cases.yaml"
     path.write_text(text)
     with pytest.raises(CommandError, match=said):

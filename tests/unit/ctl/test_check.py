@@ -101,12 +101,12 @@ def test_mean_waits(cases: list[JobResult], wrong: int) -> None:
     assert len(waits_fall_with_priority(cases)) == wrong
 
 
-def test_a_load_that_never_waits_proves_nothing() -> None:
+def test_load_without_waiting_fails_the_queues_check() -> None:
     assert queues_formed(several(priority=1, wait=0.2))
     assert not queues_formed(several(priority=1, wait=3))
 
 
-def test_the_95th_percentile_is_a_wait_that_was_there() -> None:
+def test_95th_percentile_is_one_of_the_measured_waits() -> None:
     (row,) = tier_rows([case(priority=1, wait=wait) for wait in range(20)])
     assert (row.submitted, row.admitted, row.finished) == (20, 20, 20)
     assert row.mean_wait_seconds == pytest.approx(9.5)
@@ -150,7 +150,7 @@ def test_machines_are_counted_with_reuse_and_waits() -> None:
     assert (row.mean_wait_seconds, row.most_wait_seconds) == (3.0, 4.0)
 
 
-def test_a_shared_machine_that_waits_for_the_next_build_is_not_left_behind() -> None:
+def test_idle_shared_machine_does_not_count_as_left_behind() -> None:
     record = PlatformState(
         cluster="hub", platform="linux/arm64", machines=[machine(shared=True)], at=BEGAN
     )
@@ -159,7 +159,7 @@ def test_a_shared_machine_that_waits_for_the_next_build_is_not_left_behind() -> 
     assert machines_settled(result(said("a", "ready", 0, "m"), record=record)) == []
 
 
-def test_what_is_left_behind_or_never_answered_is_told() -> None:
+def test_machine_left_behind_or_request_without_answer_is_a_fault() -> None:
     seat = HostSlot(uid="a", namespace="team", name="build-a", host="m", address="10.0.0.1")
     record = PlatformState(
         cluster="hub",

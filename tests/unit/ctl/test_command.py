@@ -80,12 +80,12 @@ def imported_packages(command: tuple[str, ...]) -> set[str]:
     "command",
     [(), *((name,) for name in ("run", "dev", "demo", "history", "bus", "get", "explain", "top"))],
 )
-def test_help_imports_nothing_that_takes_time(command: tuple[str, ...]) -> None:
+def test_help_imports_no_slow_package(command: tuple[str, ...]) -> None:
     assert HEAVIER & imported_packages((*command, "--help")) == set()
 
 
 @pytest.mark.parametrize("command", [("completion", "bash"), *((*look, *NOBODY) for look in LOOKS)])
-def test_commands_that_look_import_no_more_than_they_need(command: tuple[str, ...]) -> None:
+def test_read_only_command_imports_no_slow_package(command: tuple[str, ...]) -> None:
     assert HEAVY & imported_packages(command) == set()
 
 
@@ -160,7 +160,7 @@ def test_the_help_lists_commands_and_exit_statuses() -> None:
         ),
     ],
 )
-def test_what_cannot_be_done_is_said_without_a_traceback(
+def test_expected_failure_prints_a_sentence_without_traceback(
     tmp_path: Path, arguments: tuple[str, ...], status: Exit, said: str
 ) -> None:
     done = sluice(*arguments, cwd=tmp_path)
@@ -169,7 +169,7 @@ def test_what_cannot_be_done_is_said_without_a_traceback(
     assert done.returncode == status
 
 
-def test_a_wrong_setting_is_named_as_the_environment_names_it(tmp_path: Path) -> None:
+def test_invalid_setting_is_named_by_its_environment_variable(tmp_path: Path) -> None:
     done = sluice("run", "watcher", cwd=tmp_path, env={"SLUICE_HEALTH_PORT": "seventy"})
     assert done.returncode == Exit.WRONG_INPUT
     assert "sluice: setting SLUICE_HEALTH_PORT: " in done.stderr
@@ -177,7 +177,7 @@ def test_a_wrong_setting_is_named_as_the_environment_names_it(tmp_path: Path) ->
     assert "Traceback" not in done.stderr
 
 
-def test_settings_that_do_not_go_together_are_said_without_all_the_others(tmp_path: Path) -> None:
+def test_conflicting_settings_are_reported_without_the_others(tmp_path: Path) -> None:
     variables = {"SLUICE_REDISPATCH": "afterLease", "SLUICE_WORKER_LOST_TIMEOUT_SECONDS": "60"}
     done = sluice("run", "dispatcher", cwd=tmp_path, env=variables)
     assert done.returncode == Exit.WRONG_INPUT
@@ -186,7 +186,7 @@ def test_settings_that_do_not_go_together_are_said_without_all_the_others(tmp_pa
     assert "got" not in done.stderr
 
 
-def test_a_document_of_kueue_that_cannot_be_used_is_said_with_its_field(tmp_path: Path) -> None:
+def test_unusable_kueue_configuration_is_reported_with_its_field(tmp_path: Path) -> None:
     path = tmp_path / "configuration.yaml"
     path.write_text("multiKueue: {gcInterval: -1m}\n")
     done = sluice("run", "dispatcher", cwd=tmp_path, env={"SLUICE_CONFIGURATION": str(path)})
@@ -209,7 +209,7 @@ def test_mutate_prints_what_the_webhook_would_make(tmp_path: Path) -> None:
         assert line in done.stdout
 
 
-def test_mutate_tells_a_refusal_with_its_code(tmp_path: Path) -> None:
+def test_mutate_reports_a_refusal_with_its_code(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(RUN.replace("[linux/arm64]", "['']"))
     arguments = ("--pipelinerun-file", str(tmp_path / "run.yaml"))
     done = sluice("mutate", *arguments, "--config-dir", str(EXAMPLE / "classifier"))

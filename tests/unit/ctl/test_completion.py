@@ -25,11 +25,11 @@ def run(*arguments: str, **environment: str) -> str:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_a_script(shell: str) -> None:
+def test_completion_script_exists_for_each_shell(shell: str) -> None:
     assert "_SLUICE_COMPLETE" in script(shell)
 
 
-def test_other_shells_are_refused() -> None:
+def test_completion_of_unknown_shell_is_refused() -> None:
     with pytest.raises(CommandError, match="tcsh: is no shell that is known: bash, zsh, fish"):
         script("tcsh")
 
@@ -47,7 +47,7 @@ def test_other_shells_are_refused() -> None:
         ("sluice completion z", ["zsh"]),
     ],
 )
-def test_words_are_completed_also_where_nobody_can_be_asked(line: str, offered: list[str]) -> None:
+def test_completion_without_nats_still_offers_fixed_words(line: str, offered: list[str]) -> None:
     text = run(
         _SLUICE_COMPLETE="complete_bash",
         COMP_WORDS=line,

@@ -31,7 +31,7 @@ async def found(kube: Kube) -> dict[str, Object]:
     return {item["metadata"]["name"]: item for item in items}
 
 
-async def test_all_are_created_once_and_marked_as_ours(kube: Kube) -> None:
+async def test_missing_definitions_are_created_once_with_our_label(kube: Kube) -> None:
     said: list[str] = []
     await apply_definitions(kube, said.append)
     first = await found(kube)
@@ -46,7 +46,7 @@ async def test_all_are_created_once_and_marked_as_ours(kube: Kube) -> None:
     assert {name: one["metadata"]["resourceVersion"] for name, one in again.items()} == versions
 
 
-async def test_what_another_brought_stays_as_it_is(kube: Kube) -> None:
+async def test_definition_of_another_owner_stays_unchanged(kube: Kube) -> None:
     (theirs,) = [crd(one, webhook=True) for one in DEFINITIONS if one.name == QUEUES]
     await kube.create(CUSTOM_RESOURCE_DEFINITION, theirs)
 
@@ -58,7 +58,7 @@ async def test_what_another_brought_stays_as_it_is(kube: Kube) -> None:
     assert (await found(kube))[QUEUES]["spec"] == theirs["spec"]
 
 
-async def test_a_webhook_that_ends_is_asked_no_more(kube: Kube) -> None:
+async def test_stopped_webhook_no_longer_converts(kube: Kube) -> None:
     await apply_definitions(kube, lambda _: None)
     before = (await found(kube))[QUEUES]["spec"]
     await enable_conversion(kube, url=URL, authority=b"ca")
@@ -66,7 +66,7 @@ async def test_a_webhook_that_ends_is_asked_no_more(kube: Kube) -> None:
     assert (await found(kube))[QUEUES]["spec"] == before
 
 
-async def test_a_webhook_converts_until_the_next_start(kube: Kube) -> None:
+async def test_conversion_webhook_stays_until_the_next_start(kube: Kube) -> None:
     await apply_definitions(kube, lambda _: None)
     await enable_conversion(kube, url=URL, authority=b"ca")
 

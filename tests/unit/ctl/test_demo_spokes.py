@@ -22,7 +22,7 @@ def order(spoke: str, state: Any, name: str = "a", *, kind: str = "Job") -> Disp
     )  # fmt: skip
 
 
-def test_each_spoke_has_a_line_with_what_ran_there_also_one_without() -> None:
+def test_distribution_has_a_line_for_each_spoke_even_without_work() -> None:
     orders = [
         order("spoke-1", "offered"),
         order("spoke-1", "chosen"),
@@ -52,12 +52,12 @@ CASES: dict[str, tuple[list[Dispatch], str, str]] = {
 
 
 @pytest.mark.parametrize(("orders", "check", "problem"), CASES.values(), ids=CASES.keys())
-def test_what_is_wrong_is_found(orders: list[Dispatch], check: str, problem: str) -> None:
+def test_each_fault_of_spokes_is_found(orders: list[Dispatch], check: str, problem: str) -> None:
     found = judge(read_logs([]), orders, [], spokes=SPOKES, stuck=[], left=[])
     assert found[check] == [problem]
 
 
-def test_one_after_the_other_is_not_at_once() -> None:
+def test_running_on_two_spokes_in_turn_is_no_fault() -> None:
     orders = [
         order("spoke-1", "chosen"),
         order("spoke-1", "withdrawn"),

@@ -146,11 +146,11 @@ CONFIGURATIONS: list[Any] = [
 
 
 @pytest.mark.parametrize(("messages", "problems"), CONFIGURATIONS)
-def test_configuration(messages: list[Seen], problems: list[str]) -> None:
+def test_configuration_faults_are_found(messages: list[Seen], problems: list[str]) -> None:
     assert told(configuration(snapshot(*messages))) == problems
 
 
-def test_what_somebody_may_have_meant_is_not_called_wrong() -> None:
+def test_possibly_intended_configuration_is_a_note() -> None:
     stopped = observed(
         kinds.LOCAL_QUEUE, "main", {"clusterQueue": "cq", "stopPolicy": "Hold"}, ns="team"
     )
@@ -211,7 +211,7 @@ HOLDINGS: list[Any] = [
 
 
 @pytest.mark.parametrize(("messages", "problems"), HOLDINGS)
-def test_holdings(messages: list[Seen], problems: list[str]) -> None:
+def test_wrongly_held_quota_is_found(messages: list[Seen], problems: list[str]) -> None:
     assert told(list(held_quota(snapshot(*messages), NOW))) == problems
 
 
@@ -235,11 +235,11 @@ def consumer(**more: Any) -> Json:
         ),
     ],
 )
-def test_consumers(info: Json, problems: list[str]) -> None:
+def test_consumer_without_reader_or_behind_is_found(info: Json, problems: list[str]) -> None:
     assert told(consumer_findings("QUEUES_NOW", info)) == problems
 
 
-def test_a_log_that_is_nearly_full_and_a_view_that_is_behind() -> None:
+def test_nearly_full_log_and_lagging_view_are_found() -> None:
     config = {"discard": "new", "max_bytes": 1000}
     info = {"config": config, "state": {"bytes": 950}, "sources": [{"name": "X", "lag": 2000}]}
     assert told(full_or_behind("X_NOW", info)) == [
@@ -250,7 +250,7 @@ def test_a_log_that_is_nearly_full_and_a_view_that_is_behind() -> None:
     assert full_or_behind("X", info) == []
 
 
-def test_many_dead_letters_are_counted() -> None:
+def test_dead_letters_beyond_the_shown_are_counted() -> None:
     letter = seen("sluice.dead.patcher.x", service="patcher", reason="r", original_subject="x")
     assert len(dead_letters([letter] * 3)) == 3
     *_, last = told(dead_letters([letter] * (DEAD_SHOWN + 4)))
@@ -303,5 +303,7 @@ NODES: list[Any] = [
 
 
 @pytest.mark.parametrize(("messages", "problems"), NODES)
-def test_beside_the_nodes_the_doctor_tells(messages: list[Seen], problems: list[str]) -> None:
+def test_flavors_and_quota_are_compared_with_nodes(
+    messages: list[Seen], problems: list[str]
+) -> None:
     assert told(list(nodes(snapshot(*messages)))) == problems

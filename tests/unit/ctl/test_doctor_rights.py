@@ -43,11 +43,11 @@ async def kube() -> AsyncIterator[HttpKube]:
     await simulator.stop()
 
 
-async def test_with_the_shipped_roles_nothing_is_lacking(kube: HttpKube) -> None:
+async def test_shipped_roles_lack_no_permission(kube: HttpKube) -> None:
     assert await missing_permissions(kube, namespace=NAMESPACE) == []
 
 
-async def test_what_a_role_lacks_is_named_with_the_file_to_apply(kube: HttpKube) -> None:
+async def test_missing_permission_is_named_with_the_file_to_apply(kube: HttpKube) -> None:
     role = await kube.get(CLUSTER_ROLE, None, "sluicegate-patcher")
     rules = [rule for rule in role["rules"] if "workloads/status" not in rule["resources"]]
     await kube.patch(CLUSTER_ROLE, None, "sluicegate-patcher", {"rules": rules})
@@ -61,7 +61,7 @@ async def test_what_a_role_lacks_is_named_with_the_file_to_apply(kube: HttpKube)
     assert finding.wrong
 
 
-async def test_accounts_of_a_namespace_without_services_may_nothing(kube: HttpKube) -> None:
+async def test_accounts_of_a_namespace_without_services_lack_everything(kube: HttpKube) -> None:
     found = {finding.where for finding in await missing_permissions(kube, namespace="default")}
     assert found == {
         f"service account default/{name}" for name in ("console", "patcher", "watcher")

@@ -47,7 +47,7 @@ def problem_of(line: str) -> str:
     return ""
 
 
-def test_commands_and_options_in_sentences_exist() -> None:
+def test_commands_and_options_named_in_docs_exist() -> None:
     said = list(mentions())
     assert len(said) > 30
     assert [f"{page}: `{line}`: {why}" for page, line in said if (why := problem_of(line))] == []
@@ -57,7 +57,7 @@ PROGRAM = re.compile(r"`(?:\.venv/bin/)?(make|python -m) ([\w.-]+)[^`]*`")
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
 
 
-def test_targets_and_modules_in_sentences_exist() -> None:
+def test_make_targets_and_modules_named_in_docs_exist() -> None:
     said = [
         (path.relative_to(ROOT), program, name)
         for path in PAGES
@@ -79,7 +79,7 @@ def leads_to(page: Path) -> set[Path]:
     return {(page.parent / link).resolve() for link in LINK.findall(page.read_text())}
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_every_link_in_docs_has_a_target() -> None:
     broken = {str(page.relative_to(ROOT)): leads_to(page) for page in PAGES}
     broken = {page: {at for at in found if not at.exists()} for page, found in broken.items()}
     assert {page: found for page, found in broken.items() if found} == {}
@@ -99,7 +99,7 @@ def test_the_list_of_runbooks_leads_to_each() -> None:
     assert pages - leads_to(index) == {index}
 
 
-def test_a_word_that_is_none_is_found() -> None:
+def test_unknown_command_in_docs_is_found() -> None:
     assert problem_of("sluice get workloads -n a --all-namespaces") == ""
     assert problem_of("sluice frobnicate") == "there is no command frobnicate"
     assert problem_of("sluice bus aply") == "there is no command aply"

@@ -6,17 +6,9 @@ from typing import Any
 import pytest
 
 from services.ctl.get.command import Query, show
-from services.ctl.get.resources import RESOURCES, resource_named
-from services.ctl.get.selectors import selector
 from services.ctl.get.snapshot import Snapshot
-from services.ctl.get.table import Table
-from shared.bus import streams
-from shared.bus.nats import stream_reader
 from shared.bus.nats.stream_reader import Seen
-from shared.contracts import rpc
 from shared.contracts.kube.ages import UNKNOWN, age, duration
-from shared.contracts.messages import explain as contract
-from shared.runtime.command import CommandError
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Json = dict[str, Any]
@@ -98,11 +90,11 @@ def strip(lines: list[list[str]]) -> list[list[str]]:
         (-1, "0s"), (-5, "<invalid>"),
     ],
 )  # fmt: skip
-def test_durations_are_kubectls(seconds: int, text: str) -> None:
+def test_durations_are_formatted_as_in_kubectl(seconds: int, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_what_has_no_time_has_no_age() -> None:
+def test_object_without_timestamp_has_no_age() -> None:
     assert [age(none, NOW) for none in (None, "", "yesterday", "2026-01-01T00:00:00")] == (
         [UNKNOWN] * 4
     )
@@ -207,7 +199,7 @@ def test_wide_workloads_have_the_columns_of_kueues_own_kind(
     assert line[9:] == ["7", *row]
 
 
-def test_what_is_gone_is_not_shown() -> None:
+def test_deleted_objects_are_not_shown() -> None:
     assert len(table("wl", workload("job-a"), workload("job-a", phase="gone"))) == 1
     queue = observed("ClusterQueue", "clusterqueues", "cq", {})
     gone = observed("ClusterQueue", "clusterqueues", "cq", {}, deleted=True)
@@ -322,13 +314,13 @@ OTHERS: list[Any] = [
 
 
 @pytest.mark.parametrize(("word", "output", "messages", "header", "rows"), OTHERS)
-def test_the_other_tables(
+def test_tables_of_other_resources_have_their_columns(
     word: str, output: str, messages: list[Seen], header: list[str], rows: list[list[str]]
 ) -> None:
     assert strip(table(word, *messages, output=output)) == [header, *rows]
 
 
-def test_namespaces_and_clusters_get_columns_where_there_are_several() -> None:
+def test_several_namespaces_or_clusters_add_columns() -> None:
     there = workload("job-b", namespace="other")
     assert strip(table("wl", workload("job-a"), there))[1:][0][0] == "job-a"
     everywhere = strip(table("wl", workload("job-a"), there, namespace=None))
@@ -340,12 +332,12 @@ def test_namespaces_and_clusters_get_columns_where_there_are_several() -> None:
     assert len(table("cq", CLUSTER_QUEUE, east, cluster="hub")) == 2
 
 
-def test_a_workload_is_found_by_its_own_name_and_by_its_jobs() -> None:
+def test_workload_is_found_by_its_name_and_by_its_job() -> None:
     for name in ("job-a", "a"):
         assert len(table("wl", workload("job-a"), workload("job-b"), name=name)) == 2
 
 
-def test_objects_are_what_was_observed_with_what_the_streams_say() -> None:
+def test_json_shows_the_observed_object_with_its_messages() -> None:
     snapshot = Snapshot()
     for message in (CLUSTER_QUEUE, queue_status("ClusterQueue", "cq"), workload("job-a")):
         snapshot.apply(message)
@@ -359,49 +351,3 @@ def test_objects_are_what_was_observed_with_what_the_streams_say() -> None:
     text = show(query, query.rows(snapshot, NOW))[0]
     assert "kind: Workload" in text
     assert "phase: waiting" in text
-
-
-@pytest.mark.parametrize(
-    ("text", "chosen"),
-    [
-        ("team=a", "a"), ("team==a", "a"), ("team!=a", "b-"), ("gpu", "b"), ("!gpu", "a-"),
-        ("team in (a, b)", "ab"), ("team notin (a)", "b-"), ("team in (a,b),!gpu", "a"),
-        ("", "ab-"), ("team=", ""),
-    ],
-)  # fmt: skip
-def test_label_selectors_select_as_in_kubectl(text: str, chosen: str) -> None:
-    labels: dict[str, Json] = {"a": {"team": "a"}, "b": {"team": "b", "gpu": "1"}, "-": {}}
-    selects = selector(text)
-    assert "".join(name for name, has in labels.items() if selects(has)) == chosen
-
-
-@pytest.mark.parametrize("text", ["a b", "=a", "a in b", "a=b=c", ","])
-def test_what_is_no_selector_is_refused(text: str) -> None:
-    with pytest.raises(CommandError, match="is no label selector"):
-        selector(text)
-
-
-def test_every_short_name_means_one_thing_and_kubectls_are_among_them() -> None:
-    words = [word for resource in RESOURCES for word in (resource.name, *resource.short)]
-    assert len(words) == len(set(words))
-    for word, name in (("CQ", "clusterqueues"), ("lq", "localqueues"), ("mkc", "spokes")):
-        resource = resource_named(word)
-        assert resource is not None
-        assert resource.name == name
-    assert resource_named("pods") is None
-    with pytest.raises(CommandError, match="must be one of table, wide, json"):
-        Query.of("wl", output="xml")
-
-
-def test_widths_only_grow_and_colours_are_on_demand() -> None:
-    plain = Table(("NAME", "STATUS"))
-    assert plain.lines([("a", "True")]) == ["NAME   STATUS", "a      True"]
-    assert plain.lines([("longer-name", "")], header=False) == ["longer-name   <none>"]
-    assert plain.lines([("b", "x")], header=False) == ["b             x"]
-    assert "\x1b[31mFalse\x1b[0m" in Table(("A",), colours=True).lines([("False",)])[1]
-
-
-def test_what_is_repeated_to_start_quickly_is_the_same() -> None:
-    assert stream_reader.SUFFIX == streams.VIEW_SUFFIX
-    assert contract.PositionsRequest.subject == rpc.POSITIONS
-    assert contract.ExplainRequest.subject == rpc.EXPLAIN

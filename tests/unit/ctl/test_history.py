@@ -80,7 +80,7 @@ async def look() -> AsyncIterator[Look]:
             yield look
 
 
-async def test_the_whole_way_of_one_workload_is_told_in_order_with_its_trace(look: Look) -> None:
+async def test_history_lists_messages_in_order_with_the_trace(look: Look) -> None:
     for name in ("build-1", WORKLOAD):
         events = await history(look, "team-tenant", name)
         told = [event.what for event in events]
@@ -102,6 +102,6 @@ async def test_programs_get_one_json_object_a_line_with_the_message_as_it_was(lo
     assert first["message"]["name"] == "build-1"
 
 
-async def test_of_a_stranger_nothing_is_told(look: Look) -> None:
+async def test_history_of_unknown_workload_is_empty(look: Look) -> None:
     assert await history(look, "team-tenant", "nobody") == []
     assert await history(look, "other-tenant", "build-1") == []

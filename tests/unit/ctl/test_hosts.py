@@ -18,7 +18,7 @@ from tests.unit.provisioner.harness import HOST_CONFIG
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def test_quota_is_as_many_places_as_there_are() -> None:
+def test_quota_equals_the_slots_of_all_platforms() -> None:
     groups, errors = quota_of(
         {
             **HOST_CONFIG,
@@ -49,14 +49,14 @@ def test_quota_is_as_many_places_as_there_are() -> None:
     assert errors == {}
 
 
-def test_many_platforms_are_put_into_groups_that_a_cluster_queue_takes() -> None:
+def test_platforms_are_split_into_groups_of_16_resources() -> None:
     names = ",".join(f"linux-{letter}/arm64" for letter in "abcdefghijklmnopqrst")
     groups, _ = quota_of({"local-platforms": names}, flavor="machines")
     assert [len(group["coveredResources"]) for group in groups] == [16, 4]
     assert [group["flavors"][0]["name"] for group in groups] == ["machines-1", "machines-2"]
 
 
-def test_the_command_prints_the_quota_and_says_what_is_wrong(tmp_path: Path) -> None:
+def test_quota_command_prints_groups_and_configuration_errors(tmp_path: Path) -> None:
     data = {**HOST_CONFIG, "dynamic.linux-arm64.max-instances": "many"}
     config = {
         "apiVersion": "v1",
@@ -76,7 +76,7 @@ def test_the_command_prints_the_quota_and_says_what_is_wrong(tmp_path: Path) -> 
     assert "max-instances: invalid value 'many'" in result.stderr
 
 
-def test_machines_of_another_package_s_type_are_places_too(
+def test_machine_type_of_an_installed_package_counts_as_slots(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = {
@@ -98,7 +98,7 @@ def test_a_file_without_a_host_configuration_is_refused(tmp_path: Path, content:
     assert CliRunner().invoke(app, ["hosts", "quota", str(path)]).exit_code != 0
 
 
-def test_it_says_where_somebody_waits_and_why() -> None:
+def test_hosts_lists_waiting_task_runs_with_reasons() -> None:
     record = PlatformState(
         cluster="hub", platform="linux/ppc64le", at=NOON,
         seats=[

@@ -90,7 +90,7 @@ CHECKS = {
 
 
 @pytest.mark.parametrize(("text", "obj", "status", "said"), CHECKS.values(), ids=CHECKS.keys())
-def test_check_says_of(
+def test_check_describes_the_object(
     text: str, obj: object, status: Exit, said: str, sluice: Sluice, tmp_path: Path
 ) -> None:
     document, manifest = tmp_path / "integration.yaml", tmp_path / "object.yaml"
@@ -101,14 +101,14 @@ def test_check_says_of(
     assert code == status
 
 
-def test_a_document_alone_is_checked_too(sluice: Sluice, tmp_path: Path) -> None:
+def test_document_without_object_is_checked(sluice: Sluice, tmp_path: Path) -> None:
     document = tmp_path / "integration.yaml"
     document.write_text(DOCUMENT)
     code, out, _ = sluice("check", document)
     assert (code, out.count("\n")) == (Exit.OK, 1)
 
 
-def test_programs_read_json(sluice: Sluice, tmp_path: Path) -> None:
+def test_check_prints_json(sluice: Sluice, tmp_path: Path) -> None:
     document, manifest = tmp_path / "integration.yaml", tmp_path / "object.yaml"
     document.write_text(DOCUMENT)
     manifest.write_text(yaml.safe_dump(gadget()))
@@ -121,7 +121,7 @@ def test_programs_read_json(sluice: Sluice, tmp_path: Path) -> None:
     assert found["patches"]["release"][-1]["value"] is False
 
 
-def test_the_kinds_that_ship_are_listed(sluice: Sluice) -> None:
+def test_shipped_kinds_are_listed(sluice: Sluice) -> None:
     code, out, _ = sluice("list")
     assert code == Exit.OK
     assert [line.split()[0] for line in out.splitlines()[1:]] == [

@@ -10,7 +10,7 @@ from shared.contracts.kube import kinds, names
 from shared.integrations import JOB, PIPELINE_RUN
 
 
-def test_one_seed_is_one_load_and_another_seed_another() -> None:
+def test_equal_seeds_make_equal_loads_and_different_seeds_different_ones() -> None:
     first = make_load(seed=1, runs=80, jobs=12)
     assert make_load(seed=1, runs=80, jobs=12) == first
     assert make_load(seed=2, runs=80, jobs=12) != first
@@ -25,14 +25,14 @@ def test_tiers_arrive_evenly_and_names_are_unique() -> None:
     assert len(found) == 700
 
 
-def test_nothing_is_held_before_the_webhook_holds_it() -> None:
+def test_generated_objects_are_not_suspended() -> None:
     for arrival in make_load(seed=1, runs=200, jobs=40):
         integration = PIPELINE_RUN if arrival.kind == kinds.PIPELINE_RUN else JOB
         assert not integration.held(arrival.object)
         assert "suspend" not in arrival.object["spec"]
 
 
-def test_every_object_comes_out_of_the_rules_with_the_tier_that_it_stands_for() -> None:
+def test_rules_give_each_generated_object_its_tier() -> None:
     rules = load_rules(EXAMPLE / "classifier")
     resources: Counter[str] = Counter()
     for arrival in make_load(seed=1, runs=400, jobs=40):

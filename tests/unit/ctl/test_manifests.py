@@ -54,13 +54,13 @@ def written(tmp_path: Path, text: str) -> Path:
         ),
     ],
 )
-def test_a_wrong_manifest_is_refused_in_words(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_manifest_is_refused_with_its_field(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(CommandError) as caught:
         load_manifests([written(tmp_path, text)])
     assert said in str(caught.value)
 
 
-def test_a_folder_without_manifests_and_a_path_that_is_not_there_are_said(tmp_path: Path) -> None:
+def test_empty_folder_and_missing_path_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="has no manifests"):
         load_manifests([tmp_path])
     with pytest.raises(CommandError, match="does not exist"):

@@ -48,7 +48,7 @@ def test_a_job_is_printed_suspended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["1e3", "12345e67", "y", "N", "0o17", "+.5", "1:30", "2026-01-01"])
-def test_text_that_kubectl_would_take_for_something_else_is_quoted(
+def test_yaml_quotes_text_that_kubectl_would_read_as_another_type(
     tmp_path: Path, text: str
 ) -> None:
     """The output is made to be piped into `kubectl create`."""
@@ -64,7 +64,7 @@ def test_other_values_stay_plain(tmp_path: Path, value: str) -> None:
     assert f"\n  other: {value}\n" in mutated_yaml(tmp_path / "run.yaml", KONFLUX)
 
 
-def test_a_run_that_the_webhook_would_deny_is_refused_with_its_words(tmp_path: Path) -> None:
+def test_run_denied_by_the_webhook_is_refused_with_its_message(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(RUN.replace("[linux/arm64]", "[linux/]"))
 
     with pytest.raises(CommandError, match=r"500: .*resource key 'linux-' is invalid") as refusal:
@@ -84,7 +84,7 @@ def test_a_run_that_the_webhook_would_deny_is_refused_with_its_words(tmp_path: P
         pytest.param(f"{RUN}---\n{RUN}", "queueName: q", "has 2", id="two objects"),
     ],
 )
-def test_what_cannot_be_used_is_named(
+def test_unusable_file_is_named(
     tmp_path: Path, run: str | None, configuration: str | None, problem: str
 ) -> None:
     if run is not None:

@@ -85,7 +85,7 @@ def test_every_reason_of_quota_is_explained() -> None:
     assert given - explained == set()
 
 
-def test_no_reason_is_explained_that_is_not_given() -> None:
+def test_no_explained_reason_is_unknown_to_quota() -> None:
     source = "\n".join([*SHARED.values(), *(path.read_text() for path in QUOTA.rglob("*.py"))])
     named = chain.from_iterable(REASONS.values())
     assert [name for name in named if name.removeprefix("DeactivatedDueTo") not in source] == []

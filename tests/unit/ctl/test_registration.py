@@ -31,7 +31,7 @@ async def names(kube: Kube) -> list[str]:
     return [one["metadata"]["name"] for kind in KINDS for one in (await kube.list(kind)).items]
 
 
-async def test_what_was_registered_is_taken_back_and_can_be_registered_again(kube: Kube) -> None:
+async def test_registered_webhook_is_deleted_and_can_be_registered_again(kube: Kube) -> None:
     for _ in range(2):
         await register(kube, MANIFESTS)
         assert await names(kube) == [NAME, NAME]
@@ -40,7 +40,7 @@ async def test_what_was_registered_is_taken_back_and_can_be_registered_again(kub
     assert not await unregister(kube)
 
 
-async def test_what_a_deployment_registered_is_neither_changed_nor_taken_back(kube: Kube) -> None:
+async def test_webhook_of_a_deployment_is_neither_changed_nor_deleted(kube: Kube) -> None:
     theirs = await kube.create(MUTATING_WEBHOOK, MANIFESTS[0].object)
     with pytest.raises(CommandError, match="of somebody else"):
         await register(kube, MANIFESTS)

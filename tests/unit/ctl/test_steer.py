@@ -102,7 +102,7 @@ async def test_stopping_and_resuming(
     assert obj["spec"][field[0]] == (True if field[0] == "active" else "None")
 
 
-async def test_what_is_not_there_is_said_to_be_missing(kube: LocalKube) -> None:
+async def test_stopping_a_missing_object_reports_not_found(kube: LocalKube) -> None:
     with pytest.raises(CommandError, match="workload team/nobody: not found") as refused:
         await write_steering_field(
             kube, kinds.WORKLOAD, "team", "nobody", stop=True, keep_running=False

@@ -55,7 +55,7 @@ def alive(pid: int) -> bool:
     return True
 
 
-async def test_a_child_that_is_killed_is_started_again(tmp_path: Path) -> None:
+async def test_killed_child_is_restarted(tmp_path: Path) -> None:
     said: list[str] = []
     async with supervising(tmp_path, said=said) as supervisor:
         supervisor.start(child(tmp_path, SLEEPER))
@@ -68,7 +68,7 @@ async def test_a_child_that_is_killed_is_started_again(tmp_path: Path) -> None:
     assert said == ["child ended (SIGKILL); starting it again in 0.2 s"]
 
 
-async def test_stopping_leaves_nobody_even_a_child_that_ignores_sigterm(tmp_path: Path) -> None:
+async def test_stop_kills_a_child_that_ignores_sigterm(tmp_path: Path) -> None:
     said: list[str] = []
     async with supervising(tmp_path, grace_seconds=0.3, said=said) as supervisor:
         supervisor.start(child(tmp_path, SLEEPER, name="polite"))
@@ -79,7 +79,7 @@ async def test_stopping_leaves_nobody_even_a_child_that_ignores_sigterm(tmp_path
     assert not any(alive(pid) for pid in pids if pid)
 
 
-async def test_who_has_the_lower_stop_order_is_gone_before_others_are_told(tmp_path: Path) -> None:
+async def test_children_stop_in_stop_order(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     program = (
         "import signal, sys, time\n"
@@ -97,7 +97,7 @@ async def test_who_has_the_lower_stop_order_is_gone_before_others_are_told(tmp_p
     assert marks.read_text().split() == ["service", "cluster", "broker"]
 
 
-async def test_a_child_that_keeps_ending_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
+async def test_crash_looping_child_fails_start_with_the_end_of_its_log(tmp_path: Path) -> None:
     async with supervising(tmp_path) as supervisor:
         supervisor.start(child(tmp_path, "raise SystemExit('no such setting')"))
         with pytest.raises(CommandError, match="child: ") as caught:
@@ -105,7 +105,7 @@ async def test_a_child_that_keeps_ending_is_named_with_the_end_of_its_log(tmp_pa
         assert "no such setting" in caught.value.hint
 
 
-async def test_a_child_that_keeps_ending_is_told_from_one_that_was_killed_once(
+async def test_crash_loop_needs_more_than_one_quick_end(
     tmp_path: Path,
 ) -> None:
     async with supervising(tmp_path) as supervisor:
@@ -120,7 +120,7 @@ async def test_a_child_that_keeps_ending_is_told_from_one_that_was_killed_once(
         assert supervisor.crash_loop("well") is None
 
 
-async def test_what_a_child_writes_is_in_its_log_and_is_shown_with_its_name(tmp_path: Path) -> None:
+async def test_child_output_goes_to_log_and_echo(tmp_path: Path) -> None:
     shown: list[tuple[str, str]] = []
     supervisor = Supervisor(
         logs=tmp_path, say=lambda _: None, echo=lambda name, line: shown.append((name, line))
@@ -136,7 +136,7 @@ async def test_what_a_child_writes_is_in_its_log_and_is_shown_with_its_name(tmp_
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's promise is Linux's")
-async def test_children_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+async def test_children_die_when_the_supervisor_is_killed(tmp_path: Path) -> None:
     program = (
         "import asyncio, pathlib, sys\n"
         "from services.ctl.dev.supervisor import ChildSpec, Supervisor\n"

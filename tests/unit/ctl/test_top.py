@@ -54,7 +54,7 @@ def snapshot() -> Snapshot:
     return result
 
 
-def test_a_pipe_gets_a_line_for_each_queue_the_longest_first() -> None:
+def test_pipe_gets_a_line_for_each_queue_longest_first() -> None:
     assert lines(queue_lines(snapshot())) == [
         (
             "queue=busy cluster=hub active=true pending=7 reserving=2 admitted=1 "
@@ -77,7 +77,7 @@ def test_a_bar_is_full_at_nominal_quota() -> None:
     assert [bar(share).count("█") for share in (0.0, 0.25, 1.0, 1.5)] == [0, 5, 20, 20]
 
 
-def test_the_table_names_what_is_used_and_borrowed() -> None:
+def test_table_shows_used_and_borrowed_resources() -> None:
     console = Console(width=140, force_terminal=False)
     with console.capture() as captured:
         console.print(top._table(queue_lines(snapshot())))

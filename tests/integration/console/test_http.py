@@ -1,76 +1,39 @@
 """The console as its users have it: over HTTP, with tokens that a cluster knows."""
 
-import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import jsonschema  # type: ignore[import-untyped]
 import pytest
 from pydantic import ValidationError
 
-from services.console import nats_api
-from services.console.http.openapi import openapi
 from services.console.settings import ConsoleSettings
 from services.simulator.cluster.api import DeleteOptions
 from services.simulator.cluster.kinds.catalogue import ROLE_BINDINGS
-from shared.bus.port import UnavailableError
 from shared.runtime.certificates import CertificateFolder
-from tests.integration.console_stage import SETTLED_SECONDS, Place, console
-
-Json = dict[str, Any]
-CQ = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/cq/pendingworkloads"
-LQ = "/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/team/localqueues/main/pendingworkloads"
-EXPLAIN = "/api/v1/namespaces/team/workloads"
-DANA, ROOT, BOB, VIZ = (f"token-of-{name}" for name in ("dana", "root", "bob", "viz"))
-
-
-async def busy(place: Place) -> None:
-    """Two of four CPUs are in use; one of others waits before two of the team's."""
-    site = place.site
-    await site.queue(cpu=2)
-    await site.workload("runs", cpu="2", age=99)
-    await site.workload("theirs", cpu="2", age=60, namespace="others")
-    await site.workload("first", cpu="2", age=40)
-    await site.workload("second", cpu="1", age=20, priority=-1)
-    await site.synced()
-
-
-@pytest.fixture
-async def place() -> AsyncIterator[Place]:
-    async with console(people=True) as place:
-        await busy(place)
-        await place.until(CQ, 200, lambda body: len(body["items"]) == 3, token=ROOT)
-        yield place
-
-
-@pytest.fixture
-async def at_home() -> AsyncIterator[Place]:
-    async with console(people=False) as place:
-        await busy(place)
-        await place.until(CQ, 200, lambda body: len(body["items"]) == 3)
-        yield place
-
+from tests.integration.console.questions import (
+    BOB,
+    CQ,
+    DANA,
+    EXPLAIN,
+    LQ,
+    ROOT,
+    VIZ,
+    Json,
+    bigger,
+    event,
+    listening,
+    positions,
+    refusal_over_nats,
+)
+from tests.integration.console_stage import Place, console
 
 # Kueue's visibility API ----------------------------------------------------------------------------
 
 
-def positions(body: Json) -> list[tuple[str, int, int]]:
-    return [
-        (
-            f"{item['metadata']['namespace']}/{item['metadata']['name']}",
-            item["positionInClusterQueue"],
-            item["positionInLocalQueue"],
-        )
-        for item in body["items"]
-    ]
-
-
-async def test_who_waits_is_listed_in_order_as_kueue_lists_it(place: Place) -> None:
+async def test_pending_workloads_are_listed_in_order_as_in_kueue(place: Place) -> None:
     answer = await place.ask(CQ, ROOT)
     assert answer.body["kind"] == "PendingWorkloadsSummary"
     assert answer.body["apiVersion"] == "visibility.kueue.x-k8s.io/v1beta2"
@@ -114,7 +77,7 @@ WRONG = {
 }
 
 
-async def test_what_is_wrong_is_said_as_kubernetes_says_it(place: Place) -> None:
+async def test_errors_have_the_form_of_kubernetes_status(place: Place) -> None:
     told = {path: (await place.ask(path, ROOT)) for path in WRONG}
     assert {path: (it.code, it.body["message"]) for path, it in told.items()} == WRONG
     assert {(it.body["kind"], it.body["code"] == it.code) for it in told.values()} == {
@@ -123,15 +86,6 @@ async def test_what_is_wrong_is_said_as_kubernetes_says_it(place: Place) -> None
 
 
 # Who may see what ----------------------------------------------------------------------------------
-
-
-def bigger(cpu: int) -> Json:
-    quota = {"name": "cpu", "nominalQuota": str(cpu)}
-    group = {"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": [quota]}]}
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "cq"},
-        "spec": {"namespaceSelector": {}, "resourceGroups": [group]},
-    }  # fmt: skip
 
 
 PEOPLE = ("root", "dana", "lena", "viz", "bob")
@@ -199,7 +153,7 @@ ANSWERED = {200, 404, 422}
 """Also who asks about what is not there was let in."""
 
 
-async def test_each_is_told_what_the_cluster_allows_and_no_more(place: Place) -> None:
+async def test_answers_hold_only_what_rbac_allows(place: Place) -> None:
     answered: list[tuple[str, str]] = []
     for title, (path, body, endpoint, question), _ in RIGHTS:
         codes = {}
@@ -225,15 +179,7 @@ async def refusal(place: Place, path: str, body: Any, token: str | None) -> tupl
         return response.status, message
 
 
-async def refusal_over_nats(place: Place, endpoint: str, **question: Any) -> str:
-    try:
-        await over_nats(place, endpoint, **question)
-    except UnavailableError as error:
-        return str(error).removeprefix(f"sluice.rpc.console.{endpoint}: ")
-    return ""
-
-
-async def test_who_is_refused_is_told_what_to_do(place: Place) -> None:
+async def test_refusal_says_what_to_do(place: Place) -> None:
     nobody = await place.ask(CQ)
     assert (nobody.code, nobody.headers["WWW-Authenticate"]) == (401, "Bearer")
     assert nobody.body["message"] == (
@@ -245,7 +191,7 @@ async def test_who_is_refused_is_told_what_to_do(place: Place) -> None:
     )
 
 
-async def test_nobody_is_named_to_whom_may_not_see_him_but_places_stay(place: Place) -> None:
+async def test_invisible_workloads_are_left_out_but_positions_stay(place: Place) -> None:
     assert positions((await place.ask(CQ, DANA)).body) == [
         ("team/first", 1, 0),
         ("team/second", 2, 1),
@@ -261,7 +207,7 @@ async def test_nobody_is_named_to_whom_may_not_see_him_but_places_stay(place: Pl
     assert "theirs" not in json.dumps(explained.body)
 
 
-async def test_what_was_allowed_ends_soon_after_the_role_does(place: Place) -> None:
+async def test_revoked_role_takes_effect_after_the_cache_time(place: Place) -> None:
     assert (await place.ask(LQ, DANA)).code == 200
     assert place.cluster is not None
     [binding] = place.cluster.api.store.objects(ROLE_BINDINGS, "team")
@@ -269,7 +215,7 @@ async def test_what_was_allowed_ends_soon_after_the_role_does(place: Place) -> N
     await place.until(LQ, 403, token=DANA)
 
 
-async def test_while_the_cluster_does_not_answer_nobody_is_let_in(place: Place) -> None:
+async def test_unanswered_token_review_answers_503(place: Place) -> None:
     assert place.cluster is not None
     await place.cluster.stop()
     answer = await place.until(LQ, 503, token=DANA)
@@ -277,7 +223,7 @@ async def test_while_the_cluster_does_not_answer_nobody_is_let_in(place: Place) 
     assert answer.body["reason"] == "ServiceUnavailable"
 
 
-async def test_without_authorisation_only_this_machine_is_answered(at_home: Place) -> None:
+async def test_without_authorisation_foreign_host_names_are_refused(at_home: Place) -> None:
     assert (await at_home.ask(CQ)).code == 200
     async with at_home.session.get(at_home.url + CQ, headers={"Host": "evil.example"}) as response:
         assert response.status == 403
@@ -285,7 +231,7 @@ async def test_without_authorisation_only_this_machine_is_answered(at_home: Plac
         ConsoleSettings(console_authorization="none", console_host="0.0.0.0")
 
 
-async def test_with_a_folder_for_certificates_it_speaks_tls(tmp_path: Path) -> None:
+async def test_certificate_folder_enables_tls(tmp_path: Path) -> None:
     folder = CertificateFolder(tmp_path, ["127.0.0.1"])
     async with console(people=True, certificates=folder) as place:
         trusting = ssl.create_default_context(cafile=folder.authority_certificate)
@@ -298,7 +244,7 @@ async def test_with_a_folder_for_certificates_it_speaks_tls(tmp_path: Path) -> N
 # Explain and simulate ------------------------------------------------------------------------------
 
 
-async def test_explain_says_what_is_lacking_and_who_holds_it(place: Place) -> None:
+async def test_explain_names_the_shortage_and_its_holder(place: Place) -> None:
     answer = await place.ask("/api/v1/namespaces/team/workloads/first/explain?forecast=1", DANA)
     [item] = answer.body["items"]
     assert item["reason"] == "WaitingForQuota"
@@ -308,7 +254,7 @@ async def test_explain_says_what_is_lacking_and_who_holds_it(place: Place) -> No
     assert item["expected_start_unknown_because"].startswith("no workload has ended")
 
 
-async def test_a_play_says_what_more_quota_would_change(place: Place) -> None:
+async def test_simulation_shows_the_effect_of_more_quota(place: Place) -> None:
     answer = await place.ask("/api/v1/simulate", ROOT, {"manifests": [bigger(7)]})
     assert answer.code == 200, answer.body
     assert answer.body["changes"] == ["changed ClusterQueue cq"]
@@ -335,7 +281,7 @@ BAD: list[tuple[Any, int, str]] = [
 ]
 
 
-async def test_a_change_that_cannot_be_played_is_refused(place: Place) -> None:
+async def test_invalid_change_is_refused(place: Place) -> None:
     for body, code, message in BAD:
         answer = await place.ask("/api/v1/simulate", ROOT, body)
         assert (answer.code, answer.body["message"][: len(message)]) == (code, message)
@@ -344,28 +290,7 @@ async def test_a_change_that_cannot_be_played_is_refused(place: Place) -> None:
 # Events and page -----------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def listening(place: Place, token: str | None, query: str = "") -> AsyncIterator[Any]:
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    async with place.session.get(f"{place.url}/api/v1/events{query}", headers=headers) as response:
-        yield response
-
-
-async def event(response: aiohttp.ClientResponse, name: str) -> Json:
-    """The data of the next event of that name."""
-    async with asyncio.timeout(SETTLED_SECONDS):
-        while True:
-            found = ""
-            assert not response.content.at_eof(), "the events ended"
-            while line := (await response.content.readline()).decode().rstrip("\n"):
-                if line.startswith("event: "):
-                    found = line[7:]
-                elif line.startswith("data: ") and found == name:
-                    data: Json = json.loads(line[6:])
-                    return data
-
-
-async def test_events_tell_what_is_and_then_what_changes(place: Place) -> None:
+async def test_events_are_a_snapshot_and_then_changes(place: Place) -> None:
     async with listening(place, DANA) as response:
         assert response.headers["Content-Type"].startswith("text/event-stream")
         first = await event(response, "snapshot")
@@ -383,7 +308,7 @@ async def test_events_tell_what_is_and_then_what_changes(place: Place) -> None:
             gone += [each["name"] for each in (await event(response, "change"))["gone"]]
 
 
-async def test_only_so_many_follow_at_once(place: Place) -> None:
+async def test_number_of_event_streams_is_limited(place: Place) -> None:
     async with (
         listening(place, ROOT) as a,
         listening(place, ROOT) as b,
@@ -395,7 +320,7 @@ async def test_only_so_many_follow_at_once(place: Place) -> None:
             assert d.status == 503
 
 
-async def test_the_page_is_there_for_everybody_and_takes_nothing_from_elsewhere(
+async def test_page_needs_no_token_and_loads_nothing_foreign(
     place: Place,
 ) -> None:
     for path, kind in (
@@ -414,150 +339,3 @@ async def test_the_page_is_there_for_everybody_and_takes_nothing_from_elsewhere(
     assert "https://" not in page
     assert "<script>" not in page
     assert "onclick" not in page
-
-
-# Documents -----------------------------------------------------------------------------------------
-
-PATHS = openapi()["paths"]
-V1BETA2 = "/apis/visibility.kueue.x-k8s.io/{version}"
-EXAMPLES: dict[str, Json] = {
-    f"{V1BETA2}/clusterqueues/{{name}}/pendingworkloads": {"version": "v1beta2", "name": "cq"},
-    f"{V1BETA2}/namespaces/{{namespace}}/localqueues/{{name}}/pendingworkloads": {
-        "version": "v1beta1",
-        "namespace": "team",
-        "name": "main",
-    },
-    "/api/v1/queues": {},
-    "/api/v1/workloads": {},
-    "/api/v1/namespaces/{namespace}/workloads/{name}/explain": {
-        "namespace": "team",
-        "name": "first",
-    },
-    "/api/v1/simulate": {},
-    "/api/v1/events": {},
-}
-"""Every path of the document, with values for its parameters."""
-
-ODD = ("", "0", "-1", "%00", "a%2Fb", "..", "ä", "x" * 3000, "true", "1e9", "{}", "*", "%25", "٣")
-ODD_BODIES: list[Any] = [
-    b"", b"null", b"[]", b'"x"', b"[" * 5000, b"\xff", b"{}" * 2, {"cluster": 1}, {"manifests": [None]},
-    {"manifests": [{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": 7}]},
-    {"manifests": [{"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ClusterQueue",
-                    "metadata": {"name": "x"}, "spec": {"resourceGroups": "none"}}]},
-    {"manifests": [{"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "ClusterQueue",
-                    "metadata": {"name": "x" * 3000}, "spec": {}}]},
-    {"remove": ["/"]}, {"remove": ["ClusterQueue//"]}, {"lostSpoke": ""}, {"cluster": "\u0000"},
-]  # fmt: skip
-
-
-def conforms(body: Any, schema: Json) -> None:
-    document = json.loads(json.dumps(openapi()))
-    jsonschema.validate(body, {**document, **schema}, cls=jsonschema.Draft202012Validator)
-
-
-def test_there_is_an_example_of_every_path() -> None:
-    assert set(EXAMPLES) == set(PATHS)
-
-
-async def test_every_path_answers_what_the_document_says(place: Place) -> None:
-    assert (await place.ask("/openapi.json")).body == json.loads(json.dumps(openapi()))
-    for template, values in EXAMPLES.items():
-        [(method, operation)] = PATHS[template].items()
-        [(kind, content)] = operation["responses"]["200"]["content"].items()
-        path = template.format(**values)
-        if kind == "text/event-stream":
-            async with listening(place, ROOT) as response:
-                conforms(await event(response, "snapshot"), content["schema"])
-            continue
-        answer = await place.ask(path, ROOT, {} if method == "post" else None)
-        assert answer.code == 200, path
-        conforms(answer.body, content["schema"])
-        refused = await place.ask(path, BOB, {} if method == "post" else None)
-        conforms(refused.body, operation["responses"]["default"]["content"][kind]["schema"])
-
-
-def odd_paths() -> Iterator[str]:
-    """Every parameter of every path with odd values, one at a time."""
-    for template, values in EXAMPLES.items():
-        [operation] = PATHS[template].values()
-        for parameter in operation.get("parameters", ()):
-            for odd in ODD if template != "/api/v1/events" else ():
-                if parameter["in"] == "query":
-                    yield f"{template.format(**values)}?{parameter['name']}={odd}"
-                else:
-                    yield template.format(**{**values, parameter["name"]: odd})
-
-
-async def test_whatever_is_asked_the_answer_is_one_of_the_document_and_nothing_fails(
-    place: Place,
-) -> None:
-    status = {"$ref": "#/components/schemas/Status"}
-    asked: list[tuple[str, Any]] = [(path, None) for path in odd_paths()]
-    asked += [("/api/v1/simulate", body) for body in ODD_BODIES]
-    assert len(asked) > 200
-    for path, body in asked:
-        answer = await place.ask(path, ROOT, body)
-        assert answer.code in {200, 400, 404, 405, 422}, (path, body, answer.body)
-        if answer.code != 200:
-            conforms(answer.body, status)
-
-
-# NATS ----------------------------------------------------------------------------------------------
-
-
-async def over_nats(place: Place, endpoint: str, **question: Any) -> Json:
-    subject, data = f"sluice.rpc.console.{endpoint}", json.dumps(question).encode()
-    answer: Json = json.loads(
-        await place.site.bus.request(subject, data, timeout_seconds=SETTLED_SECONDS)
-    )
-    return answer
-
-
-async def test_the_same_is_answered_over_nats(place: Place) -> None:
-    asked = {"token": ROOT, "cluster_queue": "cq"}
-    assert await over_nats(place, "pending", **asked) == (await place.ask(CQ, ROOT)).body
-    mine = {"token": DANA, "namespace": "team", "local_queue": "main", "limit": 1}
-    assert positions(await over_nats(place, "pending", **mine)) == [("team/first", 1, 0)]
-    explained = await over_nats(place, "explain", token=DANA, namespace="team", name="second")
-    assert explained["items"][0]["position"] == 3
-    queues = await over_nats(place, "queues", token=ROOT)
-    assert {row["name"] for row in queues["items"]} == {"cq", "main"}
-    played = await over_nats(place, "simulate", token=ROOT, change={"manifests": [bigger(7)]})
-    assert played["changes"] == ["changed ClusterQueue cq"]
-
-
-MISUNDERSTOOD: list[tuple[Json, str]] = [
-    ({"token": ROOT}, "name a cluster_queue, or a namespace and a local_queue"),
-    ({"token": ROOT, "local_queue": "main"}, "name a cluster_queue, or a namespace and a local_"),
-    ({"token": ROOT, "cluster_queue": "cq", "limit": -1}, "limit: Input should be greater than"),
-    ({"token": ROOT, "clusterqueue": "cq"}, "clusterqueue: Extra inputs are not permitted"),
-]
-
-
-async def test_a_question_over_nats_that_is_not_understood_is_refused(place: Place) -> None:
-    for question, message in MISUNDERSTOOD:
-        told = await refusal_over_nats(place, "pending", **question)
-        assert told[: len(message)] == message
-
-
-async def test_an_answer_that_no_message_holds_is_refused(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = {"token": ROOT, "cluster_queue": "cq"}
-    monkeypatch.setattr(nats_api, "ANSWER_BYTES_MAX", 300)
-    assert "ask for less, or over HTTP" in await refusal_over_nats(place, "pending", **asked)
-    assert await refusal_over_nats(place, "pending", **asked, offset=3) == ""
-
-
-async def test_nats_finds_the_service_and_its_endpoints(place: Place) -> None:
-    found = json.loads(
-        await place.site.bus.request(
-            "$SRV.INFO.sluice-console", b"", timeout_seconds=SETTLED_SECONDS
-        )
-    )
-    assert [each["name"] for each in found["endpoints"]] == [
-        "pending",
-        "explain",
-        "queues",
-        "simulate",
-    ]
