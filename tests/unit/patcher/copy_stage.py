@@ -28,13 +28,13 @@ SUBJECT = "sluice.copy.east.default.wl"
 
 
 class Spoke:
-    """A cluster, a bus, and the part of a patcher that carries orders out."""
+    """A cluster and a bus in memory, with the parts of a patcher that carry out orders."""
 
     def __init__(self) -> None:
         self.kube = LocalKube(Api(now=lambda: NOON, random=Random(1)))
         self.server = MemoryServer()
         self.bus = MemoryBus(self.server, instance="patcher")
-        self.lease = Heartbeat(
+        self.heartbeat = Heartbeat(
             kube=self.kube,
             bus=self.bus,
             cluster="east",
@@ -44,17 +44,17 @@ class Spoke:
         )
         self.integrations = Integrations()
         self.reading: str | None = None
-        self.spokes = CopyReconciler(
+        self.copies = CopyReconciler(
             kube=self.kube,
             bus=self.bus,
             cluster="east",
             now=lambda: NOON,
-            lease_seconds_left=self.lease.seconds_left,
+            lease_seconds_left=self.heartbeat.seconds_left,
             integrations=self.integrations,
             not_synced=lambda: self.reading,
         )
 
-    async def said(self) -> CopyState | None:
+    async def reported(self) -> CopyState | None:
         await self.bus.flush()
         entry = self.server.latest("DISPATCHES", SUBJECT)
         return None if entry is None else CopyState.decode(entry.data)
@@ -66,21 +66,21 @@ class Spoke:
             return None
 
     async def end(self, status: Object) -> None:
-        """The cluster's own controller says how the copy ended."""
+        """Write the status of the copy, as the controller of its kind does."""
         job = await self.kube.get(kinds.JOB, "default", "train")
         patch = [{"op": "add", "path": "/status", "value": {**job.get("status", {}), **status}}]
         await self.kube.patch(kinds.JOB, "default", "train", patch, subresource="status")
 
     async def apply(self, order: Dispatch) -> None:
-        """Until it does not ask for another time."""
+        """Apply an order until it raises `LaterError` no more."""
         for _ in range(5):
             try:
-                await self.spokes.apply(order)
+                await self.copies.apply(order)
             except LaterError:
                 await asyncio.sleep(0)
             else:
                 return
-        raise AssertionError("it never ends")
+        raise AssertionError("the order is never done")
 
 
 def copy(number: int = 7, *, lease: str | None = None) -> Object:

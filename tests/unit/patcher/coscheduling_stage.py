@@ -1,4 +1,4 @@
-"""A cluster with nodes in virtual time, a patcher that may die at any write, and runs to bring together."""
+"""A simulated cluster in virtual time, coscheduled runs, and a patcher that can crash at any write."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -39,34 +39,34 @@ PATIENCE_SECONDS = 900.0
 PENDING = "PipelineRunPending"
 
 
-class DeadError(BaseException):
-    """The process is gone in the middle of a write; nobody may catch it."""
+class CrashError(BaseException):
+    """The process crashed during a write. No code may catch it."""
 
 
-class MortalKube(LocalKube):
-    """Counts writes, and takes its process along at one of them: before it is done, or after."""
+class CrashingKube(LocalKube):
+    """Counts writes, and crashes the process at one of them, before or after it is done."""
 
-    def __init__(self, inner: LocalKube, *, dies_at: int | None, done: bool) -> None:
+    def __init__(self, inner: LocalKube, *, crashes_at: int | None, done: bool) -> None:
         super().__init__(inner._api)
         self.writes: list[str] = []
         self.before: dict[str, Callable[[], Awaitable[None]]] = {}
-        """What happens right before the next such write."""
+        """Called before the next write of this name."""
 
-        self.dies_at = dies_at
+        self.crashes_at = crashes_at
         self.done = done
-        self.died = asyncio.Event()
+        self.crashed = asyncio.Event()
 
     async def _write(self, what: str, do: Callable[[], Awaitable[Any]]) -> Any:
         self.writes.append(what)
         if (first := self.before.pop(what, None)) is not None:
             await first()
-        if self.dies_at != len(self.writes):
+        if self.crashes_at != len(self.writes):
             return await do()
         if self.done:
             await do()
-        self.died.set()
+        self.crashed.set()
         await asyncio.Event().wait()  # Nothing that comes after is ever done.
-        raise DeadError
+        raise CrashError
 
     async def create(self, kind: Kind, obj: Object) -> Object:
         made: Object = await self._write(
@@ -104,8 +104,8 @@ class MortalKube(LocalKube):
         )
 
 
-class Leading:
-    """The webhook's part: tasks follow the placeholder of their claim."""
+class TaskRunWebhook:
+    """The webhook: annotates TaskRuns with the placeholder of their claim."""
 
     name = "sluicegate"
 
@@ -125,24 +125,24 @@ class Leading:
 
 
 class CoschedulingStage:
-    """The test plays watcher, classifier and quota."""
+    """A simulated cluster with a patcher. The test acts as watcher, classifier and quota."""
 
-    def __init__(self, *, dies_at: int | None = None, done: bool = False) -> None:
+    def __init__(self, *, crashes_at: int | None = None, done: bool = False) -> None:
         self.cluster = Cluster()
-        self.cluster.api.admission.plugins.append(Leading())
+        self.cluster.api.admission.plugins.append(TaskRunWebhook())
         self.cluster.behaviour.start()
         self.kube = LocalKube(self.cluster.api)
-        self.patchers_kube = MortalKube(self.kube, dies_at=dies_at, done=done)
+        self.patchers_kube = CrashingKube(self.kube, crashes_at=crashes_at, done=done)
         self.server = MemoryServer()
         self.bus = MemoryBus(self.server, instance="test")
         self._number = 0
         self._patcher: list[tuple[asyncio.Task[None], MemoryBus]] = []
-        self._undertaker: asyncio.Task[None] | None = None
+        self._restarter: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self.bus.start()
         await self.start_patcher()
-        self._undertaker = asyncio.create_task(self._bury())
+        self._restarter = asyncio.create_task(self._restart_after_crash())
 
     async def start_patcher(self) -> None:
         bus = MemoryBus(self.server, instance=f"patcher-{self._number}")
@@ -162,15 +162,15 @@ class CoschedulingStage:
         await asyncio.gather(task, return_exceptions=True)
         await bus.stop()
 
-    async def _bury(self) -> None:
-        await self.patchers_kube.died.wait()
+    async def _restart_after_crash(self) -> None:
+        await self.patchers_kube.crashed.wait()
         await self.kill_patcher()
         await self.start_patcher()
 
     async def stop(self) -> None:
-        if self._undertaker is not None:
-            self._undertaker.cancel()
-            await asyncio.gather(self._undertaker, return_exceptions=True)
+        if self._restarter is not None:
+            self._restarter.cancel()
+            await asyncio.gather(self._restarter, return_exceptions=True)
         if self._patcher:
             await self.kill_patcher()
         await self.bus.stop()
@@ -210,14 +210,14 @@ class CoschedulingStage:
         )  # fmt: skip
 
     async def finish(self, state: WorkloadState) -> None:
-        """Say that the run has ended, as the classifier would."""
+        """Publish that the run has ended, as the classifier does."""
         finish = Finish(success=True, message="", at=START)
         await self.bus.publish(
             state.model_copy(update={"phase": "finished", "finish": finish, "held": False})
         )
 
     async def observe(self, state: WorkloadState) -> None:
-        """Tell what a watcher tells whoever starts: the Workload object as it is."""
+        """Publish the Workload object as it is now, as a watcher does."""
         obj = await self.workload(state)
         assert obj is not None
         metadata, kind = obj["metadata"], kinds.WORKLOAD
@@ -253,7 +253,7 @@ class CoschedulingStage:
         return any(c["type"] == "Succeeded" and c["status"] == "True" for c in conditions)
 
     def where(self, run: str = "p") -> dict[str, str]:
-        """Pipeline task to the node of its pod."""
+        """Return pipeline task to the node of its pod."""
         return {
             labels["tekton.dev/pipelineTask"]: pod.obj["spec"].get("nodeName", "")
             for pod in self.cluster.api.store.objects(PODS)
@@ -265,7 +265,7 @@ class CoschedulingStage:
         return [s.obj for s in self.cluster.api.store.objects(STATEFUL_SETS)]
 
     def placeholder_pods(self) -> dict[str, str]:
-        """Placeholder pod to its node."""
+        """Return placeholder pod to its node."""
         return {
             pod.name: pod.obj["spec"].get("nodeName", "")
             for pod in self.cluster.api.store.objects(PODS)
@@ -282,7 +282,7 @@ class CoschedulingStage:
             return None
 
     def let_go(self, state: WorkloadState) -> bool:
-        """Whether the patcher has done all there was to do about a finished workload."""
+        """Return whether the finalizer of a finished Workload is removed."""
         served = self.cluster.api.kinds.by_resource("kueue.x-k8s.io", "workloads")
         stored = self.cluster.api.store.get(served, "default", state.name)
         return stored is not None and not stored.obj["metadata"].get("finalizers")
@@ -309,7 +309,7 @@ def projected(run: Obj) -> WorkloadState:
 
 
 def tasks(*in_order: str, **claims: list[str]) -> Json:
-    """A run of tasks one after another; `claims` says which workspaces a task uses."""
+    """The spec of a run of sequential tasks; `claims` names the workspaces of each task."""
     listed = [
         {
             "name": task,
@@ -328,13 +328,13 @@ def on_stage(
     story: Callable[[CoschedulingStage], Awaitable[None]],
     *,
     tekton: Mode | None = "disabled",
-    dies_at: int | None = None,
+    crashes_at: int | None = None,
     done: bool = False,
 ) -> CoschedulingStage:
-    """Play a story to its end, in no real time; return the stage as it then is."""
+    """Run a story to its end in virtual time, and return the stage."""
 
     async def told() -> CoschedulingStage:
-        stage = CoschedulingStage(dies_at=dies_at, done=done)
+        stage = CoschedulingStage(crashes_at=crashes_at, done=done)
         if tekton is not None:
             await stage.tekton(tekton)
         await stage.start()

@@ -1,4 +1,4 @@
-"""A cluster in memory, a bus, and a patcher between them; tests play watcher, classifier and quota."""
+"""A cluster and a bus in memory, with a patcher between them. Tests act as watcher, classifier and quota."""
 
 import asyncio
 from contextlib import aclosing
@@ -30,13 +30,13 @@ SECONDS_MAX = 5.0
 
 
 class Setup:
-    """A cluster, a bus, and a patcher between them. The test plays watcher, classifier and quota."""
+    """A cluster and a bus in memory, with a patcher between them."""
 
     def __init__(self) -> None:
         self.api = Api(now=lambda: NOON, random=Random(1))
         self.kube = LocalKube(self.api)
         self.patchers_kube: Kube = self.kube
-        """The cluster as the patcher has it."""
+        """The client that the patcher gets for the cluster."""
 
         self.server = MemoryServer()
         self.bus = MemoryBus(self.server, instance="test")
@@ -56,8 +56,8 @@ class Setup:
         self.patcher = patcher
         return patcher
 
-    def remembers(self, state: WorkloadState) -> tuple[bool, bool]:
-        """Whether the patcher knows of the workload, and of a decision about it."""
+    def cached(self, state: WorkloadState) -> tuple[bool, bool]:
+        """Return whether the cache has the state of the workload, and an admission of it."""
         assert self.patcher is not None
         cache = self.patcher.cache
         where = (state.namespace, state.name)
@@ -96,12 +96,12 @@ class Setup:
         state = projected(job)
         await self.bus.publish(state)
         if self._running:
-            # A decision that comes with it would be carried out twice: once for either message.
+            # A decision published at the same time would be carried out twice, once for each message.
             await eventually(partial(self._has_seen, state))
         return state
 
     async def _has_seen(self, state: WorkloadState) -> bool:
-        return self.remembers(state)[0]
+        return self.cached(state)[0]
 
     async def decide(self, state: WorkloadState, decided: AdmissionState, **more: Any) -> None:
         self._number += 1

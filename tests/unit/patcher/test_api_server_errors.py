@@ -1,4 +1,4 @@
-"""What the patcher makes of each answer of an API server: once, in time, and never more than was decided."""
+"""Errors of the API server: what the patcher retries, what it reports, and that it writes only once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -26,14 +26,14 @@ Write = tuple[str, str, str]
 """Verb, kind, subresource."""
 
 
-class Moody(LocalKube):
+class FaultyKube(LocalKube):
     """Answers writes to one kind with the errors that it was given, one after the other."""
 
     def __init__(self, inner: LocalKube) -> None:
         super().__init__(inner._api)  # The same cluster, as another client has it.
         self.writes: list[Write] = []
         self.answers: dict[Write, list[KubeError]] = {}
-        self.does_it_nevertheless = False
+        self.succeeds_anyway = False
 
     async def create(self, kind: Kind, obj: Object) -> Object:
         return await self._answer(
@@ -58,7 +58,7 @@ class Moody(LocalKube):
         self.writes.append(write)
         errors = self.answers.get(write)
         if errors:
-            if self.does_it_nevertheless:
+            if self.succeeds_anyway:
                 await do()
             raise errors.pop(0)
         result: Object = await do()
@@ -68,7 +68,7 @@ class Moody(LocalKube):
 @pytest.fixture
 async def setup() -> AsyncIterator[Setup]:
     subject = Setup()
-    subject.patchers_kube = Moody(subject.kube)
+    subject.patchers_kube = FaultyKube(subject.kube)
     await subject.bus.start()
     await subject.start_patcher()
     await subject.flavor()
@@ -77,8 +77,8 @@ async def setup() -> AsyncIterator[Setup]:
     await subject.bus.stop()
 
 
-def moody(setup: Setup) -> Moody:
-    assert isinstance(setup.patchers_kube, Moody)
+def faulty(setup: Setup) -> FaultyKube:
+    assert isinstance(setup.patchers_kube, FaultyKube)
     return setup.patchers_kube
 
 
@@ -110,13 +110,13 @@ async def test_transient_error_is_retried_until_the_write_succeeds(
 ) -> None:
     if write == CREATE and isinstance(answer, ConflictError):
         pytest.skip("a create conflicts only with what is there")
-    moody(setup).answers[write] = [answer, answer]
+    faulty(setup).answers[write] = [answer, answer]
     began = asyncio.get_running_loop().time()
     state = await setup.submit()
     await setup.decide(state, "admitted")
     await eventually(lambda: released(setup))
     assert (await setup.conditions(state))["Admitted"] == "True"
-    assert not moody(setup).answers[write]
+    assert not faulty(setup).answers[write]
     if isinstance(answer, ThrottledError):
         assert asyncio.get_running_loop().time() - began >= answer.retry_after_seconds
     assert not any(outcome.result == "refused" for outcome in await setup.outcomes())
@@ -124,8 +124,8 @@ async def test_transient_error_is_retried_until_the_write_succeeds(
 
 @pytest.mark.parametrize("write", [CREATE, STATUS, RELEASE], ids=["create", "status", "release"])
 async def test_lost_answer_causes_no_second_write(setup: Setup, write: Write) -> None:
-    moody(setup).does_it_nevertheless = True
-    moody(setup).answers[write] = [UnavailableError("connection reset")]
+    faulty(setup).succeeds_anyway = True
+    faulty(setup).answers[write] = [UnavailableError("connection reset")]
     state = await setup.submit()
     await setup.decide(state, "admitted")
     await eventually(lambda: released(setup))
@@ -141,7 +141,7 @@ async def test_refused_release_gives_quota_back_with_the_reason(
     setup: Setup,
 ) -> None:
     text = 'admission webhook "validation.webhook.pipeline.tekton.dev" denied the request: no tasks'
-    moody(setup).answers[RELEASE] = [RefusedError(text, status=400)]
+    faulty(setup).answers[RELEASE] = [RefusedError(text, status=400)]
     state = await setup.submit()
     await setup.decide(state, "admitted")
 
@@ -162,7 +162,7 @@ async def test_refused_release_gives_quota_back_with_the_reason(
 
 
 async def test_refused_status_releases_no_job(setup: Setup) -> None:
-    moody(setup).answers[STATUS] = [RefusedError("status.admission: Invalid value", status=422)]
+    faulty(setup).answers[STATUS] = [RefusedError("status.admission: Invalid value", status=422)]
     state = await setup.submit()
     await setup.decide(state, "admitted")
 
@@ -176,7 +176,7 @@ async def test_refused_status_releases_no_job(setup: Setup) -> None:
 async def test_refused_workload_object_gives_quota_back(setup: Setup) -> None:
     """Too large for etcd, or against somebody's policy: nothing is released without a record."""
     refusal = RefusedError("etcdserver: request is too large", status=500)
-    moody(setup).answers[CREATE] = [refusal] * 9
+    faulty(setup).answers[CREATE] = [refusal] * 9
     state = await setup.submit()
     await setup.decide(state, "admitted")
 
@@ -190,7 +190,7 @@ async def test_refused_workload_object_gives_quota_back(setup: Setup) -> None:
 
 
 async def test_job_deleted_before_its_release_is_no_error(setup: Setup) -> None:
-    moody(setup).answers[RELEASE] = [NotFoundError("gone", status=404)]
+    faulty(setup).answers[RELEASE] = [NotFoundError("gone", status=404)]
     state = await setup.submit()
     await setup.decide(state, "admitted")
 
@@ -203,7 +203,7 @@ async def test_job_deleted_before_its_release_is_no_error(setup: Setup) -> None:
 
 
 async def test_workload_deleted_before_its_status_write_is_no_error(setup: Setup) -> None:
-    moody(setup).answers[STATUS] = [NotFoundError("gone", status=404)]
+    faulty(setup).answers[STATUS] = [NotFoundError("gone", status=404)]
     with capture_logs() as said:
         state = await setup.submit()
         await setup.decide(state, "admitted")
@@ -214,7 +214,7 @@ async def test_workload_deleted_before_its_status_write_is_no_error(setup: Setup
 async def test_admission_writes_workload_and_job_once_each(
     setup: Setup,
 ) -> None:
-    setup_writes = moody(setup).writes
+    setup_writes = faulty(setup).writes
     state = await setup.submit()
     await setup.decide(state, "admitted")
     await eventually(lambda: released(setup))

@@ -1,4 +1,4 @@
-"""What admission checks say stands in the Workload's status, as in Kueue, and costs nothing without any."""
+"""Answers of admission checks in the status of a Workload, as in Kueue."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta

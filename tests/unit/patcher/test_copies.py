@@ -26,16 +26,16 @@ async def test_offer_creates_the_copy_and_reports_nothing(spoke: Spoke) -> None:
     made = await spoke.job()
     assert made is not None
     assert made["spec"]["suspend"]
-    assert await spoke.said() is None
+    assert await spoke.reported() is None
 
 
 async def test_withdrawn_copy_is_removed_and_reported(spoke: Spoke) -> None:
     await spoke.apply(order("offered"))
     await spoke.apply(order("withdrawn"))
     assert await spoke.job() is None
-    said = await spoke.said()
-    assert said is not None
-    assert (said.state, said.number) == ("gone", 7)
+    report = await spoke.reported()
+    assert report is not None
+    assert (report.state, report.number) == ("gone", 7)
 
 
 DONE: Object = {"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]}
@@ -46,9 +46,9 @@ async def test_success_before_the_removal_is_reported(spoke: Spoke) -> None:
     await spoke.end(DONE)
     await spoke.apply(order("withdrawn"))
     assert await spoke.job() is None
-    said = await spoke.said()
-    assert said is not None
-    assert (said.state, said.ended) == ("gone", DONE)
+    report = await spoke.reported()
+    assert report is not None
+    assert (report.state, report.ended) == ("gone", DONE)
 
 
 async def test_success_is_reported_although_another_finalizer_keeps_the_copy(spoke: Spoke) -> None:
@@ -56,14 +56,14 @@ async def test_success_is_reported_although_another_finalizer_keeps_the_copy(spo
     job["metadata"]["finalizers"].append("chains.tekton.dev")
     await spoke.apply(order("offered", job=job))
     await spoke.end(DONE)
-    with pytest.raises(AssertionError, match="it never ends"):
+    with pytest.raises(AssertionError, match="the order is never done"):
         await spoke.apply(order("withdrawn"))
     kept = await spoke.job()
     assert kept is not None
     assert kept["metadata"]["finalizers"] == ["chains.tekton.dev"]
-    said = await spoke.said()
-    assert said is not None
-    assert said.ended == DONE
+    report = await spoke.reported()
+    assert report is not None
+    assert report.ended == DONE
 
 
 async def test_reported_success_survives_a_repeated_withdrawal(
@@ -73,25 +73,25 @@ async def test_reported_success_survives_a_repeated_withdrawal(
     await spoke.end(DONE)
     await spoke.apply(order("withdrawn"))
     await spoke.apply(order("withdrawn"))
-    said = await spoke.said()
-    assert said is not None
-    assert said.ended == DONE
+    report = await spoke.reported()
+    assert report is not None
+    assert report.ended == DONE
 
 
 async def test_failure_is_not_reported_as_success(spoke: Spoke) -> None:
     await spoke.apply(order("offered"))
     await spoke.end({"failed": 1, "conditions": [{"type": "Failed", "status": "True"}]})
     await spoke.apply(order("withdrawn"))
-    said = await spoke.said()
-    assert said is not None
-    assert (said.state, said.ended) == ("gone", None)
+    report = await spoke.reported()
+    assert report is not None
+    assert (report.state, report.ended) == ("gone", None)
 
 
 async def test_withdrawal_without_a_copy_is_reported_as_gone(spoke: Spoke) -> None:
     await spoke.apply(order("withdrawn"))
-    said = await spoke.said()
-    assert said is not None
-    assert said.state == "gone"
+    report = await spoke.reported()
+    assert report is not None
+    assert report.state == "gone"
 
 
 async def test_copy_deleted_by_a_user_stays_until_its_withdrawal(spoke: Spoke) -> None:
@@ -118,9 +118,9 @@ async def test_taken_name_is_reported_and_its_object_kept(
     other["metadata"] |= more
     theirs = await spoke.kube.create(kinds.JOB, other)
     await spoke.apply(order("offered"))
-    said = await spoke.said()
-    assert said is not None
-    assert (said.state, said.message) == ("taken", "Job default/train is there already")
+    report = await spoke.reported()
+    assert report is not None
+    assert (report.state, report.message) == ("taken", "Job default/train is there already")
     await spoke.apply(order("withdrawn"))
     kept = await spoke.job()
     assert kept is not None
@@ -147,23 +147,23 @@ async def test_refusal_is_reported_with_the_api_servers_message(spoke: Spoke) ->
     bad = copy()
     bad["metadata"]["name"] = "NoName"
     await spoke.apply(order("offered", job=bad))
-    said = await spoke.said()
-    assert said is not None
-    assert said.state == "refused"
-    assert "NoName" in said.message
+    report = await spoke.reported()
+    assert report is not None
+    assert report.state == "refused"
+    assert "NoName" in report.message
 
 
 async def test_unknown_kind_is_refused_after_the_cache_is_synced(spoke: Spoke) -> None:
     unknown = {**copy(), "apiVersion": "example.com/v1", "kind": "Gadget"}
     spoke.reading = "reading OBSERVED"
     with pytest.raises(LaterError, match="reading OBSERVED"):
-        await spoke.spokes.apply(order("offered", job=unknown))
-    assert await spoke.said() is None
+        await spoke.copies.apply(order("offered", job=unknown))
+    assert await spoke.reported() is None
     spoke.reading = None
     await spoke.apply(order("offered", job=unknown))
-    said = await spoke.said()
-    assert said is not None
-    assert (said.state, said.message) == ("refused", "Gadget is nothing that can wait here")
+    report = await spoke.reported()
+    assert report is not None
+    assert (report.state, report.message) == ("refused", "Gadget is nothing that can wait here")
 
 
 async def test_order_for_another_spoke_is_ignored(spoke: Spoke) -> None:
@@ -195,13 +195,13 @@ async def test_copy_starts_only_by_an_order_that_chose_it(
 ) -> None:
     for one in orders:
         await spoke.bus.publish(one)
-    assert await spoke.spokes.may_start(copy()) is may
+    assert await spoke.copies.may_start(copy()) is may
 
 
 async def test_job_that_is_no_copy_may_start(spoke: Spoke) -> None:
-    assert await spoke.spokes.may_start(
+    assert await spoke.copies.may_start(
         as_body({"metadata": {"name": "x", "namespace": "default"}})
     )
     stock = copy()
     del stock["metadata"]["annotations"]
-    assert await spoke.spokes.may_start(stock), "a stock Kueue hub starts and stops it by itself"
+    assert await spoke.copies.may_start(stock), "a stock Kueue hub starts and stops it by itself"

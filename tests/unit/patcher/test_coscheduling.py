@@ -1,4 +1,4 @@
-"""Runs whose pods shall be together: the steps, a death at each of them, cordons, and second thoughts."""
+"""Coscheduled runs: their steps, a crash at each step, cordoned nodes, and changes of mode."""
 
 from typing import Any
 
@@ -84,9 +84,9 @@ def test_crash_at_any_write_leads_to_the_same_end(mode: str, done: bool) -> None
             # In that mode claims stay until the run is deleted, as with Tekton.
             assert len(stage.claims()) == (2 if mode == "workspaces" else 0)
 
-        stage = on_stage(story, dies_at=number, done=done)
+        stage = on_stage(story, crashes_at=number, done=done)
         what = f"death at write {number}: {stage.patchers_kube.writes[number - 1]}"
-        assert stage.patchers_kube.died.is_set(), what
+        assert stage.patchers_kube.crashed.is_set(), what
         assert where["a"] == where["b"] != "", what
         if mode != "workspaces":
             assert where["c"] == where["a"], what

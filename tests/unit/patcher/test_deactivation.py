@@ -1,4 +1,4 @@
-"""`spec.active` is set to false once for a decision of quota, and a user's word after it stands."""
+"""Deactivation by quota sets `spec.active` to false once; retention deletes what stays inactive."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""EventRecorder: Kueue's reasons and texts, at a rate that hurts nobody."""
+"""Kubernetes events with Kueue's reasons and messages, at a bounded rate."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Workloads that somebody else made: told what was decided, in one write each, and otherwise left alone."""
+"""Workloads that another program created: each decision is one write to their status, and no other write."""
 
 import asyncio
 from collections.abc import AsyncIterator

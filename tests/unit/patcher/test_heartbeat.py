@@ -57,8 +57,8 @@ def test_copy_with_an_expired_lease_is_stopped(
         await spoke.bus.start()
         await spoke.kube.create(kinds.JOB, copy(lease=lease))
         tasks = [
-            asyncio.create_task(spoke.lease.run()),
-            asyncio.create_task(spoke.lease.guard(spoke.spokes.stop)),
+            asyncio.create_task(spoke.heartbeat.run()),
+            asyncio.create_task(spoke.heartbeat.guard(spoke.copies.stop)),
         ]
         if down_at is not None:
             await asyncio.sleep(down_at)
@@ -88,7 +88,7 @@ def test_copy_deleted_in_the_background_is_stopped_with_its_pods(
         await spoke.kube.create(kinds.POD, pod_of(owner))
         await spoke.kube.delete(kinds.JOB, "default", "train")
         assert (await spoke.kube.list(kinds.POD)).items, "its finalizer keeps it, and them"
-        guard = asyncio.create_task(spoke.lease.guard(spoke.spokes.stop))
+        guard = asyncio.create_task(spoke.heartbeat.guard(spoke.copies.stop))
         with capture_logs() as said:
             await asyncio.sleep(60)
         guard.cancel()
@@ -110,9 +110,9 @@ def test_copy_that_cannot_be_stopped_does_not_block_others(loop: VirtualLoop) ->
         async def stop(kind: Kind, found: Object) -> None:
             if found["metadata"]["name"] == "b":
                 raise RefusedError("denied the request: not on my watch", status=403)
-            await spoke.spokes.stop(kind, found)
+            await spoke.copies.stop(kind, found)
 
-        guard = asyncio.create_task(spoke.lease.guard(stop))
+        guard = asyncio.create_task(spoke.heartbeat.guard(stop))
         await asyncio.sleep(60)
         guard.cancel()
         await asyncio.gather(guard, return_exceptions=True)
@@ -142,12 +142,12 @@ def test_chosen_copy_with_an_expired_lease_starts_after_the_next_heartbeat(
 ) -> None:
     async def may_start(spoke: Spoke) -> object:
         try:
-            return await spoke.spokes.may_start(copy(lease="10"))
+            return await spoke.copies.may_start(copy(lease="10"))
         except LaterError:
             return "later"
 
     async def beat(spoke: Spoke) -> None:
-        beating = asyncio.create_task(spoke.lease.run())
+        beating = asyncio.create_task(spoke.heartbeat.run())
         await asyncio.sleep(1)
         beating.cancel()
         await asyncio.gather(beating, return_exceptions=True)
@@ -174,10 +174,10 @@ async def test_stopped_copy_is_not_started_by_later_heartbeats(
     await spoke.bus.publish(order("chosen"))
     found = await spoke.job()
     assert found is not None
-    await spoke.spokes.stop(kinds.JOB, found)
+    await spoke.copies.stop(kinds.JOB, found)
     stopped = await spoke.job()
     assert stopped is not None
-    assert not await spoke.spokes.may_start(stopped)
+    assert not await spoke.copies.may_start(stopped)
 
 
 async def gadget_with_a_lease(spoke: Spoke) -> Kind:
@@ -197,7 +197,7 @@ def test_guard_reads_the_kinds_of_copies_from_the_cluster(
     async def drive() -> bool:
         spoke = Spoke()
         kind = await gadget_with_a_lease(spoke)
-        guard = asyncio.create_task(spoke.lease.guard(spoke.spokes.stop))
+        guard = asyncio.create_task(spoke.heartbeat.guard(spoke.copies.stop))
         await asyncio.sleep(30)
         guard.cancel()
         await asyncio.gather(guard, return_exceptions=True)
@@ -211,7 +211,7 @@ def test_patcher_started_without_the_bus_waits_two_heartbeats(loop: VirtualLoop)
     async def drive() -> list[float]:
         spoke = Spoke()
         await spoke.kube.create(kinds.JOB, copy(lease="600"))
-        guard = asyncio.create_task(spoke.lease.guard(spoke.spokes.stop))
+        guard = asyncio.create_task(spoke.heartbeat.guard(spoke.copies.stop))
         at = []
         for _ in range(30):
             await asyncio.sleep(1)
@@ -226,7 +226,7 @@ def test_patcher_started_without_the_bus_waits_two_heartbeats(loop: VirtualLoop)
     assert 10 <= stopped[0] <= 13
 
 
-class Elsewhere(LocalKube):
+class UnreachableKube(LocalKube):
     """A cluster that can be out of reach, or refuse who we are."""
 
     error: KubeError | None = None
@@ -252,7 +252,7 @@ def test_heartbeat_names_the_cluster_and_whether_its_api_server_answers(
     loop: VirtualLoop, error: KubeError | None, api: bool
 ) -> None:
     async def drive() -> None:
-        kube = Elsewhere(Api(now=lambda: NOON, random=Random(1)))
+        kube = UnreachableKube(Api(now=lambda: NOON, random=Random(1)))
         server = MemoryServer()
         bus = MemoryBus(server, instance="patcher")
         lease = Heartbeat(

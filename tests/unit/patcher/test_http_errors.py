@@ -1,4 +1,4 @@
-"""What the patcher makes of an API server that misbehaves on the wire: real statuses, headers, bytes."""
+"""Errors of an API server over HTTP: real status codes, headers and broken responses."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ class Answer:
         return json.dumps({**status, "reason": self.reason, "message": self.message}).encode()
 
 
-class Moody(Application):
+class FaultyServer(Application):
     """An API server that answers the requests of one step as it was told to, one after the other."""
 
     def __init__(self, setup: Setup) -> None:
@@ -89,9 +89,9 @@ async def _nowhere(_message: MutableMapping[str, Any]) -> None:
 
 
 @pytest.fixture
-async def moody() -> AsyncIterator[Moody]:
+async def faulty() -> AsyncIterator[FaultyServer]:
     setup = Setup()
-    application = Moody(setup)
+    application = FaultyServer(setup)
     server = Server(application)
     await server.start()
     kube = HttpKube.at(server.url)
@@ -125,12 +125,12 @@ PASSING = {
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS.keys())
 @pytest.mark.parametrize("answer", PASSING.values(), ids=PASSING.keys())
 async def test_write_is_retried_until_it_succeeds_once(
-    moody: Moody, step: tuple[str, str], answer: Answer
+    faulty: FaultyServer, step: tuple[str, str], answer: Answer
 ) -> None:
     if step == CREATE and answer.status == 409:
         pytest.skip("a create conflicts only with what is there")
-    moody.step, moody.answers = step, [answer]
-    setup = moody.setup
+    faulty.step, faulty.answers = step, [answer]
+    setup = faulty.setup
     state = await setup.submit()
     await setup.decide(state, "admitted")
 
@@ -139,9 +139,9 @@ async def test_write_is_retried_until_it_succeeds_once(
 
     await eventually(released)
     assert (await setup.conditions(state))["Admitted"] == "True"
-    assert not moody.answers
+    assert not faulty.answers
     if answer.status == 429:
-        assert moody.times[1] - moody.times[0] >= 0.99, "no sooner than it was told"
+        assert faulty.times[1] - faulty.times[0] >= 0.99, "no sooner than it was told"
 
     async def told() -> bool:
         return [(o.action, o.result) for o in await setup.outcomes()] == [("release", "applied")]
@@ -166,9 +166,11 @@ FOR_GOOD = {
 
 
 @pytest.mark.parametrize("answer", FOR_GOOD.values(), ids=FOR_GOOD.keys())
-async def test_refused_release_is_reported_with_the_reason(moody: Moody, answer: Answer) -> None:
-    moody.answers = [answer] * 5
-    setup = moody.setup
+async def test_refused_release_is_reported_with_the_reason(
+    faulty: FaultyServer, answer: Answer
+) -> None:
+    faulty.answers = [answer] * 5
+    setup = faulty.setup
     state = await setup.submit()
     await setup.decide(state, "admitted")
 
@@ -180,20 +182,20 @@ async def test_refused_release_is_reported_with_the_reason(moody: Moody, answer:
     [outcome] = await setup.outcomes()
     assert (outcome.action, outcome.result) == ("release", "refused")
     assert answer.message in outcome.message
-    assert len(moody.times) == 1, "asked once"
+    assert len(faulty.times) == 1, "asked once"
     assert (await setup.job())["spec"]["suspend"] is True
 
 
-async def test_gone_job_is_not_reported(moody: Moody) -> None:
-    moody.answers = [Answer(status=404, reason="NotFound")] * 5
-    setup = moody.setup
+async def test_gone_job_is_not_reported(faulty: FaultyServer) -> None:
+    faulty.answers = [Answer(status=404, reason="NotFound")] * 5
+    setup = faulty.setup
     state = await setup.submit()
     await setup.decide(state, "admitted")
 
     async def asked() -> bool:
-        return bool(moody.times)
+        return bool(faulty.times)
 
     await eventually(asked)
     await asyncio.sleep(0.3)
-    assert len(moody.times) == 1
+    assert len(faulty.times) == 1
     assert await setup.outcomes() == []

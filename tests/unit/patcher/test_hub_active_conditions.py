@@ -1,4 +1,4 @@
-"""The hub's patcher writes how spokes, and the checks that lead to them, stand."""
+"""The hub's patcher writes the condition Active of spokes and MultiKueue checks."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""The hub's patcher writes where a workload is: under the rules of Kueue's webhook, and of ours."""
+"""The hub's patcher writes clusterName and nominatedClusterNames as Kueue's webhook accepts them."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the patcher says on an Integration object, and what it has the webhook asked about."""
+"""The status of Integration objects, and the rules of the webhook for their kinds."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the patcher does to a TaskRun for each thing that the provisioner says."""
+"""Secret, labels, annotations and finalizer of a TaskRun for each state of its host."""
 
 import asyncio
 import base64

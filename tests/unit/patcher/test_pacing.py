@@ -1,4 +1,4 @@
-"""How fast what nobody waits for is written."""
+"""Low-priority writes slow down while many decisions are written."""
 
 import asyncio
 

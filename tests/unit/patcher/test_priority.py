@@ -1,4 +1,4 @@
-"""A copy on a spoke is given the priority class that its job has at the hub by now."""
+"""A copy on a spoke gets the current priority class of the hub's job."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ async def test_copy_gets_the_new_class_in_one_write(spoke: Spoke, state: str) ->
     assert after[0] == "high"
     await spoke.apply(high(state))
     assert await shown(spoke) == after
-    assert await spoke.said() is None
+    assert await spoke.reported() is None
 
 
 async def test_late_order_does_not_revert_a_newer_class(spoke: Spoke) -> None:

@@ -1,4 +1,4 @@
-"""What the status of a queue says, from what quota tells of it."""
+"""The fair sharing status of a queue."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The patcher on a cluster in memory: what it writes for each decision, and that it may repeat itself."""
+"""What the patcher writes for each decision, also if it repeats its steps."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -207,11 +207,11 @@ async def test_ended_workload_is_forgotten(setup: Setup) -> None:
     await setup.decide(ended, "released", reason="Finished")
 
     async def forgotten() -> bool:
-        return setup.remembers(state) == (False, False)
+        return setup.cached(state) == (False, False)
 
     await eventually(forgotten)
     await asyncio.sleep(0.1)
-    assert setup.remembers(state) == (False, False)
+    assert setup.cached(state) == (False, False)
 
 
 async def test_job_running_on_a_spoke_is_not_started_at_the_hub(setup: Setup) -> None:

@@ -1,4 +1,4 @@
-"""A run that cannot be suspended is ended, and a copy waits in its place: once, whoever dies in between."""
+"""A run that cannot be suspended is ended and recreated once, also after a crash in between."""
 
 from datetime import UTC, datetime
 from random import Random
@@ -26,7 +26,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SUCCEEDED = {"type": "Succeeded", "status": "True", "reason": "Succeeded"}
 
 
-class Moody(LocalKube):
+class FaultyKube(LocalKube):
     """A cluster that does not answer when it is told not to."""
 
     silent_for: str = ""
@@ -42,7 +42,7 @@ class Setup:
     def __init__(self) -> None:
         api = Api(now=lambda: NOON, random=Random(1))
         api.admission.plugins.append(TektonAdmission())
-        self.kube = Moody(api)
+        self.kube = FaultyKube(api)
         cache = ObjectCache(bus=MemoryBus(MemoryServer(), instance="test"), cluster="hub")
         writer = Writer(kube=self.kube, cache=cache, load=WriteLoad())
         events = EventRecorder(kube=self.kube, now=lambda: NOON, per_second=1)

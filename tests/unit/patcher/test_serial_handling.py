@@ -1,4 +1,4 @@
-"""Whatever makes the patcher look at a workload, it looks at it once at a time."""
+"""Messages about one workload are handled one after the other."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

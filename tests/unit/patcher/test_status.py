@@ -1,4 +1,4 @@
-"""What a Workload's status says after each decision: Kueue's types, reasons and texts."""
+"""The status of a Workload after each decision, with Kueue's types, reasons and messages."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
