@@ -1,6 +1,7 @@
 """Spokes that are lost, silent, incompatible, cut off, or named twice."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,14 @@ from tests.unit.dispatcher.harness import (
     job,
     start_on_west,
 )
+
+LOST_WITH_LEASES: dict[str, Any] = {
+    **LOST,
+    "redispatch": "afterLease",
+    "stop_seconds": 10.0,
+    "patcher_down_seconds": 20.0,
+}
+"""As `LOST`, with leases of 30 seconds."""
 
 
 def copy_state(spoke: str, order: Dispatch, harness: Harness) -> CopyState:
@@ -65,13 +74,7 @@ def test_spoke_declared_lost_by_operator_frees_its_workloads() -> None:
 
 
 def test_workload_of_lost_spoke_with_lease_restarts_after_timeout() -> None:
-    settings = {
-        **LOST,
-        "redispatch": "afterLease",
-        "stop_seconds": 10.0,
-        "patcher_down_seconds": 20.0,
-    }
-    with Harness(**settings) as harness:
+    with Harness(**LOST_WITH_LEASES) as harness:
 
         async def drive() -> None:
             train = job()
@@ -89,13 +92,7 @@ def test_workload_of_lost_spoke_with_lease_restarts_after_timeout() -> None:
 
 
 def test_dispatcher_cut_off_from_bus_does_not_count_spokes_as_lost() -> None:
-    settings = {
-        **LOST,
-        "redispatch": "afterLease",
-        "stop_seconds": 10.0,
-        "patcher_down_seconds": 20.0,
-    }
-    with Harness(**settings) as harness:
+    with Harness(**LOST_WITH_LEASES) as harness:
 
         async def drive() -> None:
             await start_on_west(harness, job())
