@@ -26,7 +26,7 @@ from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.effects import CheckState, Dispatch
 from shared.contracts.messages.observed import Observed
-from shared.contracts.messages.spokes import Beat, CopyState, Homecoming
+from shared.contracts.messages.spokes import Beat, CopyState, HubStatus
 from shared.contracts.messages.workloads import WorkloadState
 from shared.contracts.refs import WorkloadRef
 from shared.integrations import Integrations
@@ -103,7 +103,7 @@ class Store:
         self.reports: dict[WorkloadRef, dict[str, Record[CopyState]]] = {}
         """By spoke."""
 
-        self.hub_statuses: dict[WorkloadRef, Record[Homecoming]] = {}
+        self.hub_statuses: dict[WorkloadRef, Record[HubStatus]] = {}
         self.copies: dict[WorkloadRef, dict[str, Copy]] = {}
         """By spoke."""
 
@@ -280,7 +280,7 @@ class Store:
         orders[order.spoke] = Record(message=order, sequence=sequence, received_at=self._clock())
         return True
 
-    def record_hub_status(self, status: Homecoming, sequence: int) -> None:
+    def record_hub_status(self, status: HubStatus, sequence: int) -> None:
         """Record a status for the hub that was published in this term or in an earlier one."""
         if status.cluster != self._cluster:
             return

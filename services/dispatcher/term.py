@@ -44,9 +44,9 @@ from shared.contracts.messages.effects import CheckState, Dispatch
 from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.spokes import (
     Beat,
-    CheckStanding,
+    CheckCondition,
     CopyState,
-    Homecoming,
+    HubStatus,
     PairState,
     SpokeState,
 )
@@ -180,12 +180,12 @@ class Term:
             "DISPATCHES": {
                 Dispatch: self._on_order,
                 CopyState: lambda report, entry: store.observe_report(report, entry.sequence),
-                Homecoming: self._on_hub_status,
+                HubStatus: self._on_hub_status,
             },
             "SPOKES": {
                 Beat: lambda beat, entry: store.observe_heartbeat(beat, entry.sequence),
                 SpokeState: lambda status, _: observe_status(status),
-                CheckStanding: lambda status, _: observe_status(status),
+                CheckCondition: lambda status, _: observe_status(status),
                 PairState: lambda pair, _: observe_status(pair),
             },
         }
@@ -240,7 +240,7 @@ class Term:
         else:
             self._orders.observe_published(order, entry.sequence)
 
-    def _on_hub_status(self, status: Homecoming, entry: Entry) -> None:
+    def _on_hub_status(self, status: HubStatus, entry: Entry) -> None:
         if "DISPATCHES" in self._unread:  # Later ones are published by this term.
             self._store.record_hub_status(status, entry.sequence)
 

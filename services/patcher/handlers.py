@@ -10,7 +10,7 @@ from services.patcher.workloads.reconciler import WorkloadReconciler
 from shared.bus.port import Bus, Entry
 from shared.contracts import subjects
 from shared.contracts.messages.effects import Dispatch, HostState
-from shared.contracts.messages.spokes import CheckStanding, Homecoming, SpokeState
+from shared.contracts.messages.spokes import CheckCondition, HubStatus, SpokeState
 
 __all__ = ["Handlers"]
 
@@ -70,7 +70,7 @@ class Handlers:
 
     async def on_home(self, entry: Entry) -> None:
         """Write at the hub where a workload runs and the status of its copy."""
-        await self.hub_status.write_workload(entry.read(Homecoming))
+        await self.hub_status.write_workload(entry.read(HubStatus))
 
     async def on_spoke(self, entry: Entry) -> None:
         """Write at the hub whether a spoke is active."""
@@ -78,7 +78,7 @@ class Handlers:
 
     async def on_standing(self, entry: Entry) -> None:
         """Write at the hub whether a MultiKueue check is active."""
-        await self.hub_status.write_check(entry.read(CheckStanding))
+        await self.hub_status.write_check(entry.read(CheckCondition))
 
 
 def _object_key(entry: Entry) -> str:

@@ -50,9 +50,9 @@ from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.spokes import (
     Beat,
-    CheckStanding,
+    CheckCondition,
     CopyState,
-    Homecoming,
+    HubStatus,
     PairState,
     SpokeState,
 )
@@ -152,7 +152,7 @@ def _pages_with_effects() -> tuple[Page, ...]:
                 ("DISPATCHES", ()),
                 ("SPOKES", ()),
             ),
-            publishes=(Dispatch, CheckState, Homecoming, SpokeState, CheckStanding),
+            publishes=(Dispatch, CheckState, HubStatus, SpokeState, CheckCondition),
         ),
         Page(
             name="pairs",

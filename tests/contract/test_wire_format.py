@@ -26,9 +26,9 @@ from shared.contracts.messages.observed import Observed, Synced
 from shared.contracts.messages.queues import FlavorUsage, QueueStatus, ResourceUsage
 from shared.contracts.messages.spokes import (
     Beat,
-    CheckStanding,
+    CheckCondition,
     CopyState,
-    Homecoming,
+    HubStatus,
     PairState,
     SpokeCounts,
     SpokeState,
@@ -82,7 +82,7 @@ EXAMPLES: dict[str, Message] = {
         spoke="west", cluster="hub", namespace="team-a", name="job-train-3f2a1", uid="u-1",
         number=1767268800000, state="taken", message="Job team-a/train is there already", at=NOON,
     ),
-    "home": Homecoming(
+    "home": HubStatus(
         **ONE,
         target=OwnerReference(api_version="batch/v1", kind="Job", plural="jobs", name="a", uid="u-1"),
         nominated=[], spoke="west", status={"active": 1}, at=NOON,
@@ -92,7 +92,7 @@ EXAMPLES: dict[str, Message] = {
         counts=SpokeCounts(offered=1, chosen=12), latency_seconds=0.2, failures=1,
         free={"cpu": "3500m"}, at=NOON,
     ),
-    "standing": CheckStanding(
+    "standing": CheckCondition(
         cluster="hub", check="elsewhere", active=False, reason="NoUsableClusters",
         message="Missing clusters: [east]", at=NOON,
     ),

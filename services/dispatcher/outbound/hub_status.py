@@ -9,7 +9,7 @@ from services.dispatcher.spokes.copies import CopyPhase
 from services.dispatcher.store import Store
 from shared.bus.port import Bus
 from shared.contracts.messages.effects import Dispatch
-from shared.contracts.messages.spokes import Homecoming
+from shared.contracts.messages.spokes import HubStatus
 from shared.contracts.refs import WorkloadRef
 
 __all__ = ["hub_status", "publish_hub_status"]
@@ -17,7 +17,7 @@ __all__ = ["hub_status", "publish_hub_status"]
 
 def hub_status(
     store: Store, workload: WorkloadRef, situation: Situation, now: datetime
-) -> Homecoming | None:
+) -> HubStatus | None:
     """What the hub's patcher should write now; None while no order tells which job it is about."""
     orders = {spoke: record.message for spoke, record in store.orders.get(workload, {}).items()}
     if not orders:
@@ -45,7 +45,7 @@ def hub_status(
         stopped = not may_still_run(situation)
         is_reset = stopped and store.jobs.job(workload, order.uid) is not None
         status = {} if last is not None and is_reset else last
-    return Homecoming(
+    return HubStatus(
         cluster=workload.cluster,
         namespace=workload.namespace,
         name=workload.name,
@@ -75,7 +75,7 @@ def _copy_status(
     return copy.status or None
 
 
-async def publish_hub_status(bus: Bus, store: Store, status: Homecoming) -> None:
+async def publish_hub_status(bus: Bus, store: Store, status: HubStatus) -> None:
     """Publish a status, unless it is the last one of its workload."""
     known = store.hub_statuses.get(status.ref)
     if known is None or not status.repeats(known.message):

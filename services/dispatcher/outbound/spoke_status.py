@@ -16,7 +16,7 @@ from shared.bus.port import Bus
 from shared.contracts.kube.quantities import format_amount
 from shared.contracts.messages.spokes import (
     SCHEMA,
-    CheckStanding,
+    CheckCondition,
     PairState,
     SpokeCounts,
     SpokeState,
@@ -50,14 +50,14 @@ class SpokeStatusPublisher:
         self._situations = situations
         self._bus = bus
         self._now = now
-        self._published: dict[str, SpokeState | CheckStanding] = {}
+        self._published: dict[str, SpokeState | CheckCondition] = {}
         """By subject."""
 
         self._pairs: dict[str, PairState] = {}
         self._measured: dict[str, None] = {}
         """Spokes that have metrics."""
 
-    def observe(self, message: SpokeState | CheckStanding | PairState) -> None:
+    def observe(self, message: SpokeState | CheckCondition | PairState) -> None:
         """Record a published status, or what keeps the hub from running a spoke's watcher and patcher."""
         if isinstance(message, PairState):
             self._pairs[message.spoke] = message
@@ -73,9 +73,9 @@ class SpokeStatusPublisher:
         usable = {state.spoke for state in states if state.active}
         self._measure(states)
         checks = [
-            self._check_standing(check, usable) for check in configuration.multikueue_checks()
+            self._check_condition(check, usable) for check in configuration.multikueue_checks()
         ]
-        messages: list[SpokeState | CheckStanding] = [*states, *checks]
+        messages: list[SpokeState | CheckCondition] = [*states, *checks]
         for message in messages:
             if not message.repeats(self._published.get(message.subject)):
                 self._published[message.subject] = message
@@ -95,7 +95,7 @@ class SpokeStatusPublisher:
                 gauge.remove_by_labels({"cluster": removed})
         self._measured = {state.spoke: None for state in states}
 
-    def _check_standing(self, check: str, usable: Collection[str]) -> CheckStanding:
+    def _check_condition(self, check: str, usable: Collection[str]) -> CheckCondition:
         """The condition `Active` of a check, with Kueue's reasons. A queue with an inactive check stops."""
         spokes = self._store.configuration.spokes(check)
         inactive = [spoke for spoke in spokes.configured if spoke not in usable]
@@ -109,7 +109,7 @@ class SpokeStatusPublisher:
             active, reason, message = True, "SomeActiveClusters", "; ".join(texts)
         else:
             active, reason, message = False, "NoUsableClusters", "; ".join(texts)
-        return CheckStanding(
+        return CheckCondition(
             cluster=self._cluster,
             check=check,
             active=active,

@@ -14,7 +14,7 @@ from shared.bus.port import LaterError, NeverError
 from shared.contracts.kube.bodies import Body, status_of
 from shared.contracts.kube.conditions import ACTIVE, Conditions
 from shared.contracts.kube.kinds import ADMISSION_CHECK, MULTIKUEUE_CLUSTER, WORKLOAD, Kind
-from shared.contracts.messages.spokes import CheckStanding, Homecoming, SpokeState
+from shared.contracts.messages.spokes import CheckCondition, HubStatus, SpokeState
 from shared.kube.port import Kube, NotFoundError, Patch, RefusedError
 
 __all__ = ["HubStatusWriter"]
@@ -32,7 +32,7 @@ class HubStatusWriter:
     cache: ObjectCache
     now: Callable[[], datetime]
 
-    async def write_workload(self, update: Homecoming) -> None:
+    async def write_workload(self, update: HubStatus) -> None:
         """Write where a workload runs, and its copy's status on the job. Can be repeated.
 
         Raises `LaterError`, and `NeverError` if the API server refuses the status of the copy.
@@ -49,7 +49,7 @@ class HubStatusWriter:
                     raise LaterError(str(error)) from error
                 raise NeverError(f"the hub does not take the status of a copy: {error}") from error
 
-    async def _write_cluster_name(self, update: Homecoming) -> None:
+    async def _write_cluster_name(self, update: HubStatus) -> None:
         """Write `clusterName` or `nominatedClusterNames`: only one of them is set, as in Kueue."""
         obj = self.cache.object(WORKLOAD, update.namespace, update.name)
         if obj is None:
@@ -78,7 +78,7 @@ class HubStatusWriter:
 
         await self.writer.patch(WORKLOAD, obj, patch, subresource="status")
 
-    async def _write_job_status(self, update: Homecoming, status: dict[str, Any]) -> None:
+    async def _write_job_status(self, update: HubStatus, status: dict[str, Any]) -> None:
         target = update.target
         integration = self.cache.integrations.find(group=target.group, plural=target.plural)
         if integration is None:
@@ -100,11 +100,11 @@ class HubStatusWriter:
         """Write the condition `Active` of a MultiKueueCluster. Raises `LaterError`."""
         await self._write_active(MULTIKUEUE_CLUSTER, state.spoke, state)
 
-    async def write_check(self, standing: CheckStanding) -> None:
+    async def write_check(self, standing: CheckCondition) -> None:
         """Write the condition `Active` of an AdmissionCheck. Raises `LaterError`."""
         await self._write_active(ADMISSION_CHECK, standing.check, standing)
 
-    async def _write_active(self, kind: Kind, name: str, new: SpokeState | CheckStanding) -> None:
+    async def _write_active(self, kind: Kind, name: str, new: SpokeState | CheckCondition) -> None:
         with retry_later():
             try:
                 obj: Body = await self.kube.get(kind, None, name)

@@ -21,9 +21,9 @@ __all__ = [
     "PREBUILT_WORKLOAD",
     "SCHEMA",
     "Beat",
-    "CheckStanding",
+    "CheckCondition",
     "CopyState",
-    "Homecoming",
+    "HubStatus",
     "PairState",
     "SpokeCounts",
     "SpokeState",
@@ -128,7 +128,7 @@ class CopyState(Message):
         return subjects.join("copy", self.spoke, self.namespace, self.name)
 
 
-class Homecoming(Message):
+class HubStatus(Message):
     """What the hub's patcher writes about a workload that is sent away."""
 
     stream: ClassVar[str] = "DISPATCHES"
@@ -205,7 +205,7 @@ class SpokeState(Message):
         return subjects.join("spoke", self.cluster, None, self.spoke)
 
 
-class CheckStanding(Message):
+class CheckCondition(Message):
     """Whether an AdmissionCheck of the hub leads anywhere: the condition `Active` of its status."""
 
     stream: ClassVar[str] = "SPOKES"

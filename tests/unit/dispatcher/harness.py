@@ -16,7 +16,7 @@ from shared.contracts.messages.admissions import Admission, AdmissionState
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.effects import CheckState, Dispatch
 from shared.contracts.messages.observed import Observed, Synced
-from shared.contracts.messages.spokes import SCHEMA, Beat, CopyState, Homecoming, SpokeState
+from shared.contracts.messages.spokes import SCHEMA, Beat, CopyState, HubStatus, SpokeState
 from shared.contracts.messages.workloads import OwnerReference, WorkloadState
 from shared.testing.waiting import first_value
 from shared.testing.world.memory_bus import MemoryBus, MemoryServer
@@ -301,13 +301,13 @@ class Harness:
 
     async def until_hub_status(
         self, name: str = "train", *, status: Object | None = None
-    ) -> Homecoming:
+    ) -> HubStatus:
         """Wait for a status for the hub: for this one, or for any that is not empty (None)."""
         subject = f"sluice.home.hub.{NAMESPACE}.{workload_of(name)}"
 
-        async def fetch() -> Homecoming | None:
+        async def fetch() -> HubStatus | None:
             entry = self.server.latest("DISPATCHES", subject)
-            home = None if entry is None else Homecoming.decode(entry.data)
+            home = None if entry is None else HubStatus.decode(entry.data)
             published = None if home is None else home.status
             matches = bool(published) if status is None else published == status
             return home if matches else None

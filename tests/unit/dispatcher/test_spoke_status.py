@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from shared.contracts.kube import kinds
-from shared.contracts.messages.spokes import CheckStanding, PairState
+from shared.contracts.messages.spokes import CheckCondition, PairState
 from tests.unit.dispatcher.harness import CHECK, Harness, job
 
 PUBLISH_SECONDS = 30
@@ -18,14 +18,14 @@ def config(*clusters: str) -> dict[str, Any]:
     return {"metadata": {"name": "all", "uid": "uid-all"}, "spec": {"clusters": list(clusters)}}
 
 
-def standing(harness: Harness) -> tuple[bool, str, str]:
+def check_condition(harness: Harness) -> tuple[bool, str, str]:
     entry = harness.server.latest("SPOKES", f"sluice.standing.hub._.{CHECK}")
     assert entry is not None
-    standing_message = CheckStanding.decode(entry.data)
-    return standing_message.active, standing_message.reason, standing_message.message
+    condition = CheckCondition.decode(entry.data)
+    return condition.active, condition.reason, condition.message
 
 
-STANDINGS = {
+CHECK_CONDITIONS = {
     "every cluster is heard": (("east", "west"), (), (True, "Active", "Every cluster can be used")),
     "one has no object": (
         ("east", "west", "north"), (),
@@ -44,7 +44,7 @@ STANDINGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("named", "silent", "expected"), STANDINGS.values(), ids=STANDINGS.keys())
+@pytest.mark.parametrize(("named", "silent", "expected"), CHECK_CONDITIONS.values(), ids=CHECK_CONDITIONS.keys())
 def test_check_is_active_while_one_of_its_clusters_is_usable(
     named: tuple[str, ...], silent: tuple[str, ...], expected: tuple[bool, str, str]
 ) -> None:
@@ -54,7 +54,7 @@ def test_check_is_active_while_one_of_its_clusters_is_usable(
         async def drive() -> None:
             await harness.observe(kinds.MULTIKUEUE_CONFIG, config(*named))
             await asyncio.sleep(PUBLISH_SECONDS)
-            assert standing(harness) == expected
+            assert check_condition(harness) == expected
 
         harness.run(drive)
 
@@ -66,10 +66,10 @@ def test_check_is_inactive_until_its_configuration_exists() -> None:
             await harness.observe(kinds.MULTIKUEUE_CONFIG, config(), deleted=True)
             await asyncio.sleep(PUBLISH_SECONDS)
             missing = f'MultiKueueConfig "all" of AdmissionCheck "{CHECK}" not found'
-            assert standing(harness) == (False, "BadConfig", missing)
+            assert check_condition(harness) == (False, "BadConfig", missing)
             await harness.observe(kinds.MULTIKUEUE_CONFIG, config("east"))
             await asyncio.sleep(PUBLISH_SECONDS)
-            assert standing(harness)[:2] == (True, "Active")
+            assert check_condition(harness)[:2] == (True, "Active")
 
         harness.run(drive)
 
@@ -84,7 +84,7 @@ def test_check_with_other_parameters_is_inactive() -> None:
             await harness.observe(kinds.ADMISSION_CHECK, check)
             await asyncio.sleep(PUBLISH_SECONDS)
             names_none = f'AdmissionCheck "{CHECK}" names no MultiKueueConfig'
-            assert standing(harness) == (False, "BadConfig", names_none)
+            assert check_condition(harness) == (False, "BadConfig", names_none)
 
         harness.run(drive)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
-from shared.contracts.messages.spokes import CheckStanding, SpokeState
+from shared.contracts.messages.spokes import CheckCondition, SpokeState
 from shared.testing.waiting import eventually
 from tests.unit.patcher.stage import NOON, Setup
 
@@ -17,7 +17,7 @@ async def create(setup: Setup, kind: Kind, name: str, spec: dict[str, Any]) -> N
     await setup.kube.create(kind, {**obj, "spec": spec})
 
 
-async def says(setup: Setup, kind: Kind, name: str, said: SpokeState | CheckStanding) -> bool:
+async def says(setup: Setup, kind: Kind, name: str, said: SpokeState | CheckCondition) -> bool:
     status = (await setup.kube.get(kind, None, name)).get("status") or {}
     shown = [
         (one["status"], one["reason"], one["message"])
@@ -40,7 +40,7 @@ async def test_active_condition_of_cluster_and_check_is_written() -> None:
         for state in (spoke, spoke.model_copy(update={"active": True, "reason": "Active"})):
             await setup.bus.publish(state)
             await eventually(partial(says, setup, kinds.MULTIKUEUE_CLUSTER, "west", state))
-        check = CheckStanding(
+        check = CheckCondition(
             cluster="hub", check="elsewhere", active=False, reason="NoUsableClusters",
             message="Inactive clusters: west", at=NOON,
         )  # fmt: skip

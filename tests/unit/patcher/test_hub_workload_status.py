@@ -9,7 +9,7 @@ from services.classifier.validation import validate
 from services.simulator.local import LocalKube
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind, Object
-from shared.contracts.messages.spokes import Homecoming
+from shared.contracts.messages.spokes import HubStatus
 from shared.contracts.messages.workloads import OwnerReference, WorkloadState
 from shared.kube.port import Patch, RefusedError
 from shared.testing.waiting import eventually
@@ -30,11 +30,11 @@ class Guarded(LocalKube):
         return await super().patch(kind, namespace, name, patch, subresource=subresource)
 
 
-def home(state: WorkloadState, **more: Any) -> Homecoming:
+def home(state: WorkloadState, **more: Any) -> HubStatus:
     target = OwnerReference(
         api_version="batch/v1", kind="Job", plural="jobs", name="train", uid=state.uid
     )
-    return Homecoming(
+    return HubStatus(
         cluster="hub", namespace="default", name=state.name, uid=state.uid, target=target,
         **{"nominated": [], "at": NOON, **more},
     )  # fmt: skip
