@@ -17,13 +17,19 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reserve:
-    """Quota is reserved. Without pending checks the workload is admitted by the same decision."""
+class _Decision:
+    """A decision about one workload."""
 
     cluster: str
     key: Key
     uid: str
     cluster_queue: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserve(_Decision):
+    """Quota is reserved. Without pending checks the workload is admitted by the same decision."""
+
     pod_sets: tuple[AssignedPodSet, ...]
     checks: tuple[str, ...] = ()
     """Admission checks that must be Ready before it is admitted; empty: it may start now."""
@@ -41,23 +47,14 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Admit:
+class Admit(_Decision):
     """All checks of a reserving workload are ready: it may start."""
-
-    cluster: str
-    key: Key
-    uid: str
-    cluster_queue: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preempt:
+class Preempt(_Decision):
     """Stop this workload in favour of another. It holds quota until `WorkloadDrained`."""
 
-    cluster: str
-    key: Key
-    uid: str
-    cluster_queue: str
     reason: str
     """InClusterQueue, InCohortReclamation, InCohortFairSharing, InCohortReclaimWhileBorrowing."""
 
@@ -67,13 +64,9 @@ class Preempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evict:
+class Evict(_Decision):
     """Stop this workload for another reason. It holds quota until `WorkloadDrained`."""
 
-    cluster: str
-    key: Key
-    uid: str
-    cluster_queue: str
     reason: str
     """Token of the condition `Evicted`: Deactivated, ClusterQueueStopped, AdmissionCheck …"""
 
@@ -84,24 +77,17 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class Release(_Decision):
     """The workload holds no quota any more."""
 
-    cluster: str
-    key: Key
-    uid: str
-    cluster_queue: str
     reason: str
     """Finished, Gone, or why it was evicted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class Wait(_Decision):
     """The wait reason of a workload changed. `QuotaEngine.explain` gives the details."""
 
-    cluster: str
-    key: Key
-    uid: str
     reason: str
     """Reason of the condition `QuotaReserved=False`, one of Kueue's tokens."""
 

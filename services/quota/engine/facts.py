@@ -84,15 +84,31 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ObjectFact:
+    """A fact about an object that is not namespaced."""
+
+    cluster: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WorkloadFact:
+    """A fact about one workload. One of the same name with another uid is another workload."""
+
+    cluster: str
+    namespace: str
+    name: str
+    uid: str
+
+
 # Facts about queues and what they refer to ---------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlavorChanged:
+class FlavorChanged(_ObjectFact):
     """A ResourceFlavor exists and looks like this."""
 
-    cluster: str
-    name: str
     node_labels: Mapping[str, str] = field(default_factory=dict)
     node_taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
@@ -101,38 +117,28 @@ class FlavorChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlavorGone:
+class FlavorGone(_ObjectFact):
     """A ResourceFlavor was deleted. Queues that use it become inactive; running workloads go on."""
-
-    cluster: str
-    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CohortChanged:
+class CohortChanged(_ObjectFact):
     """A Cohort object exists. A cohort that only queues name needs no fact."""
 
-    cluster: str
-    name: str
     parent: str | None = None
     groups: tuple[ResourceGroup, ...] = ()
     weight: int = WEIGHT_ONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CohortGone:
+class CohortGone(_ObjectFact):
     """The Cohort object was deleted; queues may go on naming it."""
-
-    cluster: str
-    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterQueueChanged:
+class ClusterQueueChanged(_ObjectFact):
     """A ClusterQueue exists and looks like this."""
 
-    cluster: str
-    name: str
     cohort: str | None = None
     groups: tuple[ResourceGroup, ...] = ()
     strategy: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
@@ -152,11 +158,8 @@ class ClusterQueueChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterQueueGone:
+class ClusterQueueGone(_ObjectFact):
     """A ClusterQueue was deleted. Workloads in it go on holding until they end."""
-
-    cluster: str
-    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,28 +189,21 @@ class LocalQueueGone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamespaceChanged:
+class NamespaceChanged(_ObjectFact):
     """A namespace exists with these labels. Queues select by them."""
 
-    cluster: str
-    name: str
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamespaceGone:
+class NamespaceGone(_ObjectFact):
     """A namespace was deleted."""
-
-    cluster: str
-    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionCheckChanged:
+class AdmissionCheckChanged(_ObjectFact):
     """An AdmissionCheck object exists; queues that need an inactive one are inactive."""
 
-    cluster: str
-    name: str
     active: bool = True
     inactive_message: str = ""
     """Why it is not active, in words."""
@@ -217,25 +213,16 @@ class AdmissionCheckChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionCheckGone:
+class AdmissionCheckGone(_ObjectFact):
     """An AdmissionCheck object was deleted."""
-
-    cluster: str
-    name: str
 
 
 # Facts about workloads -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadChanged:
+class WorkloadChanged(_WorkloadFact):
     """A workload exists with these requests. It does not say whether the workload holds quota."""
-
-    cluster: str
-    namespace: str
-    name: str
-    uid: str
-    """A workload of the same name with another uid is another workload."""
 
     generation: int = 0
     """Grows with each change; a fact with an older generation is ignored."""
@@ -275,37 +262,27 @@ class WorkloadChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadGone:
+class WorkloadGone(_WorkloadFact):
     """The workload and its pods are gone; what it held is free."""
 
-    cluster: str
-    namespace: str
-    name: str
     uid: str = ""
     """Empty: whatever uid it has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadFinished:
+class WorkloadFinished(_WorkloadFact):
     """The workload ended; it holds nothing and is not queued again."""
 
-    cluster: str
-    namespace: str
-    name: str
     uid: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaHeld:
+class QuotaHeld(_WorkloadFact):
     """An admission on record, applied at a restart before any decision.
 
     It counts even without a `WorkloadChanged` before it.
     """
 
-    cluster: str
-    namespace: str
-    name: str
-    uid: str
     cluster_queue: str
     pod_sets: tuple[AssignedPodSet, ...]
     state: Literal["reserved", "admitted", "evicted"] = "admitted"
@@ -328,41 +305,30 @@ class QuotaHeld:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadRunning:
+class WorkloadRunning(_WorkloadFact):
     """Pods of the workload are active. Without an admission it holds unplanned, even above quota.
 
     An unplanned holding counts in full, on the first flavors of its queue that match; it can be
     preempted like any other, and ends with `Drained`, `Finished` or `WorkloadGone`.
     """
 
-    cluster: str
-    namespace: str
-    name: str
-    uid: str
     at: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkloadDrained:
+class WorkloadDrained(_WorkloadFact):
     """No pod of the workload is active or terminating: an evicted one gives its quota back.
 
     Means nothing for a workload that is not evicted (an admitted job has no pods at first).
     """
 
-    cluster: str
-    namespace: str
-    name: str
     uid: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckStateChanged:
+class CheckStateChanged(_WorkloadFact):
     """The state of an admission check of one workload."""
 
-    cluster: str
-    namespace: str
-    name: str
-    uid: str
     check: str
     state: CheckStatus
     message: str = ""
@@ -374,13 +340,9 @@ class CheckStateChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvictionRequested:
+class EvictionRequested(_WorkloadFact):
     """Something outside of quota wants the workload stopped (pods not ready, time is up)."""
 
-    cluster: str
-    namespace: str
-    name: str
-    uid: str
     reason: str
     """Token of the condition `Evicted`, e.g. `PodsReadyTimeout`."""
 

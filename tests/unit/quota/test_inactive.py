@@ -88,7 +88,7 @@ CASES: dict[str, tuple[Any, Any, Any, tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize(("cq", "problem", "cure", "told"), CASES.values(), ids=CASES.keys())
-def test_nothing_is_admitted_until_the_queue_is_active(
+def test_inactive_queue_admits_nothing_until_it_is_active(
     cq: Any, problem: Any, cure: Any, told: tuple[str, str]
 ) -> None:
     bench = Bench(cq)
@@ -115,7 +115,7 @@ def test_nothing_is_admitted_until_the_queue_is_active(
         ("kueue.x-k8s.io/multikueue", [{"type": "Active", "status": "False"}], False),
     ],
 )
-def test_a_check_is_active_if_its_controller_says_so_or_is_ours(
+def test_check_is_active_by_condition_or_by_own_controller(
     controller: str, conditions: list[dict[str, str]], active: bool
 ) -> None:
     obj = {
@@ -126,7 +126,7 @@ def test_a_check_is_active_if_its_controller_says_so_or_is_ours(
     assert admission_check(CLUSTER, obj).active is active
 
 
-def test_the_topology_of_a_flavor_is_read() -> None:
+def test_topology_of_flavor_is_read() -> None:
     obj = {"metadata": {"name": "f"}, "spec": {"topologyName": "racks"}}
     assert flavor(CLUSTER, obj).topology == "racks"
     assert flavor(CLUSTER, {"metadata": {"name": "f"}}).topology is None

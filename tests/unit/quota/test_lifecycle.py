@@ -64,12 +64,12 @@ def lived(*events: Event, uid: str = "u", rules: LifecycleRules = RULES) -> Work
 # The table -----------------------------------------------------------------------------------------
 
 
-def test_every_pair_of_state_and_event_is_a_transition_or_late() -> None:
+def test_every_pair_of_state_and_event_is_transition_or_ignored() -> None:
     assert TRANSITIONS.keys() | IGNORED == set(product(State, Event))
     assert not TRANSITIONS.keys() & IGNORED
 
 
-def test_every_state_can_be_reached_and_all_but_the_end_can_be_left() -> None:
+def test_every_state_is_reachable_and_only_finished_is_final() -> None:
     assert {t.state for t in TRANSITIONS.values()} == set(State)
     assert {state for state, _ in TRANSITIONS} == set(State) - {State.FINISHED}
 
@@ -87,16 +87,14 @@ def test_a_repeated_event_changes_nothing(state: State, event: Event) -> None:
 
 
 @pytest.mark.parametrize(("state", "event"), sorted(TRANSITIONS), ids=str)
-def test_quota_is_given_back_only_when_it_is_drained_or_has_ended(
-    state: State, event: Event
-) -> None:
+def test_quota_is_released_only_by_drain_or_end(state: State, event: Event) -> None:
     transition = transition_for(state, event)
     assert transition is not None
     if state in HOLDING and transition.state not in HOLDING:
         assert event in {Event.DRAINED, Event.FINISHED}
 
 
-def test_after_its_end_nothing_happens() -> None:
+def test_finished_state_ignores_all_events() -> None:
     assert all(transition_for(State.FINISHED, event) is None for event in Event)
 
 
@@ -124,7 +122,7 @@ def walked(
 
 
 @given(steps)
-def test_what_comes_late_or_again_changes_nothing(choices: Sequence[Step]) -> None:
+def test_late_or_repeated_event_changes_nothing(choices: Sequence[Step]) -> None:
     for _, life, event, late, now in walked(choices):
         later = {"now": now + timedelta(seconds=5), "requeue_at": now + timedelta(seconds=999)}
         assert life.apply(event, RULES, **later) == life
@@ -133,7 +131,7 @@ def test_what_comes_late_or_again_changes_nothing(choices: Sequence[Step]) -> No
 
 
 @given(steps)
-def test_whatever_comes_the_record_is_sound(choices: Sequence[Step]) -> None:
+def test_any_sequence_of_events_keeps_record_valid(choices: Sequence[Step]) -> None:
     for before, life, event, _, _ in walked(choices):
         assert (life.admitted_at is not None) <= (life.state in HOLDING)
         assert (life.requeue_at is not None) <= (life.state in {State.EVICTED, State.REQUEUED})
@@ -150,7 +148,7 @@ def test_whatever_comes_the_record_is_sound(choices: Sequence[Step]) -> None:
 
 
 @given(steps)
-def test_a_restart_after_each_event_makes_no_difference(choices: Sequence[Step]) -> None:
+def test_restart_after_each_event_changes_nothing(choices: Sequence[Step]) -> None:
     for before, life, event, _, now in walked(choices):
         restarted = WorkloadLifecycle.from_admission(on_log(before))
         if before.state is State.REQUEUED and before.requeue_at is None:
@@ -163,7 +161,7 @@ def test_a_restart_after_each_event_makes_no_difference(choices: Sequence[Step])
 
 
 @given(steps)
-def test_each_event_leaves_behind_what_the_next_ones_need(choices: Sequence[Step]) -> None:
+def test_effects_of_each_event_are_recorded(choices: Sequence[Step]) -> None:
     for before, life, event, _, now in walked(choices):
         match event:
             case Event.RESERVED:
@@ -186,13 +184,13 @@ def test_each_event_leaves_behind_what_the_next_ones_need(choices: Sequence[Step
                 pass
 
 
-def test_what_only_the_cluster_remembers_is_forgotten_by_re_activation_too() -> None:
+def test_reactivation_clears_record_of_cluster_only() -> None:
     out = WorkloadLifecycle(uid="u", state=State.DEACTIVATED, requeue_count=3)
     assert out.apply(Event.REACTIVATED, RULES, NOON).requeue_count == 0
 
 
 @given(steps)
-def test_each_admission_begins_anew_but_for_what_is_counted(choices: Sequence[Step]) -> None:
+def test_each_admission_starts_timers_anew_but_keeps_counts(choices: Sequence[Step]) -> None:
     for before, life, event, _, now in walked(choices):
         if event is Event.ADMITTED:
             assert (life.admitted_at, life.readiness) == (now, "WaitForStart")
@@ -210,21 +208,21 @@ def on_log(life: WorkloadLifecycle) -> Admission:
     return Admission.decode(admission.encode())
 
 
-def test_execution_time_is_added_up_over_admissions() -> None:
+def test_execution_time_adds_up_over_admissions() -> None:
     life = lived(Event.ADMITTED, Event.EVICTED, Event.DRAINED, Event.ADMITTED)
     assert (life.executed_seconds, life.admitted_at) == (20, after(30))
     clock = life.next_timer(RULES, workload(pods_ready=True, max_execution_seconds=25))
     assert clock == (after(35), Event.EXECUTION_TIME_EXCEEDED)
 
 
-def test_a_limit_past_the_end_of_the_calendar_is_none() -> None:
+def test_limit_past_end_of_calendar_never_expires() -> None:
     life = lived(Event.ADMITTED)
     for seconds in (10**11 * 4, 10**18):
         state = workload(pods_ready=True, max_execution_seconds=seconds)
         assert life.next_timer(LifecycleRules(), state) is None
 
 
-def test_the_timeout_counts_from_the_admission_and_the_recovery_from_the_loss() -> None:
+def test_timeout_counts_from_admission_and_recovery_from_loss() -> None:
     assert lived(Event.ADMITTED).next_timer(RULES, workload()) == (
         after(300),
         Event.NOT_READY_IN_TIME,
@@ -238,7 +236,7 @@ def test_the_timeout_counts_from_the_admission_and_the_recovery_from_the_loss() 
     assert back.readiness == "Recovered"
 
 
-def test_without_a_recovery_timeout_what_was_ready_once_may_wait_for_ever() -> None:
+def test_no_recovery_timeout_lets_once_ready_workload_wait() -> None:
     rules = LifecycleRules(pods_ready=WAIT.model_copy(update={"recovery_timeout": 0.0}))
     lost = lived(Event.ADMITTED, Event.PODS_READY, Event.POD_LOST, rules=rules)
     assert lost.next_timer(rules, workload()) is None
@@ -251,24 +249,24 @@ NO_CLOCK = {
 
 
 @pytest.mark.parametrize(("rules", "more"), NO_CLOCK.values(), ids=NO_CLOCK.keys())
-def test_no_clock_runs_for(rules: LifecycleRules, more: dict[str, object]) -> None:
+def test_no_timer_runs_for(rules: LifecycleRules, more: dict[str, object]) -> None:
     assert lived(Event.ADMITTED, rules=rules).next_timer(rules, workload(**more)) is None
 
 
-def test_what_runs_on_a_spoke_is_not_timed_by_what_its_job_shows_here() -> None:
+def test_workload_on_spoke_has_no_readiness_timer() -> None:
     admission = on_log(lived(Event.ADMITTED)).model_copy(update={"spoke": "west"})
     assert (
         WorkloadLifecycle.from_admission(admission).next_timer(RULES, workload(held=True)) is None
     )
 
 
-def test_readiness_of_a_held_job_is_of_an_earlier_admission() -> None:
+def test_readiness_of_held_job_is_ignored() -> None:
     life = lived(Event.ADMITTED)
     assert life.observed_readiness(workload(held=True, pods_ready=True)) is False
     assert life.observed_readiness(workload(pods_ready=True)) is True
 
 
-def test_past_the_limit_the_next_timeout_puts_it_out() -> None:
+def test_timeout_beyond_backoff_limit_deactivates() -> None:
     once = (Event.ADMITTED, Event.NOT_READY_IN_TIME, Event.DRAINED, Event.BACKOFF_FINISHED)
     life = lived(*once, *once, Event.ADMITTED)
     assert life.requeue_count == 2
@@ -279,7 +277,7 @@ def test_past_the_limit_the_next_timeout_puts_it_out() -> None:
     assert (out.deactivate, out.requeue_count, out.requeue_at) == (True, 0, None)
 
 
-def test_a_limit_of_none_never_puts_it_out() -> None:
+def test_no_backoff_limit_never_deactivates() -> None:
     rules = LifecycleRules(pods_ready=WaitForPodsReady(timeout="300s"))
     once = (Event.ADMITTED, Event.NOT_READY_IN_TIME, Event.DRAINED, Event.BACKOFF_FINISHED)
     clock = lived(*once * 50, Event.ADMITTED, rules=rules).next_timer(rules, workload())
@@ -287,25 +285,25 @@ def test_a_limit_of_none_never_puts_it_out() -> None:
     assert clock[1] is Event.NOT_READY_IN_TIME
 
 
-def test_a_timeout_costs_the_place_or_not_as_configured() -> None:
+def test_timeout_moves_to_back_only_if_configured() -> None:
     assert lived(Event.ADMITTED, Event.NOT_READY_IN_TIME).queued_at == after(10)
     strategy = RequeuingStrategy(timestamp="Creation")
     rules = LifecycleRules(pods_ready=WaitForPodsReady(timeout="300s", requeuing_strategy=strategy))
     assert lived(Event.ADMITTED, Event.NOT_READY_IN_TIME, rules=rules).queued_at is None
 
 
-def test_a_place_that_was_lost_is_had_again_after_the_next_admission() -> None:
+def test_lost_position_is_restored_after_next_admission() -> None:
     timed_out = (Event.ADMITTED, Event.NOT_READY_IN_TIME, Event.DRAINED, Event.BACKOFF_FINISHED)
     preempted = lived(*timed_out, Event.ADMITTED, Event.EVICTED, Event.DRAINED)
     assert preempted.queued_at is None
 
 
-def test_a_back_off_is_never_moved_to_an_earlier_moment() -> None:
+def test_back_off_never_becomes_shorter() -> None:
     life = WorkloadLifecycle(uid="u", state=State.ADMITTED, requeue_at=after(500))
     assert life.apply(Event.CHECK_RETRY, RULES, NOON, requeue_at=after(60)).requeue_at == after(500)
 
 
-def test_re_activation_forgets_how_often_it_was_requeued() -> None:
+def test_reactivation_resets_requeue_count() -> None:
     once = (Event.ADMITTED, Event.NOT_READY_IN_TIME, Event.DRAINED)
     life = lived(*once, Event.DEACTIVATED, Event.REACTIVATED)
     assert (life.state, life.requeue_count, life.requeue_at) == (State.PENDING, 0, None)
@@ -324,7 +322,7 @@ CONFIRMED = {
 
 
 @pytest.mark.parametrize(("more", "still"), CONFIRMED.values(), ids=CONFIRMED.keys())
-def test_a_deactivation_of_ours(more: dict[str, object], still: bool) -> None:
+def test_deactivation_by_quota(more: dict[str, object], still: bool) -> None:
     life = lived(Event.ADMITTED, Event.EXECUTION_TIME_EXCEEDED)
     assert life.confirm_deactivation(workload(**more)).deactivate is still
 
@@ -332,14 +330,14 @@ def test_a_deactivation_of_ours(more: dict[str, object], still: bool) -> None:
 # Delays --------------------------------------------------------------------------------------------
 
 
-def test_delays_double_up_to_the_maximum() -> None:
+def test_back_off_doubles_up_to_maximum() -> None:
     strategy = RequeuingStrategy()
     delays = [round(backoff_seconds(strategy, "u", count)) for count in range(1, 10)]
     assert delays == [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600]
 
 
 @given(st.text(min_size=1), st.integers(min_value=1, max_value=10**9))
-def test_the_jitter_is_small_and_the_same_after_a_restart(uid: str, count: int) -> None:
+def test_jitter_is_small_and_same_after_restart(uid: str, count: int) -> None:
     strategy = RequeuingStrategy()
     exact = min(60.0 * 2 ** min(count - 1, 20), 3600.0)
     delay = backoff_seconds(strategy, uid, count)
@@ -347,6 +345,6 @@ def test_the_jitter_is_small_and_the_same_after_a_restart(uid: str, count: int) 
     assert delay == backoff_seconds(strategy, uid, count)
 
 
-def test_two_that_time_out_together_do_not_come_back_at_the_same_instant() -> None:
+def test_equal_timeouts_back_off_for_different_times() -> None:
     delays = {backoff_seconds(RequeuingStrategy(), f"u-{n}", 1) for n in range(100)}
     assert len(delays) == 100

@@ -150,7 +150,9 @@ RESTARTS: Final[dict[str, Callable[[Desk], None]]] = {
 
 
 @pytest.mark.parametrize("between", RESTARTS.values(), ids=RESTARTS.keys())
-def test_timeouts_back_offs_and_the_limit(between: Callable[[Desk], None]) -> None:
+def test_readiness_timeouts_back_off_until_limit_deactivates(
+    between: Callable[[Desk], None],
+) -> None:
     desk = Desk()
     desk.see("x")
     clock = 0.0
@@ -198,7 +200,7 @@ def test_timeouts_back_offs_and_the_limit(between: Callable[[Desk], None]) -> No
     assert desk.last("x").requeue_count == 0
 
 
-def test_the_same_life_is_lived_from_what_the_cluster_records_if_the_log_is_lost() -> None:
+def test_lifecycle_continues_from_cluster_record_if_log_is_lost() -> None:
     desk = Desk()
     desk.see("x")
     desk.see("x", **RUNS)
@@ -213,9 +215,7 @@ def test_the_same_life_is_lived_from_what_the_cluster_records_if_the_log_is_lost
     assert (desk.last("x").state, desk.last("x").requeue_count) == ("admitted", 1)
 
 
-def test_re_activation_counts_anew_also_where_only_the_cluster_knows_how_often_it_was_requeued() -> (
-    None
-):
+def test_reactivation_resets_requeue_count_recorded_by_cluster_only() -> None:
     desk = Desk()
     reason = "DeactivatedDueToRequeuingLimitExceeded"
     desk.see("x", active=False, requeue_count=2, evicted_reason=reason)
@@ -223,7 +223,7 @@ def test_re_activation_counts_anew_also_where_only_the_cluster_knows_how_often_i
     assert (desk.last("x").state, desk.last("x").requeue_count) == ("admitted", 0)
 
 
-def test_a_reason_to_wait_that_was_on_its_way_does_not_take_back_what_was_adopted_since() -> None:
+def test_pending_wait_reason_does_not_override_adopted_admission() -> None:
     desk = Desk(delay=1)
     desk.see("other")
     assert desk.see("x") == [], "it is told later why it waits"
@@ -235,7 +235,7 @@ def test_a_reason_to_wait_that_was_on_its_way_does_not_take_back_what_was_adopte
     assert desk.after(60) == []
 
 
-def test_an_admission_that_only_the_cluster_records_is_put_on_the_log_with_its_clocks() -> None:
+def test_admission_recorded_by_cluster_only_is_logged_with_its_timers() -> None:
     desk = Desk()
     assigned = {"name": "main", "count": 1, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
     recorded = {
@@ -252,7 +252,7 @@ def test_an_admission_that_only_the_cluster_records_is_put_on_the_log_with_its_c
     assert (desk.last("x").reason, desk.last("x").requeue_count) == ("PodsReadyTimeout", 2)
 
 
-def test_who_becomes_ready_is_not_timed_out_and_who_loses_a_pod_has_the_recovery_timeout() -> None:
+def test_ready_workload_has_no_timeout_until_it_loses_a_pod() -> None:
     desk = Desk(recoveryTimeout="100s")
     desk.see("x")
     desk.see("x", **RUNS)
@@ -268,7 +268,7 @@ def test_who_becomes_ready_is_not_timed_out_and_who_loses_a_pod_has_the_recovery
     assert desk.last("x").reason == "PodsReadyTimeout"
 
 
-def test_after_a_timeout_it_queues_behind_those_who_came_meanwhile() -> None:
+def test_timed_out_workload_queues_behind_later_arrivals() -> None:
     order = {"Eviction": "y", "Creation": "x"}
     for timestamp, first in order.items():
         desk = Desk(requeuingStrategy={"timestamp": timestamp, "backoffBaseSeconds": 0})
@@ -283,7 +283,7 @@ def test_after_a_timeout_it_queues_behind_those_who_came_meanwhile() -> None:
         assert holder == first, timestamp
 
 
-def test_execution_time_counts_over_preemptions_and_restarts() -> None:
+def test_execution_time_adds_up_over_preemptions_and_restarts() -> None:
     desk = Desk()
     limit = {"max_execution_seconds": 100}
     desk.see("x", **limit)
@@ -305,7 +305,7 @@ def test_execution_time_counts_over_preemptions_and_restarts() -> None:
     assert desk.last("x").executed_seconds == 0
 
 
-def test_a_check_that_rejects_puts_it_out_and_one_that_wants_another_try_lets_it_wait() -> None:
+def test_rejecting_check_deactivates_and_retrying_check_backs_off() -> None:
     desk = Desk(checks=("machines",))
     desk.see("x")
     assert desk.last("x").state == "reserved"
@@ -329,7 +329,7 @@ def test_a_check_that_rejects_puts_it_out_and_one_that_wants_another_try_lets_it
     assert not any(a.state in HOLDING for a in desk.after(1000))
 
 
-def test_a_workload_deactivated_while_its_checks_are_pending_gives_its_reservation_back() -> None:
+def test_workload_deactivated_during_checks_releases_its_reservation() -> None:
     desk = Desk(checks=("machines",))
     desk.see("x")
     desk.see("x", active=False)
@@ -342,7 +342,7 @@ def test_a_workload_deactivated_while_its_checks_are_pending_gives_its_reservati
     assert desk.last("y").state == "reserved"
 
 
-def test_repeated_and_late_states_say_nothing_twice() -> None:
+def test_repeated_and_late_states_publish_nothing_twice() -> None:
     desk = Desk()
     desk.see("x")
     desk.see("x", **RUNS)
@@ -356,7 +356,7 @@ def test_repeated_and_late_states_say_nothing_twice() -> None:
         assert desk.after(10) == []
 
 
-def test_nobody_waits_for_pods_where_that_is_not_configured() -> None:
+def test_readiness_is_ignored_without_configuration() -> None:
     desk = Desk(enable=False)
     desk.see("x")
     desk.see("x", **RUNS)
@@ -364,7 +364,7 @@ def test_nobody_waits_for_pods_where_that_is_not_configured() -> None:
     assert desk.after(100_000) == []
 
 
-def test_reasons_that_nobody_may_be_told_do_not_gather_for_a_burst() -> None:
+def test_suppressed_reasons_do_not_cause_a_burst_later() -> None:
     desk = Desk(delay=1)
     for number in range(100):
         desk.see(f"x{number}")

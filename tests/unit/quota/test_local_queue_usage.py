@@ -53,7 +53,7 @@ def tick(bench: Bench) -> None:
     bench.engine.decide(at)
 
 
-def test_use_is_sampled_though_nothing_else_happens() -> None:
+def test_usage_is_sampled_without_other_facts() -> None:
     one = bench()
     one.decide(work("w1"))
     for _ in range(60):
@@ -65,14 +65,14 @@ def test_use_is_sampled_though_nothing_else_happens() -> None:
     assert slot_used(one) == pytest.approx(250, abs=5)
 
 
-def test_who_has_no_use_for_samples_is_not_called_for_them() -> None:
+def test_engine_without_usage_based_queues_takes_no_samples() -> None:
     assert Bench(queue("q", slots(1)), policy=POLICY).decide() == []
     idle = Bench(queue("q", slots(1)), policy=POLICY)
     idle.decide(work("w1"))
     assert idle.engine.next_at() is None
 
 
-def test_after_a_restart_who_used_more_still_goes_last() -> None:
+def test_past_usage_orders_local_queues_after_restart() -> None:
     before = bench(local("other", "q"))
     before.decide(work("w1"))
     for _ in range(60):
@@ -86,7 +86,7 @@ def test_after_a_restart_who_used_more_still_goes_last() -> None:
         assert admitted(after.decide(work("w2"), work("w3", to="other"))) == [first]
 
 
-def test_what_was_admitted_after_the_record_is_charged_once_more() -> None:
+def test_admission_after_recorded_sample_gets_its_penalty_again() -> None:
     at = 1_000 * SECOND
     record = local("q", consumed={}, consumed_at=at)
     one = bench(record, local("other", "q", consumed={}, consumed_at=at))
@@ -99,7 +99,7 @@ def test_what_was_admitted_after_the_record_is_charged_once_more() -> None:
     assert admitted(elder.decide(finished("w1"))) == ["w2"]
 
 
-def test_a_record_that_comes_back_later_changes_nothing() -> None:
+def test_own_record_read_back_changes_nothing() -> None:
     one = bench()
     one.decide(work("w1"))
     tick(one)
@@ -108,14 +108,14 @@ def test_a_record_that_comes_back_later_changes_nothing() -> None:
     assert view(one, "q") == known
 
 
-def test_a_record_wakes_nobody() -> None:
+def test_recorded_usage_wakes_no_workload() -> None:
     one = bench()
     one.decide(work("w1"), work("w2"))
     one.take(local("q", consumed={"slot": 1}, consumed_at=one.now))
     assert not one.engine.needs_another_cycle
 
 
-def test_the_status_of_a_queue_says_what_is_read_from_it_again() -> None:
+def test_published_usage_is_restored_unchanged() -> None:
     one = bench()
     one.decide(work("w1"))
     for _ in range(60):
@@ -153,12 +153,12 @@ UNREADABLE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("record", UNREADABLE.values(), ids=list(UNREADABLE))
-def test_a_record_that_cannot_be_read_is_forgotten_and_keeps_no_queue_out(record: Any) -> None:
+def test_unreadable_usage_record_is_ignored(record: Any) -> None:
     status = {"fairSharing": {"admissionFairSharingStatus": record}}
     assert local_queue(CLUSTER, obj(status=status)) == local_queue(CLUSTER, obj())
 
 
-def test_a_record_of_a_larger_quantity_is_read_as_it_is_written() -> None:
+def test_usage_record_with_suffix_is_read_exactly() -> None:
     status = {
         "fairSharing": {
             "admissionFairSharingStatus": {

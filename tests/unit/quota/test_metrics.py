@@ -34,13 +34,13 @@ LABELS = {"replica_role": "leader"}
 # Names -------------------------------------------------------------------------------------------
 
 
-def test_every_metric_of_the_reference_is_here_or_has_a_reason_not_to_be() -> None:
+def test_every_kueue_metric_is_published_or_has_reason() -> None:
     assert OURS.keys() | NOT_OURS.keys() == KUEUE.keys()
     assert not OURS.keys() & NOT_OURS.keys()
 
 
 @pytest.mark.parametrize("name", sorted(OURS))
-def test_kind_and_labels_are_the_reference_s(name: str) -> None:
+def test_kinds_and_labels_equal_those_of_kueue(name: str) -> None:
     assert (OURS[name].kind, OURS[name].labels) == KUEUE[name]
 
 
@@ -89,7 +89,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_a_life_from_submission_to_end_is_told_once_in_each_metric(bench: Bench) -> None:
+def test_workload_counts_once_in_each_metric(bench: Bench) -> None:
     bench.tell(
         decision("reserved", 10),
         decision("admitted", 15, admitted_at=AT + timedelta(seconds=15)),
@@ -123,7 +123,7 @@ def test_a_life_from_submission_to_end_is_told_once_in_each_metric(bench: Bench)
         assert bench.value(name, cohort=cohort, **high) == 1
 
 
-def test_a_preemption_is_told_with_who_preempted_and_how_long_it_took(bench: Bench) -> None:
+def test_preemption_counts_preemptor_and_latency(bench: Bench) -> None:
     bench.tell(decision("admitted", 0))
     bench.tell(decision("evicted", 60, reason="InCohortReclamation"), preempting="owner")
     bench.tell(decision("waiting", 75))
@@ -140,7 +140,7 @@ def test_a_preemption_is_told_with_who_preempted_and_how_long_it_took(bench: Ben
     assert bench.of_queue(latency, reason="Preempted") == 15
 
 
-def test_who_is_requeued_waits_from_then_on_and_is_counted_once_as_evicted(bench: Bench) -> None:
+def test_requeued_workload_waits_anew_and_counts_as_evicted_once(bench: Bench) -> None:
     for begin in (0, 100):
         bench.tell(
             decision("admitted", begin + 10),
@@ -154,14 +154,14 @@ def test_who_is_requeued_waits_from_then_on_and_is_counted_once_as_evicted(bench
     assert bench.of_queue("kueue_admission_wait_time_seconds_sum", priority_class="high") == 60
 
 
-def test_what_an_earlier_leadership_decided_is_remembered_and_not_counted(bench: Bench) -> None:
+def test_decision_of_earlier_term_is_remembered_but_not_counted(bench: Bench) -> None:
     bench.meter.restore(decision("admitted", 10, admitted_at=AT + timedelta(seconds=10)))
     bench.tell(decision("released", 40, reason="Finished"))
     assert bench.of_queue("kueue_admitted_workloads_total", priority_class="high") is None
     assert bench.of_queue("kueue_execution_time_seconds_sum", priority_class="high") == 30
 
 
-def test_rounds_of_milliseconds_are_told_apart(bench: Bench) -> None:
+def test_short_cycles_fall_into_different_buckets(bench: Bench) -> None:
     for seconds in (0.002, 0.004, 0.2):
         bench.meter.record_attempt(seconds=seconds, admitted=True)
     shorter = {
@@ -184,7 +184,7 @@ CAUSES: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("reason", "labels"), CAUSES.items(), ids=list(CAUSES))
-def test_an_eviction_has_the_reference_s_labels(reason: str, labels: tuple[str, str]) -> None:
+def test_eviction_has_labels_of_kueue(reason: str, labels: tuple[str, str]) -> None:
     assert cause_of(decision("evicted", 0, reason=reason)) == labels
 
 
@@ -312,7 +312,7 @@ def scraped() -> CollectorRegistry:
 @pytest.mark.parametrize(
     ("sample", "value"), STANDING.items(), ids=[f"{n} {dict(v)}" for n, v in STANDING]
 )
-def test_at_a_scrape(
+def test_gauges_at_scrape(
     scraped: CollectorRegistry,
     sample: tuple[str, tuple[tuple[str, str], ...]],
     value: float,
@@ -321,14 +321,14 @@ def test_at_a_scrape(
     assert scraped.get_sample_value(name, {**dict(labels), **LABELS}) == value
 
 
-def test_who_does_not_lead_tells_nothing_but_what_it_is() -> None:
+def test_standby_publishes_build_info_only() -> None:
     registry = CollectorRegistry()
     registry.register(GaugeCollector(lambda: None, version="1"))
     samples = [line for line in generate_latest(registry).splitlines() if line[:1] != b"#"]
     assert [line.split(b"{")[0] for line in samples] == [b"kueue_build_info"]
 
 
-def test_a_queue_that_is_gone_leaves_no_series_behind(bench: Bench) -> None:
+def test_deleted_queue_leaves_no_series(bench: Bench) -> None:
     def told() -> str:
         return generate_latest(bench.meter.registry).decode()
 
@@ -351,7 +351,7 @@ def test_a_queue_that_is_gone_leaves_no_series_behind(bench: Bench) -> None:
     assert again in told(), "who is there again is counted again"
 
 
-def test_queues_that_users_name_and_nobody_has_are_no_labels() -> None:
+def test_unknown_queue_name_is_no_label() -> None:
     registry, meter = CollectorRegistry(), DecisionMetrics()
     registry.register(GaugeCollector(Leading, version="1"))
     meter.record_decision(

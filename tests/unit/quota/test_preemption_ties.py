@@ -48,7 +48,7 @@ from tests.unit.quota.builders import (
         pytest.param(("LessThanInitialShare",), [1, 1, 1, 1], 1, 1, id="a lower share gets in"),
     ],
 )
-def test_who_gives_way_under_fair_sharing(
+def test_fair_sharing_selects_victims_by_share(
     strategies: tuple[SharingStrategy, ...] | None, held_by_r: list[int], asked: int, expected: int
 ) -> None:
     policy = Policy(fair_sharing=True)
@@ -72,7 +72,7 @@ def fair(*queues: Any, reclaim: Any = "Any") -> Bench:
     )
 
 
-def test_what_is_its_own_is_reclaimed_up_to_the_last_of_it() -> None:
+def test_queue_reclaims_its_whole_nominal_quota() -> None:
     for asked, reason in ((2, "InCohortReclamation"), (3, "InCohortFairSharing")):
         bench = fair("q", "r", "s")
         bench.decide(*(work(f"w{n}", to="r") for n in range(6)))
@@ -81,7 +81,7 @@ def test_what_is_its_own_is_reclaimed_up_to_the_last_of_it() -> None:
         assert len(preempted(decisions)) == asked
 
 
-def test_fair_sharing_respects_priority_where_told_so() -> None:
+def test_fair_sharing_respects_priority_policy() -> None:
     bench = fair("q", "r", reclaim="LowerPriority")
     bench.decide(*(work(f"w{n}", to="r", priority=n) for n in range(4)))
     assert preempted(bench.decide(work("w9", 2, priority=2))) == ["w0", "w1"]
@@ -97,7 +97,7 @@ def test_fair_sharing_respects_priority_where_told_so() -> None:
         pytest.param(0, 1, "w1", id="the lower of the first queue"),
     ],
 )
-def test_of_equal_shares_the_lower_priority_gives_way(in_r: int, in_s: int, expected: str) -> None:
+def test_lower_priority_is_preempted_at_equal_shares(in_r: int, in_s: int, expected: str) -> None:
     bench = fair("q", "r", "s")
     mine = [work(f"w{n}", to="r", priority=in_r) for n in (1, 2, 3)]
     bench.decide(*mine, *(work(f"w{n}", to="s", priority=in_s) for n in (4, 5, 6)))
@@ -112,7 +112,7 @@ def test_of_equal_shares_the_lower_priority_gives_way(in_r: int, in_s: int, expe
         pytest.param("a", "b", "s", id="the later of two cohorts"),
     ],
 )
-def test_of_equal_shares_in_a_hierarchy(r_in: str, s_in: str, expected: str) -> None:
+def test_victim_at_equal_shares_in_hierarchy(r_in: str, s_in: str, expected: str) -> None:
     bench = Bench(
         *(cohort(n, "all") for n in ("a", "b")),
         queue("q", slots(2), cohort="all", preemption=RECLAIM),
@@ -133,7 +133,7 @@ def test_of_equal_shares_in_a_hierarchy(r_in: str, s_in: str, expected: str) -> 
         pytest.param("PreemptionOverBorrowing", [], ["w2"], id="preempt rather than borrow"),
     ],
 )
-def test_where_one_flavor_would_be_borrowed_and_the_other_preempted(
+def test_choice_between_borrowing_one_flavor_and_preempting_in_other(
     preference: Any, given: list[str], victims: list[str]
 ) -> None:
     rules = Fungibility(
@@ -151,7 +151,7 @@ def test_where_one_flavor_would_be_borrowed_and_the_other_preempted(
     assert [d.pod_sets[0].flavors["slot"] for d in decisions if isinstance(d, Reserve)] == given
 
 
-def test_within_one_second_nobody_is_later() -> None:
+def test_reservations_within_one_second_are_equally_late() -> None:
     bench = Bench(queue("q", slots(2), preemption=LOWER))
     for name, now in (("w1", 999_200_000_000), ("w5", 999_900_000_000)):
         bench.now = now
@@ -159,7 +159,7 @@ def test_within_one_second_nobody_is_later() -> None:
     assert preempted(bench.decide(work("w9", priority=5))) == ["w1"]
 
 
-def test_whose_priority_fell_may_be_preempted() -> None:
+def test_workload_with_lowered_priority_becomes_candidate() -> None:
     bench = Bench(queue("q", slots(1), preemption=LOWER))
     bench.decide(work("w1", priority=5), work("w2", priority=3))
     assert preempted(bench.decide(work("w1", priority=0, generation=1))) == ["w1"]
@@ -180,11 +180,11 @@ def test_whose_priority_fell_may_be_preempted() -> None:
         pytest.param(NEGATIVE, Share(0, 1), -1, id="nobody is less than nothing"),
     ],
 )
-def test_shares_compare(a: Share, b: Share, expected: int) -> None:
+def test_comparison_of_shares(a: Share, b: Share, expected: int) -> None:
     assert compare(a, b) == expected
 
 
-def test_with_equal_shares_priority_goes_first_then_age() -> None:
+def test_higher_priority_then_age_wins_at_equal_shares() -> None:
     for facts, expected in (
         ((work("w1", to="q"), work("w2", to="r", priority=1)), ["w2"]),
         ((work("w1", to="r"), work("w2", to="q")), ["w1"]),
@@ -210,7 +210,7 @@ BORROW = Preemption(reclaim="Any", borrow="LowerPriority", borrow_threshold=3)
         pytest.param(RECLAIM, 1, 0, None, id="nobody while borrowing is not allowed to"),
     ],
 )
-def test_preempting_while_borrowing(
+def test_preemption_while_borrowing_follows_its_policy(
     rules: Preemption, priority: int, expected: int, reason: str | None
 ) -> None:
     bench = Bench(
@@ -223,7 +223,7 @@ def test_preempting_while_borrowing(
     assert [d.reason for d in decisions if isinstance(d, Preempt)] == [reason] * expected
 
 
-def test_the_latest_of_the_lowest_go_first_and_others_before_ones_own() -> None:
+def test_victims_are_other_queues_lowest_priority_latest_reservation_first() -> None:
     bench = Bench(
         queue("q", slots(2), cohort="all", preemption=RECLAIM),
         queue("r", slots(2), cohort="all"),
@@ -235,7 +235,7 @@ def test_the_latest_of_the_lowest_go_first_and_others_before_ones_own() -> None:
     assert preempted(bench.decide(work("w6", priority=5))) == ["w2"]
 
 
-def test_room_within_its_own_quota_is_made_before_borrowing() -> None:
+def test_preemption_within_nominal_quota_comes_before_borrowing() -> None:
     bench = Bench(
         queue("q", slots(4), cohort="all", preemption=RECLAIM),
         queue("r", slots(2), cohort="all"),
@@ -253,7 +253,7 @@ def test_room_within_its_own_quota_is_made_before_borrowing() -> None:
         pytest.param(slots(1, borrow=1), (1, 1), 2, ["w4"], id="but not beyond that limit"),
     ],
 )
-def test_who_may_not_preempt_keeps_its_place_as_head_of_a_strict_queue(
+def test_workload_that_must_not_preempt_stays_head_of_strict_queue(
     quotas: Any, used: tuple[int, int], asked: int, expected: list[str]
 ) -> None:
     rules = Preemption(reclaim="LowerPriority", borrow="LowerPriority")
@@ -270,7 +270,7 @@ def test_who_may_not_preempt_keeps_its_place_as_head_of_a_strict_queue(
 @pytest.mark.parametrize(
     ("free", "expected"), [(2, None), (3, 3), (4, 4), (7, 7), (9, 9), (10, 10), (12, 10)]
 )
-def test_as_many_pods_as_fit(free: int, expected: int | None) -> None:
+def test_partial_admission_finds_largest_count(free: int, expected: int | None) -> None:
     bench = Bench(queue("q", slots(12), preemption=LOWER))
     bench.decide(work("w1", 12 - free, priority=9))
     some = PodSet(name="main", count=10, min_count=3, requests={"slot": 1})
@@ -278,7 +278,7 @@ def test_as_many_pods_as_fit(free: int, expected: int | None) -> None:
     assert [d.pod_sets[0].count for d in reserved] == ([] if expected is None else [expected])
 
 
-def test_fewer_pods_preempt_fewer_others() -> None:
+def test_partial_admission_preempts_only_as_needed() -> None:
     bench = Bench(queue("q", slots(6), preemption=LOWER))
     bench.decide(work("w1", 3, priority=9), *(work(f"w{n}", priority=n) for n in (2, 3, 4)))
     some = PodSet(name="main", count=5, min_count=2, requests={"slot": 1})
@@ -296,13 +296,13 @@ def claiming() -> Bench:
     return bench
 
 
-def test_a_claim_moves_with_nobody_to_another_queue() -> None:
+def test_claim_ends_when_workload_moves_to_another_queue() -> None:
     bench = claiming()
     assert admitted(bench.decide(work("w2", priority=5, to="r", generation=1))) == ["w2"]
     assert admitted(bench.decide(drained("ns/w1"))) == ["w1"]
 
 
-def test_a_claim_outlives_a_change_that_asks_the_same() -> None:
+def test_claim_survives_change_with_same_requests() -> None:
     bench = claiming()
     assert bench.decide(work("w2", priority=5, generation=1)) == []
     (shard,) = bench.engine.shards()
@@ -310,20 +310,20 @@ def test_a_claim_outlives_a_change_that_asks_the_same() -> None:
     assert admitted(bench.decide(drained("ns/w1"))) == ["w2"]
 
 
-def test_a_claim_ends_when_its_owner_asks_for_something_else() -> None:
+def test_claim_ends_when_requests_change() -> None:
     bench = claiming()
     assert admitted(bench.decide(work("w2", 9, priority=5, generation=1))) == []
     assert bench.reason("w2") == "ExceedsMaxQuota"
 
 
-def test_a_strict_queue_forgets_a_claimer_that_left() -> None:
+def test_strict_queue_forgets_deleted_claimer() -> None:
     bench = Bench(queue("q", slots(1), preemption=LOWER, strategy="StrictFIFO"))
     bench.decide(work("w1"))
     bench.decide(work("w2", priority=5), work("w3"))
     assert admitted(bench.decide(finished("w2"), drained("ns/w1"))) == ["w1"]
 
 
-def test_nobody_of_a_strict_queue_passes_its_claimer() -> None:
+def test_no_workload_of_strict_queue_overtakes_claimer() -> None:
     bench = Bench(queue("q", slots(2), preemption=LOWER, strategy="StrictFIFO"))
     bench.decide(work("w1", 2))
     bench.decide(work("w2", 1, priority=5))
@@ -331,7 +331,7 @@ def test_nobody_of_a_strict_queue_passes_its_claimer() -> None:
     assert admitted(bench.decide(drained("ns/w1"))) == ["w2", "w3"]
 
 
-def test_what_was_freed_for_a_queue_is_not_borrowed_by_a_higher_priority() -> None:
+def test_higher_priority_does_not_borrow_quota_freed_for_owner() -> None:
     bench = Bench(
         queue("q", slots(2), cohort="all", preemption=RECLAIM),
         queue("r", slots(2), cohort="all"),
@@ -342,7 +342,7 @@ def test_what_was_freed_for_a_queue_is_not_borrowed_by_a_higher_priority() -> No
     assert admitted(bench.decide(work("w5", 1, to="r", priority=9), drained("ns/w3"))) == ["w4"]
 
 
-def test_an_equal_priority_does_not_take_what_is_claimed() -> None:
+def test_equal_priority_does_not_take_claimed_quota() -> None:
     bench = Bench(queue("q", slots(2), preemption=LOWER))
     bench.decide(work("w1", 1), work("w2", 1))
     bench.decide(work("w3", 2, priority=5))
@@ -350,7 +350,7 @@ def test_an_equal_priority_does_not_take_what_is_claimed() -> None:
     assert admitted(bench.decide(drained("ns/w2"))) == ["w3"]
 
 
-def test_what_victims_leave_over_is_nobodys_until_they_are_gone() -> None:
+def test_surplus_of_victims_stays_reserved_until_they_are_gone() -> None:
     names = {"q": 5, "r": 1, "s": 1, "t": 0}
     bench = Bench(
         *(queue(n, slots(own), cohort="all", preemption=LOWER) for n, own in names.items())
@@ -363,7 +363,7 @@ def test_what_victims_leave_over_is_nobodys_until_they_are_gone() -> None:
 
 
 @pytest.mark.parametrize("fair", [False, True], ids=["classical", "fair sharing"])
-def test_nothing_is_lent_that_its_owner_takes_in_the_same_moment(fair: bool) -> None:
+def test_quota_is_not_lent_in_cycle_in_which_owner_uses_it(fair: bool) -> None:
     """Each queue gives one head a round: what its next one needs is not reclaimed from a beginner."""
     owns = {"q": 2, "r": 6}
     bench = Bench(

@@ -34,12 +34,12 @@ def told(queues: int) -> Iterator[float]:
 
 
 @pytest.mark.parametrize(("queues", "seconds"), CHANGING.values(), ids=list(CHANGING))
-def test_how_often(queues: int, seconds: int) -> None:
+def test_publication_interval_grows_with_changed_queues(queues: int, seconds: int) -> None:
     _, *apart = told(queues)
     assert {round(one) for one in apart} == {seconds}
 
 
-def test_what_has_not_changed_is_not_told_again() -> None:
+def test_unchanged_status_is_not_published_again() -> None:
     bench, bulletin = Bench(queue("q", slots(0)), local("q")), QueueStatusPublisher()
     for seconds, expected in ((0, 2), (10, 0)):
         bulletin.schedule(NOON + timedelta(seconds=seconds))

@@ -29,7 +29,7 @@ def ready(fact: WorkloadChanged) -> WorkloadChanged:
     return replace(fact, unready=False)
 
 
-def test_admissions_go_one_by_one_each_when_the_one_before_is_ready() -> None:
+def test_next_admission_waits_until_previous_workload_is_ready() -> None:
     bench = Bench(queue("a"), queue("b"))
     facts = [unready("w1", to="a"), unready("w2", to="b"), unready("w3", to="a")]
     decisions = bench.decide(*facts)
@@ -39,7 +39,7 @@ def test_admissions_go_one_by_one_each_when_the_one_before_is_ready() -> None:
     assert admitted(bench.decide(ready(facts[1]))) == ["w3"]
 
 
-def test_the_first_of_the_whole_cluster_goes_first_not_the_first_of_some_queue() -> None:
+def test_first_workload_of_whole_cluster_is_admitted_first_after_block() -> None:
     bench = Bench(queue("a"), queue("b"))
     first = unready("w1", to="a")
     bench.decide(first)
@@ -48,7 +48,7 @@ def test_the_first_of_the_whole_cluster_goes_first_not_the_first_of_some_queue()
     assert admitted(bench.decide(finished("w3"))) == ["w4"]
 
 
-def test_who_loses_its_readiness_blocks_again_and_who_goes_does_not() -> None:
+def test_workload_that_loses_readiness_blocks_again_until_it_ends() -> None:
     bench = Bench(queue("a"))
     first = unready("w1", to="a")
     bench.decide(first)
@@ -58,14 +58,14 @@ def test_who_loses_its_readiness_blocks_again_and_who_goes_does_not() -> None:
     assert admitted(bench.decide(finished("w1"))) == ["w2"]
 
 
-def test_an_admission_from_before_a_restart_blocks_once_its_state_is_known() -> None:
+def test_restored_admission_blocks_once_its_state_is_known() -> None:
     bench = Bench(queue("a"))
     bench.take(held("w1", to="a"), unready("w1", to="a"))
     assert admitted(bench.decide(work("w2", to="a"))) == []
     assert admitted(bench.decide(ready(unready("w1", to="a")))) == ["w2"]
 
 
-def test_a_preemption_is_not_blocked_but_its_preemptor_waits_for_its_turn() -> None:
+def test_preemption_is_not_blocked_but_its_preemptor_is() -> None:
     bench = Bench(queue("a", slots(2), preemption=LOWER))
     assert admitted(bench.decide(work("w1", to="a"))) == ["w1"]
     assert admitted(bench.decide(unready("w0", to="a"))) == ["w0"]
@@ -74,7 +74,7 @@ def test_a_preemption_is_not_blocked_but_its_preemptor_waits_for_its_turn() -> N
     assert admitted(bench.decide(drained("ns/w0"))) == ["w2"]
 
 
-def test_a_claim_is_kept_while_somebody_is_not_ready() -> None:
+def test_claim_is_kept_while_admissions_are_blocked() -> None:
     bench = Bench(queue("a", slots(2), preemption=LOWER), queue("b"))
     bench.decide(work("w0", to="a"), work("w1", to="a"))
     assert preempted(bench.decide(work("w2", to="a", priority=9))) == ["w0"]
@@ -90,7 +90,7 @@ def request(**more: Any) -> EvictionRequested:
     )
 
 
-def test_an_eviction_that_is_asked_for_says_what_was_asked() -> None:
+def test_requested_eviction_carries_its_reason_and_back_off() -> None:
     bench = Bench(queue("a", slots(1)))
     bench.decide(work("w1", to="a"), work("w2", to="a"))
     at = bench.now
@@ -101,7 +101,7 @@ def test_an_eviction_that_is_asked_for_says_what_was_asked() -> None:
     assert bench.decide(request(at=at, deactivate=True)) == [], "it is on its way out already"
 
 
-def test_a_place_lost_to_a_timeout_is_had_again_by_the_next_admission() -> None:
+def test_position_lost_by_timeout_is_restored_by_next_admission() -> None:
     bench = Bench(queue("a", slots(1), preemption=LOWER))
     bench.decide(work("w1", to="a"))
     bench.decide(request(at=bench.now, loses_position=True))

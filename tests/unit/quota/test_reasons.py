@@ -44,7 +44,7 @@ class Desk:
         return [f"{wait.uid}: {wait.message}" for _, wait in due]
 
 
-def test_who_waits_longer_than_the_delay_is_told_why() -> None:
+def test_reason_is_published_after_the_delay() -> None:
     desk = Desk()
     desk.put("a")
     assert desk.told() == []
@@ -54,21 +54,21 @@ def test_who_waits_longer_than_the_delay_is_told_why() -> None:
     assert desk.reasons.next_at(desk.now) is None
 
 
-def test_who_is_let_in_before_is_told_nothing() -> None:
+def test_workload_admitted_within_delay_gets_no_reason() -> None:
     desk = Desk()
     desk.put("a")
     desk.reasons.forget(WorkloadRef("hub", "team", "a"))
     assert desk.after(5) == []
 
 
-def test_without_a_delay_everybody_is_told_at_once() -> None:
+def test_zero_delay_publishes_all_reasons_at_once() -> None:
     desk = Desk(delay=0)
     names = [str(number) for number in range(REASONS_MAX + 5)]
     desk.put(*names)
     assert len(desk.told()) == len(names)
 
 
-def test_a_later_reason_takes_the_place_of_an_earlier_one() -> None:
+def test_later_reason_replaces_earlier_one() -> None:
     desk = Desk()
     desk.put("a", "b")
     desk.after(0.5)
@@ -76,7 +76,7 @@ def test_a_later_reason_takes_the_place_of_an_earlier_one() -> None:
     assert desk.after(0.5) == ["a: less room", "b: no room"]
 
 
-def test_under_a_load_who_waits_longest_is_told_first_and_the_rest_when_it_is_over() -> None:
+def test_load_limits_reasons_to_longest_waiting_until_it_ends() -> None:
     desk = Desk()
     names = [str(number) for number in range(3 * WHILE_BUSY)]
     desk.put(*names)
@@ -87,21 +87,21 @@ def test_under_a_load_who_waits_longest_is_told_first_and_the_rest_when_it_is_ov
     assert desk.after(1) == everybody[2 * WHILE_BUSY :]
 
 
-def test_a_few_that_are_let_in_are_no_load() -> None:
+def test_few_admissions_are_no_load() -> None:
     desk = Desk()
     names = [str(number) for number in range(3 * WHILE_BUSY)]
     desk.put(*names)
     assert len(desk.after(1, let_in=BUSY)) == len(names)
 
 
-def test_what_was_let_in_while_nobody_waited_is_no_load() -> None:
+def test_admissions_without_waiting_workloads_are_no_load() -> None:
     desk = Desk()
     desk.after(60, let_in=BUSY + 1)
     desk.put(*(str(number) for number in range(3 * WHILE_BUSY)))
     assert len(desk.after(1)) == 3 * WHILE_BUSY
 
 
-def test_what_cannot_wait_is_told_under_any_load() -> None:
+def test_urgent_reason_is_published_under_load() -> None:
     desk = Desk()
     desk.put(*(str(number) for number in range(3 * WHILE_BUSY)))
     desk.after(1, let_in=BUSY + 1)
@@ -109,7 +109,7 @@ def test_what_cannot_wait_is_told_under_any_load() -> None:
     assert desk.told() == ["gave its quota back: no room"]
 
 
-def test_whose_life_changes_is_told_with_its_reason_at_once() -> None:
+def test_lifecycle_change_expedites_the_reason() -> None:
     desk = Desk()
     desk.put("a")
     assert not desk.reasons.expedite(WorkloadRef("hub", "team", "b"))
@@ -117,13 +117,13 @@ def test_whose_life_changes_is_told_with_its_reason_at_once() -> None:
     assert desk.told() == ["a: no room"]
 
 
-def test_thousands_that_are_told_cost_no_burst() -> None:
+def test_thousands_of_reasons_are_spread_over_time() -> None:
     desk = Desk()
     desk.put(*(str(number) for number in range(2 * REASONS_MAX + 1)))
     assert [len(desk.after(1)) for _ in range(3)] == [REASONS_MAX, REASONS_MAX, 1]
 
 
-def test_while_the_log_is_full_only_those_are_told_who_lose_their_quota() -> None:
+def test_full_log_publishes_reasons_of_lost_quota_only() -> None:
     desk = Desk()
     desk.put("waits")
     desk.put("lost", "other", at_once=True)
@@ -133,7 +133,7 @@ def test_while_the_log_is_full_only_those_are_told_who_lose_their_quota() -> Non
     assert desk.told() == ["other: no room", "waits: no room"]
 
 
-def test_a_clock_that_is_set_back_keeps_nobody_from_being_told() -> None:
+def test_clock_set_back_does_not_hold_up_reasons() -> None:
     desk = Desk()
     desk.put("before")
     desk.now -= timedelta(hours=1)
@@ -141,7 +141,7 @@ def test_a_clock_that_is_set_back_keeps_nobody_from_being_told() -> None:
     assert desk.after(1) == ["before: no room", "after: no room"]
 
 
-def test_who_comes_after_a_load_is_not_told_more_slowly_for_it() -> None:
+def test_reasons_after_a_load_have_the_full_rate() -> None:
     desk = Desk(delay=0.1)
     desk.put(*(str(number) for number in range(WHILE_BUSY)))
     desk.after(1, let_in=BUSY + 1)

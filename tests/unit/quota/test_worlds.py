@@ -108,7 +108,7 @@ def step(books: QuotaLedger, random: Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_a_long_history_keeps_the_books_right(seed: int) -> None:
+def test_long_random_history_keeps_invariants(seed: int) -> None:
     random = Random(seed)
     books = make(random)
     for _ in range(STEPS):
