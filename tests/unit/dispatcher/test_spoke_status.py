@@ -44,7 +44,9 @@ CHECK_CONDITIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("named", "silent", "expected"), CHECK_CONDITIONS.values(), ids=CHECK_CONDITIONS.keys())
+@pytest.mark.parametrize(
+    ("named", "silent", "expected"), CHECK_CONDITIONS.values(), ids=CHECK_CONDITIONS.keys()
+)
 def test_check_is_active_while_one_of_its_clusters_is_usable(
     named: tuple[str, ...], silent: tuple[str, ...], expected: tuple[bool, str, str]
 ) -> None:
