@@ -89,7 +89,7 @@ def _run_param_problems(params: list[Object]) -> Problems:
 
 
 def _undeclared_params(spec: Object, pipeline: Object) -> Problems:
-    """A parameter may be declared elsewhere than it is used (Tekton propagates it), but not nowhere."""
+    """A used parameter must be declared somewhere in the run: Tekton propagates it from there."""
     known = {param["name"] for param in [*spec.get("params", []), *pipeline.get("params", [])]}
     tasks = pipeline.get("tasks", [])
     for task in tasks:

@@ -87,11 +87,10 @@ def admission_check_update(obj: Object, old: Object) -> Iterator[Problem]:
 
 def multikueue_config(obj: Object) -> Iterator[Problem]:
     """A cluster may be listed once."""
-    seen = set()
-    for index, name in enumerate(listed(obj, "spec", "clusters")):
-        if name in seen:
+    clusters = listed(obj, "spec", "clusters")
+    for index, name in enumerate(clusters):
+        if name in clusters[:index]:
             yield duplicate(f"spec.clusters[{index}]", name, "must be unique")
-        seen.add(name)
 
 
 def multikueue_cluster(obj: Object) -> Iterator[Problem]:
