@@ -6,6 +6,7 @@ from typing import Final
 from services.console.documents import FlavorRow, Job, QueueRow, ResourceRow, WorkloadRow
 from services.console.view import View
 from services.quota.queries.replica import Ident
+from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.quantities import (
     QuantityError,
     amount,
@@ -13,7 +14,6 @@ from shared.contracts.kube.quantities import (
     parse_quantity,
 )
 from shared.contracts.messages.admissions import Admission, AdmissionState
-from shared.contracts.messages.observed import Observed
 from shared.contracts.messages.queues import QueueStatus
 from shared.contracts.messages.workloads import PodSet, WorkloadState
 
@@ -64,7 +64,7 @@ def _cluster_queue(view: View, state: WorkloadState, admission: Admission | None
     if admission is not None and admission.cluster_queue:
         return admission.cluster_queue
     observed, _ = view.queue((state.cluster, state.namespace, state.queue))
-    return str(_spec(observed).get("clusterQueue") or "")
+    return str(spec_of(observed.object if observed is not None else None).get("clusterQueue") or "")
 
 
 def _reason(state: WorkloadState, admission: Admission | None, status: str) -> dict[str, str]:
@@ -103,7 +103,7 @@ def queue_row(view: View, ident: Ident) -> QueueRow | None:
     if observed is None:
         return None
     cluster, namespace, name = ident
-    spec = _spec(observed)
+    spec = spec_of(observed.object)
     told: dict[str, object] = {}
     if status is not None:
         told = {
@@ -166,8 +166,3 @@ def _share(total: str, nominal: str | None) -> float | None:
     if whole <= 0:
         return 1.0 if used > 0 else 0.0
     return round(used / whole, 4)
-
-
-def _spec(observed: Observed | None) -> dict[str, object]:
-    obj = observed.object if observed is not None else None
-    return dict((obj or {}).get("spec") or {})

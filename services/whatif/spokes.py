@@ -7,12 +7,13 @@ by theirs.
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from typing import Any, Final
+from typing import Any
 
 from services.dispatcher.hub.configuration import MultiKueueConfiguration
 from services.quota.forecast import Snapshot
 from services.quota.forecast.snapshot import Id
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.quantities import QuantityError, amount, format_amount
 from shared.contracts.messages.admissions import HOLDING
@@ -23,8 +24,6 @@ __all__ = ["remove_spoke"]
 
 Amounts = dict[str, int]
 """Resource to amount, in the units of quota."""
-
-_NO_SPEC: Final[Object] = {}
 
 
 def remove_spoke(before: Snapshot, after: Snapshot, spoke: str) -> list[str]:
@@ -102,7 +101,7 @@ def _cap_quota(snapshot: Snapshot, hub: str, *, lost: str = "") -> list[str]:
 
 
 def _spokes_of(queue: Observed, configuration: MultiKueueConfiguration) -> Iterator[str]:
-    spec = _spec(queue)
+    spec = spec_of(queue.object)
     strategy = spec.get("admissionChecksStrategy") or {}
     names = [str(check.get("name")) for check in strategy.get("admissionChecks") or []]
     names += map(str, spec.get("admissionChecks") or [])
@@ -120,12 +119,12 @@ def _quota_of_spokes(snapshot: Snapshot, hub: str, queue: str, spokes: Sequence[
     entrances = {
         (each.namespace, each.name)
         for each in snapshot.of(kinds.LOCAL_QUEUE, hub)
-        if _spec(each).get("clusterQueue") == queue
+        if spec_of(each.object).get("clusterQueue") == queue
     }
     spoke_quota: Amounts = {}
     for spoke in spokes:
         meant = {
-            str(_spec(each).get("clusterQueue"))
+            str(spec_of(each.object).get("clusterQueue"))
             for each in snapshot.of(kinds.LOCAL_QUEUE, spoke)
             if (each.namespace, each.name) in entrances
         }
@@ -188,9 +187,5 @@ def _set(resource: Object, name: str, quota: int) -> None:
 
 
 def _flavors(queue: Observed) -> Iterator[Object]:
-    for group in _spec(queue).get("resourceGroups") or []:
+    for group in spec_of(queue.object).get("resourceGroups") or []:
         yield from group.get("flavors") or []
-
-
-def _spec(observed: Observed) -> Object:
-    return (observed.object or {}).get("spec") or _NO_SPEC

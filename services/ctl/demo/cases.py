@@ -22,6 +22,7 @@ from services.provisioner.config.host_config import parse_host_config
 from services.provisioner.config.platforms import is_platform, key_of
 from services.whatif.manifests import load_documents, load_manifests
 from shared.contracts.kube import kinds, names
+from shared.contracts.kube.conditions import QUOTA_RESERVED, find_condition, message_of
 from shared.contracts.kube.kinds import Object
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.integrations import PIPELINE_RUN, TEKTON_SLOT, queue_of
@@ -105,9 +106,8 @@ class CaseResult:
         """Why it can never be admitted, if it names something that is no platform; else empty."""
         if all(is_platform(platform) for platform in self.platforms):
             return ""
-        conditions = ((self.workload or {}).get("status") or {}).get("conditions") or []
-        messages = [str(c.get("message")) for c in conditions if c.get("type") == "QuotaReserved"]
-        return next((text for text in messages if "cannot be had" in text), "")
+        message = message_of(find_condition(self.workload, QUOTA_RESERVED))
+        return message if "cannot be had" in message else ""
 
     @property
     def ended(self) -> bool:

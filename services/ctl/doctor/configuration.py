@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from services.ctl.doctor.findings import Finding
-from services.ctl.get.snapshot import ObjectKey, Snapshot, spec_of
+from services.ctl.get.snapshot import ObjectKey, Snapshot
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import Kind
 
 __all__ = ["KINDS", "configuration"]

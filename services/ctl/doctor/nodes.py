@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from services.ctl.doctor.findings import Finding
-from services.ctl.get.snapshot import ObjectKey, Snapshot, metadata_of, spec_of
+from services.ctl.get.snapshot import ObjectKey, Snapshot
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import labels_of, spec_of
 from shared.contracts.kube.quantities import QuantityError, amount, format_amount
 
 __all__ = ["nodes"]
@@ -31,7 +32,7 @@ def _nodes_of(snapshot: Snapshot, cluster: str, flavor: str) -> list[Json]:
     return [
         node
         for ident, node in snapshot.of(kinds.NODE).items()
-        if ident.cluster == cluster and wanted <= (metadata_of(node).get("labels") or {}).items()
+        if ident.cluster == cluster and wanted <= labels_of(node).items()
     ]
 
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from services.ctl.get.snapshot import Json, ObjectKey, Snapshot, metadata_of, spec_of
+from services.ctl.get.snapshot import Json, ObjectKey, Snapshot, metadata_of
 from services.ctl.get.workloads import WORKLOAD_COLUMNS, workload_cells, workload_object
 from shared.contracts.kube import kinds
 from shared.contracts.kube.ages import age
+from shared.contracts.kube.bodies import labels_of, spec_of
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.subjects import observed_filter, subject_pattern, synced_filter
 
@@ -122,7 +123,7 @@ def _objects(
                     ident=ident,
                     cells=cells(snapshot, ident, obj, now),
                     object={**obj, **told},
-                    labels=metadata_of(obj).get("labels") or {},
+                    labels=labels_of(obj),
                 )
             )
         return result
@@ -208,7 +209,7 @@ def _cohorts(snapshot: Snapshot, now: datetime) -> list[Row]:
                 ",".join(sorted(members.get(ident, ()))),
             ),
             object=obj or {"metadata": {"name": ident.name}},
-            labels=metadata_of(obj).get("labels") or {},
+            labels=labels_of(obj),
         )
         for ident, obj in {**dict.fromkeys(members, _EMPTY), **known}.items()
     ]
@@ -292,7 +293,7 @@ def _spokes(snapshot: Snapshot, now: datetime) -> list[Row]:
             ident=ident,
             cells=_spoke(snapshot, ident, obj, now),
             object={**obj, "sluice": {"spoke": snapshot.spokes.get(ident, _EMPTY)}},
-            labels=metadata_of(obj).get("labels") or {},
+            labels=labels_of(obj),
         )
         for ident, obj in snapshot.of(kinds.MULTIKUEUE_CLUSTER).items()
     ]

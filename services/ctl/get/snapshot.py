@@ -5,9 +5,10 @@ from typing import Any, Final, NamedTuple
 
 from shared.bus.nats.stream_reader import Seen
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import Kind
 
-__all__ = ["Json", "ObjectKey", "Snapshot", "metadata_of", "spec_of"]
+__all__ = ["Json", "ObjectKey", "Snapshot", "metadata_of"]
 
 Json = dict[str, Any]
 
@@ -122,11 +123,6 @@ def _put(known: dict[Any, Json], ident: Any, body: Json, *, gone: bool) -> None:
         known.pop(ident, None)
     else:
         known[ident] = body
-
-
-def spec_of(obj: Json | None) -> Json:
-    """`spec` of an object, empty where there is none."""
-    return (obj or {}).get("spec") or {}
 
 
 def metadata_of(obj: Json | None) -> Json:

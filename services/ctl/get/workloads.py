@@ -6,6 +6,7 @@ from typing import Final
 from services.ctl.get.snapshot import Json, ObjectKey, Snapshot, metadata_of
 from shared.contracts.kube import kinds
 from shared.contracts.kube.ages import age, duration, instant
+from shared.contracts.kube.conditions import find_condition, is_true, transition_time
 
 __all__ = ["POSITION", "WORKLOAD_COLUMNS", "status_of", "workload_cells", "workload_object"]
 
@@ -97,10 +98,7 @@ def _exec_time(snapshot: Snapshot, ident: ObjectKey, now: datetime) -> str:
 def _transition(snapshot: Snapshot, ident: ObjectKey, condition: str) -> datetime | None:
     """When a condition of the Workload object became true; None if it is not."""
     obj = snapshot.of(kinds.WORKLOAD).get(ident)
-    for each in ((obj or {}).get("status") or {}).get("conditions") or []:
-        if each.get("type") == condition and each.get("status") == "True":
-            return instant(each.get("lastTransitionTime"))
-    return None
+    return transition_time(find_condition(obj, condition)) if is_true(obj, condition) else None
 
 
 def workload_object(snapshot: Snapshot, ident: ObjectKey) -> Json:

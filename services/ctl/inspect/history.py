@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from services.ctl.connect.reader import open_reader
 from shared.bus.nats.stream_reader import Look, Seen
+from shared.contracts.kube.conditions import conditions_of
 from shared.contracts.kube.kinds import TASK_RUN
 from shared.contracts.subjects import observed_filter, subject_pattern
 from shared.runtime.command import CommandError, Exit
@@ -145,7 +146,6 @@ def _observed(body: Body) -> str:
     if body.get("object_ref"):
         return f"{title}: resourceVersion {body.get('resource_version')}, larger than a message"
     obj: Body = body.get("object") or {}
-    status = obj.get("status") or {}
     spec = obj.get("spec") or {}
     facts = [f"resourceVersion {body.get('resource_version')}"]
     if spec.get("status"):
@@ -154,7 +154,7 @@ def _observed(body: Body) -> str:
         facts.append("suspended" if spec["suspend"] else "not suspended")
     facts += [
         f"{c.get('type')}={c.get('status')}" + (f" ({c['reason']})" if c.get("reason") else "")
-        for c in status.get("conditions") or []
+        for c in conditions_of(obj)
     ]
     return f"{title}: {', '.join(facts)}"
 

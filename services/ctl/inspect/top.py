@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from services.ctl.connect.reader import open_reader
 from services.ctl.get.command import read
-from services.ctl.get.snapshot import Snapshot, spec_of
+from services.ctl.get.snapshot import Snapshot
 from services.ctl.get.table import coloured
 from shared.contracts.kube import kinds
+from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.quantities import QuantityError, parse_quantity
 from shared.contracts.subjects import observed_filter, subject_pattern
 

@@ -8,6 +8,7 @@ import base64
 from collections.abc import Callable
 from typing import Final
 
+from shared.contracts.kube.conditions import is_true
 from shared.contracts.kube.kinds import CUSTOM_RESOURCE_DEFINITION, Object
 from shared.contracts.kueue.definitions import ALL_DEFINITIONS, DEFINITIONS, Definition, crd
 from shared.kube.port import AlreadyExistsError, Kube, KubeError, UnavailableError
@@ -121,8 +122,7 @@ async def _established(kube: Kube) -> set[str]:
     served = {(group, plural) for group, _, plural in await kube.served()}
     names = set()
     for name, obj in (await _existing(kube)).items():
-        spec, conditions = obj["spec"], (obj.get("status") or {}).get("conditions") or []
-        told = any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
-        if told and (spec["group"], spec["names"]["plural"]) in served:
+        spec = obj["spec"]
+        if is_true(obj, "Established") and (spec["group"], spec["names"]["plural"]) in served:
             names.add(name)
     return names
