@@ -261,7 +261,7 @@ class FactHandlers:
         if not w.published_reason:
             shard.unpublished[w.key] = w
         if w.key in shard.restored_preemptors:
-            # Its victims drain already: it stays at the head, so that nobody in its queue overtakes it.
+            # Its victims drain already: it stays at the head of its queue.
             del shard.restored_preemptors[w.key]
             if not cq.strict:
                 cq.sticky_workload = w

@@ -113,7 +113,7 @@ class FlavorChanged(_ObjectFact):
     node_taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     topology: str | None = None
-    """Of which topology its nodes are. Nobody places pods by topology yet: see `judge`."""
+    """Topology of its nodes. Placement by topology is not offered: see `inactive_reason`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

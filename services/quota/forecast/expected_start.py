@@ -47,7 +47,7 @@ class ExpectedStart:
 
 
 def expected_start(
-    picture: Snapshot,
+    snapshot: Snapshot,
     ident: Id,
     *,
     past: History,
@@ -61,19 +61,19 @@ def expected_start(
 
     `recent`: what was submitted in the time before, in any order; the same is taken to come again.
     """
-    state = picture.workloads[ident]
-    if picture.quota_held(ident) is not None:
+    state = snapshot.workloads[ident]
+    if snapshot.quota_held(ident) is not None:
         return None
-    near = picture.cohort_only(state.cluster, picture.cluster_queue_of(state))
+    near = snapshot.cohort_only(state.cluster, snapshot.cluster_queue_of(state))
     coming = [s for s in recent if near.cluster_queue_of(s) and s.cluster == state.cluster]
-    begin = nanoseconds(picture.at)
+    begin = nanoseconds(snapshot.at)
     ends = begin + int(HORIZON.total_seconds()) * SECOND
     starts = []
     submissions = _Submissions(near, coming, past)
     for _ in range(futures):
-        course = near.simulation(past, random=random, later=submissions.again(random))
-        course.run(until=ends, done=_until_started(ident))
-        if (at := _started(course, ident)) is not None:
+        simulation = near.simulation(past, random=random, later=submissions.again(random))
+        simulation.run(until=ends, done=_until_started(ident))
+        if (at := _started(simulation, ident)) is not None:
             starts.append((at - begin) / SECOND)
     never = futures - len(starts)
     ordered = sorted(starts) + [math.inf] * never
@@ -82,9 +82,9 @@ def expected_start(
     if math.isinf(middle):
         return None
     return ExpectedStart(
-        at=picture.at + timedelta(seconds=middle),
-        earliest=picture.at + timedelta(seconds=earliest),
-        latest=None if math.isinf(latest) else picture.at + timedelta(seconds=latest),
+        at=snapshot.at + timedelta(seconds=middle),
+        earliest=snapshot.at + timedelta(seconds=earliest),
+        latest=None if math.isinf(latest) else snapshot.at + timedelta(seconds=latest),
         known_runs=past.count_of(state),
         never=never / futures,
     )
@@ -93,17 +93,17 @@ def expected_start(
 def _until_started(ident: Id) -> Callable[[Simulation], bool]:
     instants = 0
 
-    def done(course: Simulation) -> bool:
+    def done(simulation: Simulation) -> bool:
         nonlocal instants
         instants += 1
-        return instants > INSTANTS_MAX or _started(course, ident) is not None
+        return instants > INSTANTS_MAX or _started(simulation, ident) is not None
 
     return done
 
 
-def _started(course: Simulation, ident: Id) -> int | None:
-    fate = course.results.get(ident)
-    return None if fate is None else fate.started_at
+def _started(simulation: Simulation, ident: Id) -> int | None:
+    result = simulation.results.get(ident)
+    return None if result is None else result.started_at
 
 
 class _Submissions:
@@ -112,10 +112,10 @@ class _Submissions:
     Whole stretches keep bursts together. Random ones vary the load, as it varies from day to day.
     """
 
-    def __init__(self, picture: Snapshot, recent: Sequence[WorkloadState], past: History) -> None:
-        self._now = nanoseconds(picture.at)
+    def __init__(self, snapshot: Snapshot, recent: Sequence[WorkloadState], past: History) -> None:
+        self._now = nanoseconds(snapshot.at)
         self._past = past
-        arrivals = [(state, picture.arrival(state, past)) for state in recent]
+        arrivals = [(state, snapshot.arrival(state, past)) for state in recent]
         known = [(arrival.fact, state) for state, arrival in arrivals if arrival is not None]
         self._known = sorted(known, key=lambda pair: pair[0].created_at)
         self._times = [fact.created_at for fact, _ in self._known]

@@ -109,18 +109,18 @@ class DecisionMetrics:
         which it is preempted.
         """
         record = self._record(admission)
-        told = _DecisionContext(admission, state, record)
+        context = _DecisionContext(admission, state, record)
         match admission.state:
             case "reserved":
-                self._reserved(told)
+                self._reserved(context)
             case "admitted":
-                self._admitted(told, cohorts)
+                self._admitted(context, cohorts)
             case "evicted":
-                self._evicted(told, preempting)
+                self._evicted(context, preempting)
             case "released" | "waiting":
-                self._released(told)
+                self._released(context)
         if admission.state == "released":
-            self._records.pop((admission.cluster, told.key), None)
+            self._records.pop((admission.cluster, context.key), None)
 
     def remove_series(self, plural: str, namespace: str | None, name: str) -> None:
         """Drop the series of a deleted queue or cohort; other kinds have none."""
@@ -135,65 +135,69 @@ class DecisionMetrics:
 
     # Kinds of decisions ---------------------------------------------------------------------------
 
-    def _reserved(self, told: "_DecisionContext") -> None:
-        record = told.record
+    def _reserved(self, context: "_DecisionContext") -> None:
+        record = context.record
         if record.reserved_at is not None:
             return  # A repetition with other details.
-        record.reserved_at = told.at
-        record.cluster_queue = told.admission.cluster_queue
-        self._count_both("quota_reserved_workloads_total", told)
-        self._observe_both("quota_reserved_wait_time_seconds", told, told.since)
+        record.reserved_at = context.at
+        record.cluster_queue = context.admission.cluster_queue
+        self._count_both("quota_reserved_workloads_total", context)
+        self._observe_both("quota_reserved_wait_time_seconds", context, context.since)
 
-    def _admitted(self, told: "_DecisionContext", cohorts: tuple[str, ...]) -> None:
-        self._reserved(told)
-        record = told.record
+    def _admitted(self, context: "_DecisionContext", cohorts: tuple[str, ...]) -> None:
+        self._reserved(context)
+        record = context.record
         if record.admitted_at is None:
-            record.admitted_at = told.at
-            self._count_both("admitted_workloads_total", told)
+            record.admitted_at = context.at
+            self._count_both("admitted_workloads_total", context)
             for cohort in cohorts:
                 name = "kueue_cohort_subtree_admitted_workloads_total"
-                self._count(name, cohort, told.priority_class)
-            self._observe_both("admission_wait_time_seconds", told, told.since)
-            self._observe_both("admission_checks_wait_time_seconds", told, record.reserved_at)
-        ready_at = told.admission.pods_ready_at
-        if told.admission.pods_ready in _READY and record.ready_at is None and ready_at is not None:
+                self._count(name, cohort, context.priority_class)
+            self._observe_both("admission_wait_time_seconds", context, context.since)
+            self._observe_both("admission_checks_wait_time_seconds", context, record.reserved_at)
+        ready_at = context.admission.pods_ready_at
+        if (
+            context.admission.pods_ready in _READY
+            and record.ready_at is None
+            and ready_at is not None
+        ):
             record.ready_at = ready_at
-            self._observe_both("ready_wait_time_seconds", told, told.since, ready_at)
+            self._observe_both("ready_wait_time_seconds", context, context.since, ready_at)
             self._observe_both(
-                "admitted_until_ready_wait_time_seconds", told, record.admitted_at, ready_at
+                "admitted_until_ready_wait_time_seconds", context, record.admitted_at, ready_at
             )
 
-    def _evicted(self, told: "_DecisionContext", preempting: str) -> None:
-        record = told.record
+    def _evicted(self, context: "_DecisionContext", preempting: str) -> None:
+        record = context.record
         if record.evicted_at is not None:
             return
-        reason, cause = record.evicted_for = cause_of(told.admission)
-        record.evicted_at = told.at
-        queue, priority_class = record.cluster_queue, told.priority_class
+        reason, cause = record.evicted_for = cause_of(context.admission)
+        record.evicted_at = context.at
+        queue, priority_class = record.cluster_queue, context.priority_class
         self._count("kueue_evicted_workloads_total", queue, reason, cause, priority_class)
         name = "kueue_local_queue_evicted_workloads_total"
-        self._count(name, *told.local_queue, reason, cause, priority_class)
+        self._count(name, *context.local_queue, reason, cause, priority_class)
         if (reason, cause) not in record.counted_once:
             record.counted_once.add((reason, cause))
             self._count("kueue_evicted_workloads_once_total", queue, reason, cause, priority_class)
         if reason == "Preempted":
-            self._count("kueue_preempted_workloads_total", preempting, told.admission.reason)
+            self._count("kueue_preempted_workloads_total", preempting, context.admission.reason)
         if record.ready_at is not None:
             name = "kueue_pods_ready_to_evicted_time_seconds"
-            self._observe(name, (queue, reason, cause), record.ready_at, told.at)
+            self._observe(name, (queue, reason, cause), record.ready_at, context.at)
 
-    def _released(self, told: "_DecisionContext") -> None:
-        record = told.record
+    def _released(self, context: "_DecisionContext") -> None:
+        record = context.record
         if record.evicted_at is not None:
             name = "kueue_workload_eviction_latency_seconds"
             labels = (record.cluster_queue, record.evicted_for[0])
-            self._observe(name, labels, record.evicted_at, told.at)
-        if told.admission.reason == "Finished" and record.cluster_queue:
+            self._observe(name, labels, record.evicted_at, context.at)
+        if context.admission.reason == "Finished" and record.cluster_queue:
             # A workload that never had quota may name a queue that does not exist.
-            self._count_both("finished_workloads_total", told)
-            self._observe_both("execution_time_seconds", told, record.admitted_at)
+            self._count_both("finished_workloads_total", context)
+            self._observe_both("execution_time_seconds", context, record.admitted_at)
         if record.reserved_at is not None:
-            record.waiting_since = told.at
+            record.waiting_since = context.at
         record.reserved_at = record.admitted_at = record.ready_at = record.evicted_at = None
 
     # Counting -------------------------------------------------------------------------------------
@@ -216,22 +220,22 @@ class DecisionMetrics:
     def _count(self, name: str, *labels: str) -> None:
         self._series_of(name, *labels).inc()
 
-    def _count_both(self, name: str, told: "_DecisionContext") -> None:
+    def _count_both(self, name: str, context: "_DecisionContext") -> None:
         """Count for the ClusterQueue and for the LocalQueue."""
-        self._count(f"kueue_{name}", told.record.cluster_queue, told.priority_class)
-        self._count(f"kueue_local_queue_{name}", *told.local_queue, told.priority_class)
+        self._count(f"kueue_{name}", context.record.cluster_queue, context.priority_class)
+        self._count(f"kueue_local_queue_{name}", *context.local_queue, context.priority_class)
 
     def _observe_both(
         self,
         name: str,
-        told: "_DecisionContext",
+        context: "_DecisionContext",
         since: datetime | None,
         until: datetime | None = None,
     ) -> None:
-        at = until or told.at
-        queue = (told.record.cluster_queue, told.priority_class)
+        at = until or context.at
+        queue = (context.record.cluster_queue, context.priority_class)
         self._observe(f"kueue_{name}", queue, since, at)
-        local = (*told.local_queue, told.priority_class)
+        local = (*context.local_queue, context.priority_class)
         self._observe(f"kueue_local_queue_{name}", local, since, at)
 
     def _observe(
@@ -242,15 +246,13 @@ class DecisionMetrics:
             self._series_of(name, *labels).observe(seconds)
 
 
+@dataclass(frozen=True, slots=True)
 class _DecisionContext:
     """One decision with its workload, for labels and durations."""
 
-    __slots__ = ("admission", "record", "state")
-
-    def __init__(self, admission: Admission, state: WorkloadState | None, record: _Record) -> None:
-        self.admission = admission
-        self.state = state
-        self.record = record
+    admission: Admission
+    state: WorkloadState | None
+    record: _Record
 
     @property
     def at(self) -> datetime:

@@ -14,6 +14,7 @@ from services.quota.engine import facts
 from services.quota.engine.facts import Fact
 from shared.contracts.controllers import OWN_CONTROLLERS
 from shared.contracts.kube import kinds
+from shared.contracts.kube.conditions import ACTIVE, find_condition
 from shared.contracts.kube.kinds import Kind, Object
 from shared.contracts.kube.quantities import QuantityError, amount, parse_quantity
 from shared.contracts.messages.admissions import Admission, Term
@@ -217,19 +218,17 @@ def admission_check(cluster: str, obj: Object) -> facts.AdmissionCheckChanged:
     """An AdmissionCheck. It is active by its condition; one of ours also before it has the condition."""
     controller = str((obj.get("spec") or {}).get("controllerName") or "")
     ours = controller in OWN_CONTROLLERS
-    conditions = (obj.get("status") or {}).get("conditions") or []
-    said = [c for c in conditions if c.get("type") == "Active"]
-    active = said[0].get("status") == "True" if said else ours
-    why = (
-        str(said[0].get("message") or "")
-        if said
-        else "its controller has not said that it is active"
-    )
+    condition = find_condition(obj, ACTIVE)
+    if condition is None:
+        active, message = ours, "its controller has not said that it is active"
+    else:
+        active = condition.get("status") == "True"
+        message = str(condition.get("message") or "")
     return facts.AdmissionCheckChanged(
         cluster=cluster,
         name=_name(obj),
         active=active,
-        inactive_message="" if active else why,
+        inactive_message="" if active else message,
         controller=controller,
     )
 

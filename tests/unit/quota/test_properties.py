@@ -324,7 +324,7 @@ class QuotaLedger(RuleBasedStateMachine):
         return shard
 
     @invariant()
-    def books_are_right(self) -> None:
+    def invariants_hold(self) -> None:
         if self.told:
             check(self.engine)
 

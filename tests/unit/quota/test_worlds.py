@@ -101,10 +101,10 @@ def step(books: QuotaLedger, random: Random) -> None:
         books.start_again()
     elif what < 0.86:
         books.repeat()
-    books.books_are_right()
+    books.invariants_hold()
     if random.random() < 0.7:
         books.decide()
-        books.books_are_right()
+        books.invariants_hold()
 
 
 @pytest.mark.parametrize("seed", range(25))

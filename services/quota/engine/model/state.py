@@ -163,7 +163,7 @@ class Phase(IntEnum):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Claim:
-    """A preemptor's claim on what its victims free. Nobody of lower rank takes it meanwhile.
+    """A preemptor's claim on what its victims free. No workload of lower rank takes it meanwhile.
 
     When the last victim is gone, the claim is fulfilled before any entry that it outranks.
     """
@@ -322,7 +322,7 @@ class ClusterQueue:
     """Those of `waiting` that wait for their victims to drain."""
 
     sticky_workload: Workload | None = None
-    """The last preemptor: it stays at the head, so that nobody overtakes it (Kueue's term)."""
+    """The last preemptor: it stays at the head, so that no workload overtakes it (Kueue's term)."""
 
     plans: dict[object, object] = field(default_factory=dict)
     """Flavor plans by shape and counts, see `scheduling.plans`."""

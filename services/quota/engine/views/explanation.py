@@ -201,12 +201,12 @@ def _why_it_waits(
 def _not_admitting(shard: Shard, cq: ClusterQueue, reason: str, why: str) -> _WaitingState:
     """Its queue is inactive: the reason, and the messages of inactive checks."""
     checks = (shard.checks.get(rule.name) for rule in cq.fact.checks)
-    said = [
+    messages = [
         f"{check.name}: {check.inactive_message}"
         for check in checks
         if check is not None and check.inactive_message
     ]
-    text = " ".join((f"ClusterQueue {cq.name} is inactive: {why}", "; ".join(said))).rstrip()
+    text = " ".join((f"ClusterQueue {cq.name} is inactive: {why}", "; ".join(messages))).rstrip()
     return _WaitingState(
         "Suspended", text, _INACTIVE_REMEDIES.get(reason, "correct what the message names")
     )
