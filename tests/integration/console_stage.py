@@ -23,7 +23,7 @@ from shared.runtime.certificates import CertificateFolder
 from shared.runtime.web import WebServer
 from shared.testing.waiting import PATIENCE_SECONDS
 from shared.testing.world.memory_bus import MemoryBus
-from tests.integration.test_explain import Site
+from tests.integration.explain_stage import Site
 
 SETTLED_SECONDS = PATIENCE_SECONDS
 Json = dict[str, Any]

@@ -1,4 +1,4 @@
-"""What the API does to objects: identity, versions, conflicts, deletion, the past."""
+"""What the API does to objects: identity, versions, conflicts, refusals."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,44 +9,15 @@ import pytest
 from services.simulator.cluster.api import Api, DeleteOptions
 from services.simulator.cluster.errors import ApiError
 from services.simulator.cluster.kinds.registry import Obj
-from services.simulator.cluster.storage.listing import Lists
 from services.simulator.cluster.storage.stored import Stored
-from services.simulator.cluster.storage.watching import Watch
 from tests.unit.simulator.builders import api, config_map, job, kind, pipeline_run
-
-JOBS, RUNS, MAPS = ("batch", "jobs"), ("tekton.dev", "pipelineruns"), ("", "configmaps")
-Which = tuple[str, str]
-
-
-async def create(cluster: Api, which: Which, body: Obj, namespace: str = "default") -> Stored:
-    found = kind(cluster, which[1], which[0])
-    return await cluster.create(found, found.storage_version, namespace, body)
-
-
-async def merge(cluster: Api, which: Which, name: str, patch: Any, subresource: str = "") -> Stored:
-    found = kind(cluster, which[1], which[0])
-    return await cluster.patch(
-        found, found.storage_version, "default", name, patch, "merge", subresource=subresource
-    )
+from tests.unit.simulator.requests import JOBS, MAPS, RUNS, Which, create, delete, merge, there
 
 
 async def put(cluster: Api, which: Which, body: Obj) -> Stored:
     found = kind(cluster, which[1], which[0])
     name = body["metadata"]["name"]
     return await cluster.update(found, found.storage_version, "default", name, body)
-
-
-async def delete(cluster: Api, which: Which, name: str, **options: Any) -> bool:
-    found = kind(cluster, which[1], which[0])
-    _, gone = await cluster.delete(found, "default", name, DeleteOptions(**options))
-    return gone
-
-
-def there(cluster: Api, which: Which, name: str) -> bool:
-    return cluster.store.get(kind(cluster, which[1], which[0]), "default", name) is not None
-
-
-# --- identity and versions ---------------------------------------------------------------------
 
 
 async def test_a_new_object_gets_what_the_server_sets() -> None:
@@ -121,9 +92,6 @@ async def test_status_and_the_rest_are_written_apart() -> None:
     assert "q" not in status.obj["spec"]
 
 
-# --- refusals ----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
     request: Callable[[Api], Any]
@@ -144,6 +112,8 @@ def nested(depth: int) -> Obj:
 
 
 STALE = "the object has been modified; please apply your changes to the latest version"
+
+
 REFUSALS = {
     "a name that is taken": Refusal(
         request=lambda c: create(c, MAPS, config_map()),
@@ -327,263 +297,6 @@ async def test_dry_run_says_what_would_be_and_keeps_nothing() -> None:
 
     assert would.obj["metadata"]["uid"]
     assert not there(cluster, MAPS, "a")
-
-
-# --- deletion ----------------------------------------------------------------------------------
-
-
-async def test_finalizers_hold_an_object_until_the_last_is_gone() -> None:
-    cluster = api()
-    await create(cluster, MAPS, config_map(finalizers=["a.example/x", "a.example/y"]))
-
-    assert not await delete(cluster, MAPS, "a")
-    held = await merge(cluster, MAPS, "a", {"metadata": {"finalizers": ["a.example/y"]}})
-    assert held.obj["metadata"]["deletionTimestamp"]
-    await merge(cluster, MAPS, "a", {"metadata": {"finalizers": None}})
-
-    assert not there(cluster, MAPS, "a")
-
-
-async def test_an_object_that_is_being_deleted_takes_no_new_finalizer() -> None:
-    cluster = api()
-    await create(cluster, MAPS, config_map(finalizers=["a.example/x"]))
-    await delete(cluster, MAPS, "a")
-
-    patch = {"metadata": {"finalizers": ["a.example/x", "a.example/z"]}}
-    with pytest.raises(ApiError, match="no new finalizers can be added") as refused:
-        await merge(cluster, MAPS, "a", patch)
-
-    assert refused.value.code == 422
-
-
-async def test_a_namespace_that_is_being_deleted_takes_nothing_new() -> None:
-    cluster = api()
-    spaces = kind(cluster, "namespaces")
-    await cluster.create(spaces, "v1", "", {"metadata": {"name": "team"}})
-    await cluster.delete(spaces, "", "team", DeleteOptions())
-
-    with pytest.raises(ApiError, match="because it is being terminated") as refused:
-        await create(cluster, MAPS, {"metadata": {"name": "a"}}, "team")
-
-    assert (refused.value.code, refused.value.reason) == (403, "Forbidden")
-    assert refused.value.status()["details"]["causes"][0]["reason"] == "NamespaceTerminating"
-
-
-def owned(name: str, *owners: Stored, block: bool = False) -> Obj:
-    references = [
-        {
-            "apiVersion": owner.obj["apiVersion"],
-            "kind": owner.obj["kind"],
-            "name": owner.name,
-            "uid": owner.uid,
-            "blockOwnerDeletion": block,
-        }
-        for owner in owners
-    ]
-    return config_map(name, ownerReferences=references)
-
-
-async def test_what_is_owned_goes_with_its_last_owner() -> None:
-    cluster = api()
-    first = await create(cluster, MAPS, config_map("first"))
-    second = await create(cluster, MAPS, config_map("second"))
-    await create(cluster, MAPS, owned("child", first, second))
-    grandchild = owned("grandchild", cluster.get(kind(cluster, "configmaps"), "default", "child"))
-    await create(cluster, MAPS, grandchild)
-
-    await delete(cluster, MAPS, "first")
-    child = cluster.get(kind(cluster, "configmaps"), "default", "child")
-    assert [owner["name"] for owner in child.obj["metadata"]["ownerReferences"]] == ["second"]
-    await delete(cluster, MAPS, "second")
-
-    assert not there(cluster, MAPS, "child")
-    assert not there(cluster, MAPS, "grandchild")
-
-
-async def test_what_is_created_for_a_dead_owner_goes_at_once() -> None:
-    cluster = api()
-    owner = await create(cluster, MAPS, config_map("owner"))
-    await delete(cluster, MAPS, "owner")
-
-    await create(cluster, MAPS, owned("child", owner))
-
-    assert not there(cluster, MAPS, "child")
-
-
-async def test_orphans_stay_and_forget_their_owner() -> None:
-    cluster = api()
-    owner = await create(cluster, MAPS, config_map("owner"))
-    await create(cluster, MAPS, owned("child", owner))
-
-    await delete(cluster, MAPS, "owner", propagation="Orphan")
-
-    assert not there(cluster, MAPS, "owner")
-    child = cluster.get(kind(cluster, "configmaps"), "default", "child")
-    assert "ownerReferences" not in child.obj["metadata"]
-
-
-async def test_foreground_deletion_waits_for_what_blocks_it() -> None:
-    cluster = api()
-    owner = await create(cluster, MAPS, config_map("owner"))
-    body = owned("child", owner, block=True)
-    body["metadata"]["finalizers"] = ["a.example/x"]
-    await create(cluster, MAPS, body)
-
-    assert not await delete(cluster, MAPS, "owner", propagation="Foreground")
-    assert there(cluster, MAPS, "owner")
-    await merge(cluster, MAPS, "child", {"metadata": {"finalizers": None}})
-
-    assert not there(cluster, MAPS, "child")
-    assert not there(cluster, MAPS, "owner")
-
-
-async def test_foreground_deletion_goes_all_the_way_down() -> None:
-    cluster = api()
-    owner = await create(cluster, MAPS, config_map("owner"))
-    child = await create(cluster, MAPS, owned("child", owner, block=True))
-    body = owned("grandchild", child, block=True)
-    body["metadata"]["finalizers"] = ["a.example/x"]
-    await create(cluster, MAPS, body)
-
-    assert not await delete(cluster, MAPS, "owner", propagation="Foreground")
-    assert there(cluster, MAPS, "child")
-    assert there(cluster, MAPS, "owner")
-    await merge(cluster, MAPS, "grandchild", {"metadata": {"finalizers": None}})
-
-    assert not there(cluster, MAPS, "child")
-    assert not there(cluster, MAPS, "owner")
-
-
-# --- the past ----------------------------------------------------------------------------------
-
-
-def watch(cluster: Api, since: int, labels: dict[str, str] | None = None) -> Watch:
-    wanted = labels
-
-    def selects(obj: Obj) -> bool:
-        return bool(obj["metadata"].get("labels") == wanted)
-
-    return Watch(
-        cluster.store,
-        kind(cluster, "configmaps"),
-        since=since,
-        selector=None if labels is None else selects,
-    )
-
-
-def said(events: Watch) -> list[tuple[str, str]]:
-    return [(type_, event.stored.name) for type_, event in events.drain()]
-
-
-async def test_a_watch_tells_what_came_after_its_version() -> None:
-    cluster = api()
-    stored = await create(cluster, MAPS, config_map("before"))
-    await create(cluster, MAPS, config_map("a"))
-    events = watch(cluster, stored.version)
-    await merge(cluster, MAPS, "a", {"data": {"k": "w"}})
-    await delete(cluster, MAPS, "a")
-
-    assert said(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
-    assert said(events) == []
-
-
-async def test_an_object_enters_and_leaves_a_selection() -> None:
-    cluster = api()
-    await create(cluster, MAPS, config_map("a"))
-    events = watch(cluster, cluster.store.version, {"in": "yes"})
-    for labels in ({"in": "yes"}, {"in": "no"}, {"in": "yes"}):
-        await merge(cluster, MAPS, "a", {"metadata": {"labels": labels}})
-    await delete(cluster, MAPS, "a")
-
-    seen = events.drain()
-    assert [type_ for type_, _ in seen] == ["ADDED", "DELETED", "ADDED", "DELETED"]
-    shown = [event.stored.obj["metadata"]["labels"]["in"] for _, event in seen]
-    assert shown == ["yes"] * 4, "what leaves is shown as it was when it last matched"
-    versions = [int(event.stored.obj["metadata"]["resourceVersion"]) for _, event in seen]
-    assert versions == sorted(set(versions))
-
-
-async def test_a_version_that_is_forgotten_cannot_be_watched_from() -> None:
-    cluster = api(history_max=3)
-    first = await create(cluster, MAPS, config_map("a0"))
-    for number in range(1, 4):
-        await create(cluster, MAPS, config_map(f"a{number}"))
-    assert len(said(watch(cluster, first.version))) == 3
-    await create(cluster, MAPS, config_map("a4"))
-
-    with pytest.raises(ApiError, match="too old resource version") as refused:
-        watch(cluster, first.version)
-
-    assert (refused.value.code, refused.value.reason) == (410, "Expired")
-
-
-async def test_compaction_and_the_future_cannot_be_watched_from() -> None:
-    cluster = api()
-    stored = await create(cluster, MAPS, config_map("a"))
-    await create(cluster, MAPS, config_map("b"))
-    cluster.store.forget_events()
-
-    for version in (stored.version, cluster.store.version + 1):
-        with pytest.raises(ApiError) as refused:
-            watch(cluster, version)
-        assert refused.value.code == 410
-    assert said(watch(cluster, cluster.store.version)) == []
-
-
-async def test_everybody_hears_of_changes_in_the_same_order() -> None:
-    cluster = api()
-    first, second = watch(cluster, 5), watch(cluster, 5)
-    owner = await create(cluster, MAPS, config_map("owner"))
-    await create(cluster, MAPS, owned("child", owner))
-    await delete(cluster, MAPS, "owner")
-
-    heard = [event.version for _, event in first.drain()]
-    assert heard == sorted(heard)
-    assert heard == [event.version for _, event in second.drain()]
-
-
-async def test_a_watcher_that_is_too_slow_loses_its_watch_and_nothing_before() -> None:
-    cluster = api()
-    maps = kind(cluster, "configmaps")
-    events = Watch(cluster.store, maps, since=cluster.store.version, buffer_max=2)
-    rung: list[bool] = []
-    events.on_ready = lambda: rung.append(events.overflowed)
-    for number in range(4):
-        await create(cluster, MAPS, config_map(f"a{number}"))
-
-    assert rung == [False, False, True], "it is told of the end, and then of nothing"
-    assert said(events) == [("ADDED", "a0"), ("ADDED", "a1")]
-
-
-async def test_pages_show_one_moment() -> None:
-    cluster = api()
-    for number in range(5):
-        await create(cluster, MAPS, config_map(f"a{number}"))
-    lists, maps = Lists(cluster.store), kind(cluster, "configmaps")
-
-    first = lists.page(maps, None, None, limit=2)
-    await delete(cluster, MAPS, "a3")
-    await create(cluster, MAPS, config_map("a9"))
-    second = lists.page(maps, None, None, limit=2, token=first.next_token)
-    third = lists.page(maps, None, None, limit=2, token=second.next_token)
-
-    names = [stored.name for page in (first, second, third) for stored in page.items]
-    assert names == ["a0", "a1", "a2", "a3", "a4"]
-    assert first.version == second.version == third.version
-    assert (first.remaining, third.next_token) == (3, "")
-
-
-@pytest.mark.parametrize(("token", "code"), [("garbage", 400), ("eyJsaXN0Ijo5OX0=", 410)])
-def test_a_token_that_leads_nowhere_is_refused(token: str, code: int) -> None:
-    cluster = api()
-
-    with pytest.raises(ApiError) as refused:
-        Lists(cluster.store).page(kind(cluster, "configmaps"), None, None, token=token)
-
-    assert refused.value.code == code
-
-
-# --- versions and definitions of kinds ---------------------------------------------------------
 
 
 async def test_both_versions_of_a_queue_are_one_object() -> None:

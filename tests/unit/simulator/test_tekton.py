@@ -1,22 +1,30 @@
 """PipelineRuns and TaskRuns: who may change what when, and how runs live and end."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
-from services.simulator.behaviour.tekton.plan import child_name, depth, plan
 from services.simulator.cluster.errors import ApiError
 from services.simulator.cluster.kinds.catalogue import PIPELINERUNS, TASKRUNS
 from services.simulator.cluster.kinds.registry import Obj
-from shared.contracts.multi_platform import PLATFORM_PARAMETER
 from tests.unit.simulator.builders import Cluster, in_cluster, pipeline_run, verdict
+from tests.unit.simulator.tekton_runs import PLATFORMS, THREE
 
 PENDING = "PipelineRunPending"
+
+
 DENIED = 'admission webhook "validation.webhook.pipeline.tekton.dev" denied the request: '
+
+
 TOO_LATE = "invalid value: PipelineRun cannot be Pending after it is started: spec.status"
+
+
 IMMUTABLE = "invalid value: Once the PipelineRun has started, only status updates are allowed: spec"
+
+
 COMPLETE = "invalid value: Once the PipelineRun is complete, no updates are allowed: spec"
+
+
 STATUSES: list[str | None] = [
     None,
     PENDING,
@@ -105,6 +113,8 @@ class Invalid:
 
 
 ONE_TASK = {"tasks": [{"name": "a"}]}
+
+
 INVALID = {
     "neither pipelineRef nor pipelineSpec": Invalid(
         spec={}, message="expected exactly one, got neither: spec.pipelineRef, spec.pipelineSpec"
@@ -192,9 +202,6 @@ def test_defaults_are_filled_in() -> None:
     in_cluster(story)
 
 
-# --- lives -------------------------------------------------------------------------------------
-
-
 def test_a_pending_run_waits_says_so_and_its_time_does_not_begin() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.create(PIPELINERUNS, pipeline_run(status=PENDING))
@@ -241,9 +248,6 @@ def test_tasks_run_in_their_order_and_finally_last() -> None:
         assert child["metadata"]["ownerReferences"][0]["controller"] is True
 
     in_cluster(story)
-
-
-PLATFORMS = {"name": "build-platforms", "value": ["linux/arm64", "linux/s390x"]}
 
 
 def test_a_task_with_a_platform_waits_for_its_machines_secret() -> None:
@@ -296,10 +300,6 @@ class Ending:
     finally_runs: bool = True
 
 
-THREE = {
-    "tasks": [{"name": "a"}, {"name": "b", "runAfter": ["a"]}],
-    "finally": [{"name": "f"}],
-}
 ENDINGS = {
     "what runs undisturbed succeeds": Ending(asked=None, outcome=("True", "Succeeded")),
     "what shall fail fails": Ending(asked=None, outcome=("False", "Failed"), fail=True),
@@ -385,85 +385,3 @@ def test_a_deleted_run_takes_its_tasks_along() -> None:
         assert cluster.api.store.count(TASKRUNS) == 0
 
     in_cluster(story)
-
-
-# --- plans -------------------------------------------------------------------------------------
-
-
-def planned(spec: Obj, pipeline: Obj | None = None) -> list[tuple[str, str | None]]:
-    run = {"metadata": {"name": "p"}, "spec": spec}
-    return [(task.name, task.platform) for task in plan(run, pipeline)]
-
-
-def platform(value: Any) -> Obj:
-    return {"name": PLATFORM_PARAMETER, "value": value}
-
-
-PLANS: dict[str, tuple[Obj, list[tuple[str, str | None]]]] = {
-    "a pipeline that cannot be seen is one task": ({"pipelineRef": {}}, [("p-run", None)]),
-    "or one for each platform": (
-        {"pipelineRef": {}, "params": [PLATFORMS]},
-        [("p-build-images-0", "linux/arm64"), ("p-build-images-1", "linux/s390x")],
-    ),
-    "a task may name its platform": (
-        {"pipelineSpec": {"tasks": [{"name": "a", "params": [platform("linux/arm64")]}]}},
-        [("p-a", "linux/arm64")],
-    ),
-    "or by a parameter of the run": (
-        {
-            "params": [{"name": "where", "value": "linux/arm64"}],
-            "pipelineSpec": {"tasks": [{"name": "a", "params": [platform("$(params.where)")]}]},
-        },
-        [("p-a", "linux/arm64")],
-    ),
-    "a matrix over what nobody gave is one task": (
-        {
-            "params": [PLATFORMS],
-            "pipelineSpec": {
-                "tasks": [
-                    {
-                        "name": "a",
-                        "matrix": {"params": [platform("$(params.unknown[*])")]},
-                    }
-                ]
-            },
-        },
-        [("p-a", None), ("p-build-images-0", "linux/arm64"), ("p-build-images-1", "linux/s390x")],
-    ),
-    "a matrix over the run's list": (
-        {
-            "params": [PLATFORMS],
-            "pipelineSpec": {
-                "tasks": [
-                    {
-                        "name": "a",
-                        "matrix": {"params": [platform("$(params.build-platforms[*])")]},
-                    }
-                ]
-            },
-        },
-        [("p-a-0", "linux/arm64"), ("p-a-1", "linux/s390x")],
-    ),
-}
-
-
-@pytest.mark.parametrize(("spec", "tasks"), PLANS.values(), ids=PLANS.keys())
-def test_plans(spec: Obj, tasks: list[tuple[str, str | None]]) -> None:
-    assert planned(spec) == tasks
-
-
-def test_a_pipeline_of_the_cluster_is_planned_by_its_tasks() -> None:
-    assert planned({"pipelineRef": {"name": "x"}}, {"tasks": [{"name": "z"}]}) == [("p-z", None)]
-
-
-def test_depth_is_the_longest_way_and_a_cycle_ends_it() -> None:
-    run = {"metadata": {"name": "p"}, "spec": {"pipelineSpec": THREE}}
-    assert depth(plan(run)) == 3
-    cycle = {"tasks": [{"name": "a", "runAfter": ["b"]}, {"name": "b", "runAfter": ["a"]}]}
-    assert depth(plan({**run, "spec": {"pipelineSpec": cycle}})) == 1
-
-
-def test_a_long_child_name_is_cut_and_stays_its_own() -> None:
-    names = {child_name("p" * 60, f"-task-{n}") for n in range(3)}
-    assert len(names) == 3
-    assert {len(name) for name in names} == {63}

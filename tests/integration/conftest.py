@@ -1,0 +1,26 @@
+"""Fixtures of this folder."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from shared.bus.embedded import EmbeddedServer
+from shared.testing.nats_server import nats_server
+from tests.integration.explain_stage import Site
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[EmbeddedServer]:
+    async with nats_server() as running:
+        yield running
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    site = Site()
+    await site.bus.start()
+    await site.basics()
+    await site.start_quota()
+    await site.look()
+    yield site
+    await site.close()

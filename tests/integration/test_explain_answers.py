@@ -1,0 +1,122 @@
+"""Who answers explain requests, and errors, positions and the command."""
+
+import asyncio
+from typing import Any
+
+from services.ctl.inspect.explain import explained
+from shared.contracts.messages.admissions import Term
+from shared.contracts.messages.explain import (
+    ExplainAnswer,
+    ExplainRequest,
+    PositionsAnswer,
+    PositionsRequest,
+)
+from tests.integration.explain_stage import NOON, SETTLED_SECONDS, Site
+
+
+async def test_of_a_stranger_and_of_nonsense_it_says_what_is_wrong(site: Site) -> None:
+    await site.queue()
+    await site.workload("one")
+    await site.synced()
+    await site.explain("one", "Admitted")
+
+    async def problem(question: bytes) -> str:
+        data = await site.bus.request(ExplainRequest.subject, question, timeout_seconds=2.0)
+        return ExplainAnswer.model_validate_json(data).problem
+
+    assert await problem(b'{"namespace":"others","name":"one"}') == (
+        "nothing is known of others/one"
+    )
+    assert await problem(b'{"name":"one"}') == "namespace: Field required"
+    assert "JSON" in await problem(b"one")
+
+
+async def test_positions_are_those_of_the_queue_and_can_be_narrowed(site: Site) -> None:
+    await site.queue(cpu=0)
+    for age, (name, namespace) in enumerate(
+        (("d", "team"), ("c", "others"), ("b", "team"), ("a", "others"))
+    ):
+        await site.workload(name, age=age, namespace=namespace)
+    await site.workload("urgent", priority=5)
+    await site.synced()
+    await site.explain("d", "ExceedsMaxQuota")
+
+    async def ask(**fields: Any) -> list[tuple[str, int, int]]:
+        question = PositionsRequest(**fields).model_dump_json(exclude_none=True).encode()
+        data = await site.bus.request(PositionsRequest.subject, question, timeout_seconds=2.0)
+        items = PositionsAnswer.model_validate_json(data).items
+        return [(item.name, item.position, item.position_in_local_queue) for item in items]
+
+    assert await ask() == [
+        *(("urgent", 1, 1), ("a", 2, 1), ("b", 3, 2), ("c", 4, 2), ("d", 5, 3)),
+    ]
+    assert await ask(namespace="others") == [("a", 2, 1), ("c", 4, 2)]
+    assert await ask(offset=1, limit=2) == [("a", 2, 1), ("b", 3, 2)]
+    assert await ask(cluster_queue="none") == []
+
+
+async def test_only_the_leader_answers_and_its_successor_after_it(site: Site) -> None:
+    await site.queue(cpu=0)
+    await site.workload("one")
+    await site.synced()
+    await site.explain("one", "ExceedsMaxQuota")
+    await site.start_quota("b")
+    # A standby that answered would know nothing of it, every other time.
+    for _ in range(6):
+        question = ExplainRequest(namespace="team", name="one").model_dump_json().encode()
+        data = await site.bus.request(ExplainRequest.subject, question, timeout_seconds=2.0)
+        assert ExplainAnswer.model_validate_json(data).items
+    await site.stop_quota()
+    assert (await site.explain("one", "ExceedsMaxQuota")).position == 1
+
+
+async def test_one_that_leads_no_more_answers_no_more_though_its_bus_goes_on(site: Site) -> None:
+    await site.queue(cpu=0)
+    await site.workload("one")
+    await site.synced()
+    await site.explain("one", "ExceedsMaxQuota")
+    await site.start_quota("b")
+    (_, former), (_, later) = site.running
+    site.server.release("quota", former.holder)
+    async with asyncio.timeout(SETTLED_SECONDS):
+        while await term_holder(site) != later.instance:  # noqa: ASYNC110 - a log tells when asked
+            await asyncio.sleep(0.05)
+    await site.workload("two")
+    await site.explain("two", "ExceedsMaxQuota")
+    await asyncio.sleep(0.2)
+    # What the former one still remembers knows nothing of the second.
+    for _ in range(6):
+        question = ExplainRequest(namespace="team", name="two").model_dump_json().encode()
+        data = await site.bus.request(ExplainRequest.subject, question, timeout_seconds=2.0)
+        assert ExplainAnswer.model_validate_json(data).items
+
+
+async def term_holder(site: Site) -> str:
+    entry = await site.bus.latest("ADMISSIONS", "sluice.term.quota")
+    assert entry is not None
+    return Term.decode(entry.data).holder
+
+
+async def test_the_command_tells_it_in_sentences(site: Site) -> None:
+    await site.queue(cpu=2)
+    await site.workload("held", cpu="2", age=60)
+    await site.workload("next", cpu="2", age=50, namespace="others")
+    await site.workload("one", cpu="1", age=40)
+    await site.synced()
+    told = await site.explain("one", "WaitingForQuota")
+
+    text = "\n".join(explained(told.model_dump(mode="json", exclude_none=True), NOON))
+
+    for line in (
+        "team/one in hub",
+        "Reason:          WaitingForQuota",
+        "Queue:           main -> ClusterQueue cq, priority 0",
+        "(40s)",
+        "Position:        2 in ClusterQueue cq, 1 in LocalQueue main",
+        "Ahead:           1 of other namespaces",
+        "cpu in flavor default: asked 1, free 0 (of which borrowable 0), at most 2",
+        "Held by:         held 2",
+        "What would help: 1 more cpu in flavor default must become free",
+        "Expected start:  unknown because ",
+    ):
+        assert line in text
