@@ -7,7 +7,7 @@ from importlib.metadata import version
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from services.quota.decider import Decider
-from services.quota.leadership import HALTED, READING, Leadership
+from services.quota.leadership import HALTED, READING, QuotaLeader
 from services.quota.metrics import DecisionMetrics, GaugeCollector
 from services.quota.settings import QuotaSettings
 from shared.bus.port import Bus
@@ -20,7 +20,7 @@ __all__ = ["QuotaService", "assemble", "main"]
 class QuotaService:
     """Decides while it leads; stands by otherwise."""
 
-    def __init__(self, leadership: Leadership) -> None:
+    def __init__(self, leadership: QuotaLeader) -> None:
         self._leadership = leadership
 
     async def run(self) -> None:
@@ -42,7 +42,7 @@ def assemble(
     registry: CollectorRegistry | None = None,
 ) -> QuotaService:
     """Wire the parts; opens nothing. Without a `registry` there are no metrics."""
-    leadership = Leadership(
+    leadership = QuotaLeader(
         bus=bus,
         new_decider=lambda: Decider(settings, configuration),
         now=now,

@@ -15,7 +15,7 @@ from services.quota.term import ContradictionError, Term
 from shared.bus.leadership import lead
 from shared.bus.port import Bus
 
-__all__ = ["HALTED", "READING", "Leadership"]
+__all__ = ["HALTED", "READING", "QuotaLeader"]
 
 log = structlog.get_logger(__name__)
 
@@ -26,12 +26,12 @@ CONTRADICTIONS_MAX: Final = 1
 
 READING: Final = "reading the streams"
 HALTED: Final = "admission is stopped"
-"""Beginnings of `Leadership.state` while the service is not ready."""
+"""Beginnings of `QuotaLeader.state` while the service is not ready."""
 
 WAITING: Final = "waiting for the lease"
 
 
-class Leadership:
+class QuotaLeader:
     """Waits for the lease, serves terms while it has it, and stops for good after two contradictions."""
 
     def __init__(

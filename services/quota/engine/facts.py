@@ -113,7 +113,7 @@ class FlavorChanged(_ObjectFact):
     node_taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     topology: str | None = None
-    """Topology of its nodes. Placement by topology is not offered: see `inactive_reason`."""
+    """Topology of its nodes. Placement by topology is not offered: see `model.topology`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

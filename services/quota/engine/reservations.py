@@ -37,7 +37,7 @@ REJECTED = "DeactivatedDueToAdmissionCheck"
 """Reason of an eviction by a rejected check; `spec.active` must become False."""
 
 
-def usage_of(assigned: Iterable[AssignedPodSet], w: Workload) -> dict[FlavorResource, int]:
+def _usage_of(assigned: Iterable[AssignedPodSet], w: Workload) -> dict[FlavorResource, int]:
     """Present usage: what was assigned, less finished pods and returned amounts."""
     usage: dict[FlavorResource, int] = {}
     left, returned = {}, {}
@@ -67,7 +67,7 @@ def restore_admission(shard: Shard, w: Workload, fact: QuotaHeld) -> None:
     w.phase = Phase.HOLDING
     w.holding_queue = fact.cluster_queue
     w.assigned = fact.pod_sets
-    w.usage = usage_of(fact.pod_sets, w)
+    w.usage = _usage_of(fact.pod_sets, w)
     w.reserved_at = fact.at
     w.admitted = fact.state == "admitted"
     w.evicted = fact.state == "evicted"
@@ -123,7 +123,7 @@ def _count(shard: Shard, w: Workload) -> None:
 
 def recount_usage(shard: Shard, w: Workload) -> None:
     """Count the usage anew after pods finished or returned something."""
-    usage = usage_of(w.assigned, w)
+    usage = _usage_of(w.assigned, w)
     if usage == w.usage:
         return
     cq = shard.queues.get(w.holding_queue)
@@ -278,7 +278,7 @@ def hold_unplanned(shard: Shard, w: Workload, at: int, decisions: list[Decision]
     w.phase = Phase.HOLDING
     w.holding_queue = name
     w.assigned = tuple(assigned)
-    w.usage = usage_of(assigned, w)
+    w.usage = _usage_of(assigned, w)
     w.reserved_at = at
     w.admitted = True
     w.unplanned = True

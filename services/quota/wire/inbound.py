@@ -12,6 +12,7 @@ import structlog
 
 from services.quota.engine import facts
 from services.quota.engine.facts import Fact
+from shared.contracts import subjects
 from shared.contracts.controllers import OWN_CONTROLLERS
 from shared.contracts.kube import kinds
 from shared.contracts.kube.conditions import ACTIVE, find_condition
@@ -43,6 +44,8 @@ log = structlog.get_logger(__name__)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _MILLION: Final = 1_000_000
+
+TERM_SUBJECT: Final = subjects.join("term", "quota")
 
 CONFIGURATION_KINDS: Final = (
     kinds.NAMESPACE,
@@ -88,7 +91,7 @@ def message_type(stream: str, subject: str) -> type[Message]:
         case "OBSERVED":
             return Synced if subject.endswith(".synced") else Observed
         case "ADMISSIONS":
-            return Term if subject.startswith("sluice.term.") else Admission
+            return Term if subject == TERM_SUBJECT else Admission
         case "WORKLOADS":
             return WorkloadState
         case "CHECKS":

@@ -10,7 +10,7 @@ from services.quota.engine.model.state import ClusterQueue, Node, Phase, Shard, 
 from services.quota.engine.model.tree import add_usage, build_tree, remove_usage
 from services.quota.engine.types import CheckRule
 
-__all__ = ["attach_holder", "detach_holder", "inactive_reason", "rebuild_trees", "tree_of"]
+__all__ = ["attach_holder", "detach_holder", "rebuild_trees", "tree_of"]
 
 NOT_ADMITTING: Final = "Can't admit new workloads: "
 MULTIKUEUE: Final = "kueue.x-k8s.io/multikueue"
@@ -57,7 +57,7 @@ def rebuild_trees(shard: Shard) -> None:
         shard.trees[tree.key] = tree
     for cq in shard.queues.values():
         cq.plans.clear()
-        cq.inactive = inactive_reason(shard, cq, cyclic)
+        cq.inactive = _inactive_reason(shard, cq, cyclic)
         for w in cq.holders.values():
             attach_holder(cq, w)
     for w in shard.claims.values():
@@ -175,7 +175,7 @@ def _held_by_root(roots: list[Node]) -> dict[Node, list[FlavorResource]]:
     return held
 
 
-def inactive_reason(
+def _inactive_reason(
     shard: Shard, cq: ClusterQueue, cyclic: frozenset[str] = frozenset()
 ) -> tuple[str, str] | None:
     """(reason of the first problem, message with all of them); None: the queue is active."""

@@ -24,7 +24,6 @@ __all__ = [
     "Oracle",
     "Pinned",
     "assign_flavors",
-    "assignment_message",
     "first_flavor_if_it_fits",
     "no_fit_reason",
 ]
@@ -130,7 +129,7 @@ class Assignment:
 
     def message(self) -> str:
         """What stands in the way, in Kueue's words."""
-        return assignment_message(self)
+        return _assignment_message(self)
 
     def pinned(self) -> Pinned:
         """The flavors of this assignment, to keep them when it is computed again."""
@@ -344,7 +343,7 @@ def _try_next(mode: tuple[int, int], fungibility: Fungibility) -> bool:
 # Messages ------------------------------------------------------------------------------------
 
 
-def assignment_message(assignment: Assignment) -> str:
+def _assignment_message(assignment: Assignment) -> str:
     """What stands in the way, in Kueue's words."""
     parts = []
     for pod_set, refusals in assignment.refusals:
