@@ -12,6 +12,7 @@ from services.dispatcher.windows import WindowChecks
 from shared.bus.leadership import lead
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import Bus
+from shared.bus.spoke_gateway import SpokeGateway
 from shared.runtime.host import Parts, run_service
 from shared.settings.configuration import read_configuration
 
@@ -84,7 +85,7 @@ def main() -> int:
     def build(parts: Parts) -> Dispatcher:
         if isinstance(parts.bus, NatsBus):
             # Every replica serves the gateway, with or without the lease.
-            parts.beside(parts.bus.door().run)
+            parts.beside(SpokeGateway(parts.bus).run)
         return assemble(settings=settings, bus=parts.bus, now=now, random=Random())
 
     return run_service("dispatcher", settings, build)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from services.quota.forecast import expected_start
 from services.quota.policy import policy_of
 from services.whatif.reading import LoadedState, configured, read
-from shared.bus.nats.stream_reader import Look
+from shared.bus.stream_reader import StreamReader
 
 __all__ = ["add_expected_starts"]
 
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 async def add_expected_starts(
-    reader: Look, items: list[Json], now: datetime, *, configuration: Path | None = None
+    reader: StreamReader, items: list[Json], now: datetime, *, configuration: Path | None = None
 ) -> None:
     """Add to each explanation when its workload starts (80 % interval), or why that is unknown.
 

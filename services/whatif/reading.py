@@ -17,7 +17,7 @@ from services.quota.forecast.snapshot import SnapshotReader, finished_runs
 from services.quota.wire.inbound import CONFIGURATION_KINDS, TranslateError, observed_facts
 from services.whatif.changes import Changes
 from services.whatif.manifests import load_manifests
-from shared.bus.nats.stream_reader import Look
+from shared.bus.stream_reader import StreamReader
 from shared.contracts.kube import kinds
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.workloads import WorkloadState
@@ -79,7 +79,7 @@ class LoadedState:
 
 
 async def read(
-    reader: Look, *, at: datetime, since: datetime | None = None, keep: bool = False
+    reader: StreamReader, *, at: datetime, since: datetime | None = None, keep: bool = False
 ) -> LoadedState:
     """Read the present from the views, and what happened after `since` from the logs.
 

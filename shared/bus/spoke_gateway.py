@@ -23,13 +23,13 @@ from nats.errors import Error as NatsError
 
 from shared.bus import headers as wire
 from shared.bus.admin.accounts import DOOR, SpokeAccess, spoke_access
-from shared.bus.nats.broker import Connection
+from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, ApiError, call
 from shared.bus.port import BusError
 from shared.bus.streams import load
 from shared.contracts import subjects
 
-__all__ = ["Door"]
+__all__ = ["SpokeGateway"]
 
 log = structlog.get_logger(__name__)
 
@@ -63,11 +63,11 @@ class RefusedError(Exception):
     """A request that this spoke may not make."""
 
 
-class Door:
+class SpokeGateway:
     """Answers the requests of spokes for as long as it runs."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, bus: NatsBus) -> None:
+        self._connection = bus.connection
         self._streams = load().configs()
         self._room = asyncio.Semaphore(AT_ONCE)
         self._answering: set[asyncio.Task[None]] = set()

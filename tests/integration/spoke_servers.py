@@ -13,6 +13,7 @@ from shared.bus.admin.accounts import accounts, leaf_configuration
 from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
+from shared.bus.spoke_gateway import SpokeGateway
 from shared.bus.streams import DATA
 
 __all__ = ["Proxy", "Servers", "now", "servers"]
@@ -133,7 +134,7 @@ async def servers(*spokes: str, door: bool = True) -> AsyncIterator[Servers]:
 async def _door(url: str) -> AsyncIterator[None]:
     bus = NatsBus(url=url, instance="door", now=now)
     await bus.start()
-    keeping = asyncio.create_task(bus.door().run())
+    keeping = asyncio.create_task(SpokeGateway(bus).run())
     try:
         yield
     finally:

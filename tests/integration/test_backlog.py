@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 from prometheus_client import REGISTRY
 
-from shared.bus import backlog
 from shared.bus.nats.bus import NatsBus
+from shared.bus.nats.work import backlog
 from shared.bus.port import Entry, LaterError
 from shared.testing.nats_server import nats_server
 from shared.testing.waiting import eventually

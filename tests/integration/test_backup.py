@@ -18,7 +18,7 @@ from shared.bus.admin.apply import apply_at
 from shared.bus.admin.snapshots import backup, restore
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
-from shared.bus.nats.stream_reader import looking
+from shared.bus.stream_reader import open_stream_reader
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 from shared.contracts.messages.base import Message
@@ -87,7 +87,7 @@ async def deciding(url: str) -> AsyncIterator[NatsBus]:
 
 
 async def decisions(url: str) -> list[Any]:
-    async with looking(url) as look:
+    async with open_stream_reader(url) as look:
         return await look.now("ADMISSIONS", "sluice.admission.>")
 
 
@@ -159,7 +159,7 @@ async def test_user_that_declares_streams_may_back_up_and_restore(tmp_path: Path
             access = secured.access("bus")
             if turn == "save":
                 await apply_at(server.url, access=access)
-            async with looking(server.url, access=access) as look:
+            async with open_stream_reader(server.url, access=access) as look:
                 do = backup if turn == "save" else restore
                 done = [saved.stream async for saved in do(look, tmp_path / "backup")]
             assert {"ADMISSIONS", "ADMISSIONS_NOW"} <= set(done)

@@ -24,8 +24,8 @@ from shared.bus.embedded import EmbeddedServer
 from shared.bus.filters import covers
 from shared.bus.nats.bus import NatsBus
 from shared.bus.nats.jetstream_api import call
-from shared.bus.nats.stream_reader import LookError, SilentError, looking
 from shared.bus.port import UnavailableError
+from shared.bus.stream_reader import SilentError, StreamReaderError, open_stream_reader
 from shared.bus.streams import load, view_of
 from shared.contracts.messages.effects import DeadLetter
 from shared.contracts.messages.observed import Synced
@@ -142,7 +142,7 @@ async def test_whatever_is_anothers_is_refused_to_each_user(folder: Path) -> Non
             async with intruder(running.url, secured.access(user)) as (client, said):
                 assert await refused_all(client, said, wrong) == [], user
             tried += len(wrong)
-        async with looking(running.url, access=secured.access("operator")) as look:
+        async with open_stream_reader(running.url, access=secured.access("operator")) as look:
             for log in load().logs:
                 info = await look.call(f"STREAM.INFO.{log}")
                 assert info["state"]["messages"] == 0, f"something got into {log}"
@@ -256,7 +256,7 @@ async def test_a_service_reads_works_answers_and_gives_up_by_its_own_user(folder
         await patcher.publish(letter)
         lease = await watcher.lease("watcher-hub")
         await lease.release()
-        async with looking(running.url, access=secured.access("viewer")) as look:
+        async with open_stream_reader(running.url, access=secured.access("viewer")) as look:
             assert await look.ask("sluice.rpc.quota.explain", b"why") == b"WHY"
             assert [seen.subject for seen in await look.now("OBSERVED")]
             assert [seen.subject for seen in await look.replay("DEAD")]
@@ -319,11 +319,11 @@ REFUSED = {
 async def test_who_does_not_prove_itself_is_not_let_in(folder: Path) -> None:
     async with server(folder) as (running, secured):
         good = secured.access("viewer")
-        async with looking(running.url, access=good) as look:
+        async with open_stream_reader(running.url, access=good) as look:
             assert (await look.call("STREAM.INFO.OBSERVED"))["state"]["messages"] == 0
         for what, spoil in REFUSED.items():
-            with pytest.raises(LookError):
-                async with looking(running.url, access=spoil(good, folder)):
+            with pytest.raises(StreamReaderError):
+                async with open_stream_reader(running.url, access=spoil(good, folder)):
                     pytest.fail(what)
             with pytest.raises(UnavailableError):
                 await apply_at(running.url, access=spoil(secured.access("bus"), folder))
@@ -332,7 +332,7 @@ async def test_who_does_not_prove_itself_is_not_let_in(folder: Path) -> None:
 async def test_who_may_not_ask_is_told_that_and_not_only_that_nobody_answers(folder: Path) -> None:
     async with (
         server(folder) as (running, secured),
-        looking(running.url, access=secured.access("viewer")) as look,
+        open_stream_reader(running.url, access=secured.access("viewer")) as look,
     ):
         with pytest.raises(SilentError, match="this user may not ask that"):
             await look.ask("$JS.API.STREAM.DELETE.ADMISSIONS", b"", timeout_seconds=1)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from services.ctl.connect.reader import open_reader
 from shared.bus.admin.snapshots import BackupError, Saved, backup, restore
-from shared.bus.nats.stream_reader import Look
 from shared.bus.port import BusError
+from shared.bus.stream_reader import StreamReader
 from shared.runtime.command import CommandError, Exit
 
 __all__ = ["backup_to", "restore_from"]
@@ -24,7 +24,7 @@ async def restore_from(source: Path, *, url: str | None, directory: Path) -> Non
 
 
 async def _each(
-    do: Callable[[Look, Path], AsyncIterator[Saved]],
+    do: Callable[[StreamReader, Path], AsyncIterator[Saved]],
     folder: Path,
     hint: str,
     url: str | None,

@@ -7,7 +7,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from shared.bus.nats.stream_reader import JetStreamError, Look, LookError, looking
+from shared.bus.stream_reader import (
+    JetStreamError,
+    StreamReader,
+    StreamReaderError,
+    open_stream_reader,
+)
 from shared.runtime.command import CommandError, Exit
 from shared.settings.access import OPEN, Access, access_of
 from shared.settings.environment import nats_access
@@ -68,11 +73,11 @@ def _state(directory: Path) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def open_reader(given: str | None, directory: Path) -> AsyncIterator[Look]:
+async def open_reader(given: str | None, directory: Path) -> AsyncIterator[StreamReader]:
     """A connection that reads streams. Every failure is a `CommandError` that says what to do."""
     url = nats_url_of(given, directory)
     try:
-        async with looking(url, access=access_for(given, directory)) as reader:
+        async with open_stream_reader(url, access=access_for(given, directory)) as reader:
             yield reader
     except JetStreamError as error:
         hint = "the streams are missing: run `sluice bus apply`"
@@ -82,7 +87,7 @@ async def open_reader(given: str | None, directory: Path) -> AsyncIterator[Look]
             hint=hint if error.code == STREAM_NOT_FOUND else "",
             status=Exit.UNREACHABLE,
         ) from error
-    except LookError as error:
+    except StreamReaderError as error:
         raise unreachable(url, error) from error
 
 

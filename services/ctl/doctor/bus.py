@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from services.ctl.doctor.findings import Finding
-from shared.bus.admin.apply import check
 from shared.bus.admin.permissions import reads_of
-from shared.bus.nats.stream_reader import SUFFIX, JetStreamError, Look, Seen, SilentError
+from shared.bus.nats.stream_drift import check
 from shared.bus.port import BusError
+from shared.bus.stream_reader import SUFFIX, JetStreamError, Seen, SilentError, StreamReader
 from shared.bus.streams import LEASES, load
 from shared.contracts import rpc
 from shared.contracts.subjects import lease_subject
@@ -28,7 +28,7 @@ DEAD_SHOWN: Final = 5
 ANSWER_SECONDS: Final = 5.0
 
 
-async def streams(reader: Look) -> list[Finding]:
+async def streams(reader: StreamReader) -> list[Finding]:
     """Streams that are missing, differ from their declaration, fill up, or fall behind."""
     try:
         problems = await check(reader.nc, views=reads_of("viewer"))
@@ -81,7 +81,7 @@ def full_or_behind(stream: str, info: Json) -> list[Finding]:
     return found
 
 
-async def consumers(reader: Look) -> list[Finding]:
+async def consumers(reader: StreamReader) -> list[Finding]:
     """Durable consumers that nobody reads, or whose reader is behind."""
     found = []
     for name in load().logs:
@@ -120,7 +120,7 @@ def consumer_findings(stream: str, info: Json) -> list[Finding]:
     return []
 
 
-async def leases(reader: Look, clusters: Iterable[str]) -> list[Finding]:
+async def leases(reader: StreamReader, clusters: Iterable[str]) -> list[Finding]:
     """Services that need a leader and have none."""
     wanted = {
         "quota": "nothing is decided",
@@ -141,7 +141,7 @@ async def leases(reader: Look, clusters: Iterable[str]) -> list[Finding]:
     return found
 
 
-async def _held(reader: Look, name: str) -> bool:
+async def _held(reader: StreamReader, name: str) -> bool:
     try:
         answer = await reader.call(
             f"STREAM.MSG.GET.{LEASES}", {"last_by_subj": lease_subject(name)}
@@ -152,7 +152,7 @@ async def _held(reader: Look, name: str) -> bool:
     return bool(base64.b64decode(answer["message"].get("data", "")))
 
 
-async def quota_answers(reader: Look) -> list[Finding]:
+async def quota_answers(reader: StreamReader) -> list[Finding]:
     """Whether the quota service answers."""
     try:
         await reader.ask(rpc.POSITIONS, b'{"limit":1}', timeout_seconds=ANSWER_SECONDS)

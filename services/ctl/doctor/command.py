@@ -12,7 +12,7 @@ from services.ctl.doctor.held_quota import held_quota
 from services.ctl.doctor.nodes import nodes
 from services.ctl.get.command import read
 from services.ctl.get.table import coloured, paint
-from shared.bus.nats.stream_reader import JetStreamError, Look
+from shared.bus.stream_reader import JetStreamError, StreamReader
 from shared.contracts.subjects import observed_filter, subject_filter, synced_filter
 from shared.runtime.command import CommandError, Exit
 
@@ -53,7 +53,7 @@ async def doctor(
     return Exit.FAILED if wrong else Exit.OK
 
 
-async def examine(reader: Look) -> list[Finding]:
+async def examine(reader: StreamReader) -> list[Finding]:
     """All findings, those that are certainly wrong first."""
     found = await bus.streams(reader)
     try:

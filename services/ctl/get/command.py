@@ -16,7 +16,7 @@ from services.ctl.get.selectors import Selects, selector
 from services.ctl.get.snapshot import Json, ObjectKey, Snapshot
 from services.ctl.get.table import Table, coloured
 from services.ctl.get.workloads import POSITION
-from shared.bus.nats.stream_reader import SUFFIX, Look, LookError, Seen, SilentError
+from shared.bus.stream_reader import SUFFIX, Seen, SilentError, StreamReader, StreamReaderError
 from shared.contracts import rpc
 from shared.runtime.command import CommandError, Exit
 
@@ -97,7 +97,7 @@ async def get(query: Query, *, watch: bool, url: str | None, directory: Path) ->
     print("\n".join(show(query, rows)))
 
 
-async def read(reader: Look, inputs: Iterable[tuple[str, str]]) -> Snapshot:
+async def read(reader: StreamReader, inputs: Iterable[tuple[str, str]]) -> Snapshot:
     """Read the views of these logs into a snapshot."""
     snapshot = Snapshot()
     reading = (reader.now(log, *filters) for log, filters in _by_log(inputs).items())
@@ -114,7 +114,7 @@ def _by_log(inputs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return by_log
 
 
-async def _with_positions(reader: Look, query: Query, rows: list[Row]) -> list[Row]:
+async def _with_positions(reader: StreamReader, query: Query, rows: list[Row]) -> list[Row]:
     """Fill in positions in the queue if the quota service answers."""
     shown = query.resource.name == "workloads" and query.output in {"table", "wide"}
     if not shown or not any("PENDING" in row.cells for row in rows):
@@ -228,7 +228,7 @@ class _Printer:
 # Watching ----------------------------------------------------------------------------------------
 
 
-async def _watched(reader: Look, query: Query) -> AsyncIterator[str]:
+async def _watched(reader: StreamReader, query: Query) -> AsyncIterator[str]:
     """All rows, then each row that changes, as `kubectl get --watch` prints them."""
     snapshot, printer = Snapshot(), None
     told: dict[ObjectKey, tuple[str, ...]] = {}
@@ -262,9 +262,9 @@ def _changed(query: Query, printer: _Printer, rows: list[Row], *, header: bool) 
                 yield _title(query.resource, row)
 
 
-async def _batches(reader: Look, query: Query) -> AsyncGenerator[list[Seen]]:
+async def _batches(reader: StreamReader, query: Query) -> AsyncGenerator[list[Seen]]:
     """Everything that the views hold, then changes, in batches."""
-    arrived: asyncio.Queue[Seen | LookError | None] = asyncio.Queue()
+    arrived: asyncio.Queue[Seen | StreamReaderError | None] = asyncio.Queue()
     by_log = _by_log(query.inputs())
 
     async def follow(log: str, filters: list[str]) -> None:
@@ -272,7 +272,7 @@ async def _batches(reader: Look, query: Query) -> AsyncGenerator[list[Seen]]:
             async with aclosing(reader.follow(log + SUFFIX, *filters)) as items:
                 async for seen in items:
                     arrived.put_nowait(seen)
-        except LookError as error:
+        except StreamReaderError as error:
             arrived.put_nowait(error)
 
     following = [asyncio.create_task(follow(log, filters)) for log, filters in by_log.items()]
@@ -280,7 +280,7 @@ async def _batches(reader: Look, query: Query) -> AsyncGenerator[list[Seen]]:
         batch, unread = [], len(by_log)
         while True:
             item = await arrived.get()
-            if isinstance(item, LookError):
+            if isinstance(item, StreamReaderError):
                 raise item
             if item is None:
                 unread -= 1

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from shared.bus.nats.stream_reader import Seen
+from shared.bus.stream_reader import Seen
 from shared.contracts.kube import kinds
 from shared.contracts.kube.bodies import spec_of
 from shared.contracts.kube.kinds import Kind

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from services.ctl.connect.reader import open_reader, utc_now
-from shared.bus.nats.stream_reader import SilentError
+from shared.bus.stream_reader import SilentError
 from shared.contracts import rpc
 from shared.contracts.kube.ages import age, duration, instant
 from shared.runtime.command import CommandError, Exit

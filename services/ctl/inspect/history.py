@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from services.ctl.connect.reader import open_reader
-from shared.bus.nats.stream_reader import Look, Seen
+from shared.bus.stream_reader import Seen, StreamReader
 from shared.contracts.kube.conditions import conditions_of
 from shared.contracts.kube.kinds import TASK_RUN
 from shared.contracts.subjects import observed_filter, subject_pattern
@@ -65,7 +65,7 @@ async def show_history(
     print("\n".join(history_json(events) if as_json else history_lines(events)))
 
 
-async def history(reader: Look, namespace: str, name: str) -> list[Event]:
+async def history(reader: StreamReader, namespace: str, name: str) -> list[Event]:
     """All messages that the logs hold about a workload and its job, oldest first.
 
     `name` is that of either. Every uid that had this name is included.
@@ -103,7 +103,7 @@ def _workload_subject(log: str, namespace: str, workload: str) -> str:
     return f"{subject}.*" if log == "CHECKS" else subject
 
 
-async def _hosts(reader: Look, namespace: str, jobs: tuple[str, ...]) -> list[Event]:
+async def _hosts(reader: StreamReader, namespace: str, jobs: tuple[str, ...]) -> list[Event]:
     """Machines of the TaskRuns whose owner is the job."""
     owned: dict[str, None] = {}
     for message in await reader.replay("OBSERVED", observed_filter(TASK_RUN, namespace=namespace)):

@@ -9,7 +9,7 @@ from typing import Any
 
 from services.ctl.connect.reader import open_reader, utc_now
 from services.ctl.get.table import Table, coloured
-from shared.bus.nats.stream_reader import Look, Seen
+from shared.bus.stream_reader import Seen, StreamReader
 from shared.contracts.kube.ages import duration
 from shared.contracts.subjects import subject_pattern
 
@@ -85,7 +85,7 @@ async def who_preempted(
 
 
 async def _read(
-    reader: Look, workload: tuple[str, str] | None, namespace: str | None
+    reader: StreamReader, workload: tuple[str, str] | None, namespace: str | None
 ) -> list[Preemption]:
     if workload is not None:
         namespace = workload[0]

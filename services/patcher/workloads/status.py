@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any, Final, assert_never
 
 from services.patcher.workloads.check_states import held_states, reset_states
-from shared.contracts.assignments import to_status
 from shared.contracts.kube.bodies import Body, spec_of, status_of
 from shared.contracts.kube.conditions import (
     ADMITTED,
@@ -26,6 +25,7 @@ from shared.contracts.kube.conditions import (
     reason_of,
     timestamp,
 )
+from shared.contracts.kueue.assignments import to_status
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.effects import CheckState
 from shared.contracts.messages.workloads import Finish, WorkloadState

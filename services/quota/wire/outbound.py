@@ -21,8 +21,8 @@ from services.quota.engine.facts import (
     Wait,
 )
 from services.quota.wire.inbound import nanoseconds
-from shared.contracts.assignments import amounts, from_status
 from shared.contracts.kube.quantities import amount, format_amount
+from shared.contracts.kueue.assignments import amounts, from_status
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
 from shared.contracts.messages.effects import CheckState
 from shared.contracts.messages.workloads import WorkloadState

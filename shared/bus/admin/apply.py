@@ -12,13 +12,13 @@ import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from shared.bus.headers import log_sequence
-from shared.bus.nats.jetstream_api import MESSAGE_NOT_FOUND, STREAM_NOT_FOUND, ApiError, call
+from shared.bus.nats.jetstream_api import ApiError, call
+from shared.bus.nats.stream_drift import drift, stream_info
 from shared.bus.port import UnavailableError
-from shared.bus.streams import VIEW_SUFFIX, Catalogue, load, view_of
+from shared.bus.streams import VIEW_SUFFIX, Catalogue, load
 from shared.settings.access import OPEN, Access
 
-__all__ = ["Change", "Report", "apply", "apply_at", "check"]
+__all__ = ["Change", "Report", "apply", "apply_at"]
 
 HOW: Final = "run `sluice bus apply`"
 CONNECT_SECONDS: Final = 5
@@ -108,35 +108,10 @@ async def _silent(_error: Exception) -> None:
     """The last error is raised, in one sentence."""
 
 
-async def check(
-    nc: Client, *, catalogue: Catalogue | None = None, views: Collection[str] | None = None
-) -> list[str]:
-    """Everything that is not as declared, as sentences; empty: all is well.
-
-    `views`: the logs whose views may be looked into; None: all of them.
-
-    Raises `UnavailableError` where JetStream does not answer.
-    """
-    problems: list[str] = []
-    for name, config in (catalogue or load()).configs().items():
-        found = await _info(nc, name)
-        if found is None:
-            problems.append(f"stream {name} is missing: {HOW}")
-            continue
-        if drift := _drift(config, found["config"], replicas=None):
-            problems.append(f"stream {name} is not as declared ({drift}): {HOW}")
-        if not name.endswith(VIEW_SUFFIX):
-            continue
-        looked = views is None or name.removesuffix(VIEW_SUFFIX) in views
-        if looked and (ahead := await _ahead(nc, name)):
-            problems.append(ahead)
-    return problems
-
-
 async def _apply_one(
     nc: Client, name: str, config: Json, *, rebuild: bool, replicas: int | None
 ) -> Change:
-    found = await _info(nc, name)
+    found = await stream_info(nc, name)
     try:
         if found is None:
             if name.endswith(VIEW_SUFFIX) and not rebuild and await _log_has_messages(nc, name):
@@ -150,67 +125,19 @@ async def _apply_one(
             await call(nc, f"STREAM.DELETE.{name}")
             await call(nc, f"STREAM.CREATE.{name}", config)
             return Change(stream=name, action="rebuilt")
-        drift = _drift(config, found["config"], replicas=replicas)
-        if not drift:
+        differences = drift(config, found["config"], replicas=replicas)
+        if not differences:
             return Change(stream=name, action="unchanged")
         # Fields that we do not declare (placement, compression) are the operator's: keep them.
         merged = found["config"] | config
         if replicas is None:
             merged["num_replicas"] = found["config"]["num_replicas"]
         await call(nc, f"STREAM.UPDATE.{name}", merged)
-        return Change(stream=name, action="updated", detail=drift)
+        return Change(stream=name, action="updated", detail=differences)
     except ApiError as error:
         return Change(stream=name, action="refused", detail=str(error))
 
 
-def _drift(wanted: Json, found: Json, *, replicas: int | None) -> str:
-    """``max_age: 0, declared 3600``, … or nothing."""
-    parts: list[str] = []
-    for field, value in wanted.items():
-        if field == "num_replicas" and replicas is None:
-            continue
-        actual = found.get(field, type(value)())  # The server leaves out what is empty or false.
-        if field == "sources":
-            actual = [{"name": source["name"]} for source in actual]
-        if actual != value:
-            parts.append(f"{field}: {actual}, declared {value}")
-    return "; ".join(parts)
-
-
-async def _info(nc: Client, name: str) -> Json | None:
-    try:
-        return await call(nc, f"STREAM.INFO.{name}")
-    except ApiError as error:
-        if error.code == STREAM_NOT_FOUND:
-            return None
-        raise
-
-
 async def _log_has_messages(nc: Client, view: str) -> bool:
-    log = await _info(nc, view.removesuffix(VIEW_SUFFIX))
+    log = await stream_info(nc, view.removesuffix(VIEW_SUFFIX))
     return log is not None and log["state"]["messages"] > 0
-
-
-async def _ahead(nc: Client, view: str) -> str:
-    """A view that knows more than its log would never again take anything from it.
-
-    That is what a power cut may leave behind: the log lost its last second, the view did not.
-    """
-    log = view.removesuffix(VIEW_SUFFIX)
-    assert view_of(log) == view
-    state = await _info(nc, log)
-    if state is None:
-        return ""
-    try:
-        last = await call(nc, f"STREAM.MSG.GET.{view}", {"last_by_subj": ">"})
-    except ApiError as error:
-        if error.code == MESSAGE_NOT_FOUND:
-            return ""
-        raise
-    sequence = log_sequence(last["message"])
-    if sequence <= state["state"]["last_seq"]:
-        return ""
-    return (
-        f"view {view} has sequence {sequence} of {log}, which ends at "
-        f"{state['state']['last_seq']}: run `sluice bus apply --rebuild {view}`"
-    )

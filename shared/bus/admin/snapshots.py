@@ -14,8 +14,8 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from shared.bus.nats.jetstream_api import STREAM_NOT_FOUND, ApiError, call
-from shared.bus.nats.stream_reader import Look
 from shared.bus.port import UnavailableError
+from shared.bus.stream_reader import StreamReader
 from shared.bus.streams import LEASES, VIEW_SUFFIX, load
 
 __all__ = ["BackupError", "Saved", "backup", "restore"]
@@ -44,7 +44,7 @@ class Saved:
         return f"{self.stream}: {self.messages} messages, {self.size} bytes"
 
 
-async def backup(look: Look, directory: Path) -> AsyncIterator[Saved]:
+async def backup(look: StreamReader, directory: Path) -> AsyncIterator[Saved]:
     """Write each stream to a folder of its own; yield it when it is there. Nothing has to stop.
 
     A view comes before its log: so a view never knows more than its log does, and catches up by itself.
@@ -110,7 +110,7 @@ def _refuse_error(name: str, headers: dict[str, str]) -> None:
         raise BackupError(f"snapshot of {name}: {status} {headers.get('Description', '')}".rstrip())
 
 
-async def restore(look: Look, directory: Path) -> AsyncIterator[Saved]:
+async def restore(look: StreamReader, directory: Path) -> AsyncIterator[Saved]:
     """Make each stream from its folder; yield it when it is there. Logs come before their views.
 
     Nothing is overwritten: raises `BackupError` where one of them is on the server already. Raises

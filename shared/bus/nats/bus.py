@@ -19,7 +19,6 @@ from nats.errors import NoRespondersError
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from shared.bus import headers as wire
-from shared.bus.admin.apply import check
 from shared.bus.nats.broker import GRACEFUL_SECONDS, Connection
 from shared.bus.nats.cancellation import cancellable
 from shared.bus.nats.io_batching import round_trip
@@ -29,6 +28,7 @@ from shared.bus.nats.lease import NatsLease, acquire
 from shared.bus.nats.object_store import ObjectStore
 from shared.bus.nats.publisher import RETRY_SECONDS, Publisher, Receipt, stored_at
 from shared.bus.nats.reader import Reader
+from shared.bus.nats.stream_drift import check
 from shared.bus.nats.work.durables import Durables
 from shared.bus.nats.work.worker import ACK_WAIT_SECONDS, Registration, Worker
 from shared.bus.port import (
@@ -41,7 +41,6 @@ from shared.bus.port import (
     TooLargeError,
     UnavailableError,
 )
-from shared.bus.spoke_gateway import Door
 from shared.bus.streams import OBJECTS, view_of
 from shared.contracts.messages.admissions import Term
 from shared.contracts.messages.base import Message
@@ -134,9 +133,10 @@ class NatsBus:
         """What `work` was called with, for the AsyncAPI page."""
         return self._durables.registrations
 
-    def door(self) -> Door:
-        """The door at which spokes ask; whoever calls it keeps it, by `Door.run`."""
-        return Door(self._connection)
+    @property
+    def connection(self) -> Connection:
+        """The connection, for what else speaks NATS in this process."""
+        return self._connection
 
     async def start(self) -> None:
         """Connect and check the streams, for as long as it takes; then begin the work."""

@@ -14,9 +14,10 @@ import trustme
 
 from services.ctl.setup.nats_files import files
 from services.ctl.setup.permissions import FILE, key_file, rendered
-from shared.bus.admin.apply import apply_at, check
+from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import EmbeddedServer, server_command
 from shared.bus.nats.jetstream_api import ApiError, call
+from shared.bus.nats.stream_drift import check
 from shared.bus.port import UnavailableError
 from shared.bus.streams import DATA, load
 from shared.settings.access import Access, inbox_of, public_key

@@ -15,6 +15,7 @@ from shared.bus.admin.apply import apply_at
 from shared.bus.embedded import EmbeddedServer
 from shared.bus.nats.bus import NatsBus
 from shared.bus.port import BusError, UnavailableError
+from shared.bus.spoke_gateway import SpokeGateway
 from shared.contracts.messages.spokes import Beat
 from shared.settings.access import Access
 from tests.contract.deploy.network import Outside, allows
@@ -91,7 +92,7 @@ async def hub(folder: Path) -> AsyncIterator[tuple[EmbeddedServer, Access, int]]
     try:
         await apply_at(server.url, access=replace(access, nkey=key_file(folder / "keys", "bus")))
         await door.start()
-        keeping = asyncio.create_task(door.door().run())
+        keeping = asyncio.create_task(SpokeGateway(door).run())
         try:
             yield server, access, leaf_port
         finally:

@@ -10,10 +10,11 @@ import pytest
 import yaml
 from nats.aio.client import Client
 
-from shared.bus.admin.apply import apply, check
+from shared.bus.admin.apply import apply
 from shared.bus.asyncapi import all_messages, pattern_of
 from shared.bus.filters import covers
 from shared.bus.nats.publisher import RETRY_SECONDS
+from shared.bus.nats.stream_drift import check
 from shared.bus.streams import STREAMS_FILE, Catalogue, CatalogueError, load
 from shared.contracts.subjects import SUBJECT_BYTES_MAX
 from shared.testing.nats_server import nats_server

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.contracts.assignments import assignments_of, from_status, to_status, total_usage
 from shared.contracts.kube.quantities import QuantityError
+from shared.contracts.kueue.assignments import amounts, from_status, to_status
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -28,23 +28,22 @@ def test_assignments_survive_the_way_through_a_status() -> None:
     assert status["clusterQueue"] == "q"
     assert status["podSetAssignments"][0]["resourceUsage"] == {"cpu": "500m", "memory": "1Gi"}
     assert from_status(status) == [MAIN, SIDE]
-    assert assignments_of({"status": {"admission": status}}) == [MAIN, SIDE]
 
 
 def test_workload_without_quota_has_no_assignments() -> None:
-    assert assignments_of({"status": {}}) == []
-    assert assignments_of({}) == []
+    assert from_status({}) == []
+    assert from_status({"podSetAssignments": None}) == []
 
 
-def test_usage_of_all_pod_sets_is_summed() -> None:
-    assert total_usage([MAIN, SIDE]) == {"cpu": 2500, "memory": 1 << 30}
+def test_usage_is_counted_as_quota_counts_it() -> None:
+    assert amounts(MAIN.usage) == {"cpu": 500, "memory": 1 << 30}
 
 
 def test_usage_that_is_no_quantity_is_refused() -> None:
     broken = MAIN.replace(usage={"cpu": "much"})
 
     with pytest.raises(QuantityError):
-        total_usage([broken])
+        amounts(broken.usage)
 
 
 def test_numbered_draft_is_a_whole_admission() -> None:

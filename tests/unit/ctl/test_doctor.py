@@ -11,7 +11,7 @@ from services.ctl.doctor.findings import Finding
 from services.ctl.doctor.held_quota import held_quota
 from services.ctl.doctor.nodes import nodes
 from services.ctl.get.snapshot import Snapshot
-from shared.bus.nats.stream_reader import Seen
+from shared.bus.stream_reader import Seen
 from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Kind
 

@@ -7,7 +7,7 @@ import pytest
 
 from services.ctl.get.command import Query, show
 from services.ctl.get.snapshot import Snapshot
-from shared.bus.nats.stream_reader import Seen
+from shared.bus.stream_reader import Seen
 from shared.contracts.kube.ages import UNKNOWN, age, duration
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

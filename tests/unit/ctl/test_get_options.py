@@ -6,8 +6,7 @@ from services.ctl.get.command import Query
 from services.ctl.get.resources import RESOURCES, resource_named
 from services.ctl.get.selectors import selector
 from services.ctl.get.table import Table
-from shared.bus import streams
-from shared.bus.nats import stream_reader
+from shared.bus import stream_reader, streams
 from shared.contracts import rpc
 from shared.contracts.messages import explain as contract
 from shared.runtime.command import CommandError

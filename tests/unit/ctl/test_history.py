@@ -8,7 +8,7 @@ import pytest
 
 from services.ctl.inspect.history import history, history_json, history_lines
 from shared.bus.nats.bus import NatsBus
-from shared.bus.nats.stream_reader import Look, looking
+from shared.bus.stream_reader import StreamReader, open_stream_reader
 from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.base import Message
 from shared.contracts.messages.effects import HostState, Outcome
@@ -69,18 +69,18 @@ def story() -> list[Message]:
 
 
 @pytest.fixture
-async def look() -> AsyncIterator[Look]:
+async def look() -> AsyncIterator[StreamReader]:
     async with nats_server() as server:
         bus = NatsBus(url=server.url, instance="test", now=lambda: NOW)
         await bus.start()
         for message in story():
             await bus.publish(message)
         await bus.stop()
-        async with looking(server.url) as look:
+        async with open_stream_reader(server.url) as look:
             yield look
 
 
-async def test_history_lists_messages_in_order_with_the_trace(look: Look) -> None:
+async def test_history_lists_messages_in_order_with_the_trace(look: StreamReader) -> None:
     for name in ("build-1", WORKLOAD):
         events = await history(look, "team-tenant", name)
         told = [event.what for event in events]
@@ -94,7 +94,9 @@ async def test_history_lists_messages_in_order_with_the_trace(look: Look) -> Non
         assert lines[-1] == "trace: 0af7651916cd43dd8448eb211c80319c"
 
 
-async def test_programs_get_one_json_object_a_line_with_the_message_as_it_was(look: Look) -> None:
+async def test_programs_get_one_json_object_a_line_with_the_message_as_it_was(
+    look: StreamReader,
+) -> None:
     lines = history_json(await history(look, "team-tenant", "build-1"))
     first = json.loads(lines[0])
     assert first["log"] == "OBSERVED"
@@ -102,6 +104,6 @@ async def test_programs_get_one_json_object_a_line_with_the_message_as_it_was(lo
     assert first["message"]["name"] == "build-1"
 
 
-async def test_history_of_unknown_workload_is_empty(look: Look) -> None:
+async def test_history_of_unknown_workload_is_empty(look: StreamReader) -> None:
     assert await history(look, "team-tenant", "nobody") == []
     assert await history(look, "other-tenant", "build-1") == []

@@ -8,7 +8,7 @@ from rich.console import Console
 from services.ctl.get.snapshot import Snapshot
 from services.ctl.inspect import top
 from services.ctl.inspect.top import bar, lines, queue_lines
-from shared.bus.nats.stream_reader import Seen
+from shared.bus.stream_reader import Seen
 from shared.contracts.kube import kinds
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -15,10 +15,10 @@ from nats.errors import TimeoutError as NatsTimeoutError
 from nats.js.api import AckPolicy, DeliverPolicy
 from nats.js.errors import Error as JetStreamError
 
-from shared.bus.backlog import follow_backlog
 from shared.bus.filters import prune
 from shared.bus.nats.broker import Connection
 from shared.bus.nats.jetstream_api import ApiError, call
+from shared.bus.nats.work.backlog import follow_backlog
 from shared.bus.nats.work.pull import Pull
 from shared.bus.nats.work.worker import Registration, Worker
 from shared.bus.port import BusError, UnavailableError

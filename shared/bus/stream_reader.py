@@ -18,7 +18,14 @@ from shared.settings.access import OPEN, Access
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-__all__ = ["JetStreamError", "Look", "LookError", "Seen", "SilentError", "looking"]
+__all__ = [
+    "JetStreamError",
+    "Seen",
+    "SilentError",
+    "StreamReader",
+    "StreamReaderError",
+    "open_stream_reader",
+]
 
 CONNECT_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 0.1
@@ -37,15 +44,15 @@ SUFFIX: Final = "_NOW"
 Json = dict[str, Any]
 
 
-class LookError(Exception):
+class StreamReaderError(Exception):
     """The base of what looking may raise."""
 
 
-class SilentError(LookError):
+class SilentError(StreamReaderError):
     """Nobody answers: no server, no JetStream, no service behind a subject."""
 
 
-class JetStreamError(LookError):
+class JetStreamError(StreamReaderError):
     """JetStream said no."""
 
     def __init__(self, what: str, code: int, description: str) -> None:
@@ -69,7 +76,7 @@ class Seen:
 
 
 @asynccontextmanager
-async def looking(url: str, *, access: Access = OPEN) -> AsyncIterator["Look"]:
+async def open_stream_reader(url: str, *, access: Access = OPEN) -> AsyncIterator["StreamReader"]:
     """Connect once, without trying again. Raises `SilentError` where nobody answers."""
     # nats-py needs aiohttp only for websockets, and importing it costs 100 ms.
     borrowed = "aiohttp" not in sys.modules and not url.startswith(("ws://", "wss://"))
@@ -92,7 +99,7 @@ async def looking(url: str, *, access: Access = OPEN) -> AsyncIterator["Look"]:
     try:
         options = access.options()
     except ValueError as error:
-        raise LookError(str(error)) from error
+        raise StreamReaderError(str(error)) from error
     try:
         await nc.connect(
             [part.strip() for part in url.split(",")],
@@ -109,13 +116,13 @@ async def looking(url: str, *, access: Access = OPEN) -> AsyncIterator["Look"]:
         cause = met[0] if met else error
         raise SilentError(str(cause) or type(cause).__name__) from error
     try:
-        yield Look(nc, met)
+        yield StreamReader(nc, met)
     finally:
         await nc.close()
 
 
-class Look:
-    """An open connection. Every call raises a `LookError`, nothing else, besides cancellation."""
+class StreamReader:
+    """An open connection. Every call raises a `StreamReaderError`, nothing else, besides cancellation."""
 
     def __init__(self, nc: "Client", met: list[Exception]) -> None:
         self._nc = nc
@@ -196,7 +203,7 @@ class Look:
 class _Consumer:
     """An ephemeral pull consumer without acknowledgements."""
 
-    def __init__(self, look: Look, nc: "Client", stream: str) -> None:
+    def __init__(self, look: StreamReader, nc: "Client", stream: str) -> None:
         self._look = look
         self._nc = nc
         self._stream = stream
@@ -263,7 +270,7 @@ class _Consumer:
             name, self._made = self._name, False
             try:
                 await self._look.call(f"CONSUMER.DELETE.{self._stream}.{name}")
-            except LookError:
+            except StreamReaderError:
                 return
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from shared.contracts.kube.quantities import amount
 from shared.contracts.messages.admissions import PodSetAssignment
 
-__all__ = ["amounts", "assignments_of", "from_status", "to_status", "total_usage"]
+__all__ = ["amounts", "from_status", "to_status"]
 
 
 def to_status(cluster_queue: str, assignments: Iterable[PodSetAssignment]) -> dict[str, Any]:
@@ -45,20 +45,6 @@ def from_status(admission: Mapping[str, Any]) -> list[PodSetAssignment]:
     ]
 
 
-def assignments_of(workload: Mapping[str, Any]) -> list[PodSetAssignment]:
-    """What the status of a Workload object says that it got; nothing while it has no quota."""
-    return from_status((workload.get("status") or {}).get("admission") or {})
-
-
 def amounts(usage: Mapping[str, str]) -> dict[str, int]:
     """Resource to amount as quota counts it. Raises `QuantityError`."""
     return {resource: amount(resource, quantity) for resource, quantity in usage.items()}
-
-
-def total_usage(assignments: Iterable[PodSetAssignment]) -> dict[str, int]:
-    """Resource to amount, of all pod sets together. Raises `QuantityError`."""
-    total: dict[str, int] = {}
-    for assigned in assignments:
-        for resource, value in amounts(assigned.usage).items():
-            total[resource] = total.get(resource, 0) + value
-    return total
