@@ -127,7 +127,7 @@ class Store:
 
     def observe_integration(self, observed: Observed) -> None:
         """Record an Integration object of the hub or of a spoke."""
-        self.integrations(observed.cluster).take(observed)
+        self.integrations(observed.cluster).observe(observed)
         self.mark_all_dirty()
 
     def mark_listed(self, cluster: str) -> None:

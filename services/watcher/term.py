@@ -247,7 +247,7 @@ class Term:
 
     def _on_changed(self, scope: Scope, obj: Object) -> None:
         state = observed(self._cluster, scope.kind, obj)
-        if scope.kind == INTEGRATION and self._integrations.take(state):
+        if scope.kind == INTEGRATION and self._integrations.observe(state):
             self._integrations_changed.set()
         name = ObjectName(state.namespace, state.name)
         known = self._published.state(scope.kind, name)

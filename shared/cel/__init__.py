@@ -1,1 +1,5 @@
-"""What all users of the Common Expression Language need: syntax trees, and failures in words."""
+"""CEL expressions of Integration documents and admission rules.
+
+The text of an expression comes in. Its syntax, the paths that it reads, and explanations of a refusal in
+words come out; evaluation itself is `cel-expr-python`.
+"""

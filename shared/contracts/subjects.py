@@ -2,8 +2,7 @@
 
 ``sluice.<what>.<cluster>.<namespace>.<name>[.<detail>]``, so ``nats sub 'sluice.*.*.team-a.>'``
 follows a namespace. Names never go raw into a subject: `*`, `>`, blanks and dots would change its
-meaning, and a subject near 4 KiB makes the server drop the connection for good
-(`research/ecosystem.md` 0.2).
+meaning, and a subject near 4 KiB makes the server drop the connection for good.
 """
 
 import base64

@@ -6,6 +6,7 @@ __all__ = [
     "MEMBER_LABEL",
     "TASK_LABEL",
     "TASK_RUN_LABEL",
+    "TEKTON_SLOT",
 ]
 
 MEMBER_LABEL: Final = "tekton.dev/memberOf"
@@ -16,3 +17,6 @@ TASK_LABEL: Final = "tekton.dev/pipelineTask"
 
 TASK_RUN_LABEL: Final = "tekton.dev/taskRun"
 """On pods: the name of the TaskRun."""
+
+TEKTON_SLOT: Final = "tekton.dev/pipelineruns"
+"""The resource that counts PipelineRuns: each asks for one."""

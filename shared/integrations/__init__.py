@@ -4,8 +4,7 @@ A kind is a document (`documents/*.yaml`, or an `Integration` object of the clus
 for a single kind. `docs/reference/integration.md` says what a document can say.
 """
 
-from typing import Final
-
+from shared.contracts.tekton import TEKTON_SLOT
 from shared.integrations.errors import IntegrationError, ObjectError, Problem
 from shared.integrations.integration import Integration, PodSetInfo
 from shared.integrations.registry import (
@@ -36,8 +35,5 @@ __all__ = [
     "is_nested",
     "queue_of",
 ]
-
-TEKTON_SLOT: Final = "tekton.dev/pipelineruns"
-"""The resource that counts PipelineRuns: each asks for one."""
 
 PIPELINE_RUN, JOB, JOB_SET = INTEGRATIONS

@@ -224,22 +224,22 @@ def _place(
 def _patches(checking: _Checking, spec: IntegrationSpec) -> dict[str, tuple[Operation, ...]]:
     patches: dict[str, tuple[Operation, ...]] = {}
 
-    def take(name: str, path: Path, operations: Sequence[PatchOperation] | None) -> None:
+    def add(name: str, path: Path, operations: Sequence[PatchOperation] | None) -> None:
         if operations is not None:
             patches[name] = tuple(
                 _operation(checking, (*path, index), operation)
                 for index, operation in enumerate(operations)
             )
 
-    take("hold", ("spec", "hold"), spec.hold)
-    take("release", ("spec", "release"), spec.release)
-    take("carry", ("spec", "carry"), spec.carry)
+    add("hold", ("spec", "hold"), spec.hold)
+    add("release", ("spec", "release"), spec.release)
+    add("carry", ("spec", "carry"), spec.carry)
     for place, operation in enumerate(spec.carry or ()):
         if operation.op == "test" or not operation.path.startswith("/spec/"):
             checking.refuse(("spec", "carry", place), "adds, replaces or removes below /spec/ only")
     if spec.stop is not None:
-        take("end", ("spec", "stop", "end"), spec.stop.end)
-        take("stop", ("spec", "stop", "patch"), spec.stop.patch)
+        add("end", ("spec", "stop", "end"), spec.stop.end)
+        add("stop", ("spec", "stop", "patch"), spec.stop.patch)
         if (spec.stop.how == "Patch") != bool(spec.stop.patch):
             checking.refuse(("spec", "stop"), "`how: Patch` and `patch` belong together")
     if (spec.hold is None) != (spec.release is None):

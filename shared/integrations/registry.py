@@ -110,8 +110,10 @@ class Integrations:
         named = (group, str(owner.get("kind")))
         return named in _OWNERS or named in self._by_kind
 
-    def take(self, observed: Observed) -> Standing | None:
-        """Take in what was observed; None if it is no Integration object, or one that is gone.
+    def observe(self, observed: Observed) -> Standing | None:
+        """Apply an observed Integration object and return how it stands.
+
+        None for an object of another kind, or one that is gone.
 
         A document that is refused leaves in force what was: the version before, or else what the
         object's status says was accepted last.

@@ -2,7 +2,7 @@
 
 The library reads kubeconfig files and service accounts, runs credential plugins and refreshes what
 they gave; `shared.kube.client` sends the requests itself, because the library's own client costs
-three times the CPU and its watch hangs or spins under common faults (`research/foundations.md` 5).
+three times the CPU and its watch hangs or spins under common faults.
 """
 
 import asyncio

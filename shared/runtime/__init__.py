@@ -1,1 +1,5 @@
-"""How a service becomes a process: signals, health endpoints, graceful stop."""
+"""Makes a process of a service.
+
+Settings and a function that wires the service come in. Signals, health endpoints, certificates, web servers
+and a graceful stop come out; each service's `main` is one call of `host.run_service`.
+"""

@@ -1,1 +1,5 @@
-"""The base of every service's settings. The only reader of the environment."""
+"""Settings: environment variables of a process, and Kueue's Configuration document.
+
+Variables and files come in and are validated before anything starts; frozen settings come out. A value
+that is wrong is named with its variable, the value and the rule.
+"""

@@ -1,4 +1,4 @@
-"""Kueue's `Configuration` document, as far as Sluicegate follows it (`research/kueue.md` 1.10).
+"""Kueue's `Configuration` document (its `apis/config/v1beta2`), as far as Sluicegate follows it.
 
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
@@ -29,6 +29,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from shared.contracts.controllers import MULTIKUEUE_DISPATCHER_PREFIX
 from shared.contracts.kube.quantities import parse_quantity
 
 __all__ = [
@@ -298,7 +299,7 @@ class AdmissionFairSharing(_Section):
     """Resource to how much it counts; 1 where nothing is said."""
 
 
-INCREMENTAL: Final = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
+INCREMENTAL: Final = f"{MULTIKUEUE_DISPATCHER_PREFIX}incremental"
 """Kueue's name of the dispatcher that goes by rounds."""
 
 

@@ -25,8 +25,8 @@ SPANS_MAX: Final = 500
 class Collector(Protocol):
     """Who keeps spans."""
 
-    def take(self, spans: Sequence[Span]) -> bool:
-        """Give it spans, waiting for the answer; False where it did not take all of them."""
+    def export(self, spans: Sequence[Span]) -> bool:
+        """Send spans and wait for the answer. False if the collector did not accept all of them."""
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -52,8 +52,8 @@ class OtlpCollector:
         url = f"{endpoint.rstrip('/')}/v1/traces"
         return cls(OTLPSpanExporter(endpoint=url, timeout=TIMEOUT_SECONDS), instance=instance)
 
-    def take(self, spans: Sequence[Span]) -> bool:
-        """Send them, some hundred at a time."""
+    def export(self, spans: Sequence[Span]) -> bool:
+        """Send spans, `SPANS_MAX` at a time. False if the collector did not accept all of them."""
         for first in range(0, len(spans), SPANS_MAX):
             sent = [self._readable(span) for span in spans[first : first + SPANS_MAX]]
             if self._exporter.export(sent) is not SpanExportResult.SUCCESS:

@@ -32,7 +32,6 @@ __all__ = [
     "made_together",
     "new_traceparent",
     "parse_traceparent",
-    "trace_id_of",
 ]
 
 DELAY_MILLISECONDS: Final = 500
@@ -108,12 +107,6 @@ def carried(text: str | None) -> str | None:
         return None
     found = carrier.get(TRACEPARENT) if isinstance(carrier, dict) else None
     return found if isinstance(found, str) and parse_traceparent(found) is not None else None
-
-
-def trace_id_of(value: str | None) -> str | None:
-    """The 32 hexadecimal digits that a trace viewer asks for."""
-    ids = parse_traceparent(value)
-    return None if ids is None else f"{ids[0]:032x}"
 
 
 class Tracing(Protocol):

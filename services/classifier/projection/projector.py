@@ -150,7 +150,7 @@ class Projector:
     def _on_integration(self, observed: Observed) -> None:
         """An Integration object may change how jobs of its kind are read: project them again."""
         before = {integration.kind.detail: integration for integration in self._integrations}
-        self._integrations.take(observed)
+        self._integrations.observe(observed)
         now = {integration.kind.detail: integration for integration in self._integrations}
         for job_ref, ref in list(self._workload_of.items()):
             integration = now.get(job_ref.kind)

@@ -64,7 +64,7 @@ class NamespaceDefaults:
     def observe(self, observed: Observed) -> None:
         """Apply one observation of an object."""
         if observed.plural == INTEGRATION.plural and observed.group == INTEGRATION.group:
-            self._integrations.take(observed)
+            self._integrations.observe(observed)
         elif observed.plural == ADMISSION_CHECK.plural:
             self._multikueue_checks.discard(observed.name)
             controller = spec_of(observed.body).get("controllerName")

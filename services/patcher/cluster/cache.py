@@ -171,7 +171,7 @@ class ObjectCache:
         ).run()
 
     def _on_integration(self, observed: Observed) -> None:
-        self.integrations.take(observed)
+        self.integrations.observe(observed)
         self.integrations_changed.set()
 
     async def run_workloads(self) -> None:

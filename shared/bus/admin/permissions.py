@@ -26,7 +26,6 @@ __all__ = [
     "permissions",
     "reads_of",
     "rights_of",
-    "spoke_permissions",
 ]
 
 PERMISSIONS_FILE: Final = DATA / "permissions.yaml"
@@ -247,8 +246,3 @@ def _never(rights: Rights, owners: list[tuple[str, str]]) -> Iterator[str]:
 def _under(subject: str, filters: list[str]) -> bool:
     """Whether a log with these subjects takes what is published to `subject`."""
     return any(subject.split(".")[:2] == one.split(".")[:2] for one in filters)
-
-
-def spoke_permissions(spoke: str, *, path: Path = PERMISSIONS_FILE) -> Permissions:
-    """What the watcher and the patcher of one spoke need. Raises ValueError for a name that is none."""
-    return permissions(rights_of(spokes=(spoke,), path=path))[f"spoke-{spoke}"]

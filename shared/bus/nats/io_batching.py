@@ -55,8 +55,8 @@ class _Gulps:
         self._gathers = self._credit < 1.0
         return self._last + (self._steady if self._gathers else self._moment) - now
 
-    def take(self, now: float) -> None:
-        """It is taken."""
+    def spend(self, now: float) -> None:
+        """Count one batch that is read or written at `now`."""
         if not self._gathers:
             self._credit -= 1.0
         silence = max(0.0, now - self._last - self._steady)
@@ -91,7 +91,7 @@ class _Gathering(asyncio.Queue["asyncio.Future[Any]"]):
                 if not written.done():
                     written.set_result(None)
                 raise
-        self._gulps.take(loop.time())
+        self._gulps.spend(loop.time())
         said = self._nc.stats["out_msgs"]
         self._gulps.brought(said - self._said)
         self._said = said
@@ -131,7 +131,7 @@ class _Reading:
             await self._wait()
         got: bytes = await self._read(size)
         if not self._unfinished:
-            self._gulps.take(asyncio.get_running_loop().time())
+            self._gulps.spend(asyncio.get_running_loop().time())
         self._unfinished = len(got) >= size
         return got
 

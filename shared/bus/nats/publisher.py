@@ -31,7 +31,7 @@ __all__ = ["FULL", "RETRY_SECONDS", "Publisher", "Receipt", "stored_at"]
 log = structlog.get_logger(__name__)
 
 WINDOW_MAX: Final = 512
-"""Unacknowledged messages. More gains nothing (`research/foundations.md` 1.1)."""
+"""Unacknowledged messages. More gains nothing."""
 
 WINDOW_BYTES_MAX: Final = 16 << 20
 

@@ -2,7 +2,7 @@
 
 A quantity is a decimal number with an optional suffix (`500m`, `1.5Gi`, `12e6`). Inside it is an
 integer of billionths, the finest that Kubernetes keeps; finer parts are rounded up, as there.
-What Kubernetes refuses is refused here too (`research/ecosystem.md` 0.13): NaN, Infinity,
+What Kubernetes refuses is refused here too: NaN, Infinity,
 underscores, blanks, digits of other scripts, exponents without end.
 """
 

@@ -71,7 +71,7 @@ class Admission(Message):
     """Where it runs instead of here: its job in this cluster is not released."""
 
     reason: str = ""
-    """A Kueue token: why it waits, was evicted, or released (`research/ecosystem.md` 2.6)."""
+    """A Kueue token: why it waits, was evicted, or released."""
 
     message: str = ""
     requeue_at: datetime | None = None

@@ -1,6 +1,6 @@
 """The base of every message that crosses NATS.
 
-A message is at once an event and the new state of what its subject names (DESIGN section 2): the
+A message is at once an event and the new state of what its subject names: the
 latest message of a subject says all that is known, so a reader may skip the earlier ones.
 """
 

@@ -406,7 +406,7 @@ class MemoryBus:
 
         async def process(delivery: Any) -> None:
             await self._wire.point(f"deliver {delivery.subject}")
-            await self._worker.take(registration, delivery)
+            await self._worker.accept(registration, delivery)
             subscriber.credit += 1
             self._server.pump(durable)
 

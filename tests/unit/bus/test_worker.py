@@ -134,7 +134,7 @@ class Bench:
 
     async def take(self, *deliveries: Any) -> None:
         for delivery in deliveries:
-            await self.worker.take(self.registration, delivery)
+            await self.worker.accept(self.registration, delivery)
 
     async def settle(self) -> None:
         for _ in range(20):

@@ -39,54 +39,54 @@ BAD = document(ready="1")
 def test_a_kind_can_wait_from_its_document_until_that_is_gone() -> None:
     integrations = Integrations()
     assert count_of(integrations) is None
-    standing = integrations.take(seen(GOOD))
+    standing = integrations.observe(seen(GOOD))
     assert standing is not None
     assert standing.problem is None
     assert integrations.find(group="example.com", kind="Gadget") is standing.in_force
     assert [kind.plural for kind in integrations.brought()] == ["gadgets"]
-    assert integrations.take(seen(GOOD, deleted=True)) is None
+    assert integrations.observe(seen(GOOD, deleted=True)) is None
     assert count_of(integrations) is None
     assert integrations.brought() == ()
 
 
 def test_a_document_that_goes_bad_leaves_the_good_one_in_force() -> None:
     integrations = Integrations()
-    integrations.take(seen(GOOD))
-    standing = integrations.take(seen(BAD))
+    integrations.observe(seen(GOOD))
+    standing = integrations.observe(seen(BAD))
     assert standing is not None
     assert standing.problem is not None
     assert "spec.ready: must return bool or null, but returns int" in standing.problem
     assert count_of(integrations) == "spec.replicas"
-    integrations.take(seen(document(podSets=[{"template": "spec.template", "count": "3"}])))
+    integrations.observe(seen(document(podSets=[{"template": "spec.template", "count": "3"}])))
     assert count_of(integrations) == "3"
 
 
 def test_who_starts_while_a_document_is_bad_goes_by_what_was_accepted() -> None:
     accepted = {**BAD, "status": {"accepted": GOOD["spec"]}}
     integrations = Integrations()
-    standing = integrations.take(seen(accepted))
+    standing = integrations.observe(seen(accepted))
     assert standing is not None
     assert standing.problem is not None
     assert count_of(integrations) == "spec.replicas"
     never = Integrations()
-    never.take(seen({**BAD, "status": {"accepted": BAD["spec"]}}))
+    never.observe(seen({**BAD, "status": {"accepted": BAD["spec"]}}))
     assert count_of(never) is None
 
 
 def test_the_same_document_seen_again_is_the_same_integration() -> None:
     integrations = Integrations()
-    integrations.take(seen(GOOD))
+    integrations.observe(seen(GOOD))
     before = integrations.find(group="example.com", plural="gadgets")
-    integrations.take(seen({**GOOD, "status": {"conditions": []}}, resourceVersion="2"))
+    integrations.observe(seen({**GOOD, "status": {"conditions": []}}, resourceVersion="2"))
     assert integrations.find(group="example.com", plural="gadgets") is before
 
 
 def test_a_document_may_take_the_place_of_one_that_ships() -> None:
     kind = {"group": "batch", "version": "v1", "kind": "Job", "plural": "jobs"}
     integrations = Integrations()
-    integrations.take(seen(document(kind=kind)))
+    integrations.observe(seen(document(kind=kind)))
     assert count_of_jobs(integrations) == "spec.replicas"
-    integrations.take(seen(document(kind=kind), deleted=True))
+    integrations.observe(seen(document(kind=kind), deleted=True))
     assert integrations.find(group="batch", plural="jobs") is JOB
 
 
@@ -107,7 +107,7 @@ def test_of_two_documents_for_a_kind_the_older_speaks_and_the_later_is_told(
 ) -> None:
     integrations = Integrations()
     for observed in order:
-        integrations.take(observed)
+        integrations.observe(observed)
     told = {
         standing.obj["metadata"]["name"]: standing.problem for standing in integrations.standings()
     }
@@ -124,14 +124,14 @@ def test_once_the_older_is_gone_or_speaks_of_something_else_the_later_speaks() -
     for end in (OLDER.model_copy(update={"deleted": True}), moved):
         integrations = Integrations()
         for observed in (OLDER, LATER, end):
-            integrations.take(observed)
+            integrations.observe(observed)
         assert count_of(integrations) == "7"
         assert all(standing.problem is None for standing in integrations.standings())
 
 
 def test_what_is_no_integration_is_none() -> None:
     observed = seen(GOOD).model_copy(update={"plural": "jobs", "group": "batch"})
-    assert Integrations().take(observed) is None
+    assert Integrations().observe(observed) is None
 
 
 OWNERS = {
@@ -152,7 +152,7 @@ OWNERS = {
 @pytest.mark.parametrize(("owner", "nested"), OWNERS.values(), ids=OWNERS.keys())
 def test_an_object_waits_with_what_controls_it(owner: Object, nested: bool) -> None:
     integrations = Integrations()
-    integrations.take(seen(GOOD))
+    integrations.observe(seen(GOOD))
     owned = {"metadata": {"ownerReferences": [{**owner, "controller": True}]}}
     assert integrations.is_nested(owned) is nested
     mentioned = {"metadata": {"ownerReferences": [owner]}}

@@ -33,7 +33,7 @@ class MemoryCollector:
         self.refuses = ""
         self.requests = 0
 
-    def take(self, spans: Sequence[Span]) -> bool:
+    def export(self, spans: Sequence[Span]) -> bool:
         self.requests += 1
         if self.away or (self.refuses and any(self._of(span) == self.refuses for span in spans)):
             return False

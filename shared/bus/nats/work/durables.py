@@ -51,7 +51,7 @@ class _Fetching(Protocol):
     async def unsubscribe(self) -> None: ...
 
 
-class PacedSubscription:
+class _PacedSubscription:
     """A pull subscription whose failures cost a pause, after which the consumer is made again.
 
     FastStream's loop asks again at once: with the stream gone or JetStream still starting, that is
@@ -154,7 +154,7 @@ class Durables:
         await self._connection.broker.start()
         for registration, subscriber in zip(self._registrations, self._subscribers, strict=True):
             # A public attribute of FastStream's subscriber, read anew for each fetch.
-            subscriber.subscription = PacedSubscription(
+            subscriber.subscription = _PacedSubscription(
                 subscriber.subscription,
                 Pull(self._connection, view_of(registration.stream), registration.durable),
                 registration.durable,
@@ -247,7 +247,7 @@ def subscribe(connection: Connection, registration: Registration, worker: Worker
 
     async def deliver(messages: list[Msg]) -> None:
         for message in messages:
-            await worker.take(registration, message)
+            await worker.accept(registration, message)
 
     subscriber = connection.broker.subscriber(
         stream=JStream(view_of(registration.stream), declare=False),

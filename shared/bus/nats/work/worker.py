@@ -135,8 +135,8 @@ class Worker:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._acknowledge()
 
-    async def take(self, registration: Registration, message: Msg) -> None:
-        """Take one delivery; returns when there is room for the next, not when it is handled."""
+    async def accept(self, registration: Registration, message: Msg) -> None:
+        """Accept one delivery. Returns when there is room for the next, not when this one is handled."""
         entry = entry_of(message, position_of(message.reply))
         job = _Job(message, registration, entry)
         track = (registration.durable, entry.subject)
