@@ -21,6 +21,7 @@ from shared.contracts.kube.kinds import Object
 from shared.contracts.messages.admissions import Admission, Term
 from shared.kube.client import HttpKube
 from shared.settings.configuration import RequeuingStrategy
+from shared.testing.waiting import first_value
 from tests.conformance.seeds.stage import job, pool
 
 SECONDS_MAX = 240
@@ -202,9 +203,19 @@ async def test_all_clocks_run_down_though_no_leader_lives_as_long_as_any_of_them
             killer.cancel()
             await asyncio.gather(killer, return_exceptions=True)
             await kube.close()
-        told = await decisions(system, "job-stuck-")
+        told = await decisions_until_confirmed(system, "job-stuck-")
         assert len(await terms(system)) > LIMIT, "one leader cannot have seen all of it"
     judge(told)
+
+
+async def decisions_until_confirmed(system: Running, prefix: str) -> list[Admission]:
+    """Everything that was decided, once the deactivation is confirmed: the leader was killed on its way."""
+
+    async def confirmed() -> list[Admission] | None:
+        found = await decisions(system, prefix)
+        return found if found and not found[-1].deactivate else None
+
+    return await first_value(confirmed, "no decision follows the deactivation")
 
 
 async def keep_killing(system: Running) -> None:
