@@ -16,6 +16,7 @@ Rule = Callable[[House], Iterator[str]]
 
 MODULES_MAX: Final = 12
 DOCSTRING_LINES_MIN: Final = 3
+TEST_LINES_MAX: Final = 400
 _FACT: Final = re.compile(r"(?=.{4})(?=.*[^a-z])[A-Za-z/].*")
 """A string that two parties must agree on. A plain lower-case word ("pods") is just a word."""
 
@@ -124,6 +125,13 @@ def packages_say_what_goes_on_inside(house: House) -> Iterator[str]:
         lines = (ast.get_docstring(file.tree) or "").splitlines()
         if sum(bool(line.strip()) for line in lines) < DOCSTRING_LINES_MIN:
             yield f"{file.path}: say in three lines what enters, what happens, what leaves"
+
+
+def test_files_are_short(house: House) -> Iterator[str]:
+    """A file below `tests` that is longer tests two subjects."""
+    for file in house.tests:
+        if (lines := len(file.text.splitlines())) > TEST_LINES_MAX:
+            yield f"{file.path}: {lines} lines: a test file has at most {TEST_LINES_MAX}, split it"
 
 
 def names_are_plain(house: House) -> Iterator[str]:
@@ -324,6 +332,7 @@ RULES: Final = _named(
         imports_have_no_circles,
         folders_hold_at_most_twelve_modules,
         packages_say_what_goes_on_inside,
+        test_files_are_short,
         names_are_plain,
         a_service_uses_a_class_name_once,
         labels_and_subjects_live_in_contracts,

@@ -52,6 +52,11 @@ PLANTED: Final[dict[str, tuple[str, Sequence[Source], str]]] = {
         [file("services/quota/__init__.py", '"""Decides."""')],
         "services/quota/__init__.py",
     ),
+    "a test file has more than 400 lines": (
+        "test_files_are_short",
+        [file("tests/unit/quota/test_a.py", "x = 1\n" * 401)],
+        "tests/unit/quota/test_a.py: 401 lines",
+    ),
     "a replaced module name comes back": (
         "names_are_plain",
         [file("services/patcher/cluster/mirror.py")],

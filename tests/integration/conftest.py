@@ -7,6 +7,7 @@ import pytest
 from shared.bus.embedded import EmbeddedServer
 from shared.testing.nats_server import nats_server
 from tests.integration.explain_stage import Site
+from tests.integration.spoke_servers import Servers, servers
 
 
 @pytest.fixture
@@ -24,3 +25,10 @@ async def site() -> AsyncIterator[Site]:
     await site.look()
     yield site
     await site.close()
+
+
+@pytest.fixture(params=["with a user of its own", "behind a leaf node"])
+async def ground(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Servers, str]]:
+    """The servers, and where the spoke `east` connects."""
+    async with servers("east", "west") as found:
+        yield found, found.direct["east"] if request.param.startswith("with") else found.leaf

@@ -15,6 +15,15 @@ from typing import Any, Final
 
 import promql_parser as ast
 
+from tests.monitoring.promql_operators import (
+    UnsupportedError,
+    Vector,
+    apply_operator,
+    apply_to_each,
+    only,
+    without,
+    without_name,
+)
 from tests.monitoring.recording import NAME, Labels, Recording
 
 __all__ = ["STALE_SECONDS", "UnsupportedError", "Vector", "evaluate", "metrics_in"]
@@ -22,13 +31,8 @@ __all__ = ["STALE_SECONDS", "UnsupportedError", "Vector", "evaluate", "metrics_i
 STALE_SECONDS: Final = 300.0
 """A sample older than this is not there."""
 
-Vector = dict[Labels, float]
 Samples = list[tuple[float, float]]
 """Moment and value, the oldest first."""
-
-
-class UnsupportedError(Exception):
-    """Part of the language that is not evaluated here."""
 
 
 def evaluate(expression: str, recording: Recording, at: float) -> Vector | float:
@@ -67,7 +71,7 @@ class _Evaluation:
             case ast.ParenExpr():
                 return self.of(node.expr)
             case ast.UnaryExpr():
-                return _unnamed(_each(self.of(node.expr), operator.neg))
+                return without_name(apply_to_each(self.of(node.expr), operator.neg))
             case ast.VectorSelector():
                 return {
                     labels: samples[-1][1] for labels, samples in self._select(node, STALE_SECONDS)
@@ -75,7 +79,7 @@ class _Evaluation:
             case ast.AggregateExpr():
                 return self._aggregate(node)
             case ast.BinaryExpr():
-                return _binary(node, self.of(node.lhs), self.of(node.rhs))
+                return apply_operator(node, self.of(node.lhs), self.of(node.rhs))
             case ast.Call():
                 return self._call(node)
             case _:
@@ -113,7 +117,7 @@ class _Evaluation:
         if name in _OVER_TIME:
             return self._over_time(_OVER_TIME[name], arguments[0])
         if name in _EACH:
-            return _unnamed(_each(self._vector(arguments[0]), _EACH[name]))
+            return without_name(apply_to_each(self._vector(arguments[0]), _EACH[name]))
         match name:
             case "time":
                 return self._at
@@ -123,8 +127,8 @@ class _Evaluation:
                 return {} if self._vector(arguments[0]) else {_equalities(arguments[0]): 1.0}
             case "clamp_max" | "clamp_min":
                 bound, choose = self._number(arguments[1]), min if name == "clamp_max" else max
-                return _unnamed(
-                    _each(self._vector(arguments[0]), lambda value: choose(value, bound))
+                return without_name(
+                    apply_to_each(self._vector(arguments[0]), lambda value: choose(value, bound))
                 )
             case "histogram_quantile":
                 return _quantiles(self._number(arguments[0]), self._vector(arguments[1]))
@@ -144,7 +148,7 @@ class _Evaluation:
         for labels, samples in self._select(node.vector_selector, seconds):
             value = function(samples, self._at - seconds, self._at)
             if value is not None:
-                found[_without(labels, {NAME})] = value
+                found[without(labels, {NAME})] = value
         return found
 
     # --- aggregation -------------------------------------------------------------------------------
@@ -199,27 +203,13 @@ def _equalities(node: Any) -> Labels:
     return frozenset((matcher.name, matcher.value) for matcher in equal)
 
 
-def _without(labels: Labels, names: set[str]) -> Labels:
-    return frozenset(pair for pair in labels if pair[0] not in names)
-
-
-def _only(labels: Labels, names: set[str]) -> Labels:
-    return frozenset(pair for pair in labels if pair[0] in names)
-
-
-def _unnamed(vector: Vector | float) -> Vector | float:
-    if isinstance(vector, float):
-        return vector
-    return {_without(labels, {NAME}): value for labels, value in vector.items()}
-
-
 def _grouped(labels: Labels, modifier: ast.AggModifier | None) -> Labels:
     if modifier is None:
         return frozenset()
     names = set(modifier.labels)
     if modifier.type == ast.AggModifierType.By:
-        return _only(labels, names)
-    return _without(labels, names | {NAME})
+        return only(labels, names)
+    return without(labels, names | {NAME})
 
 
 # --- over time -------------------------------------------------------------------------------------
@@ -276,7 +266,7 @@ def _quantiles(wanted: float, buckets: Vector) -> Vector:
     for labels, count in buckets.items():
         bound = dict(labels).get("le")
         if bound is not None:
-            groups[_without(labels, {NAME, "le"})].append(
+            groups[without(labels, {NAME, "le"})].append(
                 (float(bound.replace("Inf", "inf")), count)
             )
     return {labels: _quantile(wanted, sorted(group)) for labels, group in groups.items()}
@@ -295,145 +285,3 @@ def _quantile(wanted: float, buckets: list[tuple[float, float]]) -> float:
     if index == 0 and end <= 0:
         return end
     return start + (end - start) * (rank - below) / (count - below)
-
-
-# --- operators -------------------------------------------------------------------------------------
-
-
-def _divided(left: float, right: float) -> float:
-    if right != 0:
-        return left / right
-    return math.nan if left == 0 or math.isnan(left) else math.copysign(math.inf, left)
-
-
-_ARITHMETIC: Final[dict[str, Callable[[float, float], float]]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divided,
-}  # fmt: skip
-_COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
-    "==": operator.eq, "!=": operator.ne, ">": operator.gt, "<": operator.lt, ">=": operator.ge,
-    "<=": operator.le,
-}  # fmt: skip
-
-
-def _each(vector: Vector | float, function: Callable[[float], float]) -> Vector | float:
-    if isinstance(vector, float):
-        return function(vector)
-    return {labels: function(value) for labels, value in vector.items()}
-
-
-def _binary(node: ast.BinaryExpr, left: Vector | float, right: Vector | float) -> Vector | float:
-    name = str(node.op)
-    if name in {"and", "or", "unless"}:
-        assert isinstance(left, dict)
-        assert isinstance(right, dict)
-        return _of_sets(name, node.modifier, left, right)
-    if name not in _ARITHMETIC and name not in _COMPARISONS:
-        raise UnsupportedError(name)
-    if isinstance(left, dict) and isinstance(right, dict):
-        return _of_vectors(name, node.modifier, left, right)
-    if isinstance(left, float) and isinstance(right, float):
-        if name not in _ARITHMETIC:
-            raise UnsupportedError(f"a comparison of numbers: {node}")
-        return _ARITHMETIC[name](left, right)
-    return _with_number(name, node.modifier, left, right)
-
-
-def _with_number(
-    name: str, modifier: ast.BinModifier | None, left: Vector | float, right: Vector | float
-) -> Vector:
-    found: Vector = {}
-    vector = left if isinstance(left, dict) else right
-    assert isinstance(vector, dict)
-    for labels, value in vector.items():
-        one = value if isinstance(left, dict) else left
-        other = value if isinstance(right, dict) else right
-        assert isinstance(one, float)
-        assert isinstance(other, float)
-        result = _result(name, modifier, one, other, kept=value)
-        if result is not None:
-            keeps = name in _COMPARISONS and not _is_bool(modifier)
-            found[labels if keeps else _without(labels, {NAME})] = result
-    return found
-
-
-def _is_bool(modifier: ast.BinModifier | None) -> bool:
-    return modifier is not None and modifier.return_bool
-
-
-def _result(
-    name: str, modifier: ast.BinModifier | None, left: float, right: float, *, kept: float
-) -> float | None:
-    """None: filtered away."""
-    if name in _ARITHMETIC:
-        return _ARITHMETIC[name](left, right)
-    holds = _COMPARISONS[name](left, right)
-    if _is_bool(modifier):
-        return float(holds)
-    return kept if holds else None
-
-
-def _key(labels: Labels, modifier: ast.BinModifier | None) -> Labels:
-    """What two samples must have in common to be matched."""
-    matching = None if modifier is None else modifier.matching
-    if matching is None:
-        return _without(labels, {NAME})
-    names = set(matching.labels)
-    if matching.type == ast.LabelModifierType.Include:
-        return _only(labels, names)
-    return _without(labels, names | {NAME})
-
-
-def _of_sets(name: str, modifier: ast.BinModifier | None, left: Vector, right: Vector) -> Vector:
-    there = {_key(labels, modifier) for labels in right}
-    if name == "or":
-        here = {_key(labels, modifier) for labels in left}
-        more = {labels: v for labels, v in right.items() if _key(labels, modifier) not in here}
-        return left | more
-    wanted = name == "and"
-    return {labels: v for labels, v in left.items() if (_key(labels, modifier) in there) == wanted}
-
-
-def _of_vectors(name: str, modifier: ast.BinModifier | None, left: Vector, right: Vector) -> Vector:
-    card = None if modifier is None else modifier.card
-    if card == ast.VectorMatchCardinality.OneToMany:
-        raise UnsupportedError("group_right")
-    one_side: dict[Labels, tuple[Labels, float]] = {}
-    for labels, value in right.items():
-        key = _key(labels, modifier)
-        assert key not in one_side, f"many-to-many matching is not allowed: {dict(key)}"
-        one_side[key] = (labels, value)
-    many = card == ast.VectorMatchCardinality.ManyToOne
-    found: Vector = {}
-    for labels, value in left.items():
-        key = _key(labels, modifier)
-        if key not in one_side:
-            continue
-        others, other = one_side[key]
-        result = _result(name, modifier, value, other, kept=value)
-        if result is not None:
-            into = (
-                _joined(name, modifier, labels, others) if many else _single(name, modifier, labels)
-            )
-            assert into not in found, f"many-to-one matching must be explicit: {dict(key)}"
-            found[into] = result
-    return found
-
-
-def _single(name: str, modifier: ast.BinModifier | None, labels: Labels) -> Labels:
-    if name in _COMPARISONS and not _is_bool(modifier):
-        matching = None if modifier is None else modifier.matching
-        if matching is None:
-            return labels
-        names = set(matching.labels)
-        if matching.type == ast.LabelModifierType.Include:
-            return _only(labels, names)
-        return _without(labels, names)
-    return _key(labels, modifier)
-
-
-def _joined(name: str, modifier: ast.BinModifier | None, labels: Labels, others: Labels) -> Labels:
-    assert modifier is not None
-    keeps = name in _COMPARISONS and not _is_bool(modifier)
-    kept = labels if keeps else _without(labels, {NAME})
-    brought = set(modifier.group_labels or ())
-    return _without(kept, brought) | _only(others, brought)

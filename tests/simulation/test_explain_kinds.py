@@ -1,12 +1,10 @@
-"""Why does it wait? One story for each kind of waiting, with all services in one world.
+"""Explanations of waiting workloads, one test for each cause, with all services in one world.
 
-Each is asked as `sluice explain` asks, over the bus, and the answer must name the cause, what is short and
-by how much. The table at the end is the list of kinds.
+Each test asks over the bus, as `sluice explain` does. The answer must name the cause, the missing resource
+and how much of it is missing.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pytest
@@ -25,165 +23,27 @@ from tests.conformance.seeds.stage import (
     job,
     pipeline_run,
     pool,
-    priority,
     story,
 )
-from tests.simulation.machine_park import Park, dynamic
+from tests.simulation.waiting_causes import (
+    CPU,
+    TAINT,
+    Waiting,
+    checked,
+    created,
+    displaces_others,
+    flavored,
+    is_put_out,
+    kueue,
+    limited,
+    waits_for_a_machine,
+    waits_for_a_spoke,
+    waits_for_somebody_elses_check,
+    waits_for_the_unready,
+    was_not_ready_in_time,
+)
 
-KUEUE: Final = "kueue.x-k8s.io/v1beta2"
 SETTLED_SECONDS: Final = 60.0
-CPU: Final = {"cpu": 4}
-TAINT: Final = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
-
-Arrange = Callable[[Stage], Awaitable[Object]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """One kind of waiting: how it comes about, and what must be said of it."""
-
-    who: str
-    """A sentence: the name of the test."""
-
-    arrange: Arrange
-    """Makes it wait; returns the job."""
-
-    reason: str
-    says: tuple[str, ...]
-    """What must stand in the text that the command prints."""
-
-    short: Mapping[str, str] = field(default_factory=dict)
-    """Of the first shortage."""
-
-    configuration: Mapping[str, Any] = field(default_factory=dict)
-    services: tuple[str, ...] = SERVICES
-
-
-def kueue(kind: str, name: str, namespace: str | None = None, **more: Any) -> Object:
-    metadata: Object = {"name": name, **more.pop("metadata", {})}
-    if namespace is not None:
-        metadata["namespace"] = namespace
-    return {"apiVersion": KUEUE, "kind": kind, "metadata": metadata, **more}
-
-
-def created(*objects: Object) -> Arrange:
-    """All of these are created, in this order; the last is the one that waits."""
-
-    async def arrange(stage: Stage) -> Object:
-        return await stage.create(*objects)
-
-    return arrange
-
-
-def limited(
-    name: str, cpu: int, local: str = "", *, preemption: Object | None = None, **limits: str
-) -> list[Object]:
-    """A pool in the cohort `all`, with limits of borrowing or lending."""
-    objects = pool(name, {"cpu": cpu}, local=local, cohortName="all", preemption=preemption or {})
-    (resource,) = objects[1]["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
-    resource |= limits
-    return objects
-
-
-def flavored(**spec: Any) -> list[Object]:
-    """A pool whose only flavor looks like this."""
-    objects = pool("builds", CPU, flavor="special")
-    objects[0]["spec"] = spec
-    return objects
-
-
-def checked(controller: str, **metadata: Any) -> list[Object]:
-    """A pool with one admission check of that controller."""
-    check = kueue("AdmissionCheck", "gate", metadata=metadata, spec={"controllerName": controller})
-    strategy = {"admissionChecks": [{"name": "gate"}]}
-    return [check, *pool("builds", CPU, admissionChecksStrategy=strategy)]
-
-
-# What takes more than creating ---------------------------------------------------------------------
-
-
-async def displaces_others(stage: Stage) -> Object:
-    preemption = {"withinClusterQueue": "LowerPriority"}
-    slow = {"terminationGracePeriodSeconds": 600}
-    small = job("small", "builds", {"cpu": 3}, priority_class="low", pod=slow)
-    classes = [priority("low", 1), priority("high", 100)]
-    small = await stage.create(*pool("builds", CPU, preemption=preemption), *classes, small)
-    await stage.until_admitted(small)
-    # Whoever stops it must see its pods go; nobody does.
-    stage.system.world.crash("patcher-1", down_seconds=100_000)
-    return await stage.create(job("mine", "builds", {"cpu": 2}, priority_class="high"))
-
-
-async def waits_for_the_unready(stage: Stage) -> Object:
-    nowhere = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}
-    first = await stage.create(
-        *pool("builds", CPU), job("first", "builds", {"cpu": 1}, pod=nowhere)
-    )
-    await stage.until_admitted(first)
-    return await stage.create(job("mine", "builds", {"cpu": 1}))
-
-
-async def was_not_ready_in_time(stage: Stage) -> Object:
-    nowhere = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}
-    mine = await stage.create(*pool("builds", CPU), job("mine", "builds", {"cpu": 1}, pod=nowhere))
-    await stage.until(lambda: _evicted(stage, mine))
-    return mine
-
-
-async def _evicted(stage: Stage, obj: Object) -> bool:
-    return bool((await stage.condition(obj, "Evicted")).get("status") == "True")
-
-
-async def is_put_out(stage: Stage) -> Object:
-    mine = await stage.create(*pool("builds", {"cpu": 0}), job("mine", "builds", {"cpu": 1}))
-    await stage.until_waits(mine)
-    await stage.patch(await stage.workload(mine), {"spec": {"active": False}})
-    return mine
-
-
-async def waits_for_a_machine(stage: Stage) -> Object:
-    park = Park(stage.system)
-    park.cloud.boot_seconds = 3600
-    await park.open({"dynamic-platforms": "linux/arm64", **dynamic("linux/arm64", 1)})
-    check = kueue("AdmissionCheck", "gate", spec={"controllerName": "sluicegate.dev/machines"})
-    slots = {"tekton.dev/pipelineruns": 10, "linux-arm64": 1}
-    strategy = {"admissionChecks": [{"name": "gate"}]}
-    await stage.create(
-        check, *pool("builds", slots, local="pipelines-queue", admissionChecksStrategy=strategy)
-    )
-    steps = [{"name": "work", "image": "builder"}]
-    params = [{"name": "PLATFORM", "value": "linux/arm64"}]
-    build = {"name": "build", "taskSpec": {"steps": steps}, "params": params}
-    asked = {"kueue.konflux-ci.dev/requests-linux-arm64": "1"}
-    return await stage.create(
-        pipeline_run("mine", annotations=asked, pipelineSpec={"tasks": [build]})
-    )
-
-
-async def waits_for_somebody_elses_check(stage: Stage) -> Object:
-    check, *objects = checked("example.com/audit")
-    check = await stage.create(check)
-    active = {"type": "Active", "status": "True", "reason": "Active", "message": ""}
-    condition = {**active, "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    await stage.patch(check, {"status": {"conditions": [condition]}}, subresource="status")
-    return await stage.create(*objects, job("mine", "builds", {"cpu": 1}))
-
-
-async def waits_for_a_spoke(stage: Stage) -> Object:
-    cluster = {"clusterSource": {"kubeConfig": {"locationType": "Secret", "location": "none"}}}
-    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "spokes"}
-    check = {"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters}
-    strategy = {"admissionChecks": [{"name": "gate"}]}
-    await stage.create(
-        kueue("MultiKueueCluster", "north", spec=cluster),
-        kueue("MultiKueueConfig", "spokes", spec={"clusters": ["north"]}),
-        kueue("AdmissionCheck", "gate", spec=check),
-        *pool("builds", CPU, admissionChecksStrategy=strategy),
-    )
-    return await stage.create(job("mine", "builds", {"cpu": 1}))
-
-
-# The list ------------------------------------------------------------------------------------------
 
 FAIR: Final = {"fairSharing": {"preemptionStrategies": ["LessThanInitialShare"]}}
 RECLAIM: Final[dict[str, Any]] = {"preemption": {"reclaimWithinCohort": "Any"}}
@@ -194,7 +54,7 @@ IN_TIME: Final = {
 
 WAITING: Final = (
     Waiting(
-        who="quota is in use",
+        cause="quota is in use",
         arrange=created(
             *pool("builds", CPU), job("first", "builds", {"cpu": 3}), job("mine", "builds", {"cpu": 2})
         ),
@@ -203,14 +63,14 @@ WAITING: Final = (
         says=("Held by:         job-first-", "1 more cpu in flavor default-flavor must become free"),
     ),
     Waiting(
-        who="it asks for more than there ever is",
+        cause="it asks for more than there ever is",
         arrange=created(*pool("builds", CPU), job("mine", "builds", {"cpu": 9})),
         reason="ExceedsMaxQuota",
         short={"asked": "9", "free": "4", "most": "4", "limit": "nominalQuota 4 of ClusterQueue builds"},
         says=("raise the quota of cpu in flavor default-flavor above 4, or ask for less",),
     ),
     Waiting(
-        who="its queue may not borrow so much",
+        cause="its queue may not borrow so much",
         arrange=created(
             *limited("builds", 2, borrowingLimit="1"), *limited("lender", 9),
             job("mine", "builds", {"cpu": 5}),
@@ -220,7 +80,7 @@ WAITING: Final = (
         says=("borrowingLimit 1 of ClusterQueue builds",),
     ),
     Waiting(
-        who="its queue has borrowed what it may",
+        cause="its queue has borrowed what it may",
         arrange=created(
             *limited("builds", 2, borrowingLimit="1"), *limited("lender", 9),
             job("first", "builds", {"cpu": 3}), job("mine", "builds", {"cpu": 1}),
@@ -230,7 +90,7 @@ WAITING: Final = (
         says=("Held by:         job-first-",),
     ),
     Waiting(
-        who="its cohort has no more",
+        cause="its cohort has no more",
         arrange=created(
             *limited("builds", 2), *limited("lender", 3, "lending"),
             job("first", "lending", {"cpu": 3}), job("mine", "builds", {"cpu": 3}),
@@ -240,7 +100,7 @@ WAITING: Final = (
         says=("Held by:         job-first-", "1 more cpu"),
     ),
     Waiting(
-        who="another queue lends only a part",
+        cause="another queue lends only a part",
         arrange=created(
             *limited("builds", 2), *limited("lender", 9, lendingLimit="1"),
             job("mine", "builds", {"cpu": 5}),
@@ -253,13 +113,13 @@ WAITING: Final = (
         says=("lendingLimit of ClusterQueue lender keeps 8",),
     ),
     Waiting(
-        who="it does not tolerate the flavor",
+        cause="it does not tolerate the flavor",
         arrange=created(*flavored(nodeTaints=[TAINT]), job("mine", "builds", {"cpu": 1})),
         reason="NoMatchingFlavor",
         says=("untolerated taint gpu=yes:NoSchedule in flavor special",),
     ),
     Waiting(
-        who="it selects other nodes than the flavor has",
+        cause="it selects other nodes than the flavor has",
         arrange=created(
             *flavored(nodeLabels={"zone": "a"}),
             job("mine", "builds", {"cpu": 1}, pod={"nodeSelector": {"zone": "b"}}),
@@ -268,25 +128,25 @@ WAITING: Final = (
         says=("flavor special doesn't match node affinity",),
     ),
     Waiting(
-        who="no queue offers the resource",
+        cause="no queue offers the resource",
         arrange=created(*pool("builds", CPU), job("mine", "builds", {"nvidia.com/gpu": 1})),
         reason="NoMatchingFlavor",
         says=("resource nvidia.com/gpu unavailable in ClusterQueue", "offer the resource"),
     ),
     Waiting(
-        who="the flavor is missing",
+        cause="the flavor is missing",
         arrange=created(*pool("builds", CPU)[1:], job("mine", "builds", {"cpu": 1})),
         reason="Suspended",
         says=("missing ResourceFlavor(s): default-flavor", "create the ResourceFlavor"),
     ),
     Waiting(
-        who="the ClusterQueue is stopped",
+        cause="the ClusterQueue is stopped",
         arrange=created(*pool("builds", CPU, stopPolicy="Hold"), job("mine", "builds", {"cpu": 1})),
         reason="Suspended",
         says=("ClusterQueue builds is inactive", "is stopped", "resume the ClusterQueue"),
     ),
     Waiting(
-        who="the ClusterQueue is drained",
+        cause="the ClusterQueue is drained",
         arrange=created(
             *pool("builds", CPU, stopPolicy="HoldAndDrain"), job("mine", "builds", {"cpu": 1})
         ),
@@ -294,7 +154,7 @@ WAITING: Final = (
         says=("ClusterQueue builds is inactive", "is stopped"),
     ),
     Waiting(
-        who="the LocalQueue is stopped",
+        cause="the LocalQueue is stopped",
         arrange=created(
             *pool("builds", CPU),
             kueue("LocalQueue", "held", "team-a", spec={"clusterQueue": "builds", "stopPolicy": "Hold"}),
@@ -304,13 +164,13 @@ WAITING: Final = (
         says=("LocalQueue held is inactive", "resume the LocalQueue"),
     ),
     Waiting(
-        who="the LocalQueue is missing",
+        cause="the LocalQueue is missing",
         arrange=created(*pool("builds", CPU), job("mine", "elsewhere", {"cpu": 1})),
         reason="Misconfigured",
         says=("LocalQueue elsewhere doesn't exist",),
     ),
     Waiting(
-        who="the ClusterQueue is missing",
+        cause="the ClusterQueue is missing",
         arrange=created(
             kueue("LocalQueue", "lost", "team-a", spec={"clusterQueue": "nowhere"}),
             job("mine", "lost", {"cpu": 1}),
@@ -319,13 +179,13 @@ WAITING: Final = (
         says=("ClusterQueue nowhere doesn't exist",),
     ),
     Waiting(
-        who="an admission check of its queue is missing",
+        cause="an admission check of its queue is missing",
         arrange=created(*checked("example.com/none")[1:], job("mine", "builds", {"cpu": 1})),
         reason="Suspended",
         says=("missing AdmissionCheck(s): gate", "create the AdmissionCheck"),
     ),
     Waiting(
-        who="the flavor's topology is not offered",
+        cause="the flavor's topology is not offered",
         arrange=created(
             *flavored(nodeLabels={"zone": "a"}, topologyName="racks"),
             job("mine", "builds", {"cpu": 1}),
@@ -334,7 +194,7 @@ WAITING: Final = (
         says=('there is no Topology "racks"', "take topologyName out of the ResourceFlavor"),
     ),
     Waiting(
-        who="its namespace is not selected",
+        cause="its namespace is not selected",
         arrange=created(
             *pool("builds", CPU, namespaceSelector={"matchLabels": {"tier": "gold"}}),
             job("mine", "builds", {"cpu": 1}),
@@ -343,7 +203,7 @@ WAITING: Final = (
         says=("namespace doesn't match ClusterQueue selector", "change the namespace's labels"),
     ),
     Waiting(
-        who="the head of a strict queue must go first",
+        cause="the head of a strict queue must go first",
         arrange=created(
             *pool("builds", CPU, queueingStrategy="StrictFIFO"),
             job("first", "builds", {"cpu": 3}), job("head", "builds", {"cpu": 2}),
@@ -356,33 +216,33 @@ WAITING: Final = (
         ),
     ),
     Waiting(
-        who="whom it displaces must end first",
+        cause="whom it displaces must end first",
         arrange=displaces_others,
         reason="WaitingForPreemptedWorkloads",
         says=("Pending the preemption of 1 workload(s)", "Preempts:        job-small-", "pods must end"),
     ),
     Waiting(
-        who="somebody else's pods must be ready first",
+        cause="somebody else's pods must be ready first",
         arrange=waits_for_the_unready,
         configuration=BLOCK,
         reason="WaitingForPodsReady",
         says=("Not ready:       job-first-", "their pods must become ready"),
     ),
     Waiting(
-        who="it was not ready in time and backs off",
+        cause="it was not ready in time and backs off",
         arrange=was_not_ready_in_time,
         configuration=IN_TIME,
         reason="PendingEvaluation",
         says=("PodsReadyTimeout (time 1)", "Not before:", "its back-off must end"),
     ),
     Waiting(
-        who="an admission check has not answered",
+        cause="an admission check has not answered",
         arrange=waits_for_somebody_elses_check,
         reason="Reserved",
         says=("Check:           gate is Pending", "the owners of its checks must say that they are ready"),
     ),
     Waiting(
-        who="nobody answers an admission check of its queue",
+        cause="nobody answers an admission check of its queue",
         arrange=created(*checked("example.com/audit"), job("mine", "builds", {"cpu": 1})),
         reason="Suspended",
         says=(
@@ -391,7 +251,7 @@ WAITING: Final = (
         ),
     ),
     Waiting(
-        who="the window of its check is closed",
+        cause="the window of its check is closed",
         arrange=created(
             *checked("sluicegate.dev/window", annotations={WINDOWS: "0 3 * * * for 1h"}),
             job("mine", "builds", {"cpu": 1}),
@@ -401,26 +261,26 @@ WAITING: Final = (
         says=("gate is Retry: The next window opens at", "Not before:"),
     ),
     Waiting(
-        who="its machine is starting",
+        cause="its machine is starting",
         arrange=waits_for_a_machine,
         reason="Reserved",
         says=("gate is Pending: ", "is starting"),
     ),
     Waiting(
-        who="no spoke can take it",
+        cause="no spoke can take it",
         arrange=waits_for_a_spoke,
         services=(*SERVICES, "dispatcher"),
         reason="Suspended",
         says=("references inactive AdmissionCheck(s): gate. gate: ", "north"),
     ),
     Waiting(
-        who="somebody deactivated it",
+        cause="somebody deactivated it",
         arrange=is_put_out,
         reason="Deactivated",
         says=("The workload is deactivated", "set spec.active to true"),
     ),
     Waiting(
-        who="its user holds it",
+        cause="its user holds it",
         arrange=created(
             *pool("builds", {"tekton.dev/pipelineruns": 9}, local="pipelines-queue"),
             pipeline_run("mine", status="PipelineRunPending"),
@@ -429,13 +289,13 @@ WAITING: Final = (
         says=("What would help: take the job off hold",),
     ),
     Waiting(
-        who="its priority class is missing",
+        cause="its priority class is missing",
         arrange=created(*pool("builds", CPU), job("mine", "builds", {"cpu": 1}, priority_class="urgent")),
         reason="Misconfigured",
         says=('WorkloadPriorityClass "urgent" not found',),
     ),
     Waiting(
-        who="it breaks a LimitRange",
+        cause="it breaks a LimitRange",
         arrange=created(
             *pool("builds", CPU),
             {
@@ -449,7 +309,7 @@ WAITING: Final = (
         says=('["cpu"]: requests must not be above the limitRange max',),
     ),
     Waiting(
-        who="its RuntimeClass is missing",
+        cause="its RuntimeClass is missing",
         arrange=created(
             *pool("builds", CPU),
             job("mine", "builds", {"cpu": 1}, pod={"runtimeClassName": "sandbox"}),
@@ -458,7 +318,7 @@ WAITING: Final = (
         says=('RuntimeClass "sandbox" not found',),
     ),
     Waiting(
-        who="its share would be too high",
+        cause="its share would be too high",
         arrange=created(
             *limited("builds", 1, **RECLAIM), *limited("rival", 1, "rivals"), *limited("lender", 2),
             job("first", "rivals", {"cpu": 2}), job("mine", "builds", {"cpu": 3}),
@@ -471,8 +331,8 @@ WAITING: Final = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("waiting", WAITING, ids=lambda waiting: waiting.who)
-def test_it_is_told_that(waiting: Waiting) -> None:
+@pytest.mark.parametrize("waiting", WAITING, ids=lambda waiting: waiting.cause)
+def test_explanation_names_the_cause_of_waiting(waiting: Waiting) -> None:
     async def tell(stage: Stage) -> None:
         mine = await waiting.arrange(stage)
         told = await settled(stage, mine, waiting.reason)
@@ -529,5 +389,5 @@ def question_about(mine: Object) -> ExplainRequest:
     return ExplainRequest(namespace=mine["metadata"]["namespace"], name=mine["metadata"]["name"])
 
 
-def test_at_least_twenty_kinds_are_told() -> None:
-    assert len({waiting.who for waiting in WAITING}) >= 20
+def test_at_least_twenty_causes_are_explained() -> None:
+    assert len({waiting.cause for waiting in WAITING}) >= 20

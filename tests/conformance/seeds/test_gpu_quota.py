@@ -1,78 +1,18 @@
-"""Document 003: quota and fair shares of GPUs, with its manifests."""
+"""Document 003: quota of GPUs, its flavors and limits, with its manifests."""
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
-import pytest
-
-from shared.contracts.kube import kinds, names
+from shared.contracts.kube import kinds
 from shared.contracts.kube.kinds import Object
+from tests.conformance.seeds.gpu_jobs import GPU, flavor, gpus, group, other_team, queue_of, tier
 from tests.conformance.seeds.says import says
-from tests.conformance.seeds.stage import Stage, example, job, pool, priority, story
+from tests.conformance.seeds.stage import Stage, example, job, pool, story
 
-GPU = "nvidia.com/gpu"
 H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
-
-
-def gpus(
-    name: str, count: int, *, team: str = "team-a", class_: str = "", seconds: float = 3600
-) -> Object:
-    """A job of one pod that asks for GPUs, at the door of its team."""
-    asked = {"cpu": 1, "memory": "1Gi", GPU: count}
-    return job(name, "gpu-queue", asked, namespace=team, priority_class=class_, seconds=seconds)
-
-
-def other_team(name: str = "team-b", **spec: Any) -> list[Object]:
-    """A second ClusterQueue of the cohort, from the document's, and its door."""
-    _, queue, door = example("030-gpu-quota.yaml")
-    queue["metadata"]["name"] = name
-    queue["spec"] |= spec
-    door["metadata"]["namespace"] = name
-    door["spec"]["clusterQueue"] = name
-    return [queue, door]
-
-
-def tier(name: str, **labels: str) -> Object:
-    return {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "ResourceFlavor",
-        "metadata": {"name": name},
-        "spec": {"nodeLabels": labels},
-    }
-
-
-def queue_of(
-    name: str, groups: list[Object], namespace: str = "team-a", **spec: Any
-) -> list[Object]:
-    """A ClusterQueue with these groups, and a LocalQueue of its name."""
-    made = pool(name, {}, namespaces=(namespace,), **spec)[1:]
-    made[0]["spec"]["resourceGroups"] = groups
-    return made
-
-
-def group(quotas: Mapping[str, Mapping[str, object]]) -> Object:
-    """Flavors in their order, with the quota of each resource."""
-    covered = list(next(iter(quotas.values())))
-    flavors = [
-        {
-            "name": flavor,
-            "resources": [
-                {"name": resource, "nominalQuota": str(quota[resource])} for resource in covered
-            ],
-        }
-        for flavor, quota in quotas.items()
-    ]
-    return {"coveredResources": covered, "flavors": flavors}
 
 
 async def pod_spec(stage: Stage, one: Object) -> Object:
     return dict((await stage.fresh(one))["spec"]["template"]["spec"])
-
-
-async def flavor(stage: Stage, one: Object, resource: str = "cpu") -> str:
-    [assigned] = (await stage.workload(one))["status"]["admission"]["podSetAssignments"]
-    return str(assigned["flavors"][resource])
 
 
 @says("003:5-6", "003:13-18", "003:89-110", "003:156-158")
@@ -137,110 +77,6 @@ async def test_each_managed_job_has_a_workload_that_carries_the_conditions(stage
     assert workload["status"]["admission"]["clusterQueue"] == "team-a"
     types = [c["type"] for c in workload["status"]["conditions"] if c["status"] == "True"]
     assert {"QuotaReserved", "Admitted"} <= set(types)
-
-
-@says("003:37", "003:138-141", "003:160-163")
-@story()
-async def test_by_default_jobs_without_the_label_are_ignored_and_run_at_once(stage: Stage) -> None:
-    await stage.create(*example("030-gpu-quota.yaml"))
-    plain = await stage.create(job("plain", None, {GPU: 99}))
-
-    await stage.settle()
-    assert (await stage.fresh(plain))["status"]["active"] == 1
-    assert await stage.workload(plain) == {}
-
-
-MANAGE = {"manageJobsWithoutQueueName": True}
-
-
-@says("003:37")
-@story(configuration=MANAGE)
-async def test_manage_jobs_without_queue_name_holds_every_job_until_somebody_gives_it_a_queue(
-    stage: Stage,
-) -> None:
-    await stage.create(*example("030-gpu-quota.yaml"))
-    plain = await stage.create(job("plain", None, {"cpu": 1}))
-    assert plain["spec"]["suspend"] is True
-
-    await stage.until_waits(plain, "LocalQueue  doesn't exist")
-    await stage.patch(plain, {"metadata": {"labels": {names.QUEUE: "gpu-queue"}}})
-    await stage.until_admitted(plain)
-
-
-@says("003:37")
-@story(configuration=MANAGE, services=())
-async def test_what_ran_without_a_queue_before_jobs_were_managed_runs_on(stage: Stage) -> None:
-    plugins = stage.system.api.admission.plugins
-    webhooks = plugins.copy()
-    plugins.clear()
-    await stage.create(*pool("q", {"cpu": 1}))
-    before = await stage.create(job("before", None, {"cpu": 9}))
-    await stage.settle()
-    plugins += webhooks
-    for service in ("watcher", "classifier", "quota", "patcher"):
-        stage.system.serve(service)
-    await stage.until_admitted(await stage.create(job("after", "q", {"cpu": 1})))
-
-    assert (await stage.fresh(before))["status"]["active"] == 1
-    assert await stage.workload(before) == {}
-
-
-@says("003:37")
-@story(
-    configuration={
-        **MANAGE,
-        "managedJobsNamespaceSelector": {"matchLabels": {"batch": "managed"}},
-    }
-)
-async def test_only_namespaces_that_are_selected_are_managed_and_one_may_become_so(
-    stage: Stage,
-) -> None:
-    await stage.create(*example("030-gpu-quota.yaml"))
-    labels = {"batch": "managed"}
-    managed = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": "in", "labels": labels},
-    }
-    await stage.kube.create(kinds.NAMESPACE, managed)
-    inside = await stage.create(job("inside", None, {"cpu": 1}, namespace="in"))
-    outside = await stage.create(job("outside", "gpu-queue", {"cpu": 1}))
-
-    assert inside["spec"]["suspend"] is True
-    assert not outside["spec"].get("suspend")
-    await stage.settle()
-    assert await stage.workload(outside) == {}
-
-    # A job that waits there by itself is taken in when its namespace is.
-    paused = job("paused", "gpu-queue", {"cpu": 1})
-    paused["spec"]["suspend"] = True
-    paused = await stage.create(paused)
-    await stage.settle()
-    assert await stage.workload(paused) == {}
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}
-    await stage.patch(namespace, {"metadata": {"labels": labels}})
-    await stage.until_admitted(paused)
-
-
-@says("003:37")
-@story(configuration=MANAGE)
-async def test_jobs_of_the_system_are_never_managed(stage: Stage) -> None:
-    await stage.create(*pool("q", {"cpu": 1}, namespaces=("kube-system",)))
-    plain = await stage.create(job("plain", "q", {"cpu": 9}, namespace="kube-system"))
-
-    await stage.settle()
-    assert (await stage.fresh(plain))["status"]["active"] == 1
-    assert await stage.workload(plain) == {}
-
-
-@says("003:37")
-@story()
-async def test_a_local_queue_called_default_is_that_of_jobs_that_name_none(stage: Stage) -> None:
-    await stage.create(*pool("q", {"cpu": 1}, local="default"))
-    plain = await stage.create(job("plain", None, {"cpu": 1}))
-
-    assert plain["metadata"]["labels"][names.QUEUE] == "default"
-    await stage.until_admitted(plain)
 
 
 @says("003:38-39", "003:79-87")
@@ -349,127 +185,6 @@ async def test_idle_gpus_flow_to_whoever_waits_up_to_its_borrowing_and_the_other
     await stage.until_waits(more, "insufficient unused quota for nvidia.com/gpu")
     own = await stage.create(gpus("own", 24, team="team-b"))
     await stage.until_admitted(own)
-
-
-@says("003:88", "003:130-131", "003:164")
-@story()
-async def test_reclaim_within_cohort_pulls_lent_capacity_back_from_any_priority(
-    stage: Stage,
-) -> None:
-    await stage.create(*example("030-gpu-quota.yaml"), *other_team(), priority("high", 1000))
-    borrows = await stage.create(gpus("borrows", 40, class_="high"))
-    await stage.until_admitted(borrows)
-    back = await stage.create(gpus("back", 32, team="team-b"))
-
-    await stage.until_admitted(back)
-    assert (await stage.condition(borrows, "Preempted"))["reason"] == "InCohortReclamation"
-    assert not await stage.runs(borrows)
-
-
-@says("003:130-131", "003:164")
-@pytest.mark.parametrize("policy", ["Never", "LowerPriority"])
-@story()
-async def test_less_eager_reclaiming_spares_who_has_a_higher_priority(
-    stage: Stage, policy: str
-) -> None:
-    preemption = {"reclaimWithinCohort": policy}
-    team_b = other_team(preemption=preemption)
-    await stage.create(*example("030-gpu-quota.yaml"), *team_b, priority("high", 1000))
-    borrows = await stage.create(gpus("borrows", 40, class_="high"))
-    await stage.until_admitted(borrows)
-    back = await stage.create(gpus("back", 32, team="team-b"))
-
-    await stage.until_waits(back)
-    await stage.settle(60)
-    assert await stage.runs(borrows)
-
-
-@says("003:132-133")
-@story()
-async def test_a_borrower_preempts_peers_of_lower_priority_up_to_the_threshold(
-    stage: Stage,
-) -> None:
-    classes = [priority("low", 50), priority("middle", 150), priority("high", 1000)]
-    none = {"reclaimWithinCohort": "Never"}
-    borrower = other_team("team-b", preemption=none)
-    other = other_team("team-c", preemption=none)
-    await stage.create(*example("030-gpu-quota.yaml"), *borrower, *other, *classes)
-    spared = await stage.create(gpus("spared", 36, team="team-b", class_="middle"))
-    victim = await stage.create(gpus("victim", 36, team="team-c", class_="low"))
-    await stage.until_admitted(spared, victim)
-    # Each keeps 24 and lends 8; the peers have 12 of those 24 each. With 4 of others' it needs 12.
-    high = await stage.create(gpus("high", 36, class_="high"))
-
-    await stage.until_admitted(high)
-    reason = (await stage.condition(victim, "Preempted"))["reason"]
-    assert reason == "InCohortReclaimWhileBorrowing"
-    assert await stage.runs(spared)
-
-
-@says("003:134-135")
-@pytest.mark.parametrize("policy", ["Never", "LowerPriority", "LowerOrNewerEqualPriority"])
-@story()
-async def test_within_the_cluster_queue_the_policy_says_who_gives_way(
-    stage: Stage, policy: str
-) -> None:
-    await stage.create(*pool("q", {"cpu": 1}, preemption={"withinClusterQueue": policy}))
-    await stage.create(priority("low", 1), priority("high", 100))
-    low = await stage.create(job("low", "q", {"cpu": 1}, priority_class="low"))
-    await stage.until_admitted(low)
-    high = await stage.create(job("high", "q", {"cpu": 1}, priority_class="high"))
-
-    await stage.until_waits(high) if policy == "Never" else await stage.until_admitted(high)
-    await stage.settle(30)
-    assert await stage.runs(low) is (policy == "Never")
-
-
-FUNGIBILITY: dict[str, tuple[Object, str]] = {
-    "another flavor before borrowing": ({"whenCanBorrow": "TryNextFlavor"}, "second"),
-    "borrowing before another flavor": ({"whenCanBorrow": "MayStopSearch"}, "first"),
-}
-
-
-@says("003:136-137")
-@pytest.mark.parametrize("case", FUNGIBILITY.values(), ids=FUNGIBILITY)
-@story()
-async def test_when_can_borrow_says_whether_another_flavor_is_tried_first(
-    stage: Stage, case: tuple[Object, str]
-) -> None:
-    fungibility, wanted = case
-    await stage.create(tier("first", n="1"), tier("second", n="2"))
-    both = [group({"first": {"cpu": 1}, "second": {"cpu": 4}})]
-    spare = [group({"first": {"cpu": 4}})]
-    own: dict[str, Any] = {"cohortName": "all", "flavorFungibility": fungibility}
-    await stage.create(*queue_of("q", both, **own))
-    await stage.create(*queue_of("spare", spare, cohortName="all"))
-    one = await stage.create(job("one", "q", {"cpu": 2}))
-
-    await stage.until_admitted(one)
-    assert await flavor(stage, one) == wanted
-
-
-@says("003:136-137")
-@pytest.mark.parametrize(
-    ("when", "wanted"), [("TryNextFlavor", "second"), ("MayStopSearch", "first")]
-)
-@story()
-async def test_when_can_preempt_says_whether_another_flavor_is_tried_first(
-    stage: Stage, when: str, wanted: str
-) -> None:
-    await stage.create(tier("first", n="1"), tier("second", n="2"))
-    await stage.create(priority("low", 1), priority("high", 100))
-    both = [group({"first": {"cpu": 1}, "second": {"cpu": 1}})]
-    more: dict[str, Any] = {
-        "preemption": {"withinClusterQueue": "LowerPriority"},
-        "flavorFungibility": {"whenCanPreempt": when},
-    }
-    await stage.create(*queue_of("q", both, **more))
-    low = await stage.create(job("low", "q", {"cpu": 1}, priority_class="low"))
-    await stage.until_admitted(low)
-    high = await stage.create(job("high", "q", {"cpu": 1}, priority_class="high"))
-
-    await stage.until_admitted(high)
-    assert await flavor(stage, high) == wanted
 
 
 @says("003:148-155")

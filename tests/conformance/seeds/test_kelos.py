@@ -6,7 +6,6 @@ with the labels of `podOverrides` on it. See `docs/how-to/kelos.md`.
 
 import re
 from functools import partial
-from typing import Any
 
 import pytest
 import yaml
@@ -14,62 +13,11 @@ import yaml
 from shared.contracts.kube import kinds, names
 from shared.contracts.kube.kinds import Object
 from shared.contracts.windows import CONTROLLER, WINDOWS
+from tests.conformance.seeds.kelos_tasks import NAMESPACE, TASKS, prepare, task
 from tests.conformance.seeds.says import says
-from tests.conformance.seeds.stage import EXAMPLES, Stage, example, job, pool, story
+from tests.conformance.seeds.stage import EXAMPLES, Stage, example, pool, story
 
 ROOT = EXAMPLES.parents[2]
-NAMESPACE = "kelos-system"
-SMALL = {"cpu": 1, "memory": "1Gi"}
-TASKS = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "tasks.kelos.dev"},
-    "spec": {
-        "group": "kelos.dev",
-        "scope": "Namespaced",
-        "names": {"kind": "Task", "plural": "tasks", "singular": "task"},
-        "versions": [
-            {
-                "name": "v1alpha2",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "x-kubernetes-preserve-unknown-fields": True,
-                    }
-                },
-            }
-        ],
-    },
-}
-
-
-async def task(stage: Stage, name: str, queue: str | None, **more: Any) -> Object:
-    """A Task, and its Job as Kelos makes it; the Job."""
-    made = await stage.create(
-        {
-            "apiVersion": "kelos.dev/v1alpha2",
-            "kind": "Task",
-            "metadata": {"name": name, "namespace": NAMESPACE},
-            "spec": {"worker": {"type": "claude-code"}},
-        }
-    )
-    labels = {"kelos.dev/name": "kelos", "kelos.dev/component": "task", "kelos.dev/task": name}
-    wanted = job(
-        name, queue, more.pop("requests", SMALL), namespace=NAMESPACE, labels=labels, **more
-    )
-    wanted["metadata"]["ownerReferences"] = [
-        {
-            "apiVersion": "kelos.dev/v1alpha2",
-            "kind": "Task",
-            "name": name,
-            "uid": made["metadata"]["uid"],
-            "controller": True,
-        }
-    ]
-    return await stage.create(wanted)
 
 
 async def the_task(stage: Stage, of: Object) -> Object:
@@ -83,10 +31,6 @@ def phase(now: Object) -> str:
     if status.get("active", 0) > 0:
         return "Running"
     return "Succeeded" if status.get("succeeded", 0) > 0 else ""
-
-
-async def prepare(stage: Stage, *more: Object) -> None:
-    await stage.create(TASKS, *example("020-agent-quota.yaml"), *more)
 
 
 @says("001:15-17", "001:58", "001:99-128", "001:168-204")
@@ -163,81 +107,6 @@ def in_the_how_to() -> list[Object]:
     text = (ROOT / "docs" / "how-to" / "kelos.md").read_text()
     blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     return [obj for block in blocks for obj in yaml.safe_load_all(block)]
-
-
-@says("001:39-41", "001:47-56", "001:60-69")
-@story(settings={"quota": {"fair_sharing": ["LessThanOrEqualToFinalShare"]}})
-async def test_spawners_of_one_cohort_share_by_their_weights(stage: Stage) -> None:
-    def of(name: str, weight: str) -> list[Object]:
-        return pool(
-            name,
-            {"cpu": 0},
-            namespaces=(NAMESPACE,),
-            cohortName="agents",
-            fairSharing={"weight": weight},
-            preemption={"reclaimWithinCohort": "Any"},
-        )
-
-    shared = pool("spare", {"cpu": 4}, namespaces=(NAMESPACE,), cohortName="agents")
-    await stage.create(TASKS, *shared, *of("triage", "1"), *of("workers", "3"))
-    one = {"cpu": 1}
-    triage = [await task(stage, f"triage-{n}", "triage", requests=one) for n in range(4)]
-    await stage.until_admitted(*triage)
-    workers = [await task(stage, f"workers-{n}", "workers", requests=one) for n in range(3)]
-
-    await stage.until_admitted(*workers)
-    assert sum([await stage.runs(each) for each in triage]) == 1
-
-
-@says("001:43-45", "001:229-281")
-@story()
-async def test_critical_tasks_preempt_standard_ones_by_the_default_priority_of_their_queues(
-    stage: Stage,
-) -> None:
-    await prepare(stage, *example("021-agent-tiers.yaml"))
-    standard = await task(stage, "triage", "kelos-standard", requests={"cpu": 16})
-    await stage.until_admitted(standard)
-    critical = await task(stage, "hotfix", "kelos-critical", requests={"cpu": 16}, seconds=60)
-
-    await stage.until_admitted(critical)
-    assert not await stage.runs(standard)
-    specs = [(await stage.workload(one))["spec"] for one in (standard, critical)]
-    assert [spec["priority"] for spec in specs] == [100, 1000]
-    await stage.until_finished(critical)
-    await stage.until_admitted(standard)
-
-
-@says("001:229-281")
-@story()
-async def test_a_class_of_the_task_goes_before_the_default_priority_of_its_queue(
-    stage: Stage,
-) -> None:
-    low = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "WorkloadPriorityClass", "value": 5}
-    low = {**low, "metadata": {"name": "low"}}
-    await prepare(stage, *example("021-agent-tiers.yaml"), low)
-    full = await task(stage, "full", "kelos-critical", requests={"cpu": 16})
-    await stage.until_admitted(full)
-    one = await task(stage, "one", "kelos-critical", priority_class="low")
-
-    await stage.until_waits(one)
-    assert (await stage.workload(one))["spec"]["priority"] == 5
-
-
-@says("001:229-281")
-@story()
-async def test_a_default_priority_that_is_no_number_is_refused_and_where_it_is_there_told(
-    stage: Stage,
-) -> None:
-    await prepare(stage, *example("021-agent-tiers.yaml"))
-    queue = {
-        "apiVersion": "kueue.x-k8s.io/v1beta2",
-        "kind": "LocalQueue",
-        "metadata": {"name": "kelos-critical", "namespace": NAMESPACE},
-    }
-    wrong = {"metadata": {"annotations": {names.DEFAULT_PRIORITY: "high"}}}
-
-    with pytest.raises(Exception, match="must be a 32-bit integer"):
-        await stage.patch(queue, wrong)
 
 
 @says("001:130-143")

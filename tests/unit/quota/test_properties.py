@@ -1,7 +1,5 @@
 """The engine against a model, with random facts: invariants, repetition, restart."""
 
-from collections.abc import Iterator
-
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -21,7 +19,6 @@ from services.quota.engine.facts import (
     PodSet,
     Preempt,
     Preemption,
-    QuotaHeld,
     Release,
     Reserve,
     WorkloadChanged,
@@ -30,7 +27,7 @@ from services.quota.engine.facts import (
     WorkloadRunning,
 )
 from services.quota.engine.invariants import check
-from services.quota.engine.model.state import Phase, Shard, Workload
+from services.quota.engine.model.state import Phase, Shard
 from services.quota.engine.model.tree import available
 from services.quota.engine.preemption.candidates import exclude_workload, include_workload
 from tests.unit.quota.builders import (
@@ -43,6 +40,7 @@ from tests.unit.quota.builders import (
     queue,
     quota,
 )
+from tests.unit.quota.engine_state import holdings, rebuilt, state_of
 
 NAMES = [f"w{n}" for n in range(14)]
 
@@ -327,72 +325,6 @@ class QuotaLedger(RuleBasedStateMachine):
     def invariants_hold(self) -> None:
         if self.told:
             check(self.engine)
-
-
-def state_of(engine: QuotaEngine) -> object:
-    """All that decisions depend on, as plain values."""
-    return [
-        (
-            {key: (w.phase, w.usage, w.evicted, w.admitted, w.priority) for key, w in s.workloads.items()},
-            {t.key: [list(n.usage) for n in t.nodes] for t in s.trees.values()},
-            sorted(s.claims),
-        )
-        for s in engine.shards()
-    ]  # fmt: skip
-
-
-def holdings(engine: QuotaEngine) -> object:
-    return [
-        (
-            {key: w.usage for key, w in s.workloads.items() if w.phase is Phase.HOLDING},
-            {
-                (t.key, n.name): {fr: n.usage[i] for fr, i in t.index.items() if n.usage[i]}
-                for t in s.trees.values()
-                for n in t.nodes
-            },
-        )
-        for s in engine.shards()
-    ]
-
-
-def rebuilt(told: list[Fact], shard: Shard) -> Iterator[Fact]:
-    """The set-up as last told, what is on record, then the workloads."""
-    for fact in told:
-        if (
-            not isinstance(
-                fact,
-                WorkloadChanged
-                | WorkloadGone
-                | WorkloadFinished
-                | CheckStateChanged
-                | WorkloadRunning,
-            )
-            and type(fact).__name__ != "WorkloadDrained"
-        ):
-            yield fact
-    for w in shard.workloads.values():
-        if w.phase is Phase.HOLDING:
-            yield _held(w)
-    for w in shard.workloads.values():
-        if w.fact is not None:
-            yield w.fact
-
-
-def _held(w: Workload) -> QuotaHeld:
-    return QuotaHeld(
-        cluster=CLUSTER,
-        namespace=w.namespace,
-        name=w.key.removeprefix("ns/"),
-        uid=w.uid,
-        cluster_queue=w.holding_queue,
-        pod_sets=w.assigned,
-        state="evicted" if w.evicted else "admitted" if w.admitted else "reserved",
-        at=w.reserved_at,
-        priority=w.priority,
-        preempted_by=w.preempted_by,
-        reason=w.eviction_reason,
-        unplanned=w.unplanned,
-    )
 
 
 TestQuotaLedger = QuotaLedger.TestCase

@@ -3,84 +3,34 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any
 
 import aiohttp
-import orjson
 import pytest
 import trustme
 
 from services.simulator.app import Simulator
 from services.simulator.cluster.errors import ApiError
-from shared.testing.waiting import PATIENCE_SECONDS
 from tests.unit.simulator.builders import config_map, job, pipeline_run
+from tests.unit.simulator.http_client import MAPS, Client
 
-MAPS = "/api/v1/namespaces/default/configmaps"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
+
+
 RUNS = "/apis/tekton.dev/v1/namespaces/default/pipelineruns"
+
+
 MERGE = "application/merge-patch+json"
+
+
 JSON_PATCH = "application/json-patch+json"
+
+
 STRATEGIC = "application/strategic-merge-patch+json"
+
+
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    code: int
-    body: Any
-    headers: Mapping[str, str]
-
-
-class Client:
-    """Sends JSON and reads JSON."""
-
-    def __init__(self, simulator: Simulator, session: aiohttp.ClientSession) -> None:
-        self.simulator = simulator
-        self.session = session
-
-    async def send(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        type_: str = "application/json",
-        accept: str = "application/json",
-    ) -> Answer:
-        raw = body if isinstance(body, bytes) else orjson.dumps(body)
-        data = None if body is None else BytesIO(raw)
-        headers = {"Accept": accept} | ({"Content-Type": type_} if data is not None else {})
-        url = self.simulator.url + path
-        async with self.session.request(method, url, data=data, headers=headers) as answer:
-            said = await answer.read()
-            is_json = answer.content_type == "application/json"
-            found = orjson.loads(said) if is_json else said
-            return Answer(code=answer.status, body=found, headers=answer.headers)
-
-    async def watch(self, path: str) -> AsyncIterator[dict[str, Any]]:
-        async with self.session.get(self.simulator.url + path) as answer:
-            assert answer.status == 200
-            async for line in answer.content:
-                yield orjson.loads(line)
-
-    async def lines(self, path: str) -> list[tuple[str, str]]:
-        """Type and name of every event until the server ends the watch."""
-        return [
-            (line["type"], line["object"]["metadata"].get("name", ""))
-            async for line in self.watch(path)
-        ]
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    simulator = Simulator(behaviour=False)
-    await simulator.start()
-    async with aiohttp.ClientSession() as session:
-        yield Client(simulator, session)
-    await simulator.stop()
 
 
 async def test_an_object_from_creation_to_deletion(client: Client) -> None:
@@ -114,6 +64,8 @@ class Bad:
 
 
 NO_RESOURCE = "the server could not find the requested resource"
+
+
 BAD = {
     "a path that is nothing": Bad(path="/nowhere", code=404, says=NO_RESOURCE),
     "a group that is not served": Bad(path="/apis/x.io/v1/things", code=404, says=NO_RESOURCE),
@@ -251,49 +203,6 @@ async def test_metadata_alone_can_be_asked_for(client: Client) -> None:
     assert listed["items"][0].keys() == {"apiVersion", "kind", "metadata"}
 
 
-async def test_a_watch_begins_with_what_is_there_and_goes_on(client: Client) -> None:
-    await client.send("POST", MAPS, config_map("a"))
-    watching = asyncio.create_task(client.lines(f"{MAPS}?watch=1&timeoutSeconds=1"))
-    await asyncio.sleep(0.2)
-    await client.send("POST", MAPS, config_map("b"))
-    await client.send("DELETE", f"{MAPS}/a")
-
-    assert await watching == [("ADDED", "a"), ("ADDED", "b"), ("DELETED", "a")]
-
-
-async def test_a_watch_resumes_after_a_version(client: Client) -> None:
-    first = await client.send("POST", MAPS, config_map("a"))
-    version = first.body["metadata"]["resourceVersion"]
-    await client.send("POST", MAPS, config_map("b"))
-
-    path = f"{MAPS}?watch=1&resourceVersion={version}&timeoutSeconds=1"
-    assert await client.lines(path) == [("ADDED", "b")]
-
-
-async def test_a_watch_from_a_forgotten_version_says_410_in_the_stream(client: Client) -> None:
-    await client.send("POST", MAPS, config_map("a"))
-    await client.send("POST", MAPS, config_map("b"))
-    client.simulator.api.store.forget_events()
-
-    lines = [line async for line in client.watch(f"{MAPS}?watch=1&resourceVersion=1")]
-
-    assert [line["type"] for line in lines] == ["ERROR"]
-    assert lines[0]["object"]["code"] == 410
-    assert lines[0]["object"]["reason"] == "Expired"
-
-
-async def test_bookmarks_mark_the_end_of_what_was_there_and_of_the_watch(client: Client) -> None:
-    await client.send("POST", MAPS, config_map("a"))
-    query = "watch=1&allowWatchBookmarks=true&sendInitialEvents=true&timeoutSeconds=1"
-
-    lines = [line async for line in client.watch(f"{MAPS}?{query}")]
-
-    assert [line["type"] for line in lines] == ["ADDED", "BOOKMARK", "BOOKMARK"]
-    assert lines[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-    version = lines[2]["object"]["metadata"]["resourceVersion"]
-    assert version == str(client.simulator.api.store.version)
-
-
 async def test_a_collection_can_be_deleted_by_selector(client: Client) -> None:
     for name, value in (("a", "1"), ("b", "2")):
         await client.send("POST", MAPS, config_map(name, labels={"x": value}))
@@ -336,17 +245,6 @@ async def test_names_are_unescaped_once(client: Client) -> None:
     answer = await client.send("GET", f"{MAPS}/%252e")
 
     assert answer.body["message"] == 'configmaps "%2e" not found'
-
-
-async def test_open_watches_do_not_keep_a_simulator_from_stopping() -> None:
-    simulator = Simulator(behaviour=False)
-    await simulator.start()
-    async with aiohttp.ClientSession() as session:
-        watching = asyncio.create_task(Client(simulator, session).lines(f"{MAPS}?watch=1"))
-        await asyncio.sleep(0.1)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await simulator.stop()
-            assert await watching == []
 
 
 async def test_it_comes_back_after_a_restart_with_its_objects(client: Client) -> None:

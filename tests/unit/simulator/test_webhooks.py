@@ -1,119 +1,16 @@
 """Admission webhooks, called for real over HTTPS."""
 
 import asyncio
-import ssl
-from base64 import b64encode
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from functools import cache
-from random import Random
-from typing import Any
+from dataclasses import dataclass
 
-import orjson
 import pytest
-import trustme
-from aiohttp import web
 
 from services.simulator.behaviour.tekton.admission import TektonAdmission
 from services.simulator.cluster.api import Api, DeleteOptions
 from services.simulator.cluster.errors import ApiError
 from services.simulator.cluster.kinds.registry import Obj
-from services.simulator.http.webhooks import Webhooks
-from tests.unit.simulator.builders import api, config_map, kind, pipeline_run
-
-GROUP = "admissionregistration.k8s.io"
-
-
-@cache
-def authority() -> trustme.CA:
-    """One for all tests: making one takes a while."""
-    return trustme.CA()
-
-
-class Reviewer:
-    """A webhook server that remembers what it was asked, and answers what the test says."""
-
-    def __init__(self) -> None:
-        self.asked: list[Obj] = []
-        self.patches: dict[str, Any] = {}
-        self.response: Obj = {"allowed": True}
-        self.raw: bytes | None = None
-        self.delay_seconds = 0.0
-        self.authority = authority()
-        self.url = ""
-
-    async def answer(self, request: web.Request) -> web.Response:
-        review = orjson.loads(await request.read())
-        self.asked.append({**review["request"], "path": request.path})
-        await asyncio.sleep(self.delay_seconds)
-        if self.raw is not None:
-            return web.Response(body=self.raw, content_type="application/json")
-        response = {"uid": review["request"]["uid"], **self.response}
-        if (patch := self.patches.get(request.path)) is not None:
-            response |= {"patchType": "JSONPatch", "patch": b64encode(orjson.dumps(patch)).decode()}
-        body = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}
-        return web.Response(body=orjson.dumps({**body, "response": response}))
-
-    @property
-    def paths(self) -> list[str]:
-        return [asked["path"] for asked in self.asked]
-
-
-@pytest.fixture
-async def reviewer() -> AsyncIterator[Reviewer]:
-    found = Reviewer()
-    trust = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    names = ("127.0.0.1", "hook.sluice.svc")
-    found.authority.issue_cert(*names).configure_cert(trust)
-    application = web.Application()
-    application.router.add_post("/{tail:.*}", found.answer)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=trust)
-    await site.start()
-    port = runner.addresses[0][1]
-    found.url = f"https://127.0.0.1:{port}"
-    yield found
-    await runner.cleanup()
-
-
-@pytest.fixture
-async def cluster(reviewer: Reviewer) -> AsyncIterator[Api]:
-    made = api()
-    webhooks = Webhooks(made, random=Random(1), services={("sluice", "hook"): reviewer.url})
-    webhooks.start()
-    yield made
-    await webhooks.stop()
-
-
-def hook(reviewer: Reviewer, path: str = "m", **members: Any) -> Obj:
-    bundle = b64encode(reviewer.authority.cert_pem.bytes()).decode()
-    rule = {
-        "operations": ["CREATE"],
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "resources": ["configmaps"],
-    }
-    return {
-        "name": f"{path}.example.com",
-        "clientConfig": {"url": f"{reviewer.url}/{path}", "caBundle": bundle},
-        "rules": [{**rule, **members.pop("rule", {})}],
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-        **members,
-    }
-
-
-async def configure(cluster: Api, *hooks: Obj, name: str = "config", mutating: bool = True) -> None:
-    plural = "mutatingwebhookconfigurations" if mutating else "validatingwebhookconfigurations"
-    body = {"metadata": {"name": name}, "webhooks": list(hooks)}
-    await cluster.create(kind(cluster, plural, GROUP), "v1", "", body)
-
-
-async def create(cluster: Api, body: Obj | None = None, *, dry_run: bool = False) -> Obj:
-    maps = kind(cluster, "configmaps")
-    body = config_map() if body is None else body
-    return (await cluster.create(maps, "v1", "default", body, dry_run=dry_run)).obj
+from tests.unit.simulator.builders import config_map, kind, pipeline_run
+from tests.unit.simulator.webhooks import Reviewer, configure, create, hook
 
 
 def label(key: str) -> list[Obj]:
@@ -184,103 +81,6 @@ async def test_validation_sees_the_object_as_it_will_be_stored(
     assert reviewer.paths == ["/m", "/v"]
     assert reviewer.asked[1]["object"]["data"] == {"k": "v", "x": "1"}
     assert reviewer.asked[1]["object"]["metadata"]["uid"] == obj["metadata"]["uid"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Denial:
-    status: Obj | None
-    code: int
-    reason: str
-    message: str
-
-
-DENIALS = {
-    "a denial with a sentence": Denial(
-        status={"message": "no", "code": 400, "reason": "BadRequest"},
-        code=400,
-        reason="BadRequest",
-        message='admission webhook "m.example.com" denied the request: no',
-    ),
-    "a denial with a code of its own": Denial(
-        status={"message": "broken", "code": 500},
-        code=500,
-        reason="",
-        message='admission webhook "m.example.com" denied the request: broken',
-    ),
-    "a denial without a word": Denial(
-        status=None,
-        code=403,
-        reason="Forbidden",
-        message='admission webhook "m.example.com" denied the request without explanation',
-    ),
-}
-
-
-@pytest.mark.parametrize("case", DENIALS.values(), ids=DENIALS.keys())
-@pytest.mark.parametrize("mutating", [True, False], ids=["mutating", "validating"])
-async def test_denials(cluster: Api, reviewer: Reviewer, case: Denial, mutating: bool) -> None:
-    await configure(cluster, hook(reviewer, failurePolicy="Ignore"), mutating=mutating)
-    reviewer.response = {"allowed": False} | ({"status": case.status} if case.status else {})
-
-    with pytest.raises(ApiError) as refused:
-        await create(cluster)
-
-    assert (refused.value.code, refused.value.reason) == (case.code, case.reason)
-    assert refused.value.message == case.message
-    assert cluster.store.count(kind(cluster, "configmaps")) == 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fault:
-    raw: bytes | None = None
-    delay_seconds: float = 0
-    client: Obj = field(default_factory=dict)
-
-
-FAULTS = {
-    "it is not there": Fault(client={"url": "https://127.0.0.1:1/x"}),
-    "its certificate is not trusted": Fault(client={"caBundle": ""}),
-    "its service is not known": Fault(
-        client={"url": None, "service": {"namespace": "x", "name": "y"}}
-    ),
-    "it is too slow": Fault(delay_seconds=5),
-    "it answers what is no JSON": Fault(raw=b"{"),
-    "it answers what is no review": Fault(raw=b"[]"),
-    "it answers another request": Fault(raw=b'{"response":{"uid":"x","allowed":true}}'),
-}
-
-
-@pytest.mark.parametrize("case", FAULTS.values(), ids=FAULTS.keys())
-@pytest.mark.parametrize("policy", ["Fail", "Ignore"])
-async def test_a_webhook_that_cannot_be_asked(
-    cluster: Api, reviewer: Reviewer, case: Fault, policy: str
-) -> None:
-    broken = hook(reviewer, failurePolicy=policy, timeoutSeconds=1)
-    broken["clientConfig"] |= case.client
-    await configure(cluster, broken)
-    reviewer.raw, reviewer.delay_seconds = case.raw, case.delay_seconds
-
-    if policy == "Ignore":
-        assert await create(cluster)
-        return
-    with pytest.raises(ApiError) as refused:
-        await create(cluster)
-    assert (refused.value.code, refused.value.reason) == (500, "InternalError")
-    said = 'Internal error occurred: failed calling webhook "m.example.com": '
-    assert refused.value.message.startswith(said)
-
-
-async def test_a_service_is_found_where_the_simulator_was_told(
-    cluster: Api, reviewer: Reviewer
-) -> None:
-    by_service = hook(reviewer)
-    service = {"namespace": "sluice", "name": "hook", "path": "/mutate"}
-    by_service["clientConfig"] |= {"url": None, "service": service}
-    await configure(cluster, by_service)
-
-    await create(cluster)
-
-    assert reviewer.paths == ["/mutate"]
 
 
 @dataclass(frozen=True, kw_only=True)
