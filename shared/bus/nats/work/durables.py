@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 from faststream.message import StreamMessage
@@ -43,14 +43,6 @@ PAUSE_SECONDS: Final = 1.0
 CANCEL_SECONDS: Final = 0.1
 
 
-class _Fetching(Protocol):
-    """What FastStream's loop needs of a pull subscription."""
-
-    async def fetch(self, batch: int = 1, timeout: float | None = 5) -> list[Msg]: ...  # noqa: ASYNC109
-
-    async def unsubscribe(self) -> None: ...
-
-
 class _PacedSubscription:
     """A pull subscription whose failures cost a pause, after which the consumer is made again.
 
@@ -60,7 +52,6 @@ class _PacedSubscription:
 
     def __init__(
         self,
-        inner: _Fetching,
         pull: Pull,
         durable: str,
         connection: Connection,
@@ -68,7 +59,6 @@ class _PacedSubscription:
         room: Callable[[], int],
     ) -> None:
         """`room`: how many the worker can take at once."""
-        self._inner = inner
         self._pull = pull
         self._durable = durable
         self._connection = connection
@@ -100,7 +90,6 @@ class _PacedSubscription:
     async def unsubscribe(self) -> None:
         """Ask no more."""
         await self._pull.close()
-        await self._inner.unsubscribe()
 
 
 class Durables:
@@ -151,17 +140,20 @@ class Durables:
         for registration in self._registrations:
             await self._ensure(registration)
         self._nc = self._connection.nc
-        await self._connection.broker.start()
         for registration, subscriber in zip(self._registrations, self._subscribers, strict=True):
-            # A public attribute of FastStream's subscriber, read anew for each fetch.
+            # Before FastStream starts, which makes no subscription of its own then. Its own would ask
+            # once, for two seconds; an entry that comes when that time is over stays in its queue,
+            # and the server gives it out again only after `ACK_WAIT_SECONDS`.
             subscriber.subscription = _PacedSubscription(
-                subscriber.subscription,
                 Pull(self._connection, view_of(registration.stream), registration.durable),
                 registration.durable,
                 self._connection,
                 partial(self._ensure, registration),
                 self._worker.room,
             )
+        await self._connection.broker.start()
+        for subscriber in self._subscribers:
+            subscriber.add_task(subscriber._consume_pull)  # noqa: SLF001  # what it starts with its own
 
     def _on_up(self) -> None:
         # One at a time: a connection that flaps must not begin twice.
@@ -174,9 +166,6 @@ class Durables:
         except BusError as error:
             log.warning("cannot look at the logs", error=str(error))
         if self._connection.nc is not self._nc:
-            for subscriber in self._connection.broker.subscribers:
-                inner: Any = subscriber
-                inner.subscription = None  # It belonged to the connection that is closed.
             await self._begin()
 
     async def _check_logs(self) -> None:
