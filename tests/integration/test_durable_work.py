@@ -30,7 +30,9 @@ async def test_no_entry_comes_by_a_request_of_the_library(
     async def handle(entry: Entry) -> None:
         handled.append(step_of(entry))
 
+    # The first starts to ask while the second is still being made.
     bus.work("WORKLOADS", "worker", handle)
+    bus.work("ADMISSIONS", "other", handle)
     await bus.start()
     try:
         await bus.publish(workload("first", step=1))
