@@ -288,6 +288,9 @@ class Decider:
                     at=inbound.nanoseconds(state.created_at),
                 )
             )
+        why = outbound.bypass_cause(state, admission) if adopted is None else None
+        if why is not None:  # The engine counts it already.
+            self._evict(state, *why, at=state.created_at)
         self._drain(ref)
 
     def _apply_workload_changed(self, state: WorkloadState) -> None:

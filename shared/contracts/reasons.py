@@ -2,10 +2,13 @@
 
 from typing import Final
 
-__all__ = ["DEACTIVATED", "RELEASE_REFUSED"]
+__all__ = ["DEACTIVATED", "NOT_ADMITTED", "RELEASE_REFUSED"]
 
 DEACTIVATED: Final = "Deactivated"
 """Prefix of eviction reasons that forbid a restart; Kueue's."""
+
+NOT_ADMITTED: Final = "NotAdmitted"
+"""Reason of an eviction: the job ran though nobody had admitted it. Kueue's `StopReasonNotAdmitted`."""
 
 RELEASE_REFUSED: Final = "ReleaseRefused"
 """The API server refuses the release of a job: it waits with this reason, and its event has it too."""

@@ -158,8 +158,9 @@ class WorkloadReconciler:
             obj = await self.jobs.remove_placeholders(state, obj)
         match admission.state:
             case "admitted":
-                # A workload that a spoke won runs there, and nowhere else.
-                if state.on_hold is None and admission.spoke is None:
+                # A workload that a spoke won runs there, and nowhere else. One that runs unplanned was
+                # admitted by nobody: quota counts it and is about to stop it.
+                if state.on_hold is None and admission.spoke is None and not admission.unplanned:
                     await self.jobs.release(state, admission, obj)
             case "evicted":
                 await self.jobs.stop(state, admission, obj)

@@ -26,11 +26,13 @@ from shared.contracts.kueue.assignments import amounts, from_status
 from shared.contracts.messages.admissions import Admission, PodSetAssignment
 from shared.contracts.messages.effects import CheckState
 from shared.contracts.messages.workloads import WorkloadState
+from shared.contracts.reasons import NOT_ADMITTED
 from shared.contracts.refs import WorkloadRef
 
 __all__ = [
     "Fields",
     "admission_fields",
+    "bypass_cause",
     "carried_over",
     "decision_fields",
     "eviction_cause",
@@ -269,6 +271,24 @@ def eviction_cause(state: WorkloadState, admission: Admission) -> tuple[str, str
         return None
     text = f"The job asks for {', '.join(excess)}: it is stopped and waits for all of it"
     return "NoMatchingWorkload", text
+
+
+def bypass_cause(state: WorkloadState, admission: Admission | None) -> tuple[str, str] | None:
+    """(reason, message) if a workload runs though it is not admitted, and is to be stopped.
+
+    The caller counts it first: until its pods are gone it holds quota, also above what there is. Kueue
+    suspends such jobs too (kubernetes-sigs/kueue pkg/controller/jobframework/reconciler.go, "Running
+    job is not admitted by a cluster queue, suspending").
+    """
+    if state.owner is None or state.on_eviction != "suspend":
+        return None
+    if state.held and not state.pods_active:
+        return None
+    if admission is not None and (
+        admission.state == "evicted" or (admission.state == "admitted" and not admission.unplanned)
+    ):
+        return None
+    return NOT_ADMITTED, "Not admitted by a ClusterQueue: it is stopped and waits for its turn"
 
 
 def _excess(state: WorkloadState, admission: Admission) -> Iterator[str]:

@@ -3,13 +3,18 @@
 import asyncio
 from typing import Any
 
+import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 
+from services.quota.wire.outbound import bypass_cause
 from shared.contracts.kube import kinds
+from shared.contracts.messages.admissions import Admission
 from shared.contracts.messages.queues import QueueStatus
-from shared.contracts.messages.workloads import Finish
+from shared.contracts.messages.workloads import Finish, OwnerReference, WorkloadState
 from shared.testing.waiting import eventually
 from tests.unit.quota.service_setup import NOON, Setup, became
+
+JOB = OwnerReference(api_version="batch/v1", kind="Job", plural="jobs", name="j", uid="u-j")
 
 
 async def test_workload_that_fits_is_admitted_and_other_gets_reason(setup: Setup) -> None:
@@ -160,6 +165,75 @@ async def test_job_running_without_admission_holds_quota_unplanned(setup: Setup)
     await setup.workload("y")
     await became(setup, "y", "waiting")
     assert unplanned_so_far() == before + 1, "what is known already is not counted again"
+
+
+async def test_unadmitted_job_is_evicted_and_holds_quota_until_its_pods_are_gone(
+    setup: Setup,
+) -> None:
+    await setup.cluster(cpus=1)
+    await setup.start_quota()
+    runs = {"phase": "running", "pods_active": True, "held": False, "owner": JOB}
+    await setup.workload("wild", **runs)
+    await became(setup, "wild", "evicted")
+    evicted = await setup.last("wild")
+    assert (evicted.reason, evicted.unplanned) == ("NotAdmitted", True)
+    await setup.workload("x")
+    await became(setup, "x", "waiting")
+    await setup.outcome(evicted, "suspend", "applied", version="2")
+    await setup.workload("wild", version="2", **runs | {"held": True})
+    await setup.workload("y")
+    await became(setup, "y", "waiting")
+    assert await setup.states("x") == ["waiting"], "its pods still run"
+    await setup.workload("wild", version="3", owner=JOB)
+
+    async def takes_its_turn() -> bool:
+        return await setup.states("wild") == ["admitted", "evicted", "waiting", "admitted"]
+
+    await eventually(takes_its_turn)
+    assert not (await setup.last("wild")).unplanned
+
+
+UNADMITTED: dict[str, tuple[dict[str, Any], dict[str, Any] | None, bool]] = {
+    "its pods run without any decision": ({"pods_active": True}, None, True),
+    "its pods run while it waits": ({"pods_active": True}, {"state": "waiting"}, True),
+    "its pods run while its checks are pending": (
+        {"pods_active": True},
+        {"state": "reserved"},
+        True,
+    ),
+    "an earlier leader only counted it": (
+        {"held": False},
+        {"state": "admitted", "unplanned": True},
+        True,
+    ),
+    "it is suspended and its pods end": (
+        {"held": True, "pods_active": True},
+        {"state": "waiting"},
+        True,
+    ),
+    "it is admitted": ({"pods_active": True}, {"state": "admitted"}, False),
+    "it is being stopped": ({"pods_active": True}, {"state": "evicted"}, False),
+    "it waits": ({"held": True}, {"state": "waiting"}, False),
+    "it cannot be suspended": (
+        {"pods_active": True, "on_eviction": "run-on"},
+        {"state": "waiting"},
+        False,
+    ),
+    "somebody else controls it": ({"pods_active": True, "owner": None}, None, False),
+}
+
+
+@pytest.mark.parametrize(("job", "decided", "stopped"), UNADMITTED.values(), ids=UNADMITTED)
+def test_what_runs_without_admission_is_stopped(
+    job: dict[str, Any], decided: dict[str, Any] | None, stopped: bool
+) -> None:
+    about = {"cluster": "hub", "namespace": "team", "name": "x", "uid": "u"}
+    state = WorkloadState(
+        **{**about, "phase": "running", "held": False, "owner": JOB, "created_at": NOON, **job}
+    )
+    more = {**about, "term": 1, "number": 1, "decided_at": NOON}
+    decision = None if decided is None else Admission(**more, **decided)
+    assert (bypass_cause(state, decision) is not None) is stopped
 
 
 def unplanned_so_far() -> float:
