@@ -8,18 +8,23 @@ time that it is read, and skipped. That includes an entry that speaks of somethi
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 
 from shared.bus.headers import TYPE
 from shared.bus.port import Bus, CaughtUp, Entry
-from shared.contracts.messages.base import Message, UndecodableError
-from shared.telemetry.metrics import UNREADABLE
+from shared.contracts.messages.base import Message, NewerSchemaError, UndecodableError
+from shared.telemetry.metrics import NEWER, UNREADABLE
 
-__all__ = ["Handlers", "dispatch", "follow", "read", "recall", "skip_undecodable"]
+__all__ = ["Handlers", "dispatch", "follow", "read", "recall", "skip", "skip_undecodable"]
 
 log = structlog.get_logger(__name__)
+
+NEWER_LOGGED_MAX: Final = 100
+"""Different types and versions of newer releases that are logged: whoever writes may not flood the log."""
+
+_newer_logged: set[str] = set()
 
 M = TypeVar("M", bound=Message)
 
@@ -34,8 +39,7 @@ def read(entry: Entry | None, kind: type[M]) -> M | None:
     try:
         return entry.read(kind)
     except UndecodableError as error:
-        UNREADABLE.labels(stream=kind.stream).inc()
-        log.warning("skipping what cannot be read", subject=entry.subject, error=str(error))
+        skip(kind.stream, entry, error)
         return None
 
 
@@ -44,8 +48,25 @@ def skip_undecodable(handle: Callable[[str, Entry], None], stream: str, entry: E
     try:
         handle(stream, entry)
     except UndecodableError as error:
+        skip(stream, entry, error)
+
+
+def skip(stream: str, entry: Entry, error: UndecodableError) -> None:
+    """Count and log an entry that cannot be read.
+
+    One of a newer release is held apart: what the reader knows of its subject stays, and the next
+    release reads it from the view. Such are logged once for each type and version, not each time.
+    """
+    if not isinstance(error, NewerSchemaError):
         UNREADABLE.labels(stream=stream).inc()
         log.warning("skipping what cannot be read", subject=entry.subject, error=str(error))
+        return
+    NEWER.labels(stream=stream).inc()
+    if str(error) not in _newer_logged and len(_newer_logged) < NEWER_LOGGED_MAX:
+        _newer_logged.add(str(error))
+        log.warning(
+            "holding apart what a newer release wrote", subject=entry.subject, error=str(error)
+        )
 
 
 def dispatch(entry: Entry, handlers: Handlers) -> None:

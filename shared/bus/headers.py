@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from shared.bus.port import TooLargeError
-from shared.contracts.messages.base import BODY_REF, TRACEPARENT, Message
+from shared.contracts.messages.base import BODY_REF, SCHEMA_VERSION, TRACEPARENT, Message
 
 __all__ = [
     "EXPECT_LAST",
@@ -67,6 +67,7 @@ def build(message: Message, *, message_id: str, source: str, now: datetime) -> d
         "ce-id": identity,
         "ce-source": _encoded(source),
         TYPE: message.type,
+        SCHEMA_VERSION: str(message.schema_version),
         "ce-time": now.isoformat(),
         "ce-datacontenttype": "application/json",
     }

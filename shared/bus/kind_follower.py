@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 
-import structlog
-
+from shared.bus.follow import skip
 from shared.bus.port import Bus, CaughtUp, Entry
 from shared.contracts.kube.kinds import INTEGRATION, Kind
 from shared.contracts.messages.base import UndecodableError
@@ -13,8 +12,6 @@ from shared.contracts.messages.observed import Observed
 from shared.contracts.subjects import observed_filter
 
 __all__ = ["KindFollower"]
-
-log = structlog.get_logger(__name__)
 
 
 class KindFollower:
@@ -62,7 +59,7 @@ class KindFollower:
         try:
             self._take_integration(entry.read(Observed))
         except UndecodableError as error:
-            log.warning("skipping what cannot be read", subject=entry.subject, error=str(error))
+            skip(Observed.stream, entry, error)
 
     def _new(self) -> tuple[str, ...]:
         """Filters of kinds that are not followed yet."""

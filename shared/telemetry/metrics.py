@@ -9,6 +9,7 @@ __all__ = [
     "BUS_CONNECTED",
     "KUBE_REQUESTS",
     "KUBE_SECONDS",
+    "NEWER",
     "READY",
     "RESULTS",
     "UNREADABLE",
@@ -24,7 +25,8 @@ WORK: Final = Counter(
     "Entries of durable consumers that were handled, put off, or given up as dead letters.",
     ["durable", "result"],
 )
-RESULTS: Final = ("done", "later", "never")
+RESULTS: Final = ("done", "later", "never", "newer")
+"""`newer`: put off because a newer release wrote it."""
 
 BACKLOG: Final = Gauge(
     "sluicegate_work_backlog",
@@ -45,6 +47,11 @@ KUBE_SECONDS: Final = Histogram(
 UNREADABLE: Final = Counter(
     "sluicegate_bus_unreadable",
     "Entries that a reader skipped because their body could not be read.",
+    ["stream"],
+)
+NEWER: Final = Counter(
+    "sluicegate_bus_newer_schema",
+    "Entries that a reader held apart because a newer release wrote them: upgrade the service.",
     ["stream"],
 )
 WATCH_FAILURES: Final = Counter(

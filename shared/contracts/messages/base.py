@@ -9,7 +9,15 @@ from typing import Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-__all__ = ["BODY_REF", "TRACEPARENT", "Message", "Part", "UndecodableError"]
+__all__ = [
+    "BODY_REF",
+    "SCHEMA_VERSION",
+    "TRACEPARENT",
+    "Message",
+    "NewerSchemaError",
+    "Part",
+    "UndecodableError",
+]
 
 TRACEPARENT: Final = "traceparent"
 """Header, and suffix of the annotation, that carries the W3C trace context."""
@@ -18,11 +26,28 @@ BODY_REF: Final = "Sluice-Body"
 """Header with the place of the whole body, where the message is only a short form of it."""
 
 
+SCHEMA_VERSION: Final = "ce-schemaversion"
+"""Header with `Message.schema_version` of the writer. Absent: 0, the release before there was one."""
+
+
 class UndecodableError(ValueError):
     """A body that no version of ours wrote. It goes to `DEAD`; asking again will not help."""
 
     def __init__(self, type_: str, cause: ValidationError | str) -> None:
         super().__init__(f"{type_}: {cause if isinstance(cause, str) else _first(cause)}")
+
+
+class NewerSchemaError(UndecodableError):
+    """A newer release wrote the body, in a schema that this one does not know.
+
+    It is no waste: durable work puts it off, and readers keep what they know until a newer release
+    reads the stream.
+    """
+
+    def __init__(self, type_: str, version: str, known: int) -> None:
+        super().__init__(
+            type_, f"{SCHEMA_VERSION} {version} is newer than {known}: upgrade this service"
+        )
 
 
 def _first(cause: ValidationError) -> str:
@@ -63,6 +88,10 @@ class Message(Part):
     type: ClassVar[str]
     """`ce-type`, for instance ``dev.sluicegate.admission.v1``."""
 
+    schema_version: ClassVar[int] = 1
+    """The schema that a reader has to know. Raise it with a change that an older reader would
+    misunderstand; an optional field that it may ignore needs nothing."""
+
     traceparent: str | None = Field(default=None, exclude=True)
     """W3C trace context of the workload's one trace. Travels as a header, not in the body."""
 
@@ -95,10 +124,21 @@ class Message(Part):
 
     @classmethod
     def decode(cls, data: bytes, headers: Mapping[str, str] | None = None) -> Self:
-        """Read a body of this type; `traceparent` comes from the headers."""
+        """Read a body of this type; `traceparent` comes from the headers.
+
+        Raises `NewerSchemaError` for a schema that this release does not know, else `UndecodableError`.
+        """
+        version = headers.get(SCHEMA_VERSION) if headers else None
+        if version is not None and not _is_known(version, cls.schema_version):
+            raise NewerSchemaError(cls.type, version[:20], cls.schema_version)
         try:
             message = cls.model_validate_json(data)
         except ValidationError as error:
             raise UndecodableError(cls.type, error) from error
         trace = headers.get(TRACEPARENT) if headers else None
         return message if trace is None else message.model_copy(update={"traceparent": trace})
+
+
+def _is_known(version: str, known: int) -> bool:
+    """False also for what is no number: only a newer release can have meant something by it."""
+    return version.isdecimal() and int(version) <= known

@@ -21,7 +21,7 @@ from nats.js.errors import Error as JetStreamError
 
 from shared.bus.nats.reader import entry_of, position_of
 from shared.bus.port import BusError, Entry, Handler, LaterError, NeverError, TooLargeError
-from shared.contracts.messages.base import Message, UndecodableError
+from shared.contracts.messages.base import Message, NewerSchemaError, UndecodableError
 from shared.contracts.messages.effects import DeadLetter
 from shared.telemetry.metrics import WORK
 
@@ -45,6 +45,9 @@ APPLIED_MAX: Final = 100_000
 
 BACKOFF_FIRST_SECONDS: Final = 0.25
 BACKOFF_MAX_SECONDS: Final = 60.0
+NEWER_LOGGED_MAX: Final = 100
+"""Different reasons of `_newer` that are logged: whoever writes may not flood the log."""
+
 DEAD_BODY_MAX: Final = 64 << 10
 """A dead letter quotes this much of the body; the log has the rest."""
 
@@ -119,6 +122,8 @@ class Worker:
         """Handled, not acknowledged yet."""
 
         self._acking: asyncio.Task[None] | None = None
+        self._newer_logged: set[tuple[str, str]] = set()
+        """Durable and reason of what was put off because a newer release wrote it."""
 
     def start(self) -> None:
         """Begin to tell the server that long handlers are still at it."""
@@ -181,6 +186,8 @@ class Worker:
             await self._handle_alone(job, key)
         except LaterError as error:
             await self._later(job, str(error), delay_seconds=error.delay_seconds)
+        except NewerSchemaError as error:
+            await self._newer(job, str(error))
         except (NeverError, UndecodableError) as error:
             await self._never(job, str(error))
         except Exception as error:  # whatever it is, the entry must not be lost
@@ -249,6 +256,17 @@ class Worker:
         )
         WORK.labels(durable=job.registration.durable, result="later").inc()
         await job.message.nak(delay=delay)
+
+    async def _newer(self, job: _Job, reason: str) -> None:
+        """Put it off until a replica of the newer release takes it; it is never given up."""
+        durable = job.registration.durable
+        if (durable, reason) not in self._newer_logged and len(
+            self._newer_logged
+        ) < NEWER_LOGGED_MAX:
+            self._newer_logged.add((durable, reason))
+            log.warning("a newer release wrote it", subject=job.entry.subject, reason=reason)
+        WORK.labels(durable=durable, result="newer").inc()
+        await job.message.nak(delay=backoff_seconds(job.entry.deliveries, self._rng))
 
     async def _never(self, job: _Job, reason: str) -> None:
         entry = job.entry
